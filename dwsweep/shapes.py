@@ -1,0 +1,183 @@
+"""What a shape is: depth, width and heads, the exact parameter counts, and the width that matches a budget."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The architecture of one decoder-only model.
+
+    All sizes are counts: ``depth`` L blocks, ``width`` d_x, ``heads`` H query heads of ``head_size`` d_p each,
+    ``kv_heads`` key/value heads (H unless grouped), ``mlp_hidden`` the inner width of the MLP (4·d_x by default),
+    ``seq_len`` the number of input positions.
+    """
+
+    depth: int
+    width: int
+    heads: int
+    head_size: int
+    kv_heads: int
+    mlp_hidden: int
+    vocab_size: int
+    seq_len: int
+    norm: str = "pre"  # pre | post
+    activation: str = "gelu"  # gelu | relu
+    mlp: str = "plain"  # plain | gated
+    positions: str = "learned"  # learned | sinusoidal | rotary
+    tied_embeddings: bool = False
+    biases: bool = True
+
+    @property
+    def attention_params(self) -> int:
+        """Weights of one attention block: d·H·d_p each for Q and O, d·H_kv·d_p each for K and V (4·d² if standard)."""
+        return 2 * self.width * self.heads * self.head_size + 2 * self.width * self.kv_heads * self.head_size
+
+    @property
+    def mlp_params(self) -> int:
+        """Weights of one MLP: 2·d·hidden, or 3·d·hidden if gated (8·d² if standard)."""
+        return (3 if self.mlp == "gated" else 2) * self.width * self.mlp_hidden
+
+    @property
+    def n_params(self) -> int:
+        """The matched count: weight matrices of all blocks, 12·L·d_x² for the standard block. No biases, no norms."""
+        return self.depth * (self.attention_params + self.mlp_params)
+
+    @property
+    def embedding_params(self) -> int:
+        """Token embedding, unembedding unless tied, and learned positions."""
+        tables = 1 if self.tied_embeddings else 2
+        positions = self.seq_len * self.width if self.positions == "learned" else 0
+        return tables * self.vocab_size * self.width + positions
+
+    @property
+    def bias_and_norm_params(self) -> int:
+        """Biases of every projection and the gains (and biases) of every LayerNorm.
+
+        A pre-norm model has two norms a block and one before the unembedding; a post-norm model has two a block.
+        """
+        norms = 2 * self.depth + (1 if self.norm == "pre" else 0)
+        norm_params = norms * self.width * (2 if self.biases else 1)
+        if not self.biases:
+            return norm_params
+        attention = (self.heads + 2 * self.kv_heads) * self.head_size + self.width
+        mlp = self.mlp_hidden * (2 if self.mlp == "gated" else 1) + self.width
+        return norm_params + self.depth * (attention + mlp)
+
+    @property
+    def n_params_total(self) -> int:
+        """Everything the built model has, embeddings, biases and norms included."""
+        return self.n_params + self.embedding_params + self.bias_and_norm_params
+
+    @property
+    def label(self) -> str:
+        return f"L{self.depth}-d{self.width}-h{self.heads}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class HeadRule:
+    """How heads follow from the width: by ``count``, by ``size``, or both (head size apart from d_x / H)."""
+
+    count: int | None = None
+    size: int | None = None
+
+    def resolve(self, width: int) -> tuple[int, int]:
+        """(heads, head_size) at a width.
+
+        Raises:
+            ValueError: where the width cannot be divided as the rule asks.
+        """
+        if self.count is not None and self.size is not None:
+            return self.count, self.size
+        if self.count is not None:
+            if width % self.count:
+                raise ValueError(f"heads.count {self.count} does not divide width {width}")
+            return self.count, width // self.count
+        if self.size is not None:
+            if width % self.size:
+                raise ValueError(f"heads.size {self.size} does not divide width {width}")
+            return width // self.size, self.size
+        raise ValueError("heads: neither count nor size is given")
+
+
+@dataclass(frozen=True)
+class Block:
+    """What, beside depth and width, fixes a shape: the options of ``model`` and ``grid.heads`` in a spec."""
+
+    head_rule: HeadRule
+    vocab_size: int
+    seq_len: int
+    mlp_ratio: float = 4.0
+    kv_heads: int | None = None
+    norm: str = "pre"
+    activation: str = "gelu"
+    mlp: str = "plain"
+    positions: str = "learned"
+    tied_embeddings: bool = False
+    biases: bool = True
+
+    def shape(self, depth: int, width: int) -> Shape:
+        """The shape at this depth and width.
+
+        Raises:
+            ValueError: heads that do not divide the width, key/value heads that do not divide the heads, or an odd
+                head size with rotary positions.
+        """
+        heads, head_size = self.head_rule.resolve(width)
+        kv_heads = heads if self.kv_heads is None else self.kv_heads
+        if heads % kv_heads:
+            raise ValueError(f"model.kv_heads {kv_heads} does not divide the {heads} heads at width {width}")
+        if self.positions == "rotary" and head_size % 2:
+            raise ValueError(f"rotary positions need an even head size, and width {width} gives {head_size}")
+        return Shape(
+            depth=depth,
+            width=width,
+            heads=heads,
+            head_size=head_size,
+            kv_heads=kv_heads,
+            mlp_hidden=round(self.mlp_ratio * width),
+            vocab_size=self.vocab_size,
+            seq_len=self.seq_len,
+            norm=self.norm,
+            activation=self.activation,
+            mlp=self.mlp,
+            positions=self.positions,
+            tied_embeddings=self.tied_embeddings,
+            biases=self.biases,
+        )
+
+    def width_step(self, width_multiple: int) -> int:
+        """The multiple that widths are rounded to: ``width_multiple``, and a multiple of what the heads need."""
+        rule = self.head_rule
+        need = 1
+        if rule.count is None or rule.size is None:
+            need = rule.count or rule.size or 1
+        step = width_multiple
+        while step % need:
+            step += width_multiple
+        return step
+
+
+def match_width(depth: int, budget: float, block: Block, width_multiple: int) -> Shape:
+    """The shape of this depth whose matched count ``n_params`` is nearest to ``budget``.
+
+    The count grows with the width, so the answer is one of the two multiples around the exact solution.
+    The mismatch is ``shape.n_params / budget - 1``.
+    """
+    step = block.width_step(width_multiple)
+    low, high = 1, 1
+    while block.shape(depth, high * step).n_params < budget:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if block.shape(depth, middle * step).n_params < budget:
+            low = middle
+        else:
+            high = middle
+    candidates = [block.shape(depth, k * step) for k in sorted({low, high})]
+    return min(candidates, key=lambda shape: abs(shape.n_params - budget))
