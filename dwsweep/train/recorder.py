@@ -1,0 +1,32 @@
+"""What training tells the outside: the one interface through which a pack's progress and results leave the trainer."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Recorder(Protocol):
+    """Receives what a pack yields. Training knows no sweep directory; whoever holds one implements this."""
+
+    def started(self, facts: dict[str, Any]) -> None:
+        """Once a (re)start, after compilation: device_kind, attention_kernel, microbatch, compile_seconds, step."""
+
+    def resumed(self, step: int) -> None:
+        """The pack goes on from this step: whatever was recorded beyond it will be recorded again."""
+
+    def metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
+        """Rows of ``step``, ``loss`` (training, nats per token), ``learning_rate``, ``grad_norm``, ``seconds``."""
+
+    def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
+        """Once a dispatch: steps done of all, the pack's rate over all replicas, the last loss of each replica."""
+
+    def finished(self, run_id: str, result: dict[str, Any], documents: np.ndarray) -> None:
+        """A run is done. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document."""
+
+    def diverged(self, run_id: str, step: int, loss: float) -> None:
+        """A run ended with a loss that is not finite or beyond the bound; its pack goes on without it."""
+
+    def note(self, message: str) -> None:
+        """Something to know: a corrupt checkpoint passed over, a fallback of the attention kernel."""
