@@ -1,0 +1,54 @@
+# Two commands set everything up on a fresh machine: `make smoke` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT ?= runs/smoke
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help smoke install test test-slow bench lint clean
+
+help:
+	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
+	@echo "make test       venv, test extras, ruff, mypy, pytest"
+	@echo "make test-slow  the slow tier: coverage by simulation, many kills, browser, Ray"
+	@echo "make bench      side by side with PyTorch, where that is installed"
+
+$(VENV)/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is older than Python 3.11; set PYTHON=python3.11 or newer"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
+	@echo "installing dwsweep into $(VENV) (about a minute)"
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	@echo "installing the test extras"
+	$(PIP) -e '.[test]'
+	@touch $@
+
+install: $(VENV)/installed
+
+smoke: install
+	$(BIN)/dwsweep run sweeps/smoke.yaml --out $(OUT)
+	$(BIN)/dwsweep fit $(OUT)
+	$(BIN)/dwsweep report $(OUT)
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy dwsweep
+
+test: lint
+	$(BIN)/python -m pytest
+
+test-slow: $(VENV)/installed-test
+	$(BIN)/python -m pytest -m slow
+
+bench: $(VENV)/installed-test
+	$(BIN)/python tests/benchmarks/bench_train.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info
