@@ -1,0 +1,97 @@
+"""What a valid spec may still get wrong once its values meet: heads and widths, warm-up and steps, branch lengths.
+
+Everything here is refused before anything starts, all errors at once.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dwsweep.spec import Spec
+
+
+def steps_of(tokens: float, tokens_per_step: int) -> int:
+    """Optimizer steps that see at least ``tokens``."""
+    # the small slack keeps 1e6 tokens at 1000 a step from becoming 1001 steps through rounding of a product
+    return max(1, math.ceil(tokens / tokens_per_step - 1e-9))
+
+
+def total_steps(spec: Spec, n_params: int) -> int:
+    """Steps of a full-length run of a shape with ``n_params`` matched parameters."""
+    train = spec.train
+    if train.steps is not None:
+        return train.steps
+    tokens = train.tokens if train.tokens is not None else (train.tokens_per_param or 0.0) * n_params
+    return steps_of(tokens, train.batch_size * train.seq_len)
+
+
+def branch_steps(spec: Spec, n_params: int) -> tuple[int, ...]:
+    """Total steps of every finished run of one replica, ascending; the last is the full length."""
+    full = total_steps(spec, n_params)
+    per_step = spec.train.batch_size * spec.train.seq_len
+    return tuple(sorted({steps_of(tokens, per_step) for tokens in spec.train.token_branches} | {full}))
+
+
+def head_errors(spec: Spec) -> list[str]:
+    """Heads, key/value heads and rotary positions against the widths of the grid."""
+    rule, model, grid = spec.block().head_rule, spec.model, spec.grid
+    kv = model.kv_heads or 1
+    if rule.count is not None and rule.count % kv:
+        return [f"model.kv_heads: {kv}; must divide grid.heads.count {rule.count}"]
+    if rule.size is not None and rule.size % 2 and model.positions == "rotary":
+        return [f"grid.heads.size: {rule.size}; rotary positions need an even head size"]
+    if rule.count is not None and rule.size is not None:
+        return []
+    # the width must be a multiple of this, for the reason given
+    if rule.size is not None:
+        need, why = rule.size * kv, f"grid.heads.size {rule.size}"
+        why += f" times model.kv_heads {kv}" if kv > 1 else ""
+    else:
+        count = rule.count or 1
+        rotary = model.positions == "rotary"
+        need = count * 2 if rotary else count
+        why = f"grid.heads.count {count}" + (" times 2 (rotary positions need an even head size)" if rotary else "")
+    if grid.widths is None:
+        if grid.width_multiple % need:
+            return [f"grid.width_multiple: {grid.width_multiple}; must be a multiple of {need}: {why}"]
+        return []
+    return [
+        f"grid.widths.{depth}: {width}; must be a multiple of {need}: {why}"
+        for depth, widths in sorted(grid.widths.items())
+        for width in widths
+        if width % need
+    ]
+
+
+def length_errors(spec: Spec, n_params: int) -> list[str]:
+    """Warm-up and token branches against the length of a run, for the shape with ``n_params`` (give the smallest)."""
+    train = spec.train
+    full = total_steps(spec, n_params)
+    per_step = train.batch_size * train.seq_len
+    length = f"{full:,} steps" if train.steps is not None else f"{full:,} steps of {per_step:,} tokens"
+    errors = []
+    shortest = min(branch_steps(spec, n_params))
+    if train.warmup_steps >= full:
+        errors.append(f"train.warmup_steps: {train.warmup_steps}; must be less than the {length} of the shortest run")
+    elif train.schedule == "wsd":
+        decay_from = shortest - max(1, round(train.cooldown_fraction * shortest))
+        if train.warmup_steps > decay_from:
+            errors.append(
+                f"train.warmup_steps: {train.warmup_steps}; must end before the cool-down of the shortest run starts, "
+                f"at step {decay_from:,} of {shortest:,}"
+            )
+    for index, tokens in enumerate(train.token_branches):
+        if steps_of(tokens, per_step) > full:
+            errors.append(
+                f"train.token_branches[{index}]: {tokens:g}; must be at most the tokens of the shortest run, "
+                f"{full * per_step:,}"
+            )
+    return errors
+
+
+def device_errors(spec: Spec) -> list[str]:
+    """Microbatch against batch; the name of the device is looked up by the estimates and may be unknown."""
+    batch, micro = spec.train.batch_size, spec.execution.microbatch
+    if micro is not None and batch % micro:
+        return [f"execution.microbatch: {micro}; must divide train.batch_size {batch}"]
+    return []
