@@ -1,132 +1,15 @@
-"""Spec → runs and packs: matched shapes, seeds, learning rates, cost, ids; RUN, SKIP or DROP with the reason."""
+"""Spec → plan: matched shapes, seeds, learning rates, packs; RUN, SKIP or DROP with the reason."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import Any
 
-from dwsweep.checks import branch_steps, device_errors, head_errors, length_errors
 from dwsweep.errors import InputError
+from dwsweep.plan.checks import branch_steps, device_errors, head_errors, length_errors
+from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
+from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Pack, Plan, Replica, Run
 from dwsweep.shapes import Shape, match_width
-from dwsweep.spec import ExecutionSpec, ModelSpec, Spec, TrainSpec
-
-RUN, SKIP, DROP = "RUN", "SKIP", "DROP"
-UNHASHED = "unhashed"
-"""Stands for the hash in every id while the data is not prepared."""
-
-HASH_VERSION = 1  # raise it when the same settings come to mean another result
-
-
-@dataclass(frozen=True)
-class Run:
-    """The unit of results: one shape, one seed, one learning rate, one length."""
-
-    run_id: str
-    pack_id: str
-    shape: Shape
-    seed: int
-    learning_rate: float  # base learning rate; the parametrization resolves it
-    budget: float | None  # target n_params; None where widths were given
-    steps: int  # optimizer steps, warm-up and cool-down included
-    tokens: int  # steps · batch_size · seq_len
-    action: str  # RUN | SKIP | DROP
-    reason: str  # why it is skipped or dropped, or what to know about it
-
-
-@dataclass(frozen=True)
-class Replica:
-    """One seed and learning rate of a pack; it yields one run for each of the pack's ``branch_steps``."""
-
-    seed: int
-    learning_rate: float
-    run_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Pack:
-    """The unit of execution: one shape and the fixed list of its replicas, trained, checkpointed and resumed as one.
-
-    ``branch_steps`` are the total steps of each finished run of a replica, ascending; the last is the full length.
-    Without token branches there is one.
-    """
-
-    pack_id: str
-    shape: Shape
-    replicas: tuple[Replica, ...]
-    branch_steps: tuple[int, ...]
-    model: ModelSpec
-    train: TrainSpec
-    execution: ExecutionSpec
-    data_hash: str
-
-    def to_dict(self) -> dict[str, Any]:
-        content = asdict(self)
-        for name in ("model", "train", "execution"):
-            content[name] = getattr(self, name).model_dump(mode="json")
-        return content
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Pack:
-        return cls(
-            pack_id=content["pack_id"],
-            shape=Shape(**content["shape"]),
-            replicas=tuple(
-                Replica(item["seed"], item["learning_rate"], tuple(item["run_ids"])) for item in content["replicas"]
-            ),
-            branch_steps=tuple(content["branch_steps"]),
-            model=ModelSpec(**content["model"]),
-            train=TrainSpec(**content["train"]),
-            execution=ExecutionSpec(**content["execution"]),
-            data_hash=content["data_hash"],
-        )
-
-
-@dataclass(frozen=True)
-class DataFacts:
-    """What the plan needs to know of a prepared store."""
-
-    data_hash: str
-    n_train_tokens: int
-    n_validation_tokens: int
-    bytes_per_token: float | None = None
-
-    @classmethod
-    def of(cls, store: Any) -> DataFacts:
-        """The facts of a ``dwsweep.data.store.Store``."""
-        return cls(
-            store.data_hash,
-            store.n_train_tokens,
-            store.n_validation_tokens,
-            getattr(store, "bytes_per_token", None),
-        )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything a sweep will do, before it does it."""
-
-    spec: Spec
-    runs: tuple[Run, ...]  # of every shape, the skipped and dropped ones too
-    packs: tuple[Pack, ...]  # all with a run that is not dropped, finished packs too
-    warnings: tuple[str, ...]
-    data: DataFacts | None
-
-    @property
-    def waits_for_data(self) -> bool:
-        """Whether ``prepare`` has not run: ids end in ``unhashed``, epochs are unknown, and nothing can be trained."""
-        return self.data is None
-
-    @cached_property
-    def by_id(self) -> dict[str, Run]:
-        return {run.run_id: run for run in self.runs}
-
-    def count(self, action: str) -> int:
-        return sum(run.action == action for run in self.runs)
-
+from dwsweep.spec import Spec
 
 Finished = Callable[[str], str | None] | Mapping[str, str]
 
@@ -166,13 +49,13 @@ def build(spec: Spec, *, data: DataFacts | None = None, finished: Finished | Non
         for pack in _packs(spec, shape, lengths, data_hash):
             packs.append(pack)
             for replica in pack.replicas:
-                for steps, run_id in zip(lengths, replica.run_ids, strict=True):
-                    status = status_of(run_id)
+                for steps, name in zip(lengths, replica.run_ids, strict=True):
+                    status = status_of(name)
                     skip = _SKIP_REASONS.get(status or "")
                     resumed = "continues from its checkpoint" if status in ("interrupted", "running") else ""
                     runs.append(
                         Run(
-                            run_id=run_id,
+                            run_id=name,
                             pack_id=pack.pack_id,
                             shape=shape,
                             seed=replica.seed,
@@ -234,52 +117,6 @@ def mismatch(shape: Shape, budget: float) -> float:
     return shape.n_params / budget - 1
 
 
-def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, Any]:
-    """All settings that change a result, beside seed, learning rate and steps; nothing that does not.
-
-    Sizes are in ``shape``; the length is counted in steps, however the spec gave it. How the work is carried out
-    (``execution``), where files lie and how many processes prepare them are not in here, and the source of the text
-    is there through the content hash of its tokens.
-    """
-    model, train = spec.model, spec.train
-    parametrization: dict[str, Any] = {"rule": model.parametrization}
-    if model.parametrization != "standard":
-        parametrization["base_width"] = model.base_width
-    if model.parametrization == "completep":
-        parametrization["base_depth"] = model.base_depth
-    names = {"batch_size", "optimizer", "betas", "epsilon", "weight_decay", "grad_clip", "schedule", "warmup_steps"}
-    names |= {"precision", "eval_tokens"}
-    if train.schedule == "wsd":
-        names.add("cooldown_fraction")
-    return {
-        "version": HASH_VERSION,
-        "shape": shape.to_dict(),
-        "attention": model.attention,
-        "parametrization": parametrization,
-        "train": train.model_dump(mode="json", include=names),
-        "data": data_hash,
-    }
-
-
-def _hash(content: Any, data_hash: str | None) -> str:
-    if data_hash is None:
-        return UNHASHED
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def run_id(
-    spec: Spec, shape: Shape, seed: int, learning_rate: float, steps: int, data_hash: str | None, branch: bool = False
-) -> str:
-    """``L12-d128-h2-lr0.001-s0-<8 hex>``: the hash tells apart whatever changes the result.
-
-    A token branch that ends before the full length has its tokens in the name too: ``…-s0-t2.1e6-<8 hex>``.
-    """
-    content = {"seed": seed, "learning_rate": learning_rate, "steps": steps, **result_facts(spec, shape, data_hash)}
-    tokens = f"-t{steps * spec.train.batch_size * spec.train.seq_len:.4g}".replace("e+0", "e") if branch else ""
-    return f"{shape.label}-lr{learning_rate:g}-s{seed}{tokens}-{_hash(content, data_hash)}"
-
-
 def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | None) -> list[Pack]:
     replicas = [
         Replica(
@@ -299,7 +136,7 @@ def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | 
             "branch_steps": lengths,
             **result_facts(spec, shape, data_hash),
         }
-        suffix = _hash(content, data_hash)
+        suffix = content_hash(content, data_hash)
         if data_hash is None and size < len(replicas):
             suffix += f"-{start // size}"  # without a hash nothing else tells the packs of one shape apart
         packs.append(
