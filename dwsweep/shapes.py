@@ -29,6 +29,7 @@ class Shape:
     positions: str = "learned"  # learned | sinusoidal | rotary
     tied_embeddings: bool = False
     biases: bool = True
+    head_size_follows_width: bool = True  # heads.count rule: d_p grows with d_x; False: heads.size fixes it
 
     @property
     def attention_params(self) -> int:
@@ -149,6 +150,7 @@ class Block:
             positions=self.positions,
             tied_embeddings=self.tied_embeddings,
             biases=self.biases,
+            head_size_follows_width=self.head_rule.size is None,
         )
 
     def width_step(self, width_multiple: int) -> int:

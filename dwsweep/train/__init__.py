@@ -1,0 +1,1 @@
+"""Training: a pack of replicas of one shape, from seeds and windows to held-out losses."""

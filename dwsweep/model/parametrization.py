@@ -1,0 +1,98 @@
+"""How learning rates, initial scales and forward multipliers follow from a shape. Pure Python: `plan` uses it too.
+
+With m_N = d / d_base, m_L = L / L_base (base shape from the spec), base learning rate η, weight decay λ and Adam's ε:
+
+    quantity                            standard      mup           completep (α = 1)
+    residual  x + c·F(LN(x)),  c        1             1             m_L^(−α)
+    hidden weights, init variance       σ²            σ²/m_N        σ²/m_N
+    hidden weights, learning rate       η             η/m_N         η·m_N^(−1)·m_L^(α−1)
+    hidden weights, weight decay        λ             λ·m_N         λ·m_N
+    hidden biases, block norms, rate    η             η             η·m_L^(α−1)
+    embedding, final norm, unembedding  η             η             η
+    unembedding, forward                1             m_N^(−1)      m_N^(−1)
+    ε in the blocks                     ε             ε/m_N         ε·m_N^(−1)·m_L^(−α)
+    ε elsewhere                         ε             ε/m_N         ε/m_N
+    attention logits, head size d_p     1/√d_p        √d_p0 / d_p   √d_p0 / d_p
+
+`completep` is the table of Dey et al. 2025 (arXiv 2505.01618) with its recommended α = 1; `mup` is the same table without
+its depth factors (Yang & Hu et al. 2022, "Tensor Programs V"), from which the attention scale comes too: d_p0 is the
+head size at the base width where the head size follows the width, and d_p itself (so 1/√d_p) where it is fixed. ε
+follows the size of the gradients: all carry the unembedding's m_N^(−1), those inside a block its m_L^(−α) as well.
+
+`standard` is GPT-2's: σ = 0.02 everywhere, and 0.02/√(2L) for the two matrices of a block that write to the residual
+stream. For `mup` and `completep` the σ of hidden matrices is GPT-2's 0.02 at its width 768 carried to the base width by
+1/√d, so that the initial function does not depend on which base width was chosen. Embeddings and unembedding start at
+0.02 under all three. Decay is decoupled, p ← p − η_t·λ·p (Loshchilov & Hutter 2019), on matrices and tables only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dwsweep.shapes import Shape
+from dwsweep.spec import ModelSpec, TrainSpec
+
+ALPHA = 1.0
+"""CompleteP's depth exponent: the one under which every layer keeps learning non-linear features."""
+TABLE_STD = 0.02
+GPT2_WIDTH = 768
+
+
+@dataclass(frozen=True)
+class Group:
+    """What one kind of parameters shares."""
+
+    learning_rate: float  # at the schedule's peak
+    init_std: float  # of a normal at 0; norms start at gain 1, biases at 0 whatever stands here
+    weight_decay: float  # λ of p ← p − learning_rate·λ·p
+    epsilon: float  # Adam's ε
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Everything that a parametrization decides for one shape and one base learning rate."""
+
+    learning_rate: float  # base η
+    embedding: Group  # token embedding (the tied table too), learned positions
+    hidden: Group  # matrices that read the residual stream: q, k, v, up, gate
+    residual: Group  # matrices that write to it: attention output, down; same rates as hidden
+    block_vector: Group  # biases and norms inside the blocks
+    final_norm: Group
+    unembedding: Group
+    residual_multiplier: float
+    unembedding_multiplier: float
+    attention_scale: float  # logits = scale · q·k
+
+    def groups(self) -> dict[str, Group]:
+        """The groups by name."""
+        names = ("embedding", "hidden", "residual", "block_vector", "final_norm", "unembedding")
+        return {name: getattr(self, name) for name in names}
+
+
+def resolve(shape: Shape, model: ModelSpec, train: TrainSpec, learning_rate: float) -> Scales:
+    """The scales of ``shape`` at base rate ``learning_rate`` under ``model.parametrization``."""
+    scaled = model.parametrization != "standard"
+    m_N = shape.width / model.base_width if scaled else 1.0
+    m_L = shape.depth / model.base_depth if model.parametrization == "completep" else 1.0
+    depth_rate = m_L ** (ALPHA - 1)
+    decay = train.weight_decay
+
+    hidden_std = TABLE_STD * math.sqrt(GPT2_WIDTH / model.base_width / m_N) if scaled else TABLE_STD
+    residual_std = hidden_std if scaled else TABLE_STD / math.sqrt(2 * shape.depth)
+    hidden_rate = learning_rate / m_N * depth_rate
+    inside, outside = train.epsilon / m_N * m_L**-ALPHA, train.epsilon / m_N
+
+    base_head_size = shape.head_size / m_N if shape.head_size_follows_width else shape.head_size
+    return Scales(
+        learning_rate=learning_rate,
+        embedding=Group(learning_rate, TABLE_STD, decay, outside),
+        hidden=Group(hidden_rate, hidden_std, decay * m_N, inside),
+        residual=Group(hidden_rate, residual_std, decay * m_N, inside),
+        block_vector=Group(learning_rate * depth_rate, 0.0, 0.0, inside),
+        final_norm=Group(learning_rate, 0.0, 0.0, outside),
+        unembedding=Group(learning_rate, TABLE_STD, decay, outside),
+        residual_multiplier=m_L**-ALPHA,
+        unembedding_multiplier=1.0 / m_N,
+        attention_scale=math.sqrt(base_head_size) / shape.head_size,
+    )
