@@ -1,0 +1,32 @@
+"""What a shape costs: FLOPs, memory, disk, time. Pure arithmetic; every assumption is named."""
+
+from dwsweep.cost.devices import DEVICES, Device, find
+from dwsweep.cost.duration import Calibration, assumed_mfu, time_seconds
+from dwsweep.cost.flops import (
+    CONVENTION,
+    decode_bytes_per_token,
+    flops_6nd,
+    forward_flops_per_token,
+    training_flops,
+    training_flops_per_token,
+)
+from dwsweep.cost.memory import Memory, checkpoint_bytes, estimate, fitting_microbatch
+
+__all__ = [
+    "CONVENTION",
+    "DEVICES",
+    "Calibration",
+    "Device",
+    "Memory",
+    "assumed_mfu",
+    "checkpoint_bytes",
+    "decode_bytes_per_token",
+    "estimate",
+    "find",
+    "fitting_microbatch",
+    "flops_6nd",
+    "forward_flops_per_token",
+    "time_seconds",
+    "training_flops",
+    "training_flops_per_token",
+]

@@ -1,0 +1,95 @@
+"""Device memory and checkpoint size of a pack: arithmetic on its arrays, an estimate to plan with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dwsweep.shapes import Shape
+
+FLOAT32 = 4
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device while a pack trains."""
+
+    parameters: int  # float32 masters, and the 16-bit copy the products read
+    optimizer: int  # Adam's two moments
+    gradients: int
+    activations: int  # what the forward pass keeps for the backward pass, at the microbatch
+    data: int  # the token store, where it lies on the device
+    microbatch: int  # sequences of each replica in one forward pass
+
+    @property
+    def total(self) -> int:
+        return self.parameters + self.optimizer + self.gradients + self.activations + self.data
+
+
+def activation_bytes_per_token(shape: Shape, precision: str, remat: bool) -> tuple[int, int]:
+    """(bytes a token kept in every block, bytes a token kept once) for the backward pass.
+
+    A block keeps: two float32 residuals; two norm outputs, q, k, v, the attention's output and the MLP's inner
+    values before and after the activation in the products' precision; the attention's probabilities, H·n a token.
+    With ``remat`` only the block's input is kept, and one block's worth lives at a time. Once: the logits and their
+    gradient in float32, the embedding's output.
+    """
+    product = 2 if precision == "bfloat16" else FLOAT32
+    query, key_value = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    inner = shape.mlp_hidden * (3 if shape.mlp == "gated" else 2)
+    attention = shape.heads * shape.seq_len * (FLOAT32 + product)
+    block = 2 * FLOAT32 * shape.width + product * (2 * shape.width + 2 * query + 2 * key_value + inner) + attention
+    once = 2 * FLOAT32 * shape.vocab_size + FLOAT32 * shape.width
+    if remat:
+        return FLOAT32 * shape.width, once + block
+    return block, once
+
+
+def estimate(
+    shape: Shape, *, replicas: int, microbatch: int, precision: str, remat: bool = False, data_bytes: int = 0
+) -> Memory:
+    """Memory of a pack of ``replicas`` that runs ``microbatch`` sequences of each at a time on one device."""
+    block, once = activation_bytes_per_token(shape, precision, remat)
+    values = replicas * shape.n_params_total
+    tokens = replicas * microbatch * shape.seq_len
+    return Memory(
+        parameters=values * (FLOAT32 + (2 if precision == "bfloat16" else 0)),
+        optimizer=2 * FLOAT32 * values,
+        gradients=FLOAT32 * values,
+        activations=tokens * (shape.depth * block + once),
+        data=data_bytes,
+        microbatch=microbatch,
+    )
+
+
+def fitting_microbatch(
+    shape: Shape,
+    *,
+    replicas: int,
+    batch_size: int,
+    precision: str,
+    remat: bool,
+    data_bytes: int,
+    memory_bytes: float | None,
+) -> Memory:
+    """The estimate at the largest divisor of ``batch_size`` that leaves a tenth of the memory free.
+
+    The whole batch where the memory is unknown; 1 sequence where nothing fits, and then the total says so.
+    """
+    divisors = [n for n in range(batch_size, 0, -1) if batch_size % n == 0]
+    for microbatch in divisors:
+        memory = estimate(
+            shape,
+            replicas=replicas,
+            microbatch=microbatch,
+            precision=precision,
+            remat=remat,
+            data_bytes=data_bytes,
+        )
+        if memory_bytes is None or memory.total <= 0.9 * memory_bytes:
+            break
+    return memory
+
+
+def checkpoint_bytes(shape: Shape, replicas: int) -> int:
+    """One checkpoint of a pack: float32 parameters and Adam's two moments of every replica."""
+    return 3 * FLOAT32 * shape.n_params_total * replicas
