@@ -1,0 +1,111 @@
+"""Which windows a step sees: a pure function of (seed, global step).
+
+The token stream is cut in windows ``tokens[i·T : i·T + T + 1]``; inputs are all but the last token, targets all but the
+first, so neighbouring windows share one token and every token but the first is a target exactly once an epoch. Epoch e
+visits all windows in the order of a keyed permutation of [0, n): a Feistel network on ceil(log2 n) bits, walked along
+its cycle until it lands below n (Black & Rogaway 2002, "Ciphers with arbitrary finite domains"). One index costs O(1)
+time and memory, so a resumed run seeks and any host computes its own slice; the arithmetic is on unsigned 64-bit
+integers only, so the order depends on no library's random generator.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dwsweep.data.store import ShardedTokens
+from dwsweep.errors import InputError
+
+_ROUNDS = 8
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The splitmix64 finaliser (Steele, Lea & Flood 2014), element by element: a bijection of 64-bit integers."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def n_windows(n_tokens: int, seq_len: int) -> int:
+    """Number of windows of ``seq_len`` + 1 tokens at stride ``seq_len`` in ``n_tokens`` tokens."""
+    return max(0, (n_tokens - 1) // seq_len)
+
+
+def check_enough(n_tokens: int, seq_len: int, batch_size: int) -> int:
+    """The number of windows, or InputError when the stream does not fill one batch."""
+    windows = n_windows(n_tokens, seq_len)
+    if windows < batch_size:
+        raise InputError(
+            f"data.source: {n_tokens:,} training tokens make {windows:,} windows of train.seq_len {seq_len}; "
+            f"one batch needs {batch_size:,} (train.batch_size): use more text, or a smaller batch or seq_len"
+        )
+    return windows
+
+
+def permute(positions: NDArray[np.uint64], epochs: NDArray[np.uint64], seed: int, n: int) -> NDArray[np.uint64]:
+    """Place of each position in the order of its epoch: for a fixed epoch, a bijection of [0, n).
+
+    ``positions`` and ``epochs`` are uint64 arrays of one shape, positions below ``n``.
+    """
+    bits = max(2, (n - 1).bit_length())
+    low_bits = np.uint64(bits // 2)
+    low_mask = np.uint64((1 << (bits // 2)) - 1)
+    high_mask = np.uint64((1 << (bits - bits // 2)) - 1)
+    base = mix64(np.uint64((seed * _GOLDEN + 1) & _MASK) + mix64(epochs * np.uint64(_GOLDEN) + np.uint64(1)))
+
+    def walk(x: NDArray[np.uint64], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        low, high = x & low_mask, x >> low_bits
+        for r in range(_ROUNDS):
+            round_key = key + np.uint64(((r + 1) * _GOLDEN) & _MASK)
+            if r % 2:
+                low = low ^ (mix64(high + round_key) & low_mask)
+            else:
+                high = high ^ (mix64(low + round_key) & high_mask)
+        return (high << low_bits) | low
+
+    out = walk(positions, base)
+    outside = np.flatnonzero(out >= np.uint64(n))
+    while outside.size:  # the domain is below 2n, so half of what is left comes home each time
+        out.flat[outside] = walk(out.flat[outside], base.flat[outside])
+        outside = outside[out.flat[outside] >= np.uint64(n)]
+    return out
+
+
+def window_indices(
+    seed: int,
+    first_step: int,
+    n_steps: int,
+    batch_size: int,
+    n_windows: int,
+    host: tuple[int, int] | None = None,
+) -> NDArray[np.signedinteger]:
+    """Window index of each example of steps ``first_step`` … ``first_step + n_steps − 1``.
+
+    Shape (n_steps, batch_size), int32 (int64 from 2³¹ windows on). Example j of step s is number s·batch_size + j of an
+    endless stream of epochs, each of which visits every window once in a new order; a batch may straddle two epochs.
+    ``host=(i, n)`` gives the i-th of n contiguous slices of the batch axis, shape (n_steps, batch_size / n).
+    """
+    if n_windows < 1:
+        raise ValueError(f"n_windows: {n_windows}; at least 1")
+    i, n_hosts = host or (0, 1)
+    if not 0 <= i < n_hosts or batch_size % n_hosts:
+        raise ValueError(f"host: {host}; (i, n) with 0 <= i < n and n a divisor of batch_size {batch_size}")
+    if first_step < 0 or n_steps < 0:
+        raise ValueError(f"first_step, n_steps: {first_step}, {n_steps}; 0 or more")
+    share = batch_size // n_hosts
+    steps = np.arange(first_step, first_step + n_steps, dtype=np.uint64)[:, None]
+    columns = np.arange(i * share, (i + 1) * share, dtype=np.uint64)[None, :]
+    examples = steps * np.uint64(batch_size) + columns
+    epochs, positions = np.divmod(examples, np.uint64(n_windows))
+    order = permute(positions, epochs, seed, n_windows)
+    return order.astype(np.int32 if n_windows < 2**31 else np.int64)
+
+
+def gather(tokens: np.ndarray | ShardedTokens, indices: np.ndarray, seq_len: int) -> np.ndarray:
+    """The windows themselves: shape ``indices.shape + (seq_len + 1,)``, the tokens' own dtype."""
+    starts = np.asarray(indices, dtype=np.int64) * seq_len
+    if isinstance(tokens, ShardedTokens):
+        return tokens.take_windows(starts, seq_len + 1)
+    return tokens[starts[..., None] + np.arange(seq_len + 1)]

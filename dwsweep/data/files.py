@@ -1,0 +1,213 @@
+"""Files of a source: found by glob (local or gs://), opened through whatever compression their name says."""
+
+from __future__ import annotations
+
+import bz2
+import glob as _glob
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import IO, Any
+
+from dwsweep.errors import InputError
+
+MAGIC = {
+    ".gz": (b"\x1f\x8b", "gzip"),
+    ".bz2": (b"BZh", "bzip2"),
+    ".xz": (b"\xfd7zXZ\x00", "xz"),
+    ".zst": (b"\x28\xb5\x2f\xfd", "zstandard"),
+}
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was found: what identifies it without reading it."""
+
+    path: str
+    n_bytes: int
+    modified_ns: int
+
+
+def is_remote(path: str) -> bool:
+    return "://" in path
+
+
+def _remote(path: str) -> Any:
+    """epath.Path of a remote path, with one clear line where its file system's package is missing."""
+    from etils import epath
+
+    try:
+        return epath.Path(path)
+    except Exception as error:
+        raise remote_error(path, error) from None
+
+
+def remote_error(path: str, error: BaseException) -> InputError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return InputError(
+        f"data.source: {path}; cannot be read ({reason}); gs:// needs the extra: pip install 'dwsweep[gcs]'"
+    )
+
+
+def _stat(path: str) -> File:
+    if is_remote(path):
+        try:
+            stat = _remote(path).stat()
+        except Exception as error:
+            raise remote_error(path, error) from None
+        return File(path, int(stat.length), int((stat.mtime or 0) * 1_000_000_000))
+    local = os.stat(path)
+    return File(path, local.st_size, local.st_mtime_ns)
+
+
+def find_files(kind: str, pattern: str) -> list[File]:
+    """The files of ``pattern``, a file, a folder (all files below it) or a glob (``**`` allowed), sorted by path.
+
+    Hidden files are left out. InputError when there is none.
+    """
+    if not pattern:
+        raise InputError(f"data.source: {kind}:; a path or a glob after the colon")
+    if is_remote(pattern):
+        paths = _remote_paths(pattern)
+    else:
+        pattern = os.path.abspath(os.path.expanduser(pattern))
+        if os.path.isdir(pattern):
+            paths = [os.path.join(folder, f) for folder, _, names in os.walk(pattern) for f in names]
+            paths = [p for p in paths if not any(x.startswith(".") for x in PurePath(p).relative_to(pattern).parts)]
+        elif os.path.isfile(pattern):
+            paths = [pattern]
+        else:
+            paths = [p for p in _glob.glob(pattern, recursive=True) if os.path.isfile(p)]
+    if not paths:
+        raise InputError(
+            f"data.source: {kind}:{pattern}; no such file; a file, a folder or a glob that matches something"
+        )
+    return [_stat(p) for p in sorted(paths)]
+
+
+def _remote_paths(pattern: str) -> list[str]:
+    head = pattern.split("*")[0].split("?")[0].split("[")[0]
+    try:
+        if head == pattern:
+            path = _remote(pattern)
+            if not path.is_dir():
+                return [pattern] if path.exists() else []
+            found, keep = path.rglob("*"), "*"
+        else:
+            folder, _, _ = head.rpartition("/")
+            keep = pattern[len(folder) + 1 :]
+            found = _remote(folder).glob(keep)
+        return [os.fspath(p) for p in found if not p.is_dir() and not p.name.startswith(".")]
+    except InputError:
+        raise
+    except Exception as error:
+        raise remote_error(pattern, error) from None
+
+
+def suffix(path: str) -> str:
+    """The compression suffix of a name (".gz", ".bz2", ".xz", ".zst"), or ""."""
+    end = PurePath(path).suffix.lower()
+    return end if end in MAGIC else ""
+
+
+def open_raw(path: str) -> IO[bytes]:
+    """The file's own bytes."""
+    if is_remote(path):
+        try:
+            return _remote(path).open("rb")
+        except Exception as error:
+            raise remote_error(path, error) from None
+    return open(path, "rb")
+
+
+@contextmanager
+def open_stream(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """(decompressed, raw) of a file, the second for progress; errors of reading either become one clear InputError."""
+    with open_raw(path) as raw:
+        head = raw.read(8)
+        raw.seek(0)
+        end = suffix(path)
+        _check_magic(path, end, head)
+        try:
+            with _decompress(raw, end) as stream:
+                yield stream, raw
+        except (EOFError, lzma.LZMAError, OSError, zlib.error, _zstd_error()) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # a full disk or a lost mount, not the file's content
+            raise InputError(
+                f"data.source: {path}; truncated or damaged {MAGIC[end][1] if end else 'file'} ({error}); "
+                "copy or download it again"
+            ) from None
+
+
+def _zstd_error() -> type[Exception]:
+    import zstandard
+
+    return zstandard.ZstdError
+
+
+def _check_magic(path: str, end: str, head: bytes) -> None:
+    found = next((name for magic, name in MAGIC.values() if head.startswith(magic)), None)
+    if end and head and not head.startswith(MAGIC[end][0]):
+        raise InputError(
+            f"data.source: {path}; its name says {MAGIC[end][1]} but its content is {found or 'not compressed so'}; "
+            "rename it after its real compression (.gz, .bz2, .xz, .zst or none)"
+        )
+    if not end and found:
+        raise InputError(
+            f"data.source: {path}; its content is {found}; name it *{_suffix_of(found)} so that it is unpacked"
+        )
+
+
+def _suffix_of(name: str) -> str:
+    return next(end for end, (_, n) in MAGIC.items() if n == name)
+
+
+@contextmanager
+def _decompress(raw: IO[bytes], end: str) -> Iterator[IO[bytes]]:
+    if end == ".gz":
+        with gzip.GzipFile(fileobj=raw) as stream:
+            yield stream  # type: ignore[misc]
+    elif end == ".bz2":
+        with bz2.BZ2File(raw) as stream:
+            yield stream  # type: ignore[misc]
+    elif end == ".xz":
+        with lzma.LZMAFile(raw) as stream:
+            yield stream  # type: ignore[misc]
+    elif end == ".zst":
+        yield _ZstdStream(raw)  # type: ignore[misc]
+    else:
+        yield raw
+
+
+class _ZstdStream:
+    """Reads zstd frames one after another and, unlike the library's own reader, says when the last one was cut."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        import zstandard
+
+        self._raw, self._new = raw, zstandard.ZstdDecompressor().decompressobj
+        self._frame: Any = None
+        self._ready = bytearray()
+        self._rest = b""
+
+    def read(self, size: int = -1) -> bytes:
+        while size < 0 or len(self._ready) < size:
+            block, self._rest = self._rest or self._raw.read(1 << 18), b""
+            if not block:
+                if self._frame is not None:
+                    raise EOFError("compressed file ended before the end of its last frame")
+                break
+            self._frame = self._frame or self._new()
+            self._ready += self._frame.decompress(block)
+            if self._frame.eof:
+                self._rest, self._frame = self._frame.unused_data, None
+        size = len(self._ready) if size < 0 else size
+        out = bytes(self._ready[:size])
+        del self._ready[:size]
+        return out

@@ -1,0 +1,63 @@
+"""An ordered, bounded map over worker processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from dwsweep.errors import InputError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def available_cores() -> int:
+    """Cores that this process may use (its affinity, where the system has one)."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def ordered_map(
+    function: Callable[[Job], Result],
+    jobs: Iterable[Job],
+    workers: int,
+    initializer: Callable[..., None],
+    initargs: tuple[Any, ...],
+) -> Iterator[Result]:
+    """``function`` of each job, in the jobs' order, with at most 2·workers + 2 jobs in flight.
+
+    One worker: in this process. The processes are spawned, since the caller may hold threads that a fork would break.
+    """
+    if workers == 1:
+        initializer(*initargs)
+        yield from map(function, jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=_start, initargs=(initializer, initargs))
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for job in jobs:
+            waiting.append(pool.submit(function, job))
+            if len(waiting) > 2 * workers + 1:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise InputError(
+            f"data.workers: {workers}; a worker process of prepare died (out of memory?); fewer workers, or 1 for none"
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start(initializer: Callable[..., None], initargs: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; it shuts the pool down
+    initializer(*initargs)

@@ -1,0 +1,274 @@
+"""Source → tokenizer → token store: idempotent, in two streaming passes, memory flat in the size of the corpus.
+
+1. Read: the source's texts, cleaned by the workers, go to a compressed spool file; exact duplicates are dropped and
+   each text is put on its side of the split by its own hash.
+2. Train the tokenizer on a seeded sample of the training side (the texts with the smallest salted hash).
+3. Encode the spool into shards, in the order of the source.
+
+All of it happens in ``<store>.partial``, renamed when it is whole, under a lock: an interrupted prepare leaves nothing
+that looks finished and the next one starts over; a second one at the same time waits and finds the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dwsweep.data import work
+from dwsweep.data.pool import available_cores, ordered_map
+from dwsweep.data.progress import ByteProgress
+from dwsweep.data.sources import Skipped, Source, open_source
+from dwsweep.data.store import DOCUMENT, FORMAT, SPLITS, Store, StreamWriter, content_hash
+from dwsweep.data.tokenizer import Tokenizer, train
+from dwsweep.errors import InputError
+
+if TYPE_CHECKING:
+    from dwsweep.spec import DataSpec
+
+SMALL_BYTES = 8 << 20  # sources up to this size are read in this process: starting workers would take longer
+MAX_BAD_FRACTION = 0.01  # of the records; beyond it the source is wrong, not a few records
+
+
+def cache_root(data: DataSpec) -> Path:
+    """``data.cache_dir``, else $DWSWEEP_CACHE, else ~/.cache/dwsweep."""
+    return Path(data.cache_dir or os.environ.get("DWSWEEP_CACHE") or "~/.cache/dwsweep").expanduser().absolute()
+
+
+def store_path(data: DataSpec, source: Source) -> Path:
+    """Folder of the store: named after the source, the settings that change it, and the state of the source's files."""
+    settings = {
+        "format": FORMAT,
+        "source": source.identity(),
+        "kind": data.source.partition(":")[0],
+        "vocab_size": data.vocab_size,
+        "validation_fraction": data.validation_fraction,
+        "text_field": data.text_field,
+        "tokenizer_sample_bytes": data.tokenizer_sample_bytes,
+        "seed": data.seed,
+    }
+    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", data.source).strip("-")
+    return (
+        cache_root(data) / f"{slug[:12]}-{slug[-28:]}-{key}" if len(slug) > 40 else cache_root(data) / f"{slug}-{key}"
+    )
+
+
+def find(data: DataSpec) -> Store | None:
+    """The finished store of these settings, or None; looks at names, sizes and times only."""
+    try:
+        path = store_path(data, open_source(data.source, data.text_field))
+    except InputError:
+        return None
+    return Store.open(path) if (path / "manifest.json").exists() else None
+
+
+def prepare(data: DataSpec, *, progress: bool = True) -> Store:
+    """The store of these settings, made when it is not there yet.
+
+    InputError, with one clear line, where the source cannot give it.
+    """
+    source = open_source(data.source, data.text_field, download=True)
+    path = store_path(data, source)
+    with _lock(path, progress):
+        if (path / "manifest.json").exists():
+            return Store.open(path)
+        partial = path.with_name(path.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        try:
+            _make(data, source, partial, progress)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        shutil.rmtree(path, ignore_errors=True)
+        partial.rename(path)
+    return Store.open(path)
+
+
+@contextmanager
+def _lock(path: Path, progress: bool) -> Iterator[None]:
+    """Held by one process at a time; the system releases it when that process ends, however it ends."""
+    import fcntl
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path.with_name(path.name + ".lock"), "w")  # noqa: SIM115
+    except OSError as error:
+        raise InputError(
+            f"data.cache_dir: {path.parent}; cannot be written ({error.strerror}); "
+            "a folder of yours, or set DWSWEEP_CACHE"
+        ) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if progress:
+                print(f"prepare: waiting for another process that is preparing {path}", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@dataclass
+class _Corpus:
+    """What pass 1 leaves: the spool's frames, and counts."""
+
+    frames: list[work.FramePlace] = field(default_factory=list)
+    digests: list[np.ndarray] = field(default_factory=list)
+    skipped: Skipped = field(default_factory=Skipped)
+    n_documents: int = 0  # kept
+    n_duplicates: int = 0
+    n_characters: int = 0  # kept
+    n_bytes: int = 0  # kept
+
+
+def _make(data: DataSpec, source: Source, partial: Path, progress: bool) -> None:
+    workers = data.workers or available_cores()
+    spool = partial / "spool.zst"
+    started = time.monotonic()
+    corpus = _read(data, source, spool, workers if source.total_bytes > SMALL_BYTES else 1, progress)
+    _check(data, corpus)
+    read_seconds = time.monotonic() - started
+
+    tokenizer = train(_sample(data, corpus, spool), data.vocab_size)
+    tokenizer_hash = tokenizer.save(partial)
+    train_seconds = time.monotonic() - started - read_seconds
+
+    splits = _encode(corpus, spool, partial, tokenizer, workers if corpus.n_bytes > SMALL_BYTES else 1, progress)
+    encode_seconds = time.monotonic() - started - read_seconds - train_seconds
+    spool.unlink()
+    n_tokens = sum(s["n_tokens"] for s in splits.values())
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "source": data.source,
+        "settings": data.model_dump(exclude={"cache_dir", "workers"}),
+        "vocab_size": data.vocab_size,
+        "dtype": tokenizer.dtype.str,
+        "end_token": tokenizer.end_token,
+        "tokenizer_hash": tokenizer_hash,
+        "splits": splits,
+        "n_documents": corpus.n_documents,
+        "n_tokens": n_tokens,
+        "n_characters": corpus.n_characters,
+        "n_bytes": corpus.n_bytes,
+        "characters_per_token": corpus.n_characters / n_tokens,
+        "bytes_per_token": corpus.n_bytes / n_tokens,
+        "duplicates": corpus.n_duplicates,
+        "left_out": dict(corpus.skipped.left_out),
+        "skipped": dict(corpus.skipped.bad),
+        "first_skipped": corpus.skipped.first_bad,
+        "seconds": {"read": read_seconds, "train_tokenizer": train_seconds, "encode": encode_seconds},
+        "versions": {
+            "python": platform.python_version(),
+            **{p: version(p) for p in ("dwsweep", "numpy", "sentencepiece")},
+        },
+    }
+    manifest["data_hash"] = content_hash(partial, manifest)
+    with open(partial / "manifest.json", "w", encoding="utf-8") as file:
+        json.dump(manifest, file, indent=1, ensure_ascii=False)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:
+    corpus, seen = _Corpus(), work.SeenDigests()
+    with ByteProgress("reading", source.total_bytes, show=progress) as bar, open(spool, "wb") as out:
+        for frame in ordered_map(work.read_item, source.items(), workers, work.start_reading, (source,)):
+            mark = work.validation_mark(frame.digest, data.validation_fraction)
+            new = seen.add(frame.digest)
+            mark[~new] = work.DROPPED
+            corpus.frames.append(work.FramePlace(out.tell(), len(frame.data), frame.n_bytes, mark))
+            corpus.digests.append(frame.digest)
+            corpus.skipped.add(frame.skipped)
+            corpus.n_documents += int(new.sum())
+            corpus.n_duplicates += int((~new).sum())
+            corpus.n_characters += int(frame.n_characters[new].sum(dtype=np.int64))
+            corpus.n_bytes += int(frame.n_bytes[new].sum(dtype=np.int64))
+            out.write(frame.data)
+            bar.advance(frame.source_bytes)
+    return corpus
+
+
+def _check(data: DataSpec, corpus: _Corpus) -> None:
+    """InputError where the corpus is empty, mostly bad, or leaves a side of the split empty."""
+    bad = corpus.skipped.bad.total()
+    reasons = ", ".join(f"{n:,} × {reason}" for reason, n in corpus.skipped.bad.items())
+    records = bad + corpus.n_documents + corpus.n_duplicates
+    if bad > MAX_BAD_FRACTION * records:
+        raise InputError(
+            f"data.source: {data.source}; {bad:,} of {records:,} records are bad "
+            f"({reasons}; first: {corpus.skipped.first_bad}); at most {MAX_BAD_FRACTION:.0%} are skipped"
+        )
+    if not corpus.n_documents:
+        left = ", ".join(f"{n:,} × {reason}" for reason, n in corpus.skipped.left_out.items()) or "no records"
+        raise InputError(f"data.source: {data.source}; empty: not one document ({left}); a source with text in it")
+    mark = np.concatenate([f.mark for f in corpus.frames])
+    digest = np.sort(work.mix64(np.concatenate(corpus.digests)[mark != work.DROPPED]))
+    if (mark == work.VALIDATION).any() and (mark == work.TRAIN).any():
+        return
+    n = corpus.n_documents
+    if n < 2:
+        raise InputError(
+            f"data.source: {data.source}; one document; at least two, for training and validation (text: separates "
+            "the articles of a single file by blank lines)"
+        )
+    # the fraction halfway between two hashes that holds out about 5 %, and at least one document
+    k = max(1, min(n - 1, round(0.05 * n)))
+    enough = (float(digest[k - 1]) + float(digest[k])) / 2 / 2.0**64
+    raise InputError(
+        f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents; "
+        f"{enough:.2g} holds out {int((digest < float(f'{enough:.2g}') * 2.0**64).sum())}"
+    )
+
+
+def _sample(data: DataSpec, corpus: _Corpus, spool: Path) -> Iterator[str]:
+    """The tokenizer's sample: training texts in the order of their salted hash until the wanted bytes are reached,
+    handed out in the order of the corpus."""
+    frame = np.repeat(np.arange(len(corpus.frames)), [len(f.mark) for f in corpus.frames])
+    mark = np.concatenate([f.mark for f in corpus.frames])
+    n_bytes = np.concatenate([f.n_bytes for f in corpus.frames])
+    order = np.argsort(work.sample_order(np.concatenate(corpus.digests), data.seed), kind="stable")
+    order = order[mark[order] == work.TRAIN]
+    before = np.cumsum(n_bytes[order], dtype=np.int64) - n_bytes[order]
+    taken = np.zeros(len(mark), bool)
+    taken[order[before < data.tokenizer_sample_bytes]] = True
+    starts = np.searchsorted(frame, np.arange(len(corpus.frames)))
+    for i, place in enumerate(corpus.frames):
+        chosen = taken[starts[i] : starts[i] + len(place.mark)]
+        if chosen.any():
+            for _, text in work.frame_texts(spool, place._replace(mark=chosen.astype(np.uint8))):
+                yield text
+
+
+def _encode(
+    corpus: _Corpus, spool: Path, partial: Path, tokenizer: Tokenizer, workers: int, progress: bool
+) -> dict[str, dict[str, int]]:
+    writers = {
+        s: StreamWriter(partial, name, tokenizer.dtype, tokenizer.end_token)
+        for s, name in ((1, "train"), (2, "validation"))
+    }
+    results = ordered_map(work.encode_frame, corpus.frames, workers, work.start_encoding, (spool, partial))
+    with ByteProgress("encoding", corpus.n_bytes, show=progress) as bar:
+        for place, digest, encoded in zip(corpus.frames, corpus.digests, results, strict=True):
+            for split, writer in writers.items():
+                chosen = place.mark == split
+                records = np.empty(int(chosen.sum()), DOCUMENT)
+                records["digest"] = digest[chosen]
+                records["n_bytes"] = place.n_bytes[chosen]
+                records["n_tokens"] = encoded[split].n_tokens
+                writer.append(np.frombuffer(encoded[split].tokens, tokenizer.dtype), records)
+            bar.advance(int(place.n_bytes[place.mark != work.DROPPED].sum(dtype=np.int64)))
+    return {name: writer.close() for name, writer in zip(SPLITS, writers.values(), strict=True)}

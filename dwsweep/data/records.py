@@ -1,0 +1,270 @@
+"""``text:``, ``jsonl:`` and ``parquet:``: files of plain articles or of records with a text field."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import IO, Any
+
+from dwsweep.data.files import File, find_files, open_raw, open_stream, suffix
+from dwsweep.data.sources import ITEM_BYTES, Item, Skipped
+from dwsweep.errors import InputError
+
+TEXT_FIELDS = ("text", "content", "article", "body", "document", "maintext")
+"""Looked for in this order when ``data.text_field`` is not given."""
+
+MAX_RECORD_BYTES = 256 << 20  # an article or a line beyond this is a wrong format, not a record
+WHOLE_FILE_BYTES = 8 << 20  # files up to this size are read by the workers, larger ones streamed by the parent
+
+
+@dataclass(frozen=True)
+class Files:
+    """A source made of files: the parts that its kinds share."""
+
+    files: tuple[File, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(f.n_bytes for f in self.files)
+
+    def identity(self) -> list[Any]:
+        return [[f.path, f.n_bytes, f.modified_ns] for f in self.files]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Payload: small files, read where they are parsed."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Payload: whole records out of the middle of a large file."""
+
+    path: str
+    offset: int  # of the decompressed file
+    data: bytes
+
+
+def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
+    """Small files in groups of about ITEM_BYTES, large ones in blocks that end with one of ``borders``."""
+    group: list[str] = []
+    n_bytes = 0
+    for file in files:
+        if file.n_bytes <= WHOLE_FILE_BYTES:
+            group.append(file.path)
+            n_bytes += file.n_bytes
+        if group and (n_bytes >= ITEM_BYTES or file.n_bytes > WHOLE_FILE_BYTES):
+            yield Item(Whole(tuple(group)), n_bytes)
+            group, n_bytes = [], 0
+        if file.n_bytes > WHOLE_FILE_BYTES:
+            yield from _blocks(file.path, *borders)
+    if group:
+        yield Item(Whole(tuple(group)), n_bytes)
+
+
+def _blocks(path: str, *borders: bytes) -> Iterator[Item]:
+    with open_stream(path) as (stream, raw):
+        rest, offset, seen = b"", 0, 0
+        while block := stream.read(ITEM_BYTES):
+            at = raw.tell()
+            rest += block
+            cut = max(rest.rfind(b) + len(b) if b in rest else 0 for b in borders)
+            if cut:
+                yield Item(Block(path, offset, rest[:cut]), at - seen)
+                rest, offset, seen = rest[cut:], offset + cut, at
+            elif len(rest) > MAX_RECORD_BYTES:
+                raise InputError(
+                    f"data.source: {path}; no border between records ({' or '.join(map(repr, borders))}) in "
+                    f"{len(rest):,} bytes from byte {offset:,}; a file of the form that the source names"
+                )
+        if rest:
+            yield Item(Block(path, offset, rest), raw.tell() - seen)
+
+
+def item_blocks(item: Item) -> Iterator[Block]:
+    """The bytes of an item, file by file."""
+    if isinstance(item.payload, Block):
+        yield item.payload
+        return
+    for path in item.payload.paths:
+        with open_stream(path) as (stream, _):
+            yield Block(path, 0, stream.read())
+
+
+def decode(data: bytes, where: str, skipped: Skipped) -> str | None:
+    """UTF-8 text without a byte order mark, or None, counted, where it is not UTF-8."""
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        skipped.add_bad("invalid UTF-8", f"{where}, byte {error.start}")
+        return None
+
+
+@dataclass(frozen=True)
+class TextFiles(Files):
+    """``text:GLOB``: one article a file; a single file holds articles that blank lines separate.
+
+    ``?articles=file`` or ``?articles=blank`` at the end says which, whatever the number of files.
+    """
+
+    blank: bool = False
+
+    @classmethod
+    def find(cls, pattern: str) -> TextFiles:
+        option = re.search(r"\?articles=(\w*)$", pattern)
+        if option and option[1] not in ("file", "blank"):
+            raise InputError(f"data.source: text:{pattern}; articles is {option[1]!r}; file or blank")
+        files = tuple(find_files("text", pattern[: option.start()] if option else pattern))
+        large = [f for f in files if f.n_bytes > WHOLE_FILE_BYTES]
+        if large and len(files) > 1 and not option:
+            raise InputError(
+                f"data.source: text:{pattern}; {large[0].path} has {large[0].n_bytes:,} bytes: add ?articles=blank "
+                "where blank lines separate articles, ?articles=file where each file is one article"
+            )
+        return cls(files, blank=option[1] == "blank" if option else len(files) == 1)
+
+    def identity(self) -> list[Any]:
+        return [self.blank, *super().identity()]
+
+    def items(self) -> Iterator[Item]:
+        if self.blank:
+            yield from file_items(self.files, b"\n\n", b"\n\r\n")
+        else:
+            # an article is never cut, however long its file is
+            yield from file_items(tuple(replace(f, n_bytes=min(f.n_bytes, WHOLE_FILE_BYTES)) for f in self.files))
+
+    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
+        for block in item_blocks(item):
+            data = block.data.replace(b"\r\n", b"\n")
+            for part in re.split(rb"\n[ \t]*\n\s*", data) if self.blank else [data]:
+                text = decode(part, block.path, skipped)
+                if text:
+                    yield text
+
+
+@dataclass(frozen=True)
+class JsonLines(Files):
+    """``jsonl:GLOB``: one JSON object a line with a text field."""
+
+    text_field: str | None = None
+
+    @classmethod
+    def find(cls, pattern: str, text_field: str | None) -> JsonLines:
+        return cls(tuple(find_files("jsonl", pattern)), text_field)
+
+    def items(self) -> Iterator[Item]:
+        return file_items(self.files, b"\n")
+
+    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
+        for block in item_blocks(item):
+            at = block.offset
+            for line in block.data.split(b"\n"):
+                where, at = f"{block.path}, byte {at}", at + len(line) + 1
+                if not line.strip():
+                    continue
+                text = decode(line, where, skipped)
+                if text is None:
+                    continue
+                try:
+                    record = json.loads(text)
+                except ValueError:
+                    skipped.add_bad("not a JSON object", where)
+                    continue
+                if not isinstance(record, dict):
+                    skipped.add_bad("not a JSON object", where)
+                    continue
+                value = field_of(record, self.text_field, where, skipped)
+                if value is not None:
+                    yield value
+
+
+def field_of(record: dict[str, Any], text_field: str | None, where: str, skipped: Skipped) -> str | None:
+    """The record's text, or None, counted, where the field is missing or not a string."""
+    names = (text_field,) if text_field else TEXT_FIELDS
+    for name in names:
+        if isinstance(record.get(name), str):
+            return record[name]
+    fields = ", ".join(map(str, record)) or "none"
+    skipped.add_bad(f"no text field ({' or '.join(names)})", f"{where}; fields found: {fields}")
+    return None
+
+
+@dataclass(frozen=True)
+class Parquet(Files):
+    """``parquet:GLOB``: a string column, row group by row group."""
+
+    text_field: str | None = None
+
+    @classmethod
+    def find(cls, pattern: str, text_field: str | None) -> Parquet:
+        files = tuple(find_files("parquet", pattern))
+        for file in files:
+            if suffix(file.path):
+                raise InputError(
+                    f"data.source: {file.path}; Parquet is compressed inside: unpack it, a name that ends in .parquet"
+                )
+        return cls(files, text_field)
+
+    def items(self) -> Iterator[Item]:
+        for file in self.files:
+            with _parquet(file.path) as (reader, _):
+                groups, column = reader.num_row_groups, self._column(reader, file.path)
+            for group in range(groups):
+                yield Item((file.path, group, column), file.n_bytes // groups)
+
+    def _column(self, reader: Any, path: str) -> str:
+        import pyarrow as pa
+
+        schema = reader.schema_arrow
+        strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+        for name in (self.text_field,) if self.text_field else TEXT_FIELDS:
+            if name in strings:
+                return name
+        wanted = self.text_field or " or ".join(TEXT_FIELDS)
+        fields = ", ".join(f"{f.name} ({f.type})" for f in schema)
+        raise InputError(f"data.text_field: {wanted}; no such string column in {path}; fields found: {fields}")
+
+    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
+        path, group, column = item.payload
+        with _parquet(path) as (reader, errors):
+            try:
+                values = reader.read_row_group(group, columns=[column], use_threads=False).column(0)
+            except errors as error:
+                raise _damaged(path, error) from None
+        for chunk in values.chunks:
+            for row, value in enumerate(chunk):
+                text = value.as_py()
+                if text is None:
+                    skipped.add_bad("null text", f"{path}, row group {group}, row {row}")
+                else:
+                    yield text
+
+
+class _parquet:  # noqa: N801 - a context manager, used like a function
+    """(ParquetFile, its error types) of a local or remote file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> tuple[Any, tuple[type[Exception], ...]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._file: IO[bytes] = open_raw(self.path)
+        errors = (pa.ArrowException, OSError)
+        try:
+            return pq.ParquetFile(self._file), errors
+        except errors as error:
+            self._file.close()
+            raise _damaged(self.path, error) from None
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _damaged(path: str, error: Exception) -> InputError:
+    return InputError(f"data.source: {path}; not a whole Parquet file ({str(error).splitlines()[0]})")

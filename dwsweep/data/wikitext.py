@@ -1,0 +1,178 @@
+"""Wikitext to plain text, on mwparserfromhell's parse tree.
+
+Kept: prose, headings, link texts, list items, the visible text of the commonest inline templates. Left out: other
+templates, tables, references, files, categories, links to other languages, galleries, mathematics, comments, and
+sections that are empty after that.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
+DISAMBIGUATION = re.compile(
+    r"\{\{\s*(?:disambig\w*|[\w ]+ disambiguation|hndis|geodis|numberdis|disambiguation page|dab)\s*[|}]", re.IGNORECASE
+)
+
+_DROPPED_TAGS = {
+    "ref", "references", "table", "gallery", "timeline", "math", "chem", "score", "graph", "imagemap", "hiero",
+    "templatestyles", "section", "indicator", "syntaxhighlight", "source", "inputbox", "categorytree", "mapframe",
+    "style", "script",
+}  # fmt: skip
+_LINE_TAGS = {"br", "hr", "p", "div", "li", "dd", "dt", "blockquote", "poem", "center", "ul", "ol", "dl"}
+_HIDDEN_PREFIXES = {
+    "file",
+    "image",
+    "category",
+    "media",
+    "wikt",
+    "wiktionary",
+    "commons",
+    "s",
+    "q",
+    "b",
+    "n",
+    "v",
+    "m",
+    "meta",
+}
+_LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(-[a-z]+)*|simple")
+
+# template name → positional arguments that are its visible text, joined by a space
+_INLINE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("nowrap", "nobr", "small", "big", "smallcaps", "sc", "em", "strong", "abbr", "tooltip", "quote"), ("1",)
+    ),
+    **dict.fromkeys(("blockquote", "quotation", "cquote", "mvar", "math", "var", "script", "sic", "ill"), ("1",)),
+    **dict.fromkeys(("lang", "transl", "transliteration", "langx", "script/hebrew"), ("2",)),
+    **dict.fromkeys(("convert", "cvt", "val"), ("1", "2")),
+    **dict.fromkeys(("main", "see also", "further"), ()),
+}
+_SYMBOLS = {
+    "nbsp": " ", "ndash": "–", "snd": " – ", "spaced ndash": " – ", "endash": "–", "mdash": "—", "emdash": "—",
+    "spaced mdash": " — ",
+    "'": "'", "'s": "'s", "·": "·", "dot": "·", "•": "•", "bullet": "•", "circa": "c.", "c.": "c.",
+    "=": "=", "!": "|", "pi": "π",
+}  # fmt: skip
+
+_SWITCH = re.compile(r"__[A-Z]+__")
+_STYLE = re.compile(r"'{2,5}")
+_LIST_MARK = re.compile(r"^[*#:;]+[ \t]*", re.MULTILINE)
+_EMPTY_BRACKETS = re.compile(r" ?[(\[][\s,;:–-]*[)\]]")
+_OPEN_BRACKET = re.compile(r"\((?:[\s,;]+)(?=\S)")
+_SPACES = re.compile(r"[ \t]+")
+_LINE_ENDS = re.compile(r" *\n *")
+_BLANK_LINES = re.compile(r"\n{3,}")
+_HEADING = "\x02"
+
+
+def to_text(wikitext: str) -> str:
+    """The readable text of a page; paragraphs and headings are separated by blank lines."""
+    import mwparserfromhell
+    from mwparserfromhell.parser import ParserError
+
+    try:
+        tree = mwparserfromhell.parse(wikitext, skip_style_tags=True)
+    except ParserError:
+        return ""
+    parts: list[str] = []
+    _render(tree, parts)
+    text = "".join(parts)
+    text = _SWITCH.sub("", _STYLE.sub("", text))
+    text = _LIST_MARK.sub("", text)
+    text = _OPEN_BRACKET.sub("(", _EMPTY_BRACKETS.sub("", text))
+    text = _LINE_ENDS.sub("\n", _SPACES.sub(" ", text))
+    return _BLANK_LINES.sub("\n\n", _without_empty_sections(text)).strip()
+
+
+def _without_empty_sections(text: str) -> str:
+    """Drops headings that nothing but a heading of the same or a higher level follows."""
+    head, *sections = re.split(f"{_HEADING}([1-6])", text)
+    kept: list[str] = []
+    above = 7  # level of the next section that stays; 7: none
+    for level_text, section in zip(reversed(sections[::2]), reversed(sections[1::2]), strict=True):
+        level = int(level_text)
+        _, _, body = section.lstrip("\n").partition("\n")
+        if body.strip() or (above > level and above < 7):
+            kept.append("\n\n" + section.strip("\n"))
+            above = level
+    return head + "".join(reversed(kept))
+
+
+def _render(tree: Any, out: list[str]) -> None:
+    from mwparserfromhell import nodes
+
+    for node in tree.nodes:
+        kind = type(node)
+        if kind is nodes.Text:
+            out.append(node.value)
+        elif kind is nodes.Wikilink:
+            _render_link(node, out)
+        elif kind is nodes.Template:
+            _render_template(node, out)
+        elif kind is nodes.Tag:
+            _render_tag(node, out)
+        elif kind is nodes.Heading:
+            out.append(f"\n{_HEADING}{node.level}")
+            _render(node.title, out)
+            out.append("\n")
+        elif kind is nodes.ExternalLink:
+            if node.title is not None:
+                _render(node.title, out)
+            elif not node.brackets:
+                out.append(str(node.url))
+        elif kind is nodes.HTMLEntity:
+            try:
+                out.append(node.normalize().replace("\xa0", " "))
+            except (ValueError, KeyError):
+                out.append(str(node))
+
+
+def _render_link(node: Any, out: list[str]) -> None:
+    title = str(node.title).strip()
+    prefix, colon, _ = title.partition(":")
+    prefix = prefix.strip().lower()
+    if colon and prefix and (prefix in _HIDDEN_PREFIXES or _LANGUAGE_PREFIX.fullmatch(prefix)):
+        return
+    if node.text is not None:
+        _render(node.text, out)
+    else:
+        out.append(html.unescape(title.lstrip(":")))
+
+
+def _render_template(node: Any, out: list[str]) -> None:
+    name = str(node.name).strip().lower().replace("_", " ")
+    if name in _SYMBOLS:
+        out.append(_SYMBOLS[name])
+        if name in ("circa", "c.") and node.has("1"):
+            out.append(" ")
+            _render(node.get("1").value, out)
+        return
+    if name in ("chem", "chem2", "chem/link"):
+        for parameter in node.params:
+            if not parameter.showkey:
+                _render(parameter.value, out)
+        return
+    for i, argument in enumerate(("1",) if name.startswith("lang-") else _INLINE.get(name, ())):
+        if node.has(argument):
+            out.append(" " * (i > 0))
+            _render(node.get(argument).value, out)
+
+
+def _render_tag(node: Any, out: list[str]) -> None:
+    name = str(node.tag).strip().lower()
+    if name in _DROPPED_TAGS:
+        return
+    if name == "nowiki":
+        out.append(str(node.contents or ""))
+        return
+    if node.wiki_markup and name in ("li", "dd", "dt"):
+        return  # the mark of a list item; its text follows as a node of its own
+    if name in _LINE_TAGS:
+        out.append("\n")
+    if node.contents is not None:
+        _render(node.contents, out)
+        if name in _LINE_TAGS:
+            out.append("\n")

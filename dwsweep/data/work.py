@@ -1,0 +1,161 @@
+"""The two passes of ``prepare`` over a corpus, one item at a time, as they run in the worker processes.
+
+Pass 1 turns an item of the source into a **frame**: its texts, joined and compressed, with the hash and the size of
+each. Pass 2 turns a frame, with a mark for each text (dropped, training, validation), into tokens. Between the passes
+the parent drops duplicates, splits, and trains the tokenizer; it never touches a text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dwsweep.data.batches import mix64
+from dwsweep.data.sources import Item, Skipped, Source
+from dwsweep.data.tokenizer import Tokenizer
+
+DROPPED, TRAIN, VALIDATION = 0, 1, 2
+_LEVEL = 1  # of zstd: about 500 MB/s, a third of the size
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The texts of one item."""
+
+    data: bytes  # the texts' UTF-8, joined, zstd
+    n_bytes: NDArray[np.uint32]  # (n_documents,)
+    n_characters: NDArray[np.uint32]  # (n_documents,)
+    digest: NDArray[np.uint64]  # (n_documents,): first 8 bytes of BLAKE2b of each text
+    skipped: Skipped
+    source_bytes: int
+
+
+class FramePlace(NamedTuple):
+    """Where pass 2 finds a frame, and what it does with its texts."""
+
+    offset: int
+    length: int
+    n_bytes: NDArray[np.uint32]
+    mark: NDArray[np.uint8]  # (n_documents,): DROPPED, TRAIN or VALIDATION
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One split's share of a frame."""
+
+    tokens: bytes  # of the tokenizer's dtype, an end token after each document
+    n_tokens: NDArray[np.uint32]  # (n_documents,), without the end token
+
+
+_source: Source
+_tokenizer: Tokenizer
+_spool: Path
+
+
+def start_reading(source: Source) -> None:
+    """Initialises a worker of pass 1."""
+    global _source
+    _source = source
+
+
+def read_item(item: Item) -> Frame:
+    """Pass 1. Surrounding white space and NUL characters (the end token of plain bytes) are taken off each text."""
+    import zstandard
+
+    skipped = Skipped()
+    texts, characters, digests = [], [], []
+    for text in _source.documents(item, skipped):
+        text = text.replace("\0", "").strip()
+        if not text:
+            skipped.left_out["empty documents"] += 1
+            continue
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:  # lone surrogates, which JSON can spell
+            skipped.add_bad("invalid Unicode", repr(text[:40]))
+            continue
+        texts.append(data)
+        characters.append(len(text))
+        digests.append(hashlib.blake2b(data, digest_size=8).digest())
+    return Frame(
+        zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(texts)),
+        np.array([len(t) for t in texts], np.uint32),
+        np.array(characters, np.uint32),
+        np.frombuffer(b"".join(digests), "<u8"),
+        skipped,
+        item.n_bytes,
+    )
+
+
+def frame_texts(spool: Path, place: FramePlace) -> Iterator[tuple[int, str]]:
+    """(number in the frame, text) of the texts that are not dropped."""
+    import zstandard
+
+    with open(spool, "rb") as file:
+        file.seek(place.offset)
+        packed = file.read(place.length)
+    data = memoryview(zstandard.ZstdDecompressor().decompress(packed))
+    stops = np.cumsum(place.n_bytes, dtype=np.int64)
+    starts = stops - place.n_bytes
+    for i in np.flatnonzero(place.mark):
+        yield int(i), str(data[starts[i] : stops[i]], "utf-8")
+
+
+def start_encoding(spool: Path, tokenizer: Path) -> None:
+    """Initialises a worker of pass 2 with the tokenizer saved in the folder ``tokenizer``."""
+    global _spool, _tokenizer
+    _spool, _tokenizer = spool, Tokenizer.load(tokenizer)
+
+
+def encode_frame(place: FramePlace) -> dict[int, Encoded]:
+    """Pass 2: the tokens of a frame by split (TRAIN, VALIDATION), in the order of its texts."""
+    end = np.array([_tokenizer.end_token], _tokenizer.dtype).tobytes()
+    tokens: dict[int, list[bytes]] = {TRAIN: [], VALIDATION: []}
+    lengths: dict[int, list[int]] = {TRAIN: [], VALIDATION: []}
+    for i, text in frame_texts(_spool, place):
+        encoded = _tokenizer.encode_to_bytes(text)
+        tokens[place.mark[i]] += (encoded, end)
+        lengths[place.mark[i]].append(len(encoded) // _tokenizer.dtype.itemsize)
+    return {s: Encoded(b"".join(tokens[s]), np.array(lengths[s], np.uint32)) for s in (TRAIN, VALIDATION)}
+
+
+class SeenDigests:
+    """The digests seen so far, 8 bytes each, as a few sorted runs that double in size."""
+
+    def __init__(self) -> None:
+        self._runs: list[NDArray[np.uint64]] = []
+
+    def add(self, digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Marks the digests that are new (of equal ones the first), and remembers them."""
+        values, first = np.unique(digests, return_index=True)
+        known = np.zeros(len(values), bool)
+        for run in self._runs:
+            at = np.minimum(np.searchsorted(run, values), len(run) - 1)
+            known |= run[at] == values
+        new = np.zeros(len(digests), bool)
+        new[first[~known]] = True
+        run = values[~known]
+        while self._runs and len(self._runs[-1]) <= len(run):
+            run = np.concatenate([run, self._runs.pop()])
+            run.sort()
+        if len(run):
+            self._runs.append(run)
+        return new
+
+
+def validation_mark(digest: NDArray[np.uint64], fraction: float) -> NDArray[np.uint8]:
+    """TRAIN or VALIDATION of each text, by its own hash alone: adding texts moves no other one."""
+    limit = np.uint64(min(int(fraction * 2**64), 2**64 - 1))
+    return np.where(mix64(digest) < limit, VALIDATION, TRAIN).astype(np.uint8)
+
+
+def sample_order(digest: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """The value by which texts are taken into the tokenizer's sample, smallest first; unrelated to the split."""
+    salt = mix64(np.array([(seed + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)], np.uint64))
+    return mix64(digest ^ salt)
