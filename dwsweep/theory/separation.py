@@ -1,0 +1,213 @@
+"""Separation-rank bounds of self-attention (Levine et al. 2020, arXiv 2006.12467), for nets without softmax.
+
+The separation rank measures how far a net can go beyond summing functions of two halves of its input; the bounds hold
+for any balanced partition of the positions. With L layers, width d_x, H heads, and the threshold L_th = log_3 d_x:
+
+    L < L_th, Theorem 1, eq. (7), depth efficiency:
+        3^(L−2)·(log_3(d_x − H) + a)  ≤  log_3 sep  ≤  (3^L − 1)/2 · log_3(d_x + H)           a = −L + 2 − log_3 2
+    L > L_th, Theorem 2, eq. (8), depth and width alike:
+        ½·d_x·L + b1 + b2  ≤  log_3 sep  ≤  2·d_x·L + c1 + c2
+        b1 = −L·(H/2 + 1)    b2 = −d_x·(1 + ½·log_3((d_x − H)/2))
+        c1 = L               c2 = −2·d_x·log_3(d_x / (2·√(2e))) + log_3 d_x                 (our reading of the print)
+
+L layers mix (3^L − 1)/2 copies of the input. The theory explains the form d_x ~ exp(b·L) of the fitted law, not its
+constants: ln 3 = 1.10 a layer against the fitted 0.0555.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dwsweep.errors import InputError
+from dwsweep.theory import published_law
+
+DEPTH_EFFICIENT = "depth-efficient"
+WIDTH_LIMITED = "depth and width alike"
+
+
+def log3(x: float) -> float:
+    return math.log(x) / math.log(3)
+
+
+def threshold_depth(width: int) -> float:
+    """L_th = log_3 d_x."""
+    return log3(width)
+
+
+def mixed_inputs(depth: int) -> float:
+    """How many copies of the input ``depth`` layers multiply: (3^L − 1)/2."""
+    return (3.0**depth - 1) / 2
+
+
+def bounds(depth: int, width: float, heads: int) -> tuple[float, float]:
+    """(lower, upper) bound of log_3 of the separation rank, of the regime that L and d_x are in.
+
+    A lower bound below 0 says nothing (a rank is at least 1) and is returned as 0.
+
+    Raises:
+        InputError: d_x ≤ H, where the bounds are not defined.
+    """
+    if width <= heads:
+        raise InputError(f"width: {width:g}; must be greater than the number of heads, {heads}")
+    if depth < log3(width):
+        a = -depth + 2 - log3(2)
+        lower = 3.0 ** (depth - 2) * (log3(width - heads) + a)
+        upper = (3.0**depth - 1) / 2 * log3(width + heads)
+    else:
+        b1, b2 = -depth * (heads / 2 + 1), -width * (1 + log3((width - heads) / 2) / 2)
+        lower = width * depth / 2 + b1 + b2
+        c2 = -2 * width * log3(width / (2 * math.sqrt(2 * math.e))) + log3(width)
+        upper = 2 * width * depth + depth + c2
+    return max(lower, 0.0), upper
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What a shallower net needs at least to reach the lower bound of a deeper one."""
+
+    depth: int
+    log10_width: float
+
+    @property
+    def width(self) -> float:
+        """d_x; infinite where it is beyond the range of floats."""
+        return 10**self.log10_width if self.log10_width < 300 else math.inf
+
+
+def width_needed(shallow_depth: int, depth: int, width: int, heads: int) -> Needed:
+    """The least width at which the upper bound of the shallower net reaches the lower bound of the deeper one.
+
+    In the depth-efficient regime: log_3(w + H) = 2·lower / (3^L_shallow − 1), double-exponential in the ratio of the
+    depths (Corollary 1). The paper's printed example (d_x = 1000, H = 16, L = 6 gives 2e17 at L = 2 and 2e5 at L = 3)
+    does not follow from eq. (7) as printed, which gives 7.3e15 and 7.6e4; this returns what the equation gives.
+    """
+    target = bounds(depth, width, heads)[0]
+    border = 3.0**shallow_depth  # below this width the shallower net is beyond its own threshold: eq. (8) holds
+    low, high = float(heads) * (1 + 1e-9), border * (1 - 1e-12)
+    if low < high and bounds(shallow_depth, high, heads)[1] >= target:
+        for _ in range(200):
+            middle = (low + high) / 2
+            if bounds(shallow_depth, middle, heads)[1] >= target:
+                high = middle
+            else:
+                low = middle
+        return Needed(shallow_depth, math.log10(high))
+    log10_sum = 2 * target / (3.0**shallow_depth - 1) * math.log10(3)
+    if log10_sum < 15:  # the heads are lost in rounding beyond
+        log10_sum = math.log10(max(10**log10_sum - heads, border))
+    return Needed(shallow_depth, max(log10_sum, math.log10(border)))
+
+
+def summary(*, width: int, depth: int | None = None, heads: int = 2) -> dict[str, Any]:
+    """All that the theory and the fitted law say of a width, and of a depth at it; plain values for ``--json``.
+
+    Raises:
+        InputError: sizes that are not positive, or no wider than the heads.
+    """
+    wrong = [
+        f"{name}: {value}; must be at least 1"
+        for name, value in (("width", width), ("depth", depth), ("heads", heads))
+        if value is not None and value < 1
+    ]
+    if not wrong and width <= heads:
+        wrong = [f"width: {width}; must be greater than the number of heads, {heads}"]
+    if depth is not None and depth > 500:
+        wrong.append(f"depth: {depth}; must be at most 500, beyond which 3^L leaves the range of floats")
+    if wrong:
+        raise InputError(*wrong)
+    threshold = threshold_depth(width)
+    facts: dict[str, Any] = {
+        "width": width,
+        "heads": heads,
+        "threshold_depth": threshold,
+        "published_transition_depth": published_law.transition_depth(width),
+        "depth": depth,
+    }
+    if depth is None:
+        return facts
+    lower, upper = bounds(depth, width, heads)
+    shallower = sorted({1, 2, 3, depth // 2, depth - 1} & set(range(1, depth)))
+    facts |= {
+        "regime": DEPTH_EFFICIENT if depth < threshold else WIDTH_LIMITED,
+        "mixed_inputs": mixed_inputs(depth),
+        "log3_separation_rank_lower": lower,
+        "log3_separation_rank_upper": upper,
+        "published_transition_width": published_law.transition_width(depth),
+        "published_transition_n_params": published_law.transition_n_params(depth),
+        "widths_needed": [
+            {"depth": need.depth, "log10_width": need.log10_width, "times_wider": _factor(need, width)}
+            for need in (width_needed(less, depth, width, heads) for less in shallower)
+            if lower > 0
+        ],
+    }
+    return facts
+
+
+def _factor(need: Needed, width: int) -> float | None:
+    exponent = need.log10_width - math.log10(width)
+    return 10**exponent if exponent < 300 else None
+
+
+def render(facts: dict[str, Any]) -> Any:
+    """:func:`summary` for a terminal: a table of quantities, then what it means in words."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column("quantity", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("note", style="dim", overflow="fold")
+    width, depth = facts["width"], facts["depth"]
+    table.add_row("width d_x, heads H", f"{width:,}, {facts['heads']}")
+    table.add_row("threshold depth log_3 d_x", f"{facts['threshold_depth']:.2f}", "theory, nets without softmax")
+    fitted = facts["published_transition_depth"]
+    table.add_row(
+        "fitted transition depth",
+        f"{fitted:.1f}" if fitted > 0 else "none",
+        "(ln d_x − 5.039) / 0.0555, trained nets of Levine et al. 2020, depths 6 to 48",
+    )
+    if depth is None:
+        return Group(table, Text("\nGive --depth for the regime, the bounds and the width a shallower net needs."))
+    eq = "7" if facts["regime"] == DEPTH_EFFICIENT else "8"
+    low, high = facts["log3_separation_rank_lower"], facts["log3_separation_rank_upper"]
+    table.add_row("depth L", str(depth), f"mixes (3^L − 1)/2 = {facts['mixed_inputs']:.4g} copies of the input")
+    table.add_row("regime", facts["regime"], f"L {'<' if eq == '7' else '≥'} log_3 d_x, eq. ({eq})")
+    table.add_row("log_3 separation rank ≥", f"{low:,.1f}" if low > 0 else "0", "" if low > 0 else "the bound is empty")
+    table.add_row("log_3 separation rank ≤", f"{high:,.1f}")
+    table.add_row(
+        "fitted transition of this depth",
+        f"d_x = {facts['published_transition_width']:,.0f}",
+        f"N = {facts['published_transition_n_params']:.3g} non-embedding parameters",
+    )
+    parts: list[Any] = [table]
+    if facts["widths_needed"]:
+        needed = Table(box=None, pad_edge=False, title="\nWidth that a shallower net needs", title_justify="left")
+        needed.add_column("depth", justify="right")
+        needed.add_column("d_x at least", justify="right")
+        needed.add_column("times this width", justify="right")
+        for row in facts["widths_needed"]:
+            exponent, times = row["log10_width"], row["log10_width"] - math.log10(width)
+            if times < 0:
+                needed.add_row(str(row["depth"]), "–", "the bounds do not require a wider one")
+            else:
+                needed.add_row(str(row["depth"]), _power_of_ten(exponent), _power_of_ten(times))
+        parts += [needed, Text("for its upper bound to reach the lower bound of this net", style="dim")]
+    if facts["regime"] == DEPTH_EFFICIENT:
+        words = (
+            "Below the threshold: depth is used well. A net of fewer layers must be wider by a factor that grows "
+            "double-exponentially with the ratio of the depths."
+        )
+    else:
+        words = (
+            "Beyond the threshold: the rank grows with d_x·L, so that a layer more and width in proportion do about "
+            "the same."
+        )
+    parts.append(Text(f"\n{words} Trained nets (the fit) pass their transition at a far greater depth than log_3 d_x."))
+    return Group(*parts)
+
+
+def _power_of_ten(exponent: float) -> str:
+    return f"10^{exponent:,.1f}" if exponent > 6 else f"{10**exponent:,.1f}" if exponent < 2 else f"{10**exponent:,.0f}"
