@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
+from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError
+from dwsweep.plan.cautions import cautions
 from dwsweep.plan.checks import branch_steps, device_errors, head_errors, length_errors
+from dwsweep.plan.estimates import estimate
 from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
 from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Pack, Plan, Replica, Run
 from dwsweep.shapes import Shape, match_width
@@ -21,7 +25,14 @@ _SKIP_REASONS = {
 }
 
 
-def build(spec: Spec, *, data: DataFacts | None = None, finished: Finished | None = None) -> Plan:
+def build(
+    spec: Spec,
+    *,
+    data: DataFacts | None = None,
+    finished: Finished | None = None,
+    device: str | None = None,
+    calibration: Calibration | Path | str | None = None,
+) -> Plan:
     """Expand a spec.
 
     Args:
@@ -29,6 +40,8 @@ def build(spec: Spec, *, data: DataFacts | None = None, finished: Finished | Non
         data: facts of the prepared store; None before ``prepare``.
         finished: status of an earlier run by its id (None or absent: not there). ``done``, ``diverged``, ``failed``
             and ``oom`` are skipped; leave those out that are to be tried again.
+        device: a name of the table of devices, or JAX's device_kind; default: ``execution.device``.
+        calibration: rates measured by ``bench``, or the path of its file; a path that does not exist is passed over.
 
     Raises:
         InputError: combinations that cannot be built or trained, all at once.
@@ -67,7 +80,14 @@ def build(spec: Spec, *, data: DataFacts | None = None, finished: Finished | Non
                             reason="; ".join(part for part in (skip or resumed, note) if part),
                         )
                     )
-    return Plan(spec=spec, runs=tuple(runs), packs=tuple(packs), warnings=(), data=data)
+    return Plan(
+        spec=spec,
+        runs=tuple(runs),
+        packs=tuple(packs),
+        warnings=cautions(spec, runs, data),
+        data=data,
+        estimates=estimate(spec, runs, packs, data, device=device, calibration=calibration),
+    )
 
 
 def _check(spec: Spec, shapes: Sequence[Shape] | None) -> None:

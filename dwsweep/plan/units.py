@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dwsweep.shapes import Shape
 from dwsweep.spec import ExecutionSpec, ModelSpec, Spec, TrainSpec
+
+if TYPE_CHECKING:
+    from dwsweep.plan.estimates import Estimates
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"
 
@@ -105,6 +108,7 @@ class Plan:
     packs: tuple[Pack, ...]  # all with a run that is not dropped, finished packs too
     warnings: tuple[str, ...]
     data: DataFacts | None
+    estimates: Estimates
 
     @property
     def waits_for_data(self) -> bool:

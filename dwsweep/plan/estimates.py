@@ -1,0 +1,202 @@
+"""What the runs of a plan will take: FLOPs, memory, disk, time; for one device, with the basis of the time named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dwsweep.cost.devices import find, suggestion
+from dwsweep.cost.duration import Calibration, assumed_mfu
+from dwsweep.cost.flops import flops_6nd, training_flops
+from dwsweep.cost.memory import Memory, checkpoint_bytes, fitting_microbatch
+from dwsweep.model.parametrization import resolve
+from dwsweep.plan.units import DROP, RUN, DataFacts, Pack, Run
+from dwsweep.spec import Spec
+
+UNKNOWN_DEVICE = "unknown"
+DATA_SHARE = 0.25  # of the device's memory: a larger token store is streamed instead
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """Cost of one run, and its learning rates as the parametrization resolves them."""
+
+    flops: int
+    flops_6nd: int
+    epochs: float | None  # passes over the training tokens; None before ``prepare``
+    device_seconds: float | None  # its share of its pack on one device; None: unknown
+    hidden_learning_rate: float
+    residual_multiplier: float
+
+
+@dataclass(frozen=True)
+class PackEstimate:
+    """Cost of one pack on one device."""
+
+    flops: int  # of all its replicas; a shared trunk of token branches counts once
+    memory: Memory
+    fits: bool | None  # into the device's memory with a tenth left free; None: unknown device
+    mfu: float | None
+    checkpoint_bytes: int  # while it trains: those that are kept, and the one being written
+    device_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Of every run and pack by id, and the totals of what is still to be trained."""
+
+    device: str  # name of the device, or "unknown"
+    basis: str  # where the times come from
+    runs: dict[str, RunEstimate]
+    packs: dict[str, PackEstimate]
+    n_packs: int  # with something to train
+    tokens: int
+    flops: int
+    flops_6nd: int
+    device_seconds: float | None
+    peak_memory_bytes: int
+    checkpoint_bytes: int  # if the checkpoints of all packs are kept
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Seconds for FLOPs, on a benchmark of this device or on the assumed MFU."""
+
+    device_name: str
+    basis: str
+    calibration: Calibration | None
+    spec: Spec
+
+    def mfu(self, pack: Pack) -> float | None:
+        device = find(self.device_name)
+        if self.calibration is not None:
+            return self.calibration.flops_per_second(pack.shape) / device.peak_flops if device else None
+        if device is None or self.spec.train.precision != "bfloat16":
+            return None
+        train = self.spec.train
+        return assumed_mfu(
+            pack.shape,
+            device,
+            tokens_per_step=train.batch_size * train.seq_len,
+            precision=train.precision,
+            remat=self.spec.execution.remat,
+        )
+
+    def seconds(self, pack: Pack, flops: int) -> float | None:
+        if self.calibration is not None:
+            return flops / self.calibration.flops_per_second(pack.shape)
+        device, mfu = find(self.device_name), self.mfu(pack)
+        return flops / (device.peak_flops * mfu) if device and mfu else None
+
+
+def _clock(spec: Spec, device: str | None, calibration: Calibration | Path | str | None) -> _Clock:
+    measured = calibration if isinstance(calibration, Calibration | None) else Calibration.load(Path(calibration))
+    named = device or spec.execution.device
+    if measured is not None and (named is None or find(named) == find(measured.device_kind)):
+        kind = measured.device_kind
+        basis = f"measured by `bench` on {kind}, nearest benchmarked shape"
+        return _Clock(kind, basis, measured, spec)
+    found = find(named)
+    if found is None:
+        if named is None:
+            basis = "no device is named; set execution.device, or run `dwsweep bench`"
+        else:
+            basis = f"{named!r} is not in the table of devices ({suggestion(named)}); run `dwsweep bench` on it"
+        return _Clock(named or UNKNOWN_DEVICE, basis, None, spec)
+    if spec.train.precision != "bfloat16":
+        basis = f"the peak rate of {found.name} is for bfloat16 products, and train.precision is {spec.train.precision}"
+        return _Clock(found.name, basis, None, spec)
+    basis = (
+        f"ASSUMED share of {found.name}'s peak, {found.peak_flops / 1e12:g} TFLOP/s (narrow nets are held back by "
+        "memory traffic); `dwsweep bench` measures it"
+    )
+    return _Clock(found.name, basis, None, spec)
+
+
+def pack_flops(pack: Pack) -> int:
+    """FLOPs of all replicas: the full length, and the cool-down of every shorter token branch."""
+    per_step = pack.train.batch_size * pack.train.seq_len
+    *branches, full = pack.branch_steps
+    steps = full + sum(max(1, round(pack.train.cooldown_fraction * branch)) for branch in branches)
+    return training_flops(pack.shape, steps * per_step) * len(pack.replicas)
+
+
+def estimate(
+    spec: Spec,
+    runs: Sequence[Run],
+    packs: Sequence[Pack],
+    data: DataFacts | None,
+    *,
+    device: str | None = None,
+    calibration: Calibration | Path | str | None = None,
+) -> Estimates:
+    """Estimates of every run and pack on ``device`` (default: ``execution.device``, or the calibration's).
+
+    Raises:
+        InputError: an unreadable calibration file.
+    """
+    clock = _clock(spec, device, calibration)
+    found = find(clock.device_name)
+    by_pack: dict[str, PackEstimate] = {}
+    for pack in packs:
+        flops = pack_flops(pack)
+        memory = _memory(spec, pack, data, found.memory_bytes if found else None)
+        by_pack[pack.pack_id] = PackEstimate(
+            flops=flops,
+            memory=memory,
+            fits=memory.total <= 0.9 * found.memory_bytes if found else None,
+            mfu=clock.mfu(pack),
+            checkpoint_bytes=(spec.execution.keep_checkpoints + 1) * checkpoint_bytes(pack.shape, len(pack.replicas)),
+            device_seconds=clock.seconds(pack, flops),
+        )
+    pack_of = {pack.pack_id: pack for pack in packs}
+    by_run = {run.run_id: _run_estimate(spec, run, pack_of.get(run.pack_id), data, clock) for run in runs}
+    todo = [run for run in runs if run.action == RUN]
+    waiting = {run.pack_id for run in todo}
+    active = [pack.pack_id for pack in packs if pack.pack_id in waiting]
+    seconds = [by_pack[name].device_seconds for name in active]
+    return Estimates(
+        device=clock.device_name,
+        basis=clock.basis,
+        runs=by_run,
+        packs=by_pack,
+        n_packs=len(active),
+        tokens=sum(run.tokens for run in todo),
+        flops=sum(by_pack[name].flops for name in active),
+        flops_6nd=sum(by_run[run.run_id].flops_6nd for run in todo),
+        device_seconds=None if None in seconds else float(sum(s for s in seconds if s is not None)),
+        peak_memory_bytes=max((by_pack[name].memory.total for name in active), default=0),
+        checkpoint_bytes=sum(by_pack[name].checkpoint_bytes for name in active),
+    )
+
+
+def _run_estimate(spec: Spec, run: Run, pack: Pack | None, data: DataFacts | None, clock: _Clock) -> RunEstimate:
+    scales = resolve(run.shape, spec.model, spec.train, run.learning_rate)
+    flops = training_flops(run.shape, run.tokens)
+    return RunEstimate(
+        flops=flops,
+        flops_6nd=flops_6nd(run.shape, run.tokens),
+        epochs=run.tokens / data.n_train_tokens if data else None,
+        device_seconds=clock.seconds(pack, flops) if pack and run.action != DROP else None,
+        hidden_learning_rate=scales.hidden.learning_rate,
+        residual_multiplier=scales.residual_multiplier,
+    )
+
+
+def _memory(spec: Spec, pack: Pack, data: DataFacts | None, memory_bytes: float | None) -> Memory:
+    execution, train = spec.execution, spec.train
+    data_bytes = 0
+    if data is not None and execution.data_on_device is not False:
+        size = (data.n_train_tokens + data.n_validation_tokens) * (2 if pack.shape.vocab_size <= 1 << 16 else 4)
+        if execution.data_on_device or memory_bytes is None or size <= DATA_SHARE * memory_bytes:
+            data_bytes = size
+    return fitting_microbatch(
+        pack.shape,
+        replicas=len(pack.replicas),
+        batch_size=execution.microbatch or train.batch_size,
+        precision=train.precision,
+        remat=execution.remat,
+        data_bytes=data_bytes,
+        memory_bytes=None if execution.microbatch else memory_bytes,
+    )
