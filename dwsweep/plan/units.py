@@ -115,6 +115,16 @@ class Plan:
         """Whether ``prepare`` has not run: ids end in ``unhashed``, epochs are unknown, and nothing can be trained."""
         return self.data is None
 
+    @property
+    def waiting_figures(self) -> list[str]:
+        """What is not known before ``prepare``."""
+        return ["hashes of the ids", "epochs", "memory of the token store"] if self.data is None else []
+
+    @cached_property
+    def pack_sizes(self) -> dict[str, int]:
+        """Replicas of each pack by its id."""
+        return {pack.pack_id: len(pack.replicas) for pack in self.packs}
+
     @cached_property
     def by_id(self) -> dict[str, Run]:
         return {run.run_id: run for run in self.runs}

@@ -1,0 +1,214 @@
+"""The plan for a person: one row a shape, totals that must be seen before anything starts, warnings, a legend."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dwsweep.plan.rows import COLUMNS, to_dict, to_rows
+from dwsweep.plan.units import DROP, RUN, SKIP, Plan, Run
+from dwsweep.report.units import bytes_text, count_text, duration_text, rate_text
+
+WIDTH = 100
+UNKNOWN = "?"
+
+
+def to_json(plan: Plan) -> dict[str, Any]:
+    """Everything in the table and behind it, run by run."""
+    return to_dict(plan)
+
+
+def write_csv(plan: Plan, directory: Path) -> Path:
+    """Write plan.csv, one row a run; returns its path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "plan.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(to_rows(plan))
+    return path
+
+
+def render(plan: Plan) -> Group:
+    """Header, table, reasons, warnings, totals and legend, at most 100 columns wide."""
+    notes: list[str] = []
+    table = _table(plan, notes)
+    parts: list[Any] = [_header(plan), Text(), table]
+    if notes:
+        parts += [Text(), *(_hanging(f"[{number}]", note) for number, note in enumerate(notes, 1))]
+    if plan.warnings:
+        parts += [Text("\nWarnings", style="bold yellow"), *(_hanging("!", text) for text in plan.warnings)]
+    parts += [Text("\nTotal, still to be trained", style="bold"), _totals(plan), Text(), _legend(plan)]
+    return Group(*parts)
+
+
+def _header(plan: Plan) -> Group:
+    spec, train = plan.spec, plan.spec.train
+    rates = ", ".join(rate_text(rate) for rate in spec.grid.learning_rates)
+    lines = [
+        f"[bold]{spec.name}[/]: {len(_groups(plan))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
+        f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}",
+    ]
+    if plan.data is None:
+        waits = ", ".join(plan.waiting_figures)
+        lines.append(f"data: {spec.data.source}, not prepared yet; `dwsweep prepare` will give: {waits}")
+    else:
+        epochs = max((plan.estimates.runs[run.run_id].epochs or 0.0 for run in plan.runs), default=0.0)
+        lines.append(
+            f"data: {spec.data.source}, {count_text(plan.data.n_train_tokens)} training tokens "
+            f"({plan.data.data_hash[:8]}), at most {epochs:.2g} epochs"
+        )
+    lines.append(
+        f"step: {train.batch_size} × {train.seq_len} tokens, {train.schedule}, {train.warmup_steps:,} warm-up steps, "
+        f"{train.precision}"
+    )
+    return Group(*(_hanging("", line, markup=True) for line in lines))
+
+
+def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
+    """Runs of each shape and budget; seeds, learning rates and token branches together."""
+    groups: dict[tuple[Any, float | None], list[Run]] = {}
+    for run in plan.runs:
+        groups.setdefault((run.shape, run.budget), []).append(run)
+    return groups
+
+
+def _table(plan: Plan, notes: list[str]) -> Table:
+    several_rates = len(plan.spec.grid.learning_rates) > 1
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    headings = ("L", "d_x", "heads", "N", "off", "N total", "tokens", "FLOPs", "6ND", "memory", "time")
+    for heading in (*headings, "lr ×" if several_rates else "hid lr", "resid"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("runs", no_wrap=True)
+    groups = _groups(plan)
+    by_budget = plan.spec.grid.widths is None
+    # budgets in rising order, depths inside: a group is what is compared
+    ordered = sorted(groups, key=lambda key: (key[1] or 0.0, key[0].depth, key[0].width))
+    last: object = None
+    for shape, budget in ordered:
+        group_key = budget if by_budget else shape.depth
+        if group_key != last:
+            if last is not None:
+                table.add_row()
+            last = group_key
+        table.add_row(*_cells(plan, groups[shape, budget], several_rates, notes), style=_style(groups[shape, budget]))
+    return table
+
+
+def _style(runs: list[Run]) -> str:
+    actions = {run.action for run in runs}
+    return "dim" if RUN not in actions else ""
+
+
+def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: list[str]) -> list[str]:
+    longest = max(runs, key=lambda run: run.steps)
+    shape, cost = longest.shape, plan.estimates.runs[longest.run_id]
+    packs = [plan.estimates.packs[name] for name in dict.fromkeys(run.pack_id for run in runs) if name]
+    seconds = [pack.device_seconds for pack in packs]
+    rate = cost.hidden_learning_rate
+    reasons = dict.fromkeys(run.reason for run in runs if run.reason)
+    marks = []
+    for reason in reasons:
+        if reason not in notes:
+            notes.append(reason)
+        marks.append(f"[{notes.index(reason) + 1}]")
+    actions = Counter(run.action for run in runs)
+    states = " ".join(f"{actions[action]} {action}" for action in (RUN, SKIP, DROP) if actions[action])
+    memory = max((pack.memory.total for pack in packs), default=None)
+    full = any(pack.fits is False for pack in packs)
+    return [
+        str(shape.depth),
+        str(shape.width),
+        f"{shape.heads}×{shape.head_size}",
+        count_text(shape.n_params),
+        f"{shape.n_params / longest.budget - 1:+.1%}" if longest.budget else "",
+        count_text(shape.n_params_total),
+        count_text(longest.tokens),
+        _power(cost.flops),
+        _power(cost.flops_6nd),
+        "" if memory is None else bytes_text(memory) + ("!" if full else ""),
+        "" if not packs else UNKNOWN if None in seconds else duration_text(sum(s for s in seconds if s is not None)),
+        rate_text(rate / longest.learning_rate) if several_rates else rate_text(rate),
+        f"{cost.residual_multiplier:.3g}",
+        # rich would read [1] as markup
+        " ".join([states, *marks]).replace("[", r"\["),
+    ]
+
+
+def _power(value: float) -> str:
+    return f"{value:.1e}".replace("e+", "e")
+
+
+def _totals(plan: Plan) -> Table:
+    total = plan.estimates
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    actions = ", ".join(f"{plan.count(action)} {action}" for action in (RUN, SKIP, DROP))
+    table.add_row("runs", f"{actions}; in {total.n_packs} packs (the replicas of a shape train together)")
+    table.add_row("tokens", f"{count_text(total.tokens)}")
+    table.add_row("FLOPs", f"{_power(total.flops)}  (6·N·D: {_power(total.flops_6nd)})")
+    if total.device_seconds is None:
+        table.add_row("time", f"unknown: {total.basis}")
+    else:
+        table.add_row(
+            "time",
+            f"[bold]{duration_text(total.device_seconds)}[/] = {total.device_seconds / 3600:,.2f} device-hours on one "
+            f"{total.device}",
+        )
+        table.add_row("", total.basis)
+    table.add_row("memory", f"{bytes_text(total.peak_memory_bytes)} at most on one device")
+    table.add_row("disk", f"{bytes_text(total.checkpoint_bytes)} if the checkpoints of all packs are kept")
+    return table
+
+
+def _legend(plan: Plan) -> Table:
+    rate = (
+        ("lr ×", "learning rate of the hidden weights as a multiple of the base learning rate")
+        if len(plan.spec.grid.learning_rates) > 1
+        else (
+            "hid lr",
+            "learning rate of the hidden weights at its peak, as the parametrization resolves the base rate",
+        )
+    )
+    misfit = "; ! does not fit" if any(pack.fits is False for pack in plan.estimates.packs.values()) else ""
+    entries = (
+        ("L, d_x, heads", "depth, width, number of heads × head size"),
+        ("N, off", "weights of the blocks, 12·L·d_x² in a standard block; how far that is from the budget"),
+        ("N total", "all parameters: with embeddings, biases and norms"),
+        ("tokens", "that one run trains on" + (" at its full length" if plan.spec.train.token_branches else "")),
+        (
+            "FLOPs, 6ND",
+            "of one run: forward and backward, 3 × forward, attention over the full window and unembedding "
+            "counted; and the usual 6·N·tokens",
+        ),
+        ("memory, time", "of all runs of the shape together, on one device; ? unknown" + misfit),
+        rate,
+        ("resid", "multiplier of the residual branches"),
+        ("runs", "RUN to be trained, SKIP already there, DROP left out; [1] points to the reason"),
+    )
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0), style="dim")
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, meaning in entries:
+        table.add_row(name, Text(meaning))
+    return table
+
+
+def _hanging(mark: str, text: str, markup: bool = False, style: str = "") -> Padding | Table:
+    """A mark and a paragraph that wraps beside it, not under it."""
+    line = Text.from_markup(text) if markup else Text(text, style=style)
+    if not mark:
+        return Padding(line, 0)
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    grid.add_row(Text(mark), line)
+    return grid
