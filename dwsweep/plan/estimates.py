@@ -114,12 +114,11 @@ def _clock(spec: Spec, device: str | None, calibration: Calibration | Path | str
     return _Clock(found.name, basis, None, spec)
 
 
-def pack_flops(pack: Pack) -> int:
-    """FLOPs of all replicas: the full length, and the cool-down of every shorter token branch."""
-    per_step = pack.train.batch_size * pack.train.seq_len
+def pack_tokens(pack: Pack) -> int:
+    """Tokens of all replicas: the full length, and the cool-down of every shorter token branch."""
     *branches, full = pack.branch_steps
     steps = full + sum(max(1, round(pack.train.cooldown_fraction * branch)) for branch in branches)
-    return training_flops(pack.shape, steps * per_step) * len(pack.replicas)
+    return steps * pack.train.batch_size * pack.train.seq_len * len(pack.replicas)
 
 
 def estimate(
@@ -140,7 +139,7 @@ def estimate(
     found = find(clock.device_name)
     by_pack: dict[str, PackEstimate] = {}
     for pack in packs:
-        flops = pack_flops(pack)
+        flops = training_flops(pack.shape, pack_tokens(pack))
         memory = _memory(spec, pack, data, found.memory_bytes if found else None)
         by_pack[pack.pack_id] = PackEstimate(
             flops=flops,
@@ -162,7 +161,7 @@ def estimate(
         runs=by_run,
         packs=by_pack,
         n_packs=len(active),
-        tokens=sum(run.tokens for run in todo),
+        tokens=sum(pack_tokens(pack) for pack in packs if pack.pack_id in waiting),
         flops=sum(by_pack[name].flops for name in active),
         flops_6nd=sum(by_run[run.run_id].flops_6nd for run in todo),
         device_seconds=None if None in seconds else float(sum(s for s in seconds if s is not None)),

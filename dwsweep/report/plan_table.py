@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dwsweep.plan.rows import COLUMNS, to_dict, to_rows
 from dwsweep.plan.units import DROP, RUN, SKIP, Plan, Run
-from dwsweep.report.units import bytes_text, count_text, duration_text, rate_text
+from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
 
 WIDTH = 100
 UNKNOWN = "?"
@@ -160,8 +160,8 @@ def _totals(plan: Plan) -> Table:
     else:
         table.add_row(
             "time",
-            f"[bold]{duration_text(total.device_seconds)}[/] = {total.device_seconds / 3600:,.2f} device-hours on one "
-            f"{total.device}",
+            f"[bold]{duration_text(total.device_seconds)}[/] = {hours_text(total.device_seconds / 3600)} device-hours on one "
+            f"{total.device}, compilation and evaluation not counted",
         )
         table.add_row("", total.basis)
     table.add_row("memory", f"{bytes_text(total.peak_memory_bytes)} at most on one device")

@@ -29,6 +29,11 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 86400:,.3g} d" if seconds < 86400 * 999 else f"{seconds / 86400:,.0f} d"
 
 
+def hours_text(hours: float) -> str:
+    """``0.28``, ``17.5``, ``15,384``."""
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
 def rate_text(value: float) -> str:
     """A learning rate or a factor: ``1.5e-4``, ``0.012``, ``2``."""
     if value and abs(value) < 0.01:
