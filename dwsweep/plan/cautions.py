@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from dwsweep.cost.flops import training_flops_per_token
+from dwsweep.plan.checks import cooldown_steps
 from dwsweep.plan.units import DROP, DataFacts, Run
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
@@ -24,6 +25,7 @@ def cautions(spec: Spec, runs: Sequence[Run], data: DataFacts | None) -> tuple[s
     if not shapes:
         return ("every shape is dropped: nothing can be trained; see the reasons in the table",)
     found = [
+        *_warm_up(spec, kept),
         *_learning_rate(spec, shapes),
         *_tokens(spec, kept),
         *_transitions(shapes),
@@ -42,6 +44,21 @@ def _widths(shapes: Iterable[Shape]) -> str:
     widths = sorted({shape.width for shape in listed})
     span = f"{widths[0]:,}" if len(widths) == 1 else f"{widths[0]:,} to {widths[-1]:,}"
     return f"{len(listed)} shape{'s' if len(listed) > 1 else ''} (d_x {span})"
+
+
+def _warm_up(spec: Spec, runs: Sequence[Run]) -> list[str]:
+    train, shortest = spec.train, min(run.steps for run in runs)
+    if train.warmup_steps >= shortest:
+        return [
+            f"train.warmup_steps {train.warmup_steps:,} is not less than the {shortest:,} steps of the shortest run: the "
+            "learning rate never reaches its peak"
+        ]
+    if train.schedule == "wsd" and train.warmup_steps > shortest - cooldown_steps(train, shortest):
+        return [
+            f"train.warmup_steps {train.warmup_steps:,} reaches into the cool-down of the shortest run, which is its last "
+            f"{cooldown_steps(train, shortest):,} of {shortest:,} steps and begins after the warm-up instead"
+        ]
+    return []
 
 
 def _learning_rate(spec: Spec, shapes: Sequence[Shape]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a valid spec may still get wrong once its values meet: heads and widths, warm-up and steps, branch lengths.
+"""What a valid spec may still get wrong once its values meet: heads and widths, branches and lengths.
 
 Everything here is refused before anything starts, all errors at once.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from dwsweep.spec import Spec
+from dwsweep.spec import Spec, TrainSpec
 
 
 def steps_of(tokens: float, tokens_per_step: int) -> int:
@@ -63,30 +63,21 @@ def head_errors(spec: Spec) -> list[str]:
     ]
 
 
+def cooldown_steps(spec: TrainSpec, steps: int) -> int:
+    """Steps of the cool-down at the end of a wsd run of ``steps`` steps."""
+    return max(1, math.ceil(spec.cooldown_fraction * steps))
+
+
 def length_errors(spec: Spec, n_params: int) -> list[str]:
-    """Warm-up and token branches against the length of a run, for the shape with ``n_params`` (give the smallest)."""
+    """Token branches against the length of a run, for the shape with ``n_params`` (give the smallest)."""
     train = spec.train
     full = total_steps(spec, n_params)
     per_step = train.batch_size * train.seq_len
-    length = f"{full:,} steps" if train.steps is not None else f"{full:,} steps of {per_step:,} tokens"
-    errors = []
-    shortest = min(branch_steps(spec, n_params))
-    if train.warmup_steps >= full:
-        errors.append(f"train.warmup_steps: {train.warmup_steps}; must be less than the {length} of the shortest run")
-    elif train.schedule == "wsd":
-        decay_from = shortest - max(1, round(train.cooldown_fraction * shortest))
-        if train.warmup_steps > decay_from:
-            errors.append(
-                f"train.warmup_steps: {train.warmup_steps}; must end before the cool-down of the shortest run starts, "
-                f"at step {decay_from:,} of {shortest:,}"
-            )
-    for index, tokens in enumerate(train.token_branches):
-        if steps_of(tokens, per_step) > full:
-            errors.append(
-                f"train.token_branches[{index}]: {tokens:g}; must be at most the tokens of the shortest run, "
-                f"{full * per_step:,}"
-            )
-    return errors
+    return [
+        f"train.token_branches[{index}]: {tokens:g}; must be at most the tokens of the shortest run, {full * per_step:,}"
+        for index, tokens in enumerate(train.token_branches)
+        if steps_of(tokens, per_step) > full
+    ]
 
 
 def device_errors(spec: Spec) -> list[str]:

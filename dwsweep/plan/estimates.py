@@ -11,6 +11,7 @@ from dwsweep.cost.duration import Calibration, assumed_mfu
 from dwsweep.cost.flops import flops_6nd, training_flops
 from dwsweep.cost.memory import Memory, checkpoint_bytes, fitting_microbatch
 from dwsweep.model.parametrization import resolve
+from dwsweep.plan.checks import cooldown_steps
 from dwsweep.plan.units import DROP, RUN, DataFacts, Pack, Run
 from dwsweep.spec import Spec
 
@@ -117,7 +118,7 @@ def _clock(spec: Spec, device: str | None, calibration: Calibration | Path | str
 def pack_tokens(pack: Pack) -> int:
     """Tokens of all replicas: the full length, and the cool-down of every shorter token branch."""
     *branches, full = pack.branch_steps
-    steps = full + sum(max(1, round(pack.train.cooldown_fraction * branch)) for branch in branches)
+    steps = full + sum(cooldown_steps(pack.train, branch) for branch in branches)
     return steps * pack.train.batch_size * pack.train.seq_len * len(pack.replicas)
 
 

@@ -155,13 +155,14 @@ def _totals(plan: Plan) -> Table:
     table.add_row("runs", f"{actions}; in {total.n_packs} packs (the replicas of a shape train together)")
     table.add_row("tokens", f"{count_text(total.tokens)}")
     table.add_row("FLOPs", f"{_power(total.flops)}  (6·N·D: {_power(total.flops_6nd)})")
-    if total.device_seconds is None:
+    seconds = total.device_seconds
+    if seconds is None:
         table.add_row("time", f"unknown: {total.basis}")
     else:
         table.add_row(
             "time",
-            f"[bold]{duration_text(total.device_seconds)}[/] = {hours_text(total.device_seconds / 3600)} device-hours on one "
-            f"{total.device}, compilation and evaluation not counted",
+            f"[bold]{duration_text(seconds)}[/] = {hours_text(seconds / 3600)} device-hours on one {total.device}, without "
+            "compilation and evaluation",
         )
         table.add_row("", total.basis)
     table.add_row("memory", f"{bytes_text(total.peak_memory_bytes)} at most on one device")
