@@ -1,0 +1,1 @@
+"""Losses → cells → crossings → width law → guideline. Needs NumPy and SciPy, never JAX."""

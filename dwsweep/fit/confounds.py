@@ -1,0 +1,148 @@
+"""What else differed between the curves: warnings a reader must see before believing a crossing."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from dwsweep.fit.cells import Run
+from dwsweep.fit.curves import Curves
+
+SHOULD_AGREE = {
+    "tokens": "the curves were trained on different amounts of text",
+    "steps": "different numbers of optimizer steps",
+    "batch_size": "different batch sizes",
+    "seq_len": "different sequence lengths",
+    "schedule": "different learning-rate schedules",
+    "optimizer": "different optimizers",
+    "parametrization": "different learning-rate rules",
+    "vocab_size": "different vocabularies: losses per token are not comparable",
+    "precision": "different arithmetic",
+    "data_hash": "different data: losses are not comparable",
+    "attention_kernel": "different attention kernels",
+}
+COUNT_TOLERANCE = 0.02
+FLOPS_TOLERANCE = 0.10
+
+
+def confounds(runs: Sequence[Run], curves: Curves, axis: str) -> list[str]:
+    """Warnings about ``runs``, one line each."""
+    warnings = [*_differing(runs), *_counting(runs), *_learning_rates(runs, curves), *_capacity(runs)]
+    if axis == "n_params":
+        warnings += _flops(runs)
+    return warnings
+
+
+def _differing(runs: Sequence[Run]) -> list[str]:
+    lines = []
+    for name, meaning in SHOULD_AGREE.items():
+        by_value: dict[Any, set[int]] = defaultdict(set)
+        for run in runs:
+            if run.row.get(name) is not None:
+                by_value[run.row[name]].add(run.depth)
+        if len(by_value) > 1:
+            values = ", ".join(f"{_short(v)} (L {_depths(d)})" for v, d in list(by_value.items())[:4])
+            more = f" and {len(by_value) - 4} more" if len(by_value) > 4 else ""
+            lines.append(f"confound {name}: {meaning}: {values}{more}")
+    return lines
+
+
+def _counting(runs: Sequence[Run]) -> list[str]:
+    ratios: dict[int, list[float]] = defaultdict(list)
+    for run in runs:
+        if run.row.get("n_params") is not None:
+            ratios[run.depth].append(run.n_params / (12.0 * run.depth * run.width**2))
+    if not ratios:
+        return []
+    low, high = min(map(min, ratios.values())), max(map(max, ratios.values()))
+    if high / low - 1.0 <= COUNT_TOLERANCE:
+        return []
+    return [
+        f"confound n_params: n_params / (12·L·d²) runs from {low:.3g} to {high:.3g}; parameters are counted "
+        f"differently (or the blocks differ) between the shapes compared"
+    ]
+
+
+def _learning_rates(runs: Sequence[Run], curves: Curves) -> list[str]:
+    lines = []
+    rates = {run.learning_rate for run in runs if run.learning_rate is not None}
+    rules = {run.row.get("parametrization") for run in runs}
+    if len(rates) == 1 and len(curves.depths) > 1 and not rules & {"completep", "mup", "depth-mup"}:
+        lines.append(
+            f"confound learning_rate: one rate ({next(iter(rates)):g}) at every depth without a rule that transfers it "
+            f"over depth; a deep net may lose to its learning rate (Dey et al. 2025)"
+        )
+    by_depth: dict[int, set[float]] = defaultdict(set)
+    for run in runs:
+        if run.learning_rate is not None:
+            by_depth[run.depth].add(run.learning_rate)
+    if len(rates) > 1 and len({frozenset(v) for v in by_depth.values()}) > 1:
+        lines.append("confound learning_rate: the rates tried differ between depths")
+    if curves.rate_edge:
+        shapes = ", ".join(f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge[:4])
+        more = f" and {len(curves.rate_edge) - 4} more" if len(curves.rate_edge) > 4 else ""
+        lines.append(
+            f"learning_rate: the best rate is at the edge of those tried for {shapes}{more}; the optimum may lie beyond"
+        )
+    return lines
+
+
+def _capacity(runs: Sequence[Run]) -> list[str]:
+    lines = []
+    wide = {run.shape for run in runs if run.row.get("vocab_size") and run.width > run.row["vocab_size"]}
+    if wide:
+        lines.append(
+            f"vocabulary: d_x > vocab_size at {len(wide)} shapes (from {_shape(min(wide))}); the embedding's rank caps "
+            f"what width adds and favours depth (Wies et al. 2021)"
+        )
+    narrow = set()
+    for run in runs:
+        size, length = run.row.get("head_size"), run.row.get("seq_len")
+        if size is None and run.row.get("heads"):
+            size = run.width / run.row["heads"]
+        if size and length and size < length:
+            narrow.add(run.shape)
+    if narrow:
+        lines.append(
+            f"head size: head_size < seq_len at {len(narrow)} shapes (such as {_shape(min(narrow))}); such heads "
+            f"cannot represent every attention pattern (Bhojanapalli et al. 2020)"
+        )
+    return lines
+
+
+def _flops(runs: Sequence[Run]) -> list[str]:
+    """Training FLOPs per parameter at equal N differ between depths (attention): say by how much."""
+    per: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for run in runs:
+        flops, tokens = run.row.get("flops"), run.row.get("tokens")
+        if flops and tokens:
+            per[run.depth].append((run.x, math.log(flops / tokens) - run.x))
+    if len(per) < 2:
+        return []
+    low = max(min(x for x, _ in values) for values in per.values())
+    means = {}
+    for depth, values in per.items():
+        near = min(values, key=lambda v: abs(v[0] - low))
+        means[depth] = near[1]
+    spread = math.exp(max(means.values()) - min(means.values())) - 1.0
+    if spread <= FLOPS_TOLERANCE:
+        return []
+    top = max(means, key=lambda d: means[d])
+    return [
+        f"flops: at N ≈ {math.exp(low):.3g} depth {top} costs {100 * spread:.0f} % more FLOPs per token than the "
+        f"cheapest depth; equal N is not equal compute (see --axis flops)"
+    ]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _depths(depths: set[int]) -> str:
+    return ", ".join(map(str, sorted(depths)))
+
+
+def _shape(shape: tuple[int, float]) -> str:
+    return f"{shape[0]}×{shape[1]:g}"

@@ -1,0 +1,197 @@
+"""Loss curves per depth, with about two thousand Gaussian draws of all cell means at once behind every band."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dwsweep.fit.cells import Run
+from dwsweep.fit.noise import FLOOR_NATS, Noise, cell_means, estimate_noise
+
+GRID_POINTS = 161
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Fitted cell means, one per shape, sorted by depth and then by x.
+
+    depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate: (K,).
+    draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
+    edge of those tried. paired: seeds cancel between shapes.
+    """
+
+    depth: np.ndarray
+    width: np.ndarray
+    x: np.ndarray
+    n_params: np.ndarray
+    mean: np.ndarray
+    se: np.ndarray
+    n: np.ndarray
+    learning_rate: list[float | None]
+    draws: np.ndarray
+    noise: Noise
+    rate_edge: list[tuple[int, float, float]]
+    paired: bool
+
+    @property
+    def depths(self) -> list[int]:
+        return [int(d) for d in np.unique(self.depth)]
+
+    def at(self, depth: int) -> np.ndarray:
+        """Indices of a depth's shapes, in order of x."""
+        return np.flatnonzero(self.depth == depth)
+
+    def ln_width_of(self, depth: int, x: np.ndarray | float) -> np.ndarray:
+        """ln d_x of ``depth`` at ln-axis ``x``: ln d = (x − o)/2, with o = x − 2 ln d interpolated between its shapes
+        (o = ln 12L exactly on the default axis)."""
+        where = self.at(depth)
+        offset = self.x[where] - 2.0 * np.log(self.width[where])
+        return (np.asarray(x) - np.interp(x, self.x[where], offset)) / 2.0
+
+    def x_of_ln_width(self, depth: int, ln_width: np.ndarray | float) -> np.ndarray:
+        """Inverse of :meth:`ln_width_of`."""
+        where = self.at(depth)
+        ln_d = np.log(self.width[where])
+        order = np.argsort(ln_d)
+        offset = self.x[where] - 2.0 * ln_d
+        return 2.0 * np.asarray(ln_width) + np.interp(ln_width, ln_d[order], offset[order])
+
+
+@dataclass(frozen=True)
+class Difference:
+    """g = loss of the shallower − loss of the deeper on a grid of x shared by both; positive where the deeper is ahead.
+
+    x: (G,). g: (G,) nats. deviations: (D, G), draws of the error of g. df: degrees of freedom of its variance.
+    """
+
+    shallow: int
+    deep: int
+    x: np.ndarray
+    g: np.ndarray
+    deviations: np.ndarray
+    df: float
+
+    @property
+    def se(self) -> np.ndarray:
+        return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
+
+
+def build_curves(
+    runs: Sequence[Run],
+    declared: float | None,
+    n_draws: int,
+    rng: np.random.Generator,
+    document_covariance: dict[tuple[int, int], float] | np.ndarray | None = None,
+) -> Curves:
+    """Cell means, noise and draws of ``runs``.
+
+    The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the mean of what the
+    draws choose below the estimate is the winner's curse and is taken off (a bootstrap bias correction).
+    """
+    candidates = sorted({run.candidate for run in runs}, key=lambda c: (c[0], c[1], -1.0 if c[2] is None else c[2]))
+    index = {candidate: k for k, candidate in enumerate(candidates)}
+    cell = np.array([index[run.candidate] for run in runs])
+    means = cell_means(np.array([run.loss for run in runs]), cell, [run.seed for run in runs], len(candidates))
+    shapes = sorted({c[:2] for c in candidates})
+    x_of = _shape_average(runs, shapes, "x")
+    shapes.sort(key=lambda s: (s[0], x_of[s]))
+    groups = [[index[c] for c in candidates if c[:2] == shape] for shape in shapes]
+    chosen = np.array([min(group, key=lambda k: means.mean[k]) for group in groups])
+    depth = np.array([shape[0] for shape in shapes])
+    x = np.array([x_of[shape] for shape in shapes])
+    extra = None if document_covariance is None else np.asarray(document_covariance)
+    noise, covariance = estimate_noise(means, np.array([run.depth for run in runs]), chosen, depth, x, declared, extra)
+    all_draws = means.mean + gaussian(covariance, n_draws, rng)
+    draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)
+    many = np.array([len(group) > 1 for group in groups])
+    mean = means.mean[chosen] - np.where(many, draws.mean(axis=0) - means.mean[chosen], 0.0)
+    draws = draws - draws.mean(axis=0) + mean
+    shape_sd = np.sqrt(noise.shape_variance + FLOOR_NATS**2)
+    draws += shape_sd * rng.standard_normal(draws.shape)
+    runs_of = np.bincount(cell, minlength=len(candidates))
+    n_params = _shape_average(runs, shapes, "n_params")
+    return Curves(
+        depth=depth,
+        width=np.array([shape[1] for shape in shapes], dtype=float),
+        x=x,
+        n_params=np.array([n_params[shape] for shape in shapes]),
+        mean=mean,
+        se=draws.std(axis=0),
+        n=runs_of[chosen],
+        learning_rate=[candidates[k][2] for k in chosen],
+        draws=draws,
+        noise=noise,
+        rate_edge=_edges(candidates, groups, chosen),
+        paired=means.paired,
+    )
+
+
+def _shape_average(runs: Sequence[Run], shapes: list[tuple[int, float]], name: str) -> dict[tuple[int, float], float]:
+    values: dict[tuple[int, float], list[float]] = {shape: [] for shape in shapes}
+    for run in runs:
+        values[run.shape].append(getattr(run, name))
+    return {shape: float(np.mean(v)) for shape, v in values.items()}
+
+
+def _edges(candidates: list, groups: list[list[int]], chosen: np.ndarray) -> list[tuple[int, float, float]]:
+    edges = []
+    for group, best in zip(groups, chosen, strict=True):
+        rates = [candidates[k][2] for k in group]
+        if len(rates) > 1 and None not in rates and candidates[best][2] in (min(rates), max(rates)):
+            edges.append(candidates[best])
+    return edges
+
+
+def gaussian(covariance: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """(n, K) draws of a centred Gaussian; singular covariances are allowed."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
+    return (rng.standard_normal((n, len(values))) * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
+
+
+def pchip(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """(D, G): monotone cubic interpolation (Fritsch and Carlson 1980) of values (D, K) at x (K,), linear if K = 2."""
+    from scipy.interpolate import PchipInterpolator
+
+    return PchipInterpolator(x, values, axis=1, extrapolate=True)(grid)
+
+
+def distinct(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Average the columns of values (D, K) whose x (sorted) coincide: two widths can cost the same on a timed axis."""
+    new = np.concatenate([[True], np.diff(x) > 1e-9])
+    if new.all():
+        return x, values
+    label = np.cumsum(new) - 1
+    count = np.bincount(label)
+    merged = np.stack([values[:, label == k].mean(axis=1) for k in range(len(count))], axis=1)
+    return np.array([x[label == k].mean() for k in range(len(count))]), merged
+
+
+def shared_grid(curves: Curves, shallow: int, deep: int) -> np.ndarray | None:
+    """Grid of x that both depths span, or None where they share none (or a depth has a single size)."""
+    a, b = curves.x[curves.at(shallow)], curves.x[curves.at(deep)]
+    low, high = max(a[0], b[0]), min(a[-1], b[-1])
+    if len(a) < 2 or len(b) < 2 or high - low < 1e-6:
+        return None
+    return np.linspace(low, high, GRID_POINTS)
+
+
+def difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
+    """PCHIP difference curve of two depths, or None where they share no range of sizes."""
+    grid = shared_grid(curves, shallow, deep)
+    if grid is None:
+        return None
+    both = []
+    for depth in (shallow, deep):
+        where = curves.at(depth)
+        values = np.vstack([curves.mean[where], curves.draws[:, where]])
+        both.append(pchip(*distinct(curves.x[where], values), grid))
+    return from_values(curves, shallow, deep, grid, both[0] - both[1])
+
+
+def from_values(curves: Curves, shallow: int, deep: int, grid: np.ndarray, values: np.ndarray) -> Difference:
+    """A Difference from values (1 + D, G): the estimate first, then its draws."""
+    variances = [float(np.mean(curves.se[curves.at(d)] ** 2)) for d in (shallow, deep)]
+    df = curves.noise.df_of((shallow, deep), variances)
+    return Difference(shallow, deep, grid, values[0], values[1:] - values[1:].mean(axis=0), df)

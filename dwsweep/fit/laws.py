@@ -1,0 +1,107 @@
+"""The forms that a width law may take, all with two parameters, and what each says about a budget.
+
+exponential  ln d = a + b·L      (Levine et al. 2020)
+linear       d = a + b·L         (a constant aspect ratio in the limit; Liu et al. 2026: width grows with depth)
+power        ln d = a + b·ln L   (D_crit ∝ d^0.44 in "The Depth Delusion", 2026)
+
+d is the width of the shallower net where depth L stops being the better one, and N = 12·L·d².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+FORMS = ("exponential", "linear", "power")
+DEPTH_LIMIT = 1.0e5
+
+
+def ln_width(form: str, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
+    """ln d at ``depth`` for theta (..., 2), broadcast; NaN where a linear law gives no positive width."""
+    a, b = np.asarray(theta)[..., 0], np.asarray(theta)[..., 1]
+    if form == "exponential":
+        return a + b * depth
+    if form == "power":
+        return a + b * np.log(depth)
+    width = a + b * depth
+    return np.log(np.where(width > 0, width, np.nan))
+
+
+def from_ends(form: str, ends: np.ndarray, first: float, last: float) -> np.ndarray:
+    """theta (..., 2) of the law with ln d = ends[..., 0] at depth ``first`` and ends[..., 1] at depth ``last``."""
+    u, v = ends[..., 0], ends[..., 1]
+    if form == "exponential":
+        b = (v - u) / (last - first)
+        return np.stack([u - b * first, b], axis=-1)
+    if form == "power":
+        b = (v - u) / np.log(last / first)
+        return np.stack([u - b * np.log(first), b], axis=-1)
+    slope = (np.exp(v) - np.exp(u)) / (last - first)
+    return np.stack([np.exp(u) - slope * first, slope], axis=-1)
+
+
+def optimal_depth(form: str, theta: np.ndarray, n_params: float) -> np.ndarray:
+    """L*(N) for theta (..., 2): the depth with 12·L·d(L)² = N, by bisection; NaN where N(L) does not grow with L.
+
+    For the exponential form this is the Lambert function's W(2b·N·e^(−2a)/12)/(2b).
+    """
+    theta = np.asarray(theta, dtype=float)
+    target = np.log(n_params / 12.0)
+    low = np.full(theta.shape[:-1], -6.0)
+    high = np.full(theta.shape[:-1], np.log(DEPTH_LIMIT))
+
+    def excess(ln_depth: np.ndarray) -> np.ndarray:
+        depth = np.exp(ln_depth)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            value = ln_depth + 2.0 * ln_width(form, theta, depth) - target
+        return np.where(np.isnan(value), -np.inf, value)
+
+    b = theta[..., 1]
+    grows = (b > 0) if form != "power" else (b > -0.5)
+    valid = grows & (excess(low) < 0) & (excess(high) > 0)
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        above = excess(middle) > 0
+        high = np.where(above, middle, high)
+        low = np.where(above, low, middle)
+    return np.where(valid, np.exp((low + high) / 2.0), np.nan)
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law with its uncertainty.
+
+    theta: (a, b) of ``form``. valid_from, valid_to: non-embedding parameters that its transitions span. region: (R, 2)
+    parameter pairs on or inside the confidence region, whose extremes give every profile interval. error_tag: where
+    the errors come from, when not from this fit.
+    """
+
+    name: str
+    form: str
+    theta: tuple[float, float]
+    valid_from: float
+    valid_to: float
+    region: np.ndarray = field(repr=False)
+    error_tag: str = ""
+
+    def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
+        """(L*, low, high) at ``n_params``; None for a value that does not exist, or an end without a bound."""
+        best = float(optimal_depth(self.form, np.asarray(self.theta), n_params))
+        around = optimal_depth(self.form, self.region, n_params)
+        finite = around[np.isfinite(around)]
+        if not np.isfinite(best):
+            return None, None, None
+        low = float(min(best, finite.min())) if len(finite) else None
+        high = float(max(best, finite.max())) if len(finite) == len(around) and len(finite) else None
+        return best, low, high
+
+    def ln_width_band(self, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(ln d, low, high) at depths (M,): at fixed depth, not at fixed budget."""
+        best = ln_width(self.form, np.asarray(self.theta), depth)
+        around = ln_width(self.form, self.region[:, None, :], depth)
+        return best, np.nanmin(around, axis=0), np.nanmax(around, axis=0)
+
+    def extrapolation(self, n_params: float) -> float:
+        """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
+        return max(1.0, n_params / self.valid_to, self.valid_from / n_params)

@@ -1,0 +1,239 @@
+"""Cell means by two-way least squares, and how far they can be trusted: σ, τ, degrees of freedom, covariance."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dwsweep.errors import InputError
+
+# two losses closer than this are the same number in float32; also keeps noise-free tables from dividing by zero
+FLOOR_NATS = 1e-7
+POOLING_P_VALUE = 0.05
+MIN_DF = 3.0
+
+
+@dataclass(frozen=True)
+class CellMeans:
+    """Least squares of loss = cell + seed.
+
+    mean: (K,) nats. weights: (K, n) with mean = weights · losses. residual, leverage: (n,). paired: seeds are shared
+    between cells, so that their common part cancels.
+    """
+
+    mean: np.ndarray
+    weights: np.ndarray
+    residual: np.ndarray
+    leverage: np.ndarray
+    paired: bool
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise of one run and of a fitted cell mean.
+
+    source: what the numbers rest on. sigma: depth → sd of one run's loss, nats (None where replicates cannot tell).
+    df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
+    equal σ. tau: sd of a cell mean about a smooth curve (third differences), nats; tau_df its degrees of freedom.
+    shape_variance: nats², what a mean varies beyond its replicates. known: some noise estimate exists.
+    """
+
+    source: str
+    sigma: dict[int, float | None]
+    df: dict[int, float]
+    pooled: bool
+    bartlett_p: float | None
+    tau: float | None
+    tau_df: float
+    shape_variance: float
+    known: bool
+
+    def df_of(self, depths: Sequence[int], variances: Sequence[float]) -> float:
+        """Satterthwaite's degrees of freedom of a sum of independent variance estimates."""
+        if self.pooled or not self.known:
+            return self.df[depths[0]]
+        total = sum(variances)
+        denominator = sum(v * v / self.df[d] for d, v in zip(depths, variances, strict=True) if np.isfinite(self.df[d]))
+        return total * total / denominator if denominator > 0 else np.inf
+
+
+def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable], n_cells: int) -> CellMeans:
+    """Least squares of losses (n,) on ``n_cells`` cells and on seeds whose effects sum to zero.
+
+    With missing runs, a cell's fitted mean is what it would be over all seeds, so a missing seed does not break the
+    pairing. Where seeds do not link the cells (or are not named), the model is loss = cell alone.
+    """
+    n = len(losses)
+    X_cell = np.zeros((n, n_cells))
+    X_cell[np.arange(n), cells] = 1.0
+    levels = list(dict.fromkeys(seeds))
+    paired = len(levels) > 1 and None not in levels and _linked(cells, seeds, n_cells)
+    X = X_cell
+    if paired:
+        codes = np.array([levels.index(seed) for seed in seeds])
+        effects = np.zeros((n, len(levels) - 1))
+        for j in range(len(levels) - 1):
+            effects[codes == j, j] = 1.0
+            effects[codes == len(levels) - 1, j] = -1.0
+        both = np.hstack([X_cell, effects])
+        if n - both.shape[1] >= 1:
+            X = both
+        else:
+            paired = False
+    inverse = np.linalg.pinv(X.T @ X, hermitian=True)
+    hat = inverse @ X.T
+    coefficients = hat @ losses
+    leverage = np.einsum("ij,ji->i", X, hat)
+    residual = losses - X @ coefficients
+    residual[np.abs(residual) < 1e-12] = 0.0
+    return CellMeans(coefficients[:n_cells], hat[:n_cells], residual, leverage, paired)
+
+
+def _linked(cells: np.ndarray, seeds: Sequence[Hashable], n_cells: int) -> bool:
+    """True where every cell can be reached from every other through shared seeds."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    levels = {seed: i for i, seed in enumerate(dict.fromkeys(seeds))}
+    columns = np.array([levels[seed] for seed in seeds]) + n_cells
+    size = n_cells + len(levels)
+    graph = coo_matrix((np.ones(len(cells)), (cells, columns)), shape=(size, size))
+    count, _ = connected_components(graph, directed=False)
+    return count == 1
+
+
+def third_differences(x: np.ndarray) -> np.ndarray:
+    """(n − 3, n) weights of divided third differences at sorted x (n,), each row of unit length.
+
+    They annihilate parabolas in x, so what remains of a smooth curve is small against the noise of its points.
+    """
+    n = len(x)
+    W = np.zeros((max(n - 3, 0), n))
+    for i in range(n - 3):
+        points = x[i : i + 4]
+        gaps = points[:, None] - points[None, :]
+        np.fill_diagonal(gaps, 1.0)
+        weights = 1.0 / gaps.prod(axis=1)
+        W[i, i : i + 4] = weights / np.linalg.norm(weights)
+    return W
+
+
+def estimate_noise(
+    means: CellMeans,
+    run_depth: np.ndarray,
+    chosen: np.ndarray,
+    chosen_depth: np.ndarray,
+    chosen_x: np.ndarray,
+    declared: float | None = None,
+    extra: np.ndarray | None = None,
+) -> tuple[Noise, np.ndarray]:
+    """The noise model and the covariance (K, K) of the fitted cell means.
+
+    run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth, chosen_x: (K',).
+    declared: sd of one run's loss in nats, used instead of any estimate. extra: (K, K) known covariance (documents).
+
+    σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
+    τ² = mean of squared third differences of the cell means along ln N; what it exceeds the replicates' variance by is
+    shape noise (tuning, width-dependent luck), added to every mean: Var = max(σ²/S, τ²) where cells are alike.
+    """
+    depths = [int(d) for d in np.unique(chosen_depth)]
+    extra = np.zeros((len(means.mean),) * 2) if extra is None else extra
+    if declared is not None:
+        if not (np.isfinite(declared) and declared > 0):
+            raise InputError(f"--noise: {declared!r}; the standard deviation of one run's loss in nats, above 0")
+        covariance = declared**2 * means.weights @ means.weights.T + extra
+        noise = Noise(
+            "declared",
+            dict.fromkeys(depths, float(declared)),
+            dict.fromkeys(depths, np.inf),
+            True,
+            None,
+            *_tau(means.mean[chosen], chosen_depth, chosen_x),
+            0.0,
+            True,
+        )
+        return noise, covariance
+    sigma2, df, pooled, p_value = _sigma(means, run_depth, depths)
+    variance = np.array([sigma2.get(int(d), 0.0) for d in run_depth])
+    covariance = (means.weights * variance) @ means.weights.T + extra
+    tau, tau_df = _tau(means.mean[chosen], chosen_depth, chosen_x)
+    shape_variance = 0.0
+    source = "replicates" if sigma2 else "none"
+    if tau is not None:
+        expected = _expected_square(covariance[np.ix_(chosen, chosen)], chosen_depth, chosen_x)
+        shape_variance = max(0.0, tau**2 - expected)
+        if not sigma2:
+            source, df, pooled = "third differences", dict.fromkeys(depths, tau_df), True
+        elif shape_variance > 0:
+            source, df, pooled = "replicates and third differences", dict.fromkeys(depths, tau_df), True
+    sigma: dict[int, float | None] = {d: float(np.sqrt(sigma2[d])) if d in sigma2 else None for d in depths}
+    known = source != "none"
+    df = {d: df.get(d, 0.0) for d in depths}
+    return Noise(source, sigma, df, pooled, p_value, tau, tau_df, shape_variance, known), covariance
+
+
+def _sigma(
+    means: CellMeans, run_depth: np.ndarray, depths: list[int]
+) -> tuple[dict[int, float], dict[int, float], bool, float | None]:
+    """σ² and df per depth from the residuals; empty where there are no replicates."""
+    free = 1.0 - means.leverage
+    total_df = float(free.sum())
+    if total_df < 0.5:
+        return {}, {}, True, None
+    ss = {d: float((means.residual[run_depth == d] ** 2).sum()) for d in depths}
+    df = {d: float(free[run_depth == d].sum()) for d in depths}
+    pooled_variance = sum(ss.values()) / total_df
+    p_value = bartlett(ss, df)
+    each = p_value is not None and p_value < POOLING_P_VALUE and all(v >= MIN_DF for v in df.values())
+    if each:
+        return {d: ss[d] / df[d] for d in depths}, df, False, p_value
+    return dict.fromkeys(depths, pooled_variance), dict.fromkeys(depths, total_df), True, p_value
+
+
+def bartlett(ss: dict[int, float], df: dict[int, float]) -> float | None:
+    """p-value of Bartlett's test that the variances ss/df are equal; None where fewer than two can be compared."""
+    from scipy.stats import chi2
+
+    used = [d for d in ss if df[d] >= 1.0 and ss[d] > 0]
+    if len(used) < 2:
+        return None
+    nu = np.array([df[d] for d in used])
+    s2 = np.array([ss[d] / df[d] for d in used])
+    pooled = float((nu * s2).sum() / nu.sum())
+    statistic = nu.sum() * np.log(pooled) - (nu * np.log(s2)).sum()
+    correction = 1.0 + ((1.0 / nu).sum() - 1.0 / nu.sum()) / (3.0 * (len(used) - 1))
+    return float(chi2.sf(statistic / correction, len(used) - 1))
+
+
+def _blocks(depth: np.ndarray, x: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each depth, the indices in order of x and the third-difference weights there."""
+    blocks = []
+    for d in np.unique(depth):
+        where = np.flatnonzero(depth == d)
+        where = where[np.argsort(x[where], kind="stable")]
+        if len(where) >= 4 and np.all(np.diff(x[where]) > 0):
+            blocks.append((where, third_differences(x[where])))
+    return blocks
+
+
+def _tau(mean: np.ndarray, depth: np.ndarray, x: np.ndarray) -> tuple[float | None, float]:
+    """(τ in nats, its degrees of freedom), or (None, 0) with fewer than four sizes at every depth."""
+    total, count, squares = 0.0, 0, 0.0
+    for where, W in _blocks(depth, x):
+        total += float(((W @ mean[where]) ** 2).sum())
+        count += len(W)
+        squares += float(((W @ W.T) ** 2).sum())
+    if not count:
+        return None, 0.0
+    return max(float(np.sqrt(total / count)), FLOOR_NATS), count * count / squares
+
+
+def _expected_square(covariance: np.ndarray, depth: np.ndarray, x: np.ndarray) -> float:
+    """Mean squared third difference that ``covariance`` alone would show."""
+    total, count = 0.0, 0
+    for where, W in _blocks(depth, x):
+        total += float(np.einsum("ij,jk,ik->", W, covariance[np.ix_(where, where)], W))
+        count += len(W)
+    return total / count

@@ -1,0 +1,182 @@
+"""A FitResult for people: one page of tables that fit 100 columns, and the same as plain text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dwsweep.fit import published
+from dwsweep.fit.guideline import format_size
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from dwsweep.fit.analysis import FitResult
+
+COLUMNS = 100
+
+
+def to_text(result: FitResult) -> str:
+    """The summary without colours, at most 100 columns wide."""
+    from rich.console import Console
+
+    console = Console(width=COLUMNS, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(to_rich(result))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def to_rich(result: FitResult) -> RenderableType:
+    """Cells and noise in a sentence; transitions; law and rivals; guideline; warnings."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
+    if result.transitions:
+        parts += [Text(""), _transitions(result)]
+    parts += [Text(""), *_law(result), Text(""), _guideline(result)]
+    parts += [Text(line) for line in _surface(result)]
+    if result.warnings:
+        parts += [Text(""), Text("Warnings")]
+        parts += [Text(f"  · {line}") for line in result.warnings]
+    return Group(*parts)
+
+
+def _cells_line(result: FitResult) -> str:
+    used = [row for row in result.cells if not row["excluded"]]
+    depths = sorted({row["depth"] for row in used})
+    excluded = len(result.cells) - len(used)
+    axis = result.curves["axis"]
+    return (
+        f"{result.provenance['rows_used']} runs, {len(used)} shapes, depths {', '.join(map(str, depths)) or 'none'}"
+        + (f", {excluded} shapes excluded (see cells.csv)" if excluded else "")
+        + (f"; compared at equal {axis}" if axis != "n_params" else "")
+    )
+
+
+def _noise_line(result: FitResult) -> str:
+    noise = result.noise
+    if noise["source"] == "none":
+        return "noise: not known"
+    sigmas = [s for s in noise["sigma"].values() if s is not None]
+    parts = [f"noise from {noise['source']}"]
+    if sigmas:
+        low, high = min(sigmas), max(sigmas)
+        spread = f"{low:.2g}" if high - low < 1e-12 else f"{low:.2g} … {high:.2g}"
+        parts.append(f"σ of one run {spread} nats" + ("" if noise["pooled"] else " (differs by depth)"))
+    if noise["tau"] is not None:
+        parts.append(f"scatter of a cell mean about its curve τ {noise['tau']:.2g} nats")
+    if noise["documents"]:
+        parts.append(f"documents {noise['documents']}")
+    return "; ".join(parts)
+
+
+def _table(title: str, columns: str) -> Any:
+    """An empty table; each word of ``columns`` is a heading and < or > for its side."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for word in columns.split():
+        table.add_column(word[:-1], justify="left" if word[-1] == "<" else "right", no_wrap=True)
+    return table
+
+
+def _transitions(result: FitResult) -> Any:
+    level = round(100 * result.transitions[0]["confidence"])
+    table = _table(
+        f"Transitions (where the deeper net overtakes, {level} % intervals)",
+        "pair> status< N> interval< width> interval< power> levine>",
+    )
+    beside: dict[tuple[int, int], dict[str, str]] = {}
+    for row in result.transitions:
+        text = format_size(row["n_params"]) if row["n_params"] else row["status"].replace("_", " ")[:9]
+        beside.setdefault((row["shallow"], row["deep"]), {})[row["estimator"]] = text
+    for row in result.transitions:
+        if row["estimator"] != "pchip":
+            continue
+        other = beside[row["shallow"], row["deep"]]
+        bounded = row["n_params_low"] is not None or row["n_params_high"] is not None
+        table.add_row(
+            f"{row['shallow']}→{row['deep']}",
+            row["status"].replace("_", " "),
+            format_size(row["n_params"]) if row["n_params"] else "–",
+            _range(row["n_params_low"], row["n_params_high"], format_size) if bounded else "",
+            f"{row['width']:.0f}" if row["width"] else "–",
+            _range(row["width_low"], row["width_high"], lambda v: f"{v:.0f}") if bounded else "",
+            other.get("power", "–"),
+            other.get("levine", "–"),
+        )
+    return table
+
+
+def _range(low: float | None, high: float | None, text: Any) -> str:
+    if low is None and high is None:
+        return "unbounded"
+    if low is None:
+        return f"< {text(high)}"
+    if high is None:
+        return f"> {text(low)}"
+    return f"{text(low)} … {text(high)}"
+
+
+def _law(result: FitResult) -> list[Any]:
+    from rich.text import Text
+
+    lines: list[Any] = []
+    law = result.width_law
+    if law is None:
+        lines.append(Text(result.law_statement))
+        lines.append(Text(f"beside it, {published.NAME}: ln d_x = {published.A} + {published.B}·L"))
+    else:
+        ends = [f"{low:.4g} … {high:.4g}" for low, high in (law["interval_a"], law["interval_b"])]
+        quality = f"χ² {law['chi2']:.2f} for {law['df']} degrees of freedom"
+        lines.append(Text(f"Width law: {result.law_statement}"))
+        lines.append(Text(f"  a {ends[0]}, b {ends[1]}; {quality}"))
+        span = f"{format_size(law['valid_from'])} … {format_size(law['valid_to'])}"
+        lines.append(Text(f"  its transitions span N = {span}; published: {published.A} + {published.B}·L"))
+    for row in result.rivals:
+        verdict = "wins" if row["winner"] else "rejected" if row["rejected"] else "not rejected"
+        held = row["held_out"]
+        miss = ""
+        if held and held["error_ln_x"] is not None:
+            miss = f", misses the held-out pair {held['shallow']}→{held['deep']} by {held['error_ln_x']:+.2f} in ln N"
+        lines.append(Text(f"  {row['form']:<11} Δχ² {row['delta_chi2']:6.2f}  {verdict}{miss}"))
+    return lines
+
+
+def _guideline(result: FitResult) -> Any:
+    law = result.guideline[0]["law"].split(": refused")[0] if result.guideline else ""
+    table = _table(
+        f"Guideline, {law}",
+        "model> N> trained> depth> interval< width> interval< rivals< outside>",
+    )
+    for row in result.guideline:
+        refused = row["depth"] is None
+        trained = f"{row['trained_depth']}×{row['trained_width']}" if row["trained_depth"] else "–"
+        rivals = "–"
+        if row["rival_depth_min"] is not None:
+            rivals = f"{row['rival_depth_min']:.0f} … {row['rival_depth_max']:.0f}"
+        factor = row["extrapolation_factor"]
+        table.add_row(
+            row["name"],
+            f"{row['n_params']:.3g}",
+            trained,
+            "refused" if refused and "refused" in row["law"] else "–" if refused else f"{row['depth']:.1f}",
+            "" if refused else _range(row["depth_low"], row["depth_high"], lambda v: f"{v:.1f}"),
+            "–" if refused else f"{row['width']:.0f}",
+            "" if refused else _range(row["width_low"], row["width_high"], lambda v: f"{v:.0f}"),
+            rivals,
+            "inside" if factor <= 1 else f"{factor:.3g}×",
+        )
+    return table
+
+
+def _surface(result: FitResult) -> list[str]:
+    if not result.surface or not result.surface["optima"]:
+        return []
+    lines = ["", "Loss surface: best depth between those trained"]
+    for row in result.surface["optima"]:
+        best = f"{row['depth']:.1f}" if row["depth"] else f"{row['at_edge']} the depths tried"
+        span = _range(row["depth_low"], row["depth_high"], lambda v: f"{v:.1f}")
+        lines.append(f"  N = {row['n_params']:.3g}: {best} ({span})")
+    return lines

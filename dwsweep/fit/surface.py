@@ -1,0 +1,165 @@
+"""A loss surface over (ln N, ln L): the optimum between the depths of the grid, and what another depth would cost.
+
+loss = Σ c_jk X^j Y^k, X and Y the standardised ln N (or ln of the axis) and ln L, fitted to the cell means weighted by
+their variance. At the transition of depth L the depths L and the next one tie, so the best depth lies between them:
+this is where the surface puts it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dwsweep.fit.curves import Curves
+
+TERM_SETS = (
+    ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 1)),
+    ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 1), (3, 0), (2, 1), (1, 2)),
+    ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 1), (3, 0), (2, 1), (1, 2), (0, 3), (3, 1), (2, 2)),
+)
+DEPTH_POINTS = 241
+ROWS = 9
+
+
+@dataclass(frozen=True)
+class Surface:
+    """terms: (j, k) powers of X and Y. coefficients: (T,); draws: (D, T). centre, scale: of (ln axis, ln L). spans:
+    depth → (lowest, highest ln axis) of its cells. inflation: factor on the errors where the form fits worse than the
+    noise allows. confidence: of the intervals."""
+
+    terms: tuple[tuple[int, int], ...]
+    coefficients: np.ndarray
+    draws: np.ndarray
+    centre: tuple[float, float]
+    scale: tuple[float, float]
+    spans: dict[int, tuple[float, float]]
+    chi2: float
+    df: int
+    p_value: float
+    inflation: float
+    confidence: float
+
+    def basis(self, x: np.ndarray | float, y: np.ndarray) -> np.ndarray:
+        """(…, T) terms at ln axis x and ln depth y."""
+        X = (np.asarray(x) - self.centre[0]) / self.scale[0]
+        Y = (np.asarray(y) - self.centre[1]) / self.scale[1]
+        return np.stack([X**j * Y**k for j, k in self.terms], axis=-1)
+
+    def depths_at(self, x: float) -> np.ndarray | None:
+        """ln L of the depths that the data span at ln axis ``x`` (a fine grid), None where fewer than three do."""
+        present = [d for d, (low, high) in self.spans.items() if low - 1e-9 <= x <= high + 1e-9]
+        if len(present) < 3:
+            return None
+        return np.linspace(math.log(min(present)), math.log(max(present)), DEPTH_POINTS)
+
+    def optimum(self, x: float) -> dict[str, Any] | None:
+        """Best depth at ln axis x with its interval; an end at the edge of the depths tried is None (unbounded)."""
+        y = self.depths_at(x)
+        if y is None:
+            return None
+        B = self.basis(x, y)
+        loss = B @ self.coefficients
+        best = int(loss.argmin())
+        drawn = y[(B @ self.draws.T).argmin(axis=0)]
+        tail = (1.0 - self.confidence) / 2.0
+        low, high = np.quantile(drawn, [tail, 1.0 - tail])
+        edge = "low" if best == 0 else "high" if best == len(y) - 1 else None
+        return {
+            "ln_x": x,
+            "depth": None if edge else math.exp(y[best]),
+            "depth_low": None if low <= y[1] else math.exp(low),
+            "depth_high": None if high >= y[-2] else math.exp(high),
+            "loss": float(loss[best]),
+            "at_edge": None if edge is None else ("below" if edge == "low" else "above"),
+            "depth_min": math.exp(y[0]),
+            "depth_max": math.exp(y[-1]),
+        }
+
+    def penalty(self, n_params: float, depth: float) -> dict[str, float | None]:
+        """Nats that ``depth`` loses at a budget against the best depth, with its interval, and the size in percent at
+        which the best depth would have the same loss; nothing outside the range of the data."""
+        x = math.log(n_params)
+        y = self.depths_at(x)
+        if y is None or not y[0] - 1e-9 <= math.log(depth) <= y[-1] + 1e-9:
+            return {}
+        B = self.basis(x, y)
+        here = self.basis(x, np.array([math.log(depth)]))[0]
+        own, best = float(here @ self.coefficients), float((B @ self.coefficients).min())
+        drawn = self.draws @ here - (B @ self.draws.T).min(axis=0)
+        tail = (1.0 - self.confidence) / 2.0
+        low, high = np.quantile(drawn, [tail, 1.0 - tail])
+        return {
+            "loss_penalty": own - best,
+            "penalty_low": max(0.0, float(low)),
+            "penalty_high": float(high),
+            "equivalent_size_percent": self._equivalent(x, own),
+        }
+
+    def _equivalent(self, x: float, loss: float) -> float | None:
+        low = min(span[0] for span in self.spans.values())
+        grid = np.linspace(x, low, 200)
+        for point in grid:
+            y = self.depths_at(float(point))
+            if y is None:
+                return None
+            if float((self.basis(point, y) @ self.coefficients).min()) >= loss:
+                return 100.0 * math.exp(point - x)
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        xs = list(self.spans.values())
+        low, high = min(s[0] for s in xs), max(s[1] for s in xs)
+        rows = [row for row in (self.optimum(float(x)) for x in np.linspace(low, high, ROWS)) if row is not None]
+        for row in rows:
+            row["n_params"] = math.exp(row["ln_x"])
+        return {
+            "form": "polynomial in X = (ln N − centre)/scale and Y = (ln L − centre)/scale",
+            "terms": [list(term) for term in self.terms],
+            "coefficients": self.coefficients.tolist(),
+            "cov": np.cov(self.draws.T).tolist(),
+            "centre": list(self.centre),
+            "scale": list(self.scale),
+            "chi2": self.chi2,
+            "df": self.df,
+            "p_value": self.p_value,
+            "error_inflation": self.inflation,
+            "optima": rows,
+        }
+
+
+def fit_surface(curves: Curves, confidence: float) -> Surface | None:
+    """The polynomial of the lowest χ² + T·ln K among three nested ones; None with fewer than three depths, without a
+    noise estimate, or with too few cells (three more than terms)."""
+    from scipy.stats import chi2
+
+    if len(curves.depths) < 3 or not curves.noise.known:
+        return None
+    y = np.log(curves.depth)
+    centre = (float(curves.x.mean()), float(y.mean()))
+    scale = (float(curves.x.std()) or 1.0, float(y.std()) or 1.0)
+    X, Y = (curves.x - centre[0]) / scale[0], (y - centre[1]) / scale[1]
+    weight = 1.0 / np.maximum(curves.se, 1e-6)
+    K = len(X)
+    best = None
+    for terms in TERM_SETS:
+        if len(terms) + 3 > K:
+            continue
+        B = np.stack([X**j * Y**k for j, k in terms], axis=1)
+        solve = np.linalg.pinv(B * weight[:, None]) * weight
+        coefficients = solve @ curves.mean
+        value = float((((curves.mean - B @ coefficients) * weight) ** 2).sum())
+        score = value + len(terms) * math.log(K)
+        if best is None or score < best[0]:
+            best = (score, terms, coefficients, solve, value)
+    if best is None:
+        return None
+    _, terms, coefficients, solve, value = best
+    df = K - len(terms)
+    inflation = math.sqrt(max(1.0, value / df))
+    draws = coefficients + inflation * (curves.draws - curves.mean) @ solve.T
+    spans = {d: (float(curves.x[curves.at(d)][0]), float(curves.x[curves.at(d)][-1])) for d in curves.depths}
+    p_value = float(chi2.sf(value, df))
+    return Surface(terms, coefficients, draws, centre, scale, spans, value, df, p_value, inflation, confidence)

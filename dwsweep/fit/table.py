@@ -1,0 +1,218 @@
+"""Any table of runs, read into plain rows: a sweep directory, a CSV, JSONL or Parquet file, rows, or columns."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dwsweep.errors import InputError
+from dwsweep.fit.where import compile_expression
+
+REQUIRED = ("depth", "width", "loss")
+NUMERIC = (
+    *REQUIRED,
+    "n_params",
+    "n_params_total",
+    "flops",
+    "device_seconds",
+    "tokens",
+    "learning_rate",
+    "heads",
+    "head_size",
+    "vocab_size",
+    "seq_len",
+)
+MISSING_TEXT = {"", "none", "null", "na", "n/a"}
+FORMATS = (".csv", ".jsonl", ".ndjson", ".parquet")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a table under dwsweep's column names.
+
+    rows: one dict a run; numbers are float or int, blanks are None.
+    columns: names in order, after renaming.
+    source: where the rows came from, for messages and provenance.
+    sha256: hash of the content as read (before --where).
+    directory: the sweep directory, where there is one (documents.npy lie below it).
+    n_read: rows before --where.
+    """
+
+    rows: list[dict[str, Any]]
+    columns: tuple[str, ...]
+    source: str
+    sha256: str
+    directory: str | None
+    n_read: int
+
+
+def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Table:
+    """Read ``table`` and rename and select its rows.
+
+    table: path of a sweep directory (its results.csv is read) or of a CSV, JSONL or Parquet file; or a list of dicts;
+    or a dict of columns; or an object with ``to_pydict`` (pyarrow) or ``to_dict("list")`` (pandas).
+    columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
+    where: expressions over the columns, such as ``"warmup == 400"``; a row stays if all are true.
+
+    Raises InputError for a missing file, format or column, a text where a number belongs, or a bad expression.
+    """
+    rows, source, digest, directory = _load(table)
+    n_read = len(rows)
+    rows = _rename(rows, _mapping(columns))
+    names = tuple(dict.fromkeys(name for row in rows for name in row))
+    _require(names, source, n_read)
+    for expression in [where] if isinstance(where, str) else where:
+        keep = compile_expression(expression, names)
+        rows = [row for row in rows if keep(row)]
+    if n_read and not rows and where:
+        raise InputError(f"--where: {' and '.join(where)!r}; keeps none of the {n_read} rows of {source}")
+    _check_numbers(rows)
+    return Table(rows, names, source, digest, directory, n_read)
+
+
+def as_number(value: Any) -> Any:
+    """``value`` as int or float where it reads as one, None for a blank, else unchanged."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value
+    if hasattr(value, "item"):  # a NumPy scalar
+        return value.item()
+    text = str(value).strip()
+    if text.lower() in MISSING_TEXT:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() and "e" not in text.lower() and "." not in text else number
+
+
+def _load(table: Any) -> tuple[list[dict[str, Any]], str, str, str | None]:
+    if hasattr(table, "to_pydict"):
+        table = table.to_pydict()
+    elif hasattr(table, "to_dict") and not isinstance(table, Mapping):
+        table = table.to_dict("list")
+    if isinstance(table, Mapping):
+        lengths = {str(name): len(values) for name, values in table.items()}
+        if len(set(lengths.values())) > 1:
+            raise InputError(f"table: columns of different lengths {lengths}; all columns need the same length")
+        rows = [dict(zip(lengths, values, strict=True)) for values in zip(*table.values(), strict=True)]
+        rows = _numbers(rows)
+        return rows, "a dict of columns", _digest(rows), None
+    if isinstance(table, Sequence) and not isinstance(table, str | bytes):
+        if not all(isinstance(row, Mapping) for row in table):
+            raise InputError("table: a list whose items are not all dicts; a list of dicts is allowed")
+        rows = _numbers([dict(row) for row in table])
+        return rows, "a list of rows", _digest(rows), None
+    return _load_path(str(table))
+
+
+def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
+    from etils import epath
+
+    path = epath.Path(name)
+    directory = None
+    if path.is_dir():
+        directory, path = str(path), path / "results.csv"
+        if not path.exists():
+            raise InputError(f"table: {name}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
+    elif not path.exists():
+        raise InputError(f"table: {name}; no such file or directory")
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(f"table: {name}; the name must end in one of {', '.join(FORMATS)}, or be a sweep directory")
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    try:
+        if suffix == ".csv":
+            rows = [dict(row) for row in csv.DictReader(io.StringIO(content.decode("utf-8-sig")))]
+            if any(None in row for row in rows):
+                raise InputError(f"table: {name}; a row has more fields than the header")
+        elif suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            rows = pq.read_table(io.BytesIO(content)).to_pylist()
+        else:
+            rows = [json.loads(line) for line in content.decode("utf-8").splitlines() if line.strip()]
+            if not all(isinstance(row, dict) for row in rows):
+                raise InputError(f"table: {name}; every line must be a JSON object")
+    except InputError:
+        raise
+    except (UnicodeDecodeError, ValueError, OSError, csv.Error) as error:
+        raise InputError(f"table: {name}; not readable as {suffix[1:]}: {str(error).splitlines()[0]}") from error
+    return _numbers(rows), str(path), digest, directory
+
+
+def _numbers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{str(name).strip(): as_number(value) for name, value in row.items()} for row in rows]
+
+
+def _digest(rows: list[dict[str, Any]]) -> str:
+    return hashlib.sha256(json.dumps(rows, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _mapping(columns: Any) -> dict[str, str]:
+    if not columns:
+        return {}
+    if isinstance(columns, Mapping):
+        return {str(ours): str(theirs) for ours, theirs in columns.items()}
+    pairs = {}
+    for item in [columns] if isinstance(columns, str) else columns:
+        ours, sign, theirs = str(item).partition("=")
+        if not sign or not ours.strip() or not theirs.strip():
+            raise InputError(f"--column: {item!r}; give ours=theirs, such as loss=val_loss")
+        pairs[ours.strip()] = theirs.strip()
+    return pairs
+
+
+def _rename(rows: list[dict[str, Any]], mapping: dict[str, str]) -> list[dict[str, Any]]:
+    if not mapping:
+        return rows
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    missing = [theirs for theirs in mapping.values() if theirs not in names]
+    if missing:
+        raise InputError(*(f"--column: {name!r}; not in the table{_nearest(name, names)}" for name in missing))
+    back = {theirs: ours for ours, theirs in mapping.items()}
+    # a column that a renamed one displaces is dropped: --column loss=val_loss must win over an old "loss"
+    displaced = set(mapping) - set(back)
+    return [{back.get(key, key): value for key, value in row.items() if key not in displaced} for row in rows]
+
+
+def _require(names: tuple[str, ...], source: str, n_rows: int) -> None:
+    if not n_rows:
+        raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
+    lines = [
+        f"table: {source}; column {name!r} is missing, have {', '.join(names)} (rename with --column {name}=THEIRS)"
+        for name in REQUIRED
+        if name not in names
+    ]
+    if lines:
+        raise InputError(*lines)
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, 1)
+    return f", did you mean {near[0]!r}?" if near else f", it has {', '.join(names)}"
+
+
+def _check_numbers(rows: list[dict[str, Any]]) -> None:
+    lines = []
+    for number, row in enumerate(rows, start=1):
+        for name in NUMERIC:
+            value = row.get(name)
+            if isinstance(value, str | bool):
+                lines.append(f"{name}: {value!r} in row {number}; a number is allowed")
+        for name in ("depth", "width"):
+            value = row.get(name)
+            if value is None or (not isinstance(value, str) and not value > 0):
+                lines.append(f"{name}: {value!r} in row {number}; a positive number is allowed")
+    if lines:
+        more = [f"table: {len(lines) - 5} more bad values"] if len(lines) > 5 else []
+        raise InputError(*lines[:5], *more)
