@@ -1,0 +1,76 @@
+"""Where attempts run: the interface, and the worker processes of this host behind it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from dwsweep.sweep import causes
+from dwsweep.sweep.causes import Ended
+from dwsweep.sweep.devices import shares
+from dwsweep.sweep.process import WorkerProcess
+from dwsweep.sweep.worker import Job
+
+Post = Callable[[str, dict[str, Any]], None]
+"""Receives (pack_id, event); the last event of a job is ``{"event": "ended", "ended": Ended}``. From any thread."""
+
+
+class Executor(Protocol):
+    slots: int  # jobs that run at the same time
+
+    def start(self, job: Job) -> None:
+        """Begin an attempt; returns at once."""
+
+    def stop(self, cause: str) -> None:
+        """Ask all running attempts for a checkpoint and an end."""
+
+    def kill(self) -> None:
+        """End all running attempts now."""
+
+    def close(self) -> None:
+        """Release everything; no attempt is running any more."""
+
+
+class LocalExecutor:
+    """Worker processes on this host, one thread here for each."""
+
+    def __init__(self, workers: int, post: Post) -> None:
+        parts = shares(workers)
+        self.slots = len(parts)
+        self._post = post
+        self._jobs: queue.Queue[Job | None] = queue.Queue()
+        self._workers = [WorkerProcess(part.environment, part.cores) for part in parts]
+        self._threads = [threading.Thread(target=self._serve, args=(w,), daemon=True) for w in self._workers]
+        for thread in self._threads:
+            thread.start()
+
+    def start(self, job: Job) -> None:
+        self._jobs.put(job)
+
+    def stop(self, cause: str) -> None:
+        for worker in self._workers:
+            worker.stop(cause)
+
+    def kill(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self, worker: WorkerProcess) -> None:
+        while (job := self._jobs.get()) is not None:
+            pack_id = job.pack.pack_id
+            try:
+                ended = worker.train(job, partial(self._post, pack_id))
+            except Exception as error:  # a fault in here must not leave the sweep waiting for ever
+                worker.kill()
+                ended = Ended(*causes.of_exception(error))
+            self._post(pack_id, {"event": "ended", "ended": ended})
+        worker.close()

@@ -1,0 +1,178 @@
+"""All file operations of a sweep directory, local or in a bucket: atomic writes, appended lines, folders.
+
+A local file is written beside its place and renamed over it, so that a reader sees the old content or the new one and
+nothing between. In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is
+neither append nor rename; appended lines are therefore kept in memory and uploaded as numbered segments beside the
+file (``metrics.jsonl.000001``), which reading joins and ``rewrite_lines`` folds into one object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+SEGMENT_SECONDS = 30.0  # between two uploads of appended lines
+
+
+def as_path(path: str | os.PathLike[str]) -> Any:
+    """A ``pathlib.Path``, or for ``scheme://…`` an ``epath.Path`` (the same methods)."""
+    text = os.fspath(path)
+    # pathlib folds the two slashes of a URL; gs:/bucket is never a local path that anyone meant
+    for scheme in ("gs", "s3", "az"):
+        if text.startswith(f"{scheme}:/"):
+            from etils import epath
+
+            return epath.Path(f"{scheme}://" + text.removeprefix(f"{scheme}:").lstrip("/"))
+    return Path(text)
+
+
+def is_remote(path: Any) -> bool:
+    return not isinstance(path, Path)
+
+
+def make_directory(path: Any) -> Any:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def write_atomic(path: Any, content: str | bytes, *, durable: bool = False) -> None:
+    """Replace ``path`` by ``content`` in one step; ``durable`` waits until the disk has it.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; the old content is still there.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if is_remote(path):
+        path.write_bytes(data)
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_json(path: Any, content: Any, *, durable: bool = False) -> None:
+    write_atomic(path, json.dumps(content, indent=1, default=plain) + "\n", durable=durable)
+
+
+def read_json(path: Any) -> dict[str, Any] | None:
+    """The mapping in a JSON file; None when the file is missing or, after a power cut, not whole."""
+    try:
+        content = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def write_array(path: Any, array: Any) -> None:
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    write_atomic(path, buffer.getvalue(), durable=True)
+
+
+def names_in(path: Any) -> list[str]:
+    """Sorted names of what a folder holds; none when it does not exist."""
+    try:
+        if isinstance(path, Path):
+            return sorted(entry for entry in os.listdir(path) if not entry.startswith("."))
+        return sorted(entry.name for entry in path.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def remove_tree(path: Any) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if isinstance(path, Path):
+            import shutil
+
+            shutil.rmtree(path)
+        else:
+            path.rmtree()
+
+
+def read_lines(path: Any) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines, uploaded segments included; a torn last line is left out."""
+    text = ""
+    for part in [path, *_segments(path)]:
+        with contextlib.suppress(FileNotFoundError):
+            text += part.read_text()
+    rows = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            rows.append(json.loads(line))
+    return rows
+
+
+def rewrite_lines(path: Any, rows: Iterable[dict[str, Any]]) -> None:
+    """Replace the file, its segments included, by these rows."""
+    segments = _segments(path)
+    write_atomic(path, "".join(_line(row) for row in rows))
+    for segment in segments:
+        segment.unlink()
+
+
+class LineWriter:
+    """Appends JSON lines: at once to a local file, in segments every ``SEGMENT_SECONDS`` to a bucket."""
+
+    def __init__(self, path: Any) -> None:
+        self.path = path
+        self._waiting: list[str] = []
+        self._uploaded_at = time.monotonic()
+        self._next = 1 + max((int(part.name.rsplit(".", 1)[1]) for part in _segments(path)), default=0)
+
+    def append(self, rows: Iterable[dict[str, Any]]) -> None:
+        lines = [_line(row) for row in rows]
+        if not lines:
+            return
+        if not is_remote(self.path):
+            # one write call of whole lines: another process that reads sees no half row, bar a kill inside the call
+            with open(self.path, "ab", buffering=0) as file:
+                file.write("".join(lines).encode())
+            return
+        self._waiting += lines
+        if time.monotonic() - self._uploaded_at >= SEGMENT_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Upload what waits; nothing to do for a local file."""
+        if self._waiting:
+            self.path.with_name(f"{self.path.name}.{self._next:06d}").write_text("".join(self._waiting))
+            self._next += 1
+            self._waiting = []
+        self._uploaded_at = time.monotonic()
+
+
+def _segments(path: Any) -> list[Any]:
+    if not is_remote(path):
+        return []
+    prefix = f"{path.name}."
+    return [path.parent / name for name in names_in(path.parent) if name.startswith(prefix)]
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, separators=(",", ":"), default=plain) + "\n"
+
+
+def plain(value: Any) -> Any:
+    """NumPy scalars and paths as JSON has them."""
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{type(value).__name__} does not go into JSON")

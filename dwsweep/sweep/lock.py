@@ -1,0 +1,191 @@
+"""One owner per sweep directory and shard, and one worker per pack."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dwsweep.errors import InputError
+from dwsweep.sweep import files
+
+Shard = tuple[int, int]  # (index, count)
+PACK_WAIT_SECONDS = 180.0  # for an orphaned worker to reach its checkpoint
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds a lock. A process is told by its start time too: its number may be given again."""
+
+    host: str
+    pid: int
+    started: str  # boot id and clock ticks since boot
+    shard: Shard
+    since: float  # seconds since the epoch
+    nonce: str
+
+    @classmethod
+    def this_process(cls, shard: Shard) -> Owner:
+        pid = os.getpid()
+        return cls(platform.node(), pid, process_start(pid) or "", shard, time.time(), secrets.token_hex(8))
+
+    @classmethod
+    def read(cls, path: Any) -> Owner | None:
+        content = files.read_json(path)
+        if content is None:
+            return None
+        known = {name: content[name] for name in cls.__dataclass_fields__}
+        return cls(**known | {"shard": tuple(known["shard"])})
+
+    @property
+    def is_local(self) -> bool:
+        return self.host == platform.node()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process still runs; on another host nobody can tell, and it counts as alive."""
+        return not self.is_local or (process_start(self.pid) or "gone") == self.started
+
+    def __str__(self) -> str:
+        part = "" if self.shard == (0, 1) else f", shard {self.shard[0]}/{self.shard[1]}"
+        return f"host {self.host}, process {self.pid}{part}, since {time.strftime('%F %T', time.localtime(self.since))}"
+
+
+def process_start(pid: int) -> str | None:
+    """What tells a process from a later one of the same number; None when there is no such process."""
+    try:
+        # the second field, the name, may hold spaces and parentheses; the start time is the 20th after it
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return None
+        try:
+            os.kill(pid, 0)  # no /proc here: the number alone
+        except ProcessLookupError:
+            return None
+        except PermissionError:
+            pass
+        return "unknown"
+    return None if fields[0] == "Z" else f"{boot}:{fields[19]}"
+
+
+def owners(directory: Any) -> list[Owner]:
+    """Everyone who holds a lock of the sweep directory, dead ones included."""
+    folder = files.as_path(directory) / "locks"
+    found = (Owner.read(folder / name) for name in files.names_in(folder) if name.endswith(".lock"))
+    return [owner for owner in found if owner is not None]
+
+
+@contextlib.contextmanager
+def hold(directory: Any, shard: Shard = (0, 1), takeover: bool = False) -> Iterator[Owner]:
+    """Own the sweep directory, or one shard of it, while the block runs.
+
+    A dead owner on this host is taken over; one on another host only with ``takeover``. Owners of different shards of
+    the same division live side by side; a different division would train packs twice and is refused.
+
+    Raises:
+        InputError: somebody else holds it; names host and process.
+    """
+    folder = files.make_directory(files.as_path(directory) / "locks")
+    path = folder / f"shard-{shard[0]}-of-{shard[1]}.lock"
+    mine = Owner.this_process(shard)
+    with _guard(folder):
+        for other in owners(directory):
+            if other.shard != shard and other.shard[1] == shard[1]:
+                continue
+            if other.is_alive and not (takeover and not other.is_local):
+                raise InputError(_refusal(directory, other))
+        for name in files.names_in(folder):
+            other_owner = Owner.read(folder / name) if name.endswith(".lock") else None
+            if other_owner and (other_owner.shard == shard or other_owner.shard[1] != shard[1]):
+                with contextlib.suppress(FileNotFoundError):
+                    (folder / name).unlink()
+        _create(path, json.dumps(asdict(mine)), directory)
+    try:
+        yield mine
+    finally:
+        current = Owner.read(path)
+        if current and current.nonce == mine.nonce:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _create(path: Any, content: str, directory: Any) -> None:
+    if files.is_remote(path):
+        path.write_text(content)
+        return
+    # written first and linked then: a lock never exists without its owner's name
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(content)
+    try:
+        os.link(draft, path)
+    except FileExistsError:  # the guard is void on this file system, and somebody was faster
+        other = Owner.read(path)
+        raise InputError(_refusal(directory, other) if other else f"--out: {directory}; it is owned") from None
+    except OSError:  # no hard links here
+        os.replace(draft, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def _refusal(directory: Any, owner: Owner) -> str:
+    hint = "wait for it or stop it" if owner.is_local else "if that process is gone, add --takeover"
+    return f"--out: {directory}; another `dwsweep run` owns it ({owner}); {hint}"
+
+
+@contextlib.contextmanager
+def _guard(folder: Any) -> Iterator[None]:
+    """Makes looking and taking one step among the processes that share a file system with locks."""
+    if files.is_remote(folder):
+        yield
+        return
+    import fcntl
+
+    with open(folder / "guard", "w") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def pack_guard(directory: Any, waiting: Callable[[str], None]) -> Iterator[None]:
+    """Keep the worker of a dead parent and its successor from training one pack at the same time.
+
+    The kernel frees the lock when its process dies, however it dies. A worker whose parent was killed still writes
+    its last checkpoint; the next one waits for it.
+
+    Raises:
+        RuntimeError: the other worker holds the pack for too long.
+    """
+    files.make_directory(directory)
+    if files.is_remote(directory):
+        yield
+        return
+    import fcntl
+
+    with open(directory / "worker.lock", "w") as file:
+        deadline = time.monotonic() + PACK_WAIT_SECONDS
+        told = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    waiting(f"{directory.name}: waits for the worker of an earlier run to reach its checkpoint")
+                    told = True
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"another worker still trains {directory.name}") from None
+                time.sleep(0.1)
+            except OSError:
+                break  # a file system without locks
+        yield

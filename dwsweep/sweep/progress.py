@@ -1,0 +1,165 @@
+"""What a person sees while a sweep trains: bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from dwsweep.plan import Pack
+from dwsweep.sweep.schedule import pack_weight
+
+LINE_SECONDS = 10.0  # between two plain lines of a pack
+
+
+@dataclass
+class _Active:
+    pack: Pack
+    since: float
+    first_step: int | None = None  # where this attempt went on from
+    first_time: float = 0.0
+    step: int = 0
+    task: TaskID | None = None
+    told: float = field(default_factory=time.monotonic)
+    tokens_per_second: float | None = None
+    losses: list[float | None] = field(default_factory=list)
+
+
+class ProgressView:
+    """The overall bar and a line for each active pack.
+
+    ``packs`` are those to be trained; the work of a pack counts by ``pack_weight``. Time left is the rest of the work
+    at the rate of this call so far.
+    """
+
+    def __init__(self, console: Console, packs: list[Pack], name: str = "sweep") -> None:
+        self.console = console
+        self.n_packs = len(packs)
+        self._weights = {pack.pack_id: pack_weight(pack) for pack in packs}
+        self._done: dict[str, float] = {}  # fraction of each pack that is done
+        self._gained = 0.0  # work done in this call
+        self._active: dict[str, _Active] = {}
+        self._finished = 0
+        self._since: float | None = None  # the first step of this call
+        self._bars: Progress | None = None
+        self._all: TaskID | None = None
+        if console.is_terminal:
+            self._bars = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f}%"),
+                TextColumn("{task.fields[facts]}"),
+                console=console,
+                refresh_per_second=4,
+            )
+            self._all = self._bars.add_task(name, total=1.0, facts="")
+
+    def __enter__(self) -> ProgressView:
+        if self._bars:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars:
+            self._bars.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def started(self, pack: Pack) -> None:
+        active = _Active(pack, time.monotonic())
+        if self._bars:
+            active.task = self._bars.add_task(f"  {pack.shape.label}", total=1.0, facts="starts")
+        self._active[pack.pack_id] = active
+        self._weights.setdefault(pack.pack_id, pack_weight(pack))
+
+    def stepped(self, pack_id: str, event: dict[str, Any]) -> None:
+        active = self._active.get(pack_id)
+        if active is None:
+            return
+        now = time.monotonic()
+        active.step = event["step"]
+        active.tokens_per_second = event.get("tokens_per_second")
+        active.losses = event.get("losses") or []
+        fraction = event["step"] / max(1, event["steps"])
+        if active.first_step is None:
+            active.first_step, active.first_time = event["step"], now
+            self._since = self._since or now
+        else:
+            self._gained += max(0.0, fraction - self._done.get(pack_id, 0.0)) * self._weights[pack_id]
+        self._done[pack_id] = fraction
+        facts = self._facts(active, event["steps"])
+        if self._bars and active.task is not None:
+            self._bars.update(active.task, completed=fraction, facts=facts)
+            self._show_all()
+        elif now - active.told >= LINE_SECONDS:
+            active.told = now
+            self.say(f"{active.pack.shape.label}: {facts}{self._all_facts(', ')}")
+
+    def ended(self, pack_id: str, text: str, finished: bool) -> None:
+        """A pack ended; ``text`` says how."""
+        active = self._active.pop(pack_id, None)
+        if finished:
+            self._finished += 1
+            self._done[pack_id] = 1.0
+        if self._bars:
+            if active and active.task is not None:
+                self._bars.remove_task(active.task)
+            self._show_all()
+        rate = f", {active.tokens_per_second:,.0f} tokens/s" if active and active.tokens_per_second else ""
+        took = f" in {duration(time.monotonic() - active.since)}{rate}" if active else ""
+        label = active.pack.shape.label if active else pack_id
+        self.say(f"{label}: {text}{took}{self._all_facts(' · ')}")
+
+    def replaced(self, packs: int) -> None:
+        """A pack was replaced by so many others."""
+        self.n_packs += packs - 1
+
+    def time_left(self) -> float | None:
+        """Seconds, or None before the rate is known."""
+        if self._since is None or self._gained <= 0:
+            return None
+        rest = sum(w * (1 - min(1.0, self._done.get(name, 0.0))) for name, w in self._weights.items())
+        return rest * (time.monotonic() - self._since) / self._gained
+
+    def fraction(self) -> float:
+        total = sum(self._weights.values())
+        return sum(w * min(1.0, self._done.get(name, 0.0)) for name, w in self._weights.items()) / max(total, 1e-9)
+
+    def _facts(self, active: _Active, steps: int) -> str:
+        parts = [f"step {active.step:,}/{steps:,}"]
+        known = [loss for loss in active.losses if loss is not None]
+        if known:
+            parts.append(f"loss {sum(known) / len(known):.4f}")
+        if active.tokens_per_second:
+            parts.append(f"{active.tokens_per_second:,.0f} tokens/s")
+        gained = active.step - (active.first_step or 0)
+        if gained > 0:
+            left = (steps - active.step) * (time.monotonic() - active.first_time) / gained
+            parts.append(f"{duration(left)} left")
+        return " · ".join(parts)
+
+    def _all_facts(self, prefix: str) -> str:
+        left = self.time_left()
+        rest = f", {duration(left)} left" if left is not None and self._finished < self.n_packs else ""
+        return f"{prefix}{self._finished}/{self.n_packs} packs, {self.fraction():.0%}{rest}"
+
+    def _show_all(self) -> None:
+        if self._bars and self._all is not None:
+            self._bars.update(self._all, completed=self.fraction(), facts=self._all_facts(""))
+
+
+def duration(seconds: float) -> str:
+    """``42 s``, ``3:07``, ``5:12:00``, ``2 d 03:00``."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 24:
+        return f"{hours // 24} d {hours % 24:02}:{minutes:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,185 @@
+"""What a pack yields, into the directories of its runs: the sweep's side of ``dwsweep.train.recorder.Recorder``.
+
+A run that is done or diverged is frozen: when its pack goes on from an older checkpoint and passes its end a second
+time, the first record stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dwsweep.cost import training_flops
+from dwsweep.plan import Pack
+from dwsweep.sweep import files
+from dwsweep.sweep.loggers import Logger
+from dwsweep.sweep.states import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunState
+from dwsweep.sweep.store import SweepStore
+
+PROGRESS_SECONDS = 1.0  # between two writes of progress.json
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class RunRecorder:
+    """Writes the files of a pack's runs and emits an event for each thing a watcher should see.
+
+    ``frozen`` are runs of the pack that another pack answers for. ``emit`` receives mappings with ``event``: started,
+    resumed, progress, finished, diverged or note.
+
+    Raises:
+        OSError: from every method, when a file cannot be written; training must not go on unrecorded.
+    """
+
+    def __init__(
+        self,
+        store: SweepStore,
+        pack: Pack,
+        emit: Emit,
+        loggers: Sequence[Logger] = (),
+        frozen: Collection[str] = (),
+    ) -> None:
+        self.store = store
+        self.pack = pack
+        self.emit = emit
+        self.loggers = loggers
+        self.run_ids = [name for replica in pack.replicas for name in replica.run_ids]
+        self._frozen = {name for name in self.run_ids if name in frozen or store.state(name).state in FINAL}
+        self._writers: dict[str, files.LineWriter] = {}
+        self._last_step: dict[str, int] = {}
+        self._last_loss: dict[str, float | None] = {}
+        self._progress: dict[str, Any] = {"steps": pack.branch_steps[-1]}
+        self._written_at = float("-inf")
+        self._cut = False  # whether this attempt has cut what earlier ones recorded beyond its start
+
+    # what the trainer calls
+
+    def started(self, facts: dict[str, Any]) -> None:
+        step = facts.get("step", 0)
+        if not self._cut:
+            self.resumed(step)
+        self._progress |= {"started": facts, "step": step}
+        for name in self._open():
+            self.store.write_state(name, RunState(RUNNING, step=step, pack_id=self.pack.pack_id))
+        self._write_progress()
+        self.emit({"event": "started", "facts": facts})
+
+    def resumed(self, step: int) -> None:
+        self._cut = True
+        for name in self._open():
+            path = self._metrics_path(name)
+            rows = files.read_lines(path)
+            kept = [row for row in rows if row["step"] <= step]
+            # also where nothing is dropped: a kill may have left half a line at the end
+            if rows or path.exists():
+                files.rewrite_lines(path, kept)
+            self._last_step[name] = kept[-1]["step"] if kept else 0
+            self._writers.pop(name, None)
+            for logger in self.loggers:
+                logger.resumed(name, step)
+        self.emit({"event": "resumed", "step": step})
+
+    def metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
+        if run_id in self._frozen:
+            return
+        last = self._last_step.get(run_id, 0)
+        fresh = [row for row in rows if row["step"] > last]
+        if not fresh:
+            return
+        if run_id not in self._writers:
+            files.make_directory(self.store.run_directory(run_id))
+            self._writers[run_id] = files.LineWriter(self._metrics_path(run_id))
+        self._writers[run_id].append(fresh)
+        self._last_step[run_id] = fresh[-1]["step"]
+        self._last_loss[run_id] = fresh[-1].get("loss")
+        for logger in self.loggers:
+            logger.metrics(run_id, fresh)
+
+    def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
+        self._progress |= {
+            "step": step,
+            "steps": steps,
+            "tokens_per_second": tokens_per_second,
+            "losses": [_number(loss) for loss in losses],
+        }
+        if time.monotonic() - self._written_at >= PROGRESS_SECONDS:
+            self._write_progress()
+        self.emit({"event": "progress", **{k: v for k, v in self._progress.items() if k != "started"}})
+
+    def finished(self, run_id: str, result: Mapping[str, Any], documents: np.ndarray) -> None:
+        if run_id in self._frozen:
+            return
+        self._close(run_id)
+        tokens = result.get("steps", 0) * self.pack.train.batch_size * self.pack.train.seq_len
+        known = {"pack_id": self.pack.pack_id, "flops": training_flops(self.pack.shape, tokens)}
+        self.store.finish(run_id, self.pack.pack_id, known | dict(result), documents)
+        self._frozen.add(run_id)
+        for logger in self.loggers:
+            logger.finished(run_id, result)
+        self.emit({"event": "finished", "run_id": run_id, "loss": _number(result.get("loss"))})
+
+    def diverged(self, run_id: str, step: int, loss: float) -> None:
+        if run_id in self._frozen:
+            return
+        self._close(run_id)
+        cause = f"training loss {loss:g} at step {step}"
+        state = RunState(DIVERGED, step=step, loss=_number(loss), pack_id=self.pack.pack_id, cause=cause)
+        self.store.write_state(run_id, state)
+        self._frozen.add(run_id)
+        for logger in self.loggers:
+            logger.finished(run_id, {"diverged": True})
+        self.emit({"event": "diverged", "run_id": run_id, "step": step, "cause": cause})
+
+    def note(self, message: str) -> None:
+        self.emit({"event": "note", "message": message})
+
+    # what the worker calls
+
+    def interrupted(self, cause: str) -> None:
+        """The pack stopped at a checkpoint: its unfinished runs wait for the next ``run``."""
+        step = self._progress.get("step")
+        for name in self._open():
+            state = RunState(
+                INTERRUPTED, step=step, loss=self._last_loss.get(name), pack_id=self.pack.pack_id, cause=cause
+            )
+            self.store.write_state(name, state)
+
+    def unfinished(self) -> list[str]:
+        return self._open()
+
+    def close(self) -> None:
+        """Bring everything that waits in memory to where it belongs."""
+        for writer in self._writers.values():
+            writer.flush()
+        if "step" in self._progress:
+            self._write_progress()
+        for logger in self.loggers:
+            logger.close()
+
+    def _open(self) -> list[str]:
+        return [name for name in self.run_ids if name not in self._frozen]
+
+    def _metrics_path(self, run_id: str) -> Any:
+        return self.store.run_directory(run_id) / "metrics.jsonl"
+
+    def _close(self, run_id: str) -> None:
+        """Fold the metrics of an ended run into one object where they were uploaded in segments."""
+        writer = self._writers.pop(run_id, None)
+        if writer is not None:
+            writer.flush()
+        path = self._metrics_path(run_id)
+        if files.is_remote(path):
+            files.rewrite_lines(path, files.read_lines(path))
+
+    def _write_progress(self) -> None:
+        directory = files.make_directory(self.store.pack_directory(self.pack.pack_id))
+        files.write_json(directory / "progress.json", {**self._progress, "updated": time.time()})
+        self._written_at = time.monotonic()
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no NaN: a loss that is none is None."""
+    return float(value) if value is not None and np.isfinite(value) else None

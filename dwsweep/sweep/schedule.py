@@ -1,0 +1,189 @@
+"""Plan and directory → the packs that are still to be trained, each by the pack that holds its checkpoint.
+
+A pack's membership stands as it was first written. When the spec was edited in between, a run may already belong to a
+pack that the new plan does not have (a seed was added, so the plan's pack is another one): if that pack has a
+checkpoint it is finished as it is, and the plan's pack is written with the replicas that remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from dwsweep.cost import training_flops
+from dwsweep.plan import DROP, Pack, Plan
+from dwsweep.sweep.retry import with_microbatch
+from dwsweep.sweep.states import DIVERGED, DONE, FAILED, FINAL, OOM, PENDING, REBUILT, STOPPED, PackState, RunState
+from dwsweep.sweep.store import SweepStore
+
+Shard = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A pack to be trained, and its runs that this training answers for."""
+
+    pack: Pack
+    runs: frozenset[str]
+    new: bool = False  # not written yet
+    rebuilt_from: str | None = None  # the pack whose replicas it takes over
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Runs of the pack that are another pack's business."""
+        return tuple(name for replica in self.pack.replicas for name in replica.run_ids if name not in self.runs)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    units: tuple[Unit, ...]  # of this shard, long ones first
+    states: dict[str, RunState]  # of all planned runs, as found
+    run_ids: tuple[str, ...]  # of this shard, finished ones included
+    orphans: tuple[str, ...]  # runs with a directory that the plan does not have
+
+
+def pack_weight(pack: Pack) -> float:
+    """What a pack costs: FLOPs of its replicas' full length, the short branches left out."""
+    tokens = pack.branch_steps[-1] * pack.train.batch_size * pack.train.seq_len
+    return float(training_flops(pack.shape, tokens) * len(pack.replicas))
+
+
+def ordered(packs: Collection[Pack]) -> list[Pack]:
+    """Long ones first, so that no device waits at the end for a late start; the same order on every host."""
+    return sorted(packs, key=lambda pack: (-pack_weight(pack), pack.pack_id))
+
+
+def make(plan: Plan, store: SweepStore, shard: Shard = (0, 1), retry: Collection[str] = ()) -> Schedule:
+    """What is left to do. Reads the directory, writes nothing."""
+    planned = [run.run_id for run in plan.runs if run.action != DROP]
+    states = {run_id: store.state(run_id) for run_id in planned}
+    needed = {run_id for run_id, state in states.items() if _is_needed(state, retry)}
+    families = _Families(store)
+
+    units: dict[str, Unit] = {}
+    shard_of: dict[str, int] = {}
+    mine: list[str] = []
+    for index, pack in enumerate(ordered(plan.packs)):
+        names = [name for replica in pack.replicas for name in replica.run_ids]
+        if index % shard[1] == shard[0]:
+            mine += names
+        for unit in _units(pack, [name for name in names if name in needed], states, families):
+            known = units.get(unit.pack.pack_id)
+            units[unit.pack.pack_id] = replace(unit, runs=known.runs | unit.runs) if known else unit
+            shard_of.setdefault(unit.pack.pack_id, index % shard[1])
+    own = [unit for name, unit in units.items() if shard_of[name] == shard[0]]
+    own.sort(key=lambda unit: (-pack_weight(unit.pack), unit.pack.pack_id))
+    orphans = tuple(sorted(set(store.run_ids()) - set(planned)))
+    return Schedule(tuple(own), states, tuple(mine), orphans)
+
+
+def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
+    """Write the new packs and put runs that are tried again back to pending; the units with their execution as now."""
+    settled = []
+    for unit in schedule.units:
+        pack = replace(unit.pack, execution=plan.spec.execution)
+        if unit.new:
+            reason = "the other replicas are finished or belong to another pack" if unit.rebuilt_from else None
+            record = {"rebuilt_from": unit.rebuilt_from, "reason": reason} if unit.rebuilt_from else {}
+            store.write_pack(pack, **record)
+            if unit.rebuilt_from:
+                parent = store.pack_state(unit.rebuilt_from)
+                children = (*parent.rebuilt_into, pack.pack_id)
+                store.write_pack_state(unit.rebuilt_from, replace(parent, rebuilt_into=children))
+        state = store.pack_state(pack.pack_id)
+        if state.microbatch:
+            pack = with_microbatch(pack, state.microbatch)
+        again = [name for name in unit.runs if name in schedule.states and _was_tried(schedule.states[name])]
+        for name in again:
+            store.write_state(name, RunState(PENDING, pack_id=pack.pack_id))
+        if again:
+            # a new try counts its own failures
+            store.write_pack_state(pack.pack_id, replace(state, state=PENDING, retries=0))
+        settled.append(replace(unit, pack=pack))
+    return settled
+
+
+def _is_needed(state: RunState, retry: Collection[str]) -> bool:
+    if state.state in FINAL | STOPPED:
+        return state.state in retry or (state.state == OOM and FAILED in retry)
+    return True
+
+
+def _was_tried(state: RunState) -> bool:
+    return state.state in FINAL | STOPPED
+
+
+class _Families:
+    """Packs in the directory with those that took their replicas over, read once each."""
+
+    def __init__(self, store: SweepStore) -> None:
+        self.store = store
+        self._packs: dict[str, Pack | None] = {}
+        self._states: dict[str, PackState] = {}
+
+    def pack(self, pack_id: str) -> Pack | None:
+        if pack_id not in self._packs:
+            self._packs[pack_id] = self.store.pack(pack_id)
+        return self._packs[pack_id]
+
+    def state(self, pack_id: str) -> PackState:
+        if pack_id not in self._states:
+            self._states[pack_id] = self.store.pack_state(pack_id)
+        return self._states[pack_id]
+
+    def members(self, pack_id: str) -> list[Pack]:
+        """The pack and all that followed from it, older ones first."""
+        pack = self.pack(pack_id)
+        if pack is None:
+            return []
+        found = [pack]
+        for child in self.state(pack_id).rebuilt_into:
+            found += self.members(child)
+        return found
+
+    def holder(self, pack_id: str, run_id: str) -> Pack | None:
+        """The newest pack of the family that is to train the run."""
+        for pack in reversed(self.members(pack_id)):
+            if self.state(pack.pack_id).state != REBUILT and _holds(pack, run_id):
+                return pack
+        return None
+
+
+def _holds(pack: Pack, run_id: str) -> bool:
+    return any(run_id in replica.run_ids for replica in pack.replicas)
+
+
+def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families: _Families) -> list[Unit]:
+    """Who trains the needed runs of one planned pack."""
+    if not needed:
+        return []
+    family = {member.pack_id for member in families.members(pack.pack_id)}
+    held: dict[str, set[str]] = {}
+    anew: set[str] = set()
+    for name in needed:
+        state = states[name]
+        if state.state == DIVERGED:
+            anew.add(name)  # its pack's checkpoint has it masked
+            continue
+        owner = state.pack_id
+        elsewhere = owner is not None and owner not in family and families.store.has_checkpoint(owner)
+        holder = families.holder(owner if elsewhere and owner else pack.pack_id, name)
+        if holder is None and elsewhere:
+            holder = families.holder(pack.pack_id, name)
+        if holder is None or families.state(holder.pack_id).state == DONE:
+            anew.add(name)  # a pack that is through has nothing more to give: its run's directory was removed
+        else:
+            held.setdefault(holder.pack_id, set()).add(name)
+    units = []
+    for pack_id, names in held.items():
+        holder = families.pack(pack_id)
+        assert holder is not None
+        units.append(Unit(holder, frozenset(names)))
+    if anew:
+        members = tuple(replica for replica in pack.replicas if anew & set(replica.run_ids))
+        if family:
+            fresh = replace(pack, pack_id=f"{pack.pack_id}-r{len(family)}", replicas=members)
+            units.append(Unit(fresh, frozenset(anew), new=True, rebuilt_from=pack.pack_id))
+        else:
+            units.append(Unit(replace(pack, replicas=members), frozenset(anew), new=True))
+    return units

@@ -1,0 +1,284 @@
+"""``dwsweep status``: how a sweep stands, read from its directory while others write it.
+
+Each shape has one row as long as that fits a terminal; larger sweeps are folded to one row a depth, with what is
+running and what failed listed below.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dwsweep.cost import find
+from dwsweep.errors import InputError
+from dwsweep.sweep import lock
+from dwsweep.sweep.progress import duration
+from dwsweep.sweep.states import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING, RunState
+from dwsweep.sweep.store import SweepStore
+
+MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded
+MAX_REASONS = 12
+FOLLOW_SECONDS = 2.0
+_STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "red", OOM: "red", DIVERGED: "yellow", INTERRUPTED: "magenta"}
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One planned run as the directory has it."""
+
+    run_id: str
+    pack_id: str
+    depth: int
+    width: int
+    n_params: int
+    flops: float  # of its training
+    steps: int
+    tokens: int
+    state: RunState
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A sweep directory at one moment."""
+
+    name: str
+    runs: tuple[RunView, ...]
+    orphans: int
+    progress: dict[str, dict[str, Any]]  # of the packs that are running, by pack
+    owners: tuple[lock.Owner, ...]
+    time: float
+
+    @property
+    def is_live(self) -> bool:
+        return any(owner.is_alive for owner in self.owners)
+
+    def count(self, *states: str) -> int:
+        return sum(run.state.state in states for run in self.runs)
+
+
+def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
+    """Read a sweep directory.
+
+    Raises:
+        InputError: it is none.
+    """
+    store = SweepStore(directory)
+    planned = [row for row in store.planned() if row["action"] != "DROP"]
+    if not planned:
+        raise InputError(f"DIR: {directory}; has no plan.csv: allowed is a directory made by `dwsweep run`")
+    owners = tuple(lock.owners(directory))
+    live = any(owner.is_alive for owner in owners)
+    runs = []
+    for row in planned:
+        state = store.state(row["run_id"])
+        if state.state == RUNNING and not live:
+            # its process was killed: nobody was left to write it down
+            state = RunState(INTERRUPTED, state.step, state.loss, state.pack_id, "its process is gone")
+        runs.append(
+            RunView(
+                run_id=row["run_id"],
+                pack_id=state.pack_id or row["pack_id"],
+                depth=int(row["depth"]),
+                width=int(row["width"]),
+                n_params=int(row["n_params"]),
+                flops=float(row["flops"]),
+                steps=int(row["steps"]),
+                tokens=int(row["tokens"]),
+                state=state,
+            )
+        )
+    running = {run.pack_id for run in runs if run.state.state == RUNNING}
+    progress = {pack_id: store.progress(pack_id) for pack_id in running}
+    orphans = len(set(store.run_ids()) - {row["run_id"] for row in planned})
+    return Snapshot(store.directory.name, tuple(runs), orphans, progress, owners, time.time())
+
+
+def render(directory: str | os.PathLike[str]) -> RenderableType:
+    """Counts, a table, what is running, why runs failed; fits a terminal with hundreds of runs.
+
+    Raises:
+        InputError: not a sweep directory.
+    """
+    return show(snapshot(directory))
+
+
+def follow(directory: str | os.PathLike[str], console: Console | None = None) -> None:
+    """Show the status anew every two seconds until nobody works on the sweep; Ctrl-C ends it."""
+    from rich.live import Live
+
+    console = console or Console()
+    now = snapshot(directory)
+    with Live(show(now), console=console, auto_refresh=False) as live:
+        while now.is_live:
+            time.sleep(FOLLOW_SECONDS)
+            now = snapshot(directory)
+            live.update(show(now), refresh=True)
+
+
+def show(now: Snapshot) -> RenderableType:
+    parts: list[RenderableType] = [_headline(now)]
+    shapes = {(run.depth, run.width) for run in now.runs}
+    parts.append(_table(now, by_depth=len(shapes) > MAX_ROWS))
+    if now.progress:
+        parts.append(_running(now))
+    parts += _reasons(now)
+    if now.orphans:
+        parts.append(Text(f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"))
+    return Group(*parts)
+
+
+def _headline(now: Snapshot) -> Text:
+    text = Text(f"{now.name}: {len(now.runs)} runs", style="bold")
+    for state in RUN_STATES:
+        if count := now.count(state):
+            text.append(f" · {count} {state}", style=_STYLES.get(state, ""))
+    left = time_left(now)
+    if left is not None:
+        text.append(f" · about {duration(left)} left", style="")
+    for owner in now.owners:
+        gone = "" if owner.is_alive else " (gone)"
+        text.append(f"\nowned by {owner}{gone}", style="dim")
+    return text
+
+
+def time_left(now: Snapshot) -> float | None:
+    """Seconds at the present rate of all running packs; None when nothing runs or no rate is known.
+
+    The rate is in FLOPs: a small model's tokens are cheaper than a large one's.
+    """
+    if not now.is_live:
+        return None
+    rate, rest = 0.0, 0.0
+    for pack_id, progress in now.progress.items():
+        rate += (progress.get("tokens_per_second") or 0.0) * _flops_per_token(pack_id, now)
+    for run in now.runs:
+        if run.state.state in (PENDING, INTERRUPTED):
+            rest += run.flops
+        elif run.state.state == RUNNING:
+            rest += run.flops * (1 - min(1.0, _step(run, now) / max(1, run.steps)))
+    return rest / rate if rate > 0 and rest > 0 else None
+
+
+def _table(now: Snapshot, by_depth: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("depth", justify="right")
+    table.add_column("widths" if by_depth else "width", justify="right")
+    table.add_column("n_params", justify="right")
+    table.add_column("runs", justify="right")
+    table.add_column("state")
+    table.add_column("step", justify="right")
+    table.add_column("loss", justify="right")
+    groups: dict[tuple[int, ...], list[RunView]] = {}
+    for run in now.runs:
+        key = (run.depth,) if by_depth else (run.depth, run.width)
+        groups.setdefault(key, []).append(run)
+    for _, runs in sorted(groups.items()):
+        done = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
+        steps = f"{_percent(runs, now):.0%}" if by_depth else _steps(runs, now)
+        losses = _range(done, "{:.4f}") if by_depth else (f"{sum(done) / len(done):.4f}" if done else "–")
+        table.add_row(
+            str(runs[0].depth),
+            _range([run.width for run in runs], "{}"),
+            _range([run.n_params for run in runs], "{:.3g}"),
+            str(len(runs)),
+            _states(runs),
+            steps,
+            losses,
+        )
+    return table
+
+
+def _running(now: Snapshot) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold cyan")
+    for name in ("running pack", "step", "train loss", "tokens/s", "MFU", "device"):
+        table.add_column(name, justify="left" if name in ("running pack", "device") else "right")
+    for pack_id, progress in sorted(now.progress.items()):
+        facts = progress.get("started") or {}
+        losses = [loss for loss in progress.get("losses") or [] if loss is not None]
+        rate = progress.get("tokens_per_second")
+        table.add_row(
+            pack_id,
+            f"{progress.get('step', 0):,}/{progress.get('steps', 0):,}",
+            f"{sum(losses) / len(losses):.4f}" if losses else "–",
+            f"{rate:,.0f}" if rate else "–",
+            _mfu(facts, (rate or 0.0) * _flops_per_token(pack_id, now)),
+            str(facts.get("device_kind", "–")),
+        )
+    return table
+
+
+def _mfu(facts: dict[str, Any], flops_per_second: float) -> str:
+    """Model FLOPs utilisation, of the devices' dense bf16 peak; a dash where that is not known."""
+    device = find(facts.get("device_kind"))
+    if device is None or not flops_per_second:
+        return "–"
+    return f"{flops_per_second / (device.peak_flops * facts.get('devices', 1)):.1%}"
+
+
+def _flops_per_token(pack_id: str, now: Snapshot) -> float:
+    run = next(run for run in now.runs if run.pack_id == pack_id)
+    return run.flops / run.tokens
+
+
+def _reasons(now: Snapshot) -> list[RenderableType]:
+    """Failures by cause, each with the end of a log; interruptions and divergences by cause."""
+    found: dict[tuple[str, str], list[RunView]] = {}
+    for run in now.runs:
+        if run.state.cause and run.state.state in (FAILED, OOM, DIVERGED, INTERRUPTED):
+            found.setdefault((run.state.state, run.state.cause), []).append(run)
+    parts: list[RenderableType] = []
+    for (state, cause), runs in list(found.items())[:MAX_REASONS]:
+        more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        text = Text(f"{state}: ", style=_STYLES.get(state, ""))
+        text.append(f"{runs[0].run_id}{more}: {cause}", style="default")
+        parts.append(text)
+        if state in (FAILED, OOM) and runs[0].state.log_tail:
+            tail = "\n".join("  │ " + line[:160] for line in runs[0].state.log_tail.splitlines()[-4:])
+            parts.append(Text(tail, style="dim"))
+            parts.append(Text(f"  └ packs/{runs[0].pack_id}/log.txt", style="dim"))
+    if len(found) > MAX_REASONS:
+        parts.append(Text(f"… and {len(found) - MAX_REASONS} more causes"))
+    return parts
+
+
+def _states(runs: Sequence[RunView]) -> Text:
+    counts = Counter(run.state.state for run in runs)
+    text = Text()
+    for state in RUN_STATES:
+        if counts[state]:
+            words = state if counts[state] == len(runs) else f"{counts[state]} {state}"
+            text.append(f"{', ' if text else ''}{words}", style=_STYLES.get(state, "dim"))
+    return text
+
+
+def _step(run: RunView, now: Snapshot) -> int:
+    if run.state.state == DONE:
+        return run.steps
+    if run.state.state == RUNNING:
+        return min(run.steps, now.progress.get(run.pack_id, {}).get("step") or run.state.step or 0)
+    return run.state.step or 0
+
+
+def _steps(runs: Sequence[RunView], now: Snapshot) -> str:
+    done, total = [_step(run, now) for run in runs], [run.steps for run in runs]
+    return f"{_range(done, '{:,}')}/{_range(total, '{:,}')}"
+
+
+def _percent(runs: Sequence[RunView], now: Snapshot) -> float:
+    return sum(_step(run, now) for run in runs) / max(1, sum(run.steps for run in runs))
+
+
+def _range(values: Iterable[float], form: str) -> str:
+    found = list(values)
+    if not found:
+        return "–"
+    low, high = form.format(min(found)), form.format(max(found))
+    return low if low == high else f"{low}–{high}"

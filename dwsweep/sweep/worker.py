@@ -1,0 +1,179 @@
+"""The worker: ``python -m dwsweep.sweep.worker``, the only process of a sweep that imports JAX.
+
+Commands come as JSON lines on stdin: ``{"command": "train", …}`` (the fields of ``Job``), ``{"command": "stop"}``.
+Events leave as JSON lines on what was stdout at the start; stdout itself is joined to stderr, the pack's log, so that
+no library's print can break a line of the protocol. The end of stdin means that the parent is gone: the worker brings
+its pack to a checkpoint and exits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import os
+import platform
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dwsweep.plan import Pack
+from dwsweep.sweep import causes, files, loggers
+from dwsweep.sweep.lock import pack_guard
+from dwsweep.sweep.recorder import RunRecorder
+from dwsweep.sweep.store import SweepStore
+
+TRAINER_VARIABLE = "DWSWEEP_TRAINER"  # module:function in place of the trainer; for tests of failures
+ORPHAN_GRACE_SECONDS = 120.0  # to reach a checkpoint once the parent is gone
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt at one pack."""
+
+    pack: Pack
+    directory: str  # of the sweep
+    store_path: str  # of the tokens
+    attempt: int = 1
+    frozen: tuple[str, ...] = ()  # runs of the pack whose results are another pack's business
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "pack": self.pack.to_dict()}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Job:
+        known = {name: content[name] for name in cls.__dataclass_fields__}
+        return cls(**known | {"pack": Pack.from_dict(content["pack"]), "frozen": tuple(content["frozen"])})
+
+
+class Channel:
+    """Both ends of the talk with the parent."""
+
+    def __init__(self) -> None:
+        self._events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+        self._lock = threading.Lock()
+        self.jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.stop_cause: str | None = None
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def emit(self, event: dict[str, Any]) -> None:
+        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
+            print(json.dumps(event, default=files.plain), file=self._events, flush=True)
+
+    def stop(self, cause: str) -> None:
+        self.stop_cause = self.stop_cause or cause
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            message = json.loads(line)
+            if message["command"] == "stop":
+                self.stop(message.get("cause", "stopped"))
+            else:
+                self.jobs.put(message)
+        self.stop("the parent process is gone")
+        self.jobs.put(None)
+        # the trainer looks at the flag between dispatches; a compilation may keep it from that for long
+        time.sleep(ORPHAN_GRACE_SECONDS)
+        os._exit(1)
+
+
+def main() -> int:
+    # the parent's group is not ours: Ctrl-C reaches the parent, which tells us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = Channel()
+    signal.signal(signal.SIGTERM, lambda *_: channel.stop("preempted (SIGTERM)"))
+    faulthandler.enable()
+    prepare_environment()
+    while (message := channel.jobs.get()) is not None:
+        job = Job.from_dict(message["job"])
+        log_to(message["log"], job)
+        outcome = attempt(job, channel)
+        channel.emit({"event": "ended", **outcome})
+        if outcome["kind"] not in (causes.DONE, causes.INTERRUPTED):
+            return 1  # what failed here may have left the device in a bad state
+    return 0
+
+
+def prepare_environment() -> None:
+    """What JAX must find in the environment before it is imported."""
+    root = Path(os.environ.get("DWSWEEP_CACHE") or Path.home() / ".cache" / "dwsweep")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(root / "xla"))
+    # by default programs that compile in under a second are not kept, and ours are small
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+def attempt(job: Job, channel: Channel) -> dict[str, Any]:
+    """Train the job's pack to its end or to a stop; returns ``kind`` and ``cause`` of ``causes.Ended``."""
+    store = SweepStore(job.directory)
+    recorder: RunRecorder | None = None
+    try:
+        train, open_store = find_trainer()
+        with pack_guard(store.pack_directory(job.pack.pack_id), waiting=lambda text: _note(channel, text)):
+            extra = loggers.make(job.pack.execution.loggers, store, job.pack)
+            recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
+            outcome = train(
+                job.pack,
+                open_store(job.store_path),
+                files.make_directory(store.pack_directory(job.pack.pack_id)),
+                recorder,
+                should_stop=lambda: channel.stop_cause is not None,
+            )
+            if outcome.interrupted:
+                cause = channel.stop_cause or "stopped"
+                recorder.interrupted(cause)
+                return {"kind": causes.INTERRUPTED, "cause": cause}
+            if missing := recorder.unfinished():
+                raise RuntimeError(f"the trainer returned without a result for {', '.join(missing)}")
+            return {"kind": causes.DONE, "cause": ""}
+    except Exception as error:
+        traceback.print_exc()
+        kind, cause = causes.of_exception(error)
+        return {"kind": kind, "cause": cause}
+    finally:
+        sys.stderr.flush()
+        if recorder is not None:
+            with contextlib.suppress(OSError):  # a full disk: the parent hears of it from the attempt itself
+                recorder.close()
+
+
+def find_trainer() -> tuple[Callable[..., Any], Callable[[str], Any]]:
+    """(train_pack, what opens its store); a stand-in from the environment gets the store's path."""
+    if name := os.environ.get(TRAINER_VARIABLE):
+        module, _, function = name.partition(":")
+        return getattr(importlib.import_module(module), function), lambda path: path
+    from dwsweep.data.store import Store
+    from dwsweep.train.loop import train_pack
+
+    return train_pack, Store.open
+
+
+def log_to(path: str, job: Job) -> None:
+    """Send stdout and stderr, those of C libraries too, to the pack's log from here on."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    sys.stderr.flush()
+    os.dup2(descriptor, 2)
+    os.dup2(descriptor, 1)
+    os.close(descriptor)
+    when = time.strftime("%Y-%m-%d %H:%M:%S")
+    with contextlib.suppress(OSError):
+        print(
+            f"--- {when} attempt {job.attempt} on {platform.node()}, process {os.getpid()}", file=sys.stderr, flush=True
+        )
+
+
+def _note(channel: Channel, text: str) -> None:
+    channel.emit({"event": "note", "message": text})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""A small trainer in place of the real one: steps, checkpoints, resumes and fails as told, in milliseconds, no JAX.
+
+The worker imports it by ``DWSWEEP_TRAINER=sweep_standin:train_pack``. Each replica's state is a hash chain, so that a
+result is right only if every step was taken once and in order. What shall go wrong stands in a JSON file named by
+``SWEEP_STANDIN``: ``{"<pack label>": {…}}``, or ``"*"`` for every pack.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dwsweep.errors import InputError
+from dwsweep.plan import Pack
+
+
+@dataclass(frozen=True)
+class Outcome:
+    interrupted: bool
+
+
+def expected_loss(pack: Pack, seed: int, learning_rate: float, steps: int) -> float:
+    """What an undisturbed run yields."""
+    value = _seed_of(pack, seed, learning_rate)
+    for step in range(1, steps + 1):
+        value = _advance(value, step)
+    return _loss(value)
+
+
+def train_pack(pack: Pack, store: Any, directory: Path, recorder: Any, *, should_stop: Any) -> Outcome:
+    orders = _orders(pack)
+    step, values = _restore(directory, pack)
+    _fail_before_start(pack, orders)
+    microbatch = pack.execution.microbatch or pack.train.batch_size
+    recorder.started({"device_kind": "stand-in", "attention_kernel": "none", "microbatch": microbatch, "step": step})
+    if step:
+        recorder.resumed(step)
+    every = pack.execution.checkpoint_steps or 10
+    while step < pack.branch_steps[-1]:
+        if should_stop():
+            _save(directory, step, values)
+            return Outcome(interrupted=True)
+        step += 1
+        values = [_advance(value, step) for value in values]
+        time.sleep(orders.get("step_seconds", 0.0))
+        _fail_at(step, orders, directory)
+        for replica, value in zip(pack.replicas, values, strict=True):
+            row = {"step": step, "loss": _loss(value), "learning_rate": 1.0, "grad_norm": 1.0, "seconds": 0.0}
+            for run_id, end in zip(replica.run_ids, pack.branch_steps, strict=True):
+                if step <= end:
+                    recorder.metrics(run_id, [row])
+                if step == orders.get("diverge_at") and replica.seed == orders.get("diverge_seed"):
+                    recorder.diverged(run_id, step, float("nan"))
+                elif step == end and not (orders.get("diverge_at") and replica.seed == orders.get("diverge_seed")):
+                    recorder.finished(run_id, _result(pack, value, step), np.array([[_loss(value), 1.0]]))
+        recorder.progress(step, pack.branch_steps[-1], 1000.0, [_loss(value) for value in values])
+        if step % every == 0:
+            _save(directory, step, values)
+    _save(directory, step, values)
+    return Outcome(interrupted=False)
+
+
+def _fail_before_start(pack: Pack, orders: dict[str, Any]) -> None:
+    microbatch = pack.execution.microbatch or pack.train.batch_size
+    if microbatch > orders.get("largest_microbatch", 10**9) or len(pack.replicas) > orders.get("most_replicas", 10**9):
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1234 bytes.")
+    if orders.get("wrong_input"):
+        raise InputError("train.seq_len: 128; allowed: what the stand-in likes")
+
+
+def _fail_at(step: int, orders: dict[str, Any], directory: Path) -> None:
+    if orders.get("once"):
+        done = directory / f"failed-at-{step}"
+        if done.exists():
+            return
+        if step in (orders.get("raise_at"), orders.get("kill_at"), orders.get("exit_at"), orders.get("allocate_at")):
+            done.touch()
+    if step == orders.get("raise_at"):
+        raise RuntimeError("the device fell off the bus")
+    if step == orders.get("kill_at"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if step == orders.get("exit_at"):
+        print("terminate called after throwing an instance of 'std::bad_alloc'", file=sys.stderr, flush=True)
+        os.abort()
+    if step == orders.get("terminate_at"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    if step == orders.get("allocate_at"):
+        hog = [bytearray(64 << 20) for _ in range(1000)]
+        print(len(hog))
+
+
+def _result(pack: Pack, value: str, step: int) -> dict[str, Any]:
+    tokens = step * pack.train.batch_size * pack.train.seq_len
+    return {
+        "loss": _loss(value),
+        "loss_stderr": 0.01,
+        "bits_per_byte": 1.0,
+        "steps": step,
+        "tokens": tokens,
+        "wall_seconds": 1.0,
+        "tokens_per_second": 1000.0,
+        "device_seconds": 1.0,
+        "attention_kernel": "none",
+        "device_kind": "stand-in",
+        "pack_size": len(pack.replicas),
+    }
+
+
+def _orders(pack: Pack) -> dict[str, Any]:
+    path = os.environ.get("SWEEP_STANDIN")
+    if not path or not Path(path).exists():
+        return {}
+    content = json.loads(Path(path).read_text())
+    return {**content.get("*", {}), **content.get(pack.shape.label, {})}
+
+
+def _seed_of(pack: Pack, seed: int, learning_rate: float) -> str:
+    return hashlib.sha256(f"{pack.shape} {seed} {learning_rate}".encode()).hexdigest()
+
+
+def _advance(value: str, step: int) -> str:
+    return hashlib.sha256(f"{value} {step}".encode()).hexdigest()
+
+
+def _loss(value: str) -> float:
+    return 2.0 + int(value[:8], 16) / 2**32
+
+
+def _save(directory: Path, step: int, values: list[str]) -> None:
+    folder = directory / "checkpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / "draft.tmp"
+    draft.write_text(json.dumps({"step": step, "values": values}))
+    draft.replace(folder / "newest.json")
+
+
+def _restore(directory: Path, pack: Pack) -> tuple[int, list[str]]:
+    path = directory / "checkpoints" / "newest.json"
+    if not path.exists():
+        return 0, [_seed_of(pack, replica.seed, replica.learning_rate) for replica in pack.replicas]
+    content = json.loads(path.read_text())
+    return content["step"], content["values"]
