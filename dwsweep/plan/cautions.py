@@ -50,13 +50,13 @@ def _warm_up(spec: Spec, runs: Sequence[Run]) -> list[str]:
     train, shortest = spec.train, min(run.steps for run in runs)
     if train.warmup_steps >= shortest:
         return [
-            f"train.warmup_steps {train.warmup_steps:,} is not less than the {shortest:,} steps of the shortest run: the "
-            "learning rate never reaches its peak"
+            f"train.warmup_steps {train.warmup_steps:,} is not less than the {shortest:,} steps of the shortest run: "
+            "the learning rate never reaches its peak"
         ]
     if train.schedule == "wsd" and train.warmup_steps > shortest - cooldown_steps(train, shortest):
         return [
-            f"train.warmup_steps {train.warmup_steps:,} reaches into the cool-down of the shortest run, which is its last "
-            f"{cooldown_steps(train, shortest):,} of {shortest:,} steps and begins after the warm-up instead"
+            f"train.warmup_steps {train.warmup_steps:,} reaches into the cool-down of the shortest run, which is its "
+            f"last {cooldown_steps(train, shortest):,} of {shortest:,} steps and begins after the warm-up instead"
         ]
     return []
 
@@ -72,8 +72,8 @@ def _learning_rate(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
             "instead, and `fit` warns where the best lies at the edge of the grid"
         ]
     return [
-        f"model.parametrization {rule} does not carry the learning rate over depth, and there is {one}: deep nets may "
-        "look worse because they are worse tuned; use completep, or at least 3 grid.learning_rates"
+        f"model.parametrization {rule} does not carry the learning rate over depth, and the grid has {one}: deep nets "
+        "may look worse because they are worse tuned; use completep, or at least 3 grid.learning_rates"
     ]
 
 

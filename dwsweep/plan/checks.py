@@ -73,8 +73,9 @@ def length_errors(spec: Spec, n_params: int) -> list[str]:
     train = spec.train
     full = total_steps(spec, n_params)
     per_step = train.batch_size * train.seq_len
+    most = f"must be at most the tokens of the shortest run, {full * per_step:,}"
     return [
-        f"train.token_branches[{index}]: {tokens:g}; must be at most the tokens of the shortest run, {full * per_step:,}"
+        f"train.token_branches[{index}]: {tokens:g}; {most}"
         for index, tokens in enumerate(train.token_branches)
         if steps_of(tokens, per_step) > full
     ]

@@ -1,0 +1,130 @@
+"""What a spec refuses, and how it says so: all errors at once, the key, the value, what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dwsweep.errors import InputError
+from dwsweep.spec import BudgetRange, Spec, load_spec, parse_spec
+
+GOOD = {"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5, 2e5]}, "train": {"steps": 10}}
+
+
+def content(**sections: object) -> dict:
+    return {**GOOD, **sections}
+
+
+def errors(raw: dict) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        parse_spec(raw)
+    return list(caught.value.lines)
+
+
+def test_unknown_key_names_the_nearest_and_the_allowed() -> None:
+    (line,) = errors(content(train={"steps": 10, "warmup_step": 3}))
+    assert line.startswith("train.warmup_step: unknown key; did you mean `warmup_steps`?")
+    assert "batch_size" in line
+
+
+def test_unknown_top_level_key() -> None:
+    (line,) = errors({**GOOD, "modell": {}})
+    assert line.startswith("modell: unknown key; did you mean `model`?")
+
+
+def test_all_errors_at_once() -> None:
+    lines = errors(
+        {
+            "name": "t",
+            "grid": {"depths": [2, -4], "budgets": ["many"], "seed": 3},
+            "train": {"steps": "soon"},
+            "model": {"norm": "middle"},
+        }
+    )
+    keys = {line.split(":")[0] for line in lines}
+    assert {"grid.depths[1]", "grid.budgets[0]", "grid.seed", "train.steps", "model.norm"} <= keys
+    assert any("-4" in line and "greater than 0" in line for line in lines)
+    assert any("'middle'" in line and "'pre' or 'post'" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("grid", "wanted"),
+    [
+        ({"depths": [2]}, "budgets"),
+        ({"depths": [2, 2], "budgets": [1e5]}, "twice"),
+        ({"budgets": [1e5]}, "depths"),
+        ({"depths": [2], "budgets": [1e5], "widths": {2: [64]}}, "not both"),
+        ({"depths": [2, 4], "widths": {2: [64]}}, "4"),
+        ({"depths": [2], "budgets": []}, "empty"),
+        ({"depths": [2], "budgets": {"from": 5e5, "to": 1e5, "count": 3}}, "greater"),
+        ({"depths": [2], "budgets": [1e5], "heads": {}}, "count"),
+        ({"depths": [2], "budgets": [float("nan")]}, "finite"),
+    ],
+)
+def test_grids_that_say_nothing(grid: dict, wanted: str) -> None:
+    assert any(wanted in line for line in errors(content(grid=grid)))
+
+
+@pytest.mark.parametrize(
+    ("train", "wanted"),
+    [
+        ({}, "none"),
+        ({"steps": 5, "tokens": 1e6}, "steps, tokens"),
+        ({"steps": 5, "token_branches": [1e3]}, "wsd"),
+        ({"steps": 5, "betas": [0.9, 1.0]}, "less than 1"),
+    ],
+)
+def test_training_sections_that_cannot_be(train: dict, wanted: str) -> None:
+    assert any(wanted in line for line in errors(content(train=train)))
+
+
+def test_log_spaced_budgets_hit_both_ends() -> None:
+    values = BudgetRange(**{"from": 1e6, "to": 6.4e7, "count": 4}).values()
+    assert values == pytest.approx([1e6, 4e6, 1.6e7, 6.4e7])
+
+
+def test_a_spec_survives_its_own_yaml(tmp_path: Path) -> None:
+    spec = parse_spec(content(grid={"widths": {2: [64, 96], 4: [48]}, "seeds": [3, 5], "heads": {"size": 16}}))
+    path = tmp_path / "spec.yaml"
+    path.write_text(spec.to_yaml())
+    assert load_spec(path) == spec
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_overrides_replace_and_exclude(tmp_path: Path) -> None:
+    path = write(tmp_path, parse_spec(GOOD).to_yaml())
+    spec = load_spec(path, ["train.tokens=1e6", "grid.widths={2: [64]}", "grid.depths=[2]", "data.source=text:a/*.txt"])
+    assert (spec.train.steps, spec.train.tokens) == (None, 1e6)
+    assert (spec.grid.budgets, spec.grid.widths) == (None, {2: [64]})
+    assert spec.data.source == "text:a/*.txt"
+
+
+@pytest.mark.parametrize("override", ["train.steps", "=5", "name.deeper=5"])
+def test_overrides_that_are_none(tmp_path: Path, override: str) -> None:
+    with pytest.raises(InputError, match="--set"):
+        load_spec(write(tmp_path, parse_spec(GOOD).to_yaml()), [override])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("a: [", "not valid YAML"), ("- 1", "holds list"), ("", "holds NoneType"), ("{}", "name")]
+)
+def test_files_that_are_no_spec(tmp_path: Path, text: str, wanted: str) -> None:
+    with pytest.raises(InputError, match=wanted):
+        load_spec(write(tmp_path, text))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.yaml does not exist"):
+        load_spec(tmp_path / "nowhere.yaml")
+
+
+def test_sections_cannot_be_changed() -> None:
+    spec: Spec = parse_spec(GOOD)
+    with pytest.raises(ValueError, match="frozen"):
+        spec.train.steps = 3
