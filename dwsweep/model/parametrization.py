@@ -14,10 +14,10 @@ With m_N = d / d_base, m_L = L / L_base (base shape from the spec), base learnin
     ε elsewhere                         ε             ε/m_N         ε/m_N
     attention logits, head size d_p     1/√d_p        √d_p0 / d_p   √d_p0 / d_p
 
-`completep` is the table of Dey et al. 2025 (arXiv 2505.01618) with its recommended α = 1; `mup` is the same table without
-its depth factors (Yang & Hu et al. 2022, "Tensor Programs V"), from which the attention scale comes too: d_p0 is the
-head size at the base width where the head size follows the width, and d_p itself (so 1/√d_p) where it is fixed. ε
-follows the size of the gradients: all carry the unembedding's m_N^(−1), those inside a block its m_L^(−α) as well.
+`completep` is the table of Dey et al. 2025 (arXiv 2505.01618) with its recommended α = 1; `mup` is the same table
+without its depth factors (Yang & Hu et al. 2022, "Tensor Programs V"), from which the attention scale comes too: d_p0
+is the head size at the base width where the head size follows the width, and d_p itself (so 1/√d_p) where it is fixed.
+ε follows the size of the gradients: all carry the unembedding's m_N^(−1), those inside a block its m_L^(−α) as well.
 
 `standard` is GPT-2's: σ = 0.02 everywhere, and 0.02/√(2L) for the two matrices of a block that write to the residual
 stream. For `mup` and `completep` the σ of hidden matrices is GPT-2's 0.02 at its width 768 carried to the base width by

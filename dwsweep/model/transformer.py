@@ -1,0 +1,221 @@
+"""The decoder-only transformer (Flax NNX): built once, split once, then used as pure functions.
+
+Dimension key: B batch, T sequence, D width d_x, L depth, H query heads, K key/value heads, P head size, V
+vocabulary.
+
+The residual stream, norms, softmax statistics, logits and master weights are float32; only matrix products take the
+``compute`` dtype (products accumulate in float32). In bfloat16 a residual stream would lose more the deeper the net is:
+a bias against depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dwsweep.model.attention import causal_attention, rotary, sinusoids
+from dwsweep.model.parametrization import Group, Scales
+from dwsweep.shapes import Shape
+
+Params = dict[str, Any]
+NORM_EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class Compute:
+    """How the model is computed. Nothing in here changes what it computes beyond rounding."""
+
+    dtype: str = "float32"  # of matrix products: float32 | bfloat16
+    kernel: str = "xla"  # of attention: xla | cudnn
+    remat: bool = False  # recompute a block's activations in the backward pass
+    unroll: int = 1  # layers unrolled in the scan
+
+
+class Linear(nnx.Module):
+    """x·W (+ b), the product in the compute dtype with float32 accumulation, the result float32."""
+
+    def __init__(self, n_in: int, n_out: int, std: float, bias: bool, dtype: str, key: jax.Array) -> None:
+        self.kernel = nnx.Param(std * jax.random.normal(key, (n_in, n_out)))
+        self.bias = nnx.Param(jnp.zeros(n_out)) if bias else None
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        kernel = self.kernel[...].astype(self.dtype)
+        y = jnp.dot(x.astype(self.dtype), kernel, preferred_element_type=jnp.float32)
+        return y if self.bias is None else y + self.bias[...]
+
+
+class LayerNorm(nnx.Module):
+    """(x − mean)/√(var + ε)·gain (+ bias) over the last axis, in float32."""
+
+    def __init__(self, width: int, bias: bool) -> None:
+        self.gain = nnx.Param(jnp.ones(width))
+        self.bias = nnx.Param(jnp.zeros(width)) if bias else None
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        inverse = jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + NORM_EPSILON)
+        y = centred * inverse * self.gain[...]
+        return y if self.bias is None else y + self.bias[...]
+
+
+class Attention(nnx.Module):
+    """Multi-head causal self-attention; q, k and v come from one product."""
+
+    def __init__(self, shape: Shape, scales: Scales, compute: Compute, key: jax.Array) -> None:
+        into, out = jax.random.split(key)
+        H, K, P = shape.heads, shape.kv_heads, shape.head_size
+        self.qkv = Linear(shape.width, (H + 2 * K) * P, scales.hidden.init_std, shape.biases, compute.dtype, into)
+        self.out = Linear(H * P, shape.width, scales.residual.init_std, shape.biases, compute.dtype, out)
+        self.sizes = (H, K, P)
+        self.rotary = shape.positions == "rotary"
+        self.scale, self.compute = scales.attention_scale, compute
+
+    def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
+        B, T, _ = x_BxTxD.shape
+        H, K, P = self.sizes
+        qkv = self.qkv(x_BxTxD).reshape(B, T, H + 2 * K, P)
+        q, k, v = qkv[:, :, :H], qkv[:, :, H : H + K], qkv[:, :, H + K :]
+        if self.rotary:
+            q, k = rotary(q), rotary(k)
+        q, k, v = (a.astype(self.compute.dtype) for a in (q, k, v))
+        mixed = causal_attention(q, k, v, self.scale, self.compute.kernel)
+        return self.out(mixed.reshape(B, T, H * P))
+
+
+class Mlp(nnx.Module):
+    """act(x·up)·down, or (act(x·gate) ⊙ x·up)·down if gated (Shazeer 2020); gate and up come from one product."""
+
+    def __init__(self, shape: Shape, scales: Scales, compute: Compute, key: jax.Array) -> None:
+        into, out = jax.random.split(key)
+        self.gated = shape.mlp == "gated"
+        inner = shape.mlp_hidden * (2 if self.gated else 1)
+        self.up = Linear(shape.width, inner, scales.hidden.init_std, shape.biases, compute.dtype, into)
+        self.down = Linear(shape.mlp_hidden, shape.width, scales.residual.init_std, shape.biases, compute.dtype, out)
+        self.activation = shape.activation
+
+    def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
+        h = self.up(x_BxTxD)
+        act = jax.nn.relu if self.activation == "relu" else jax.nn.gelu
+        if self.gated:
+            gate, linear = jnp.split(h, 2, axis=-1)
+            return self.down(act(gate) * linear)
+        return self.down(act(h))
+
+
+class Block(nnx.Module):
+    """One layer. Pre-norm: x + c·F(LN(x)); post-norm: LN(x + c·F(x)); c the residual multiplier."""
+
+    def __init__(self, shape: Shape, scales: Scales, compute: Compute, key: jax.Array) -> None:
+        first, second = jax.random.split(key)
+        self.attention_norm = LayerNorm(shape.width, shape.biases)
+        self.attention = Attention(shape, scales, compute, first)
+        self.mlp_norm = LayerNorm(shape.width, shape.biases)
+        self.mlp = Mlp(shape, scales, compute, second)
+        self.pre = shape.norm == "pre"
+        self.multiplier = scales.residual_multiplier
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        if self.pre:
+            x = x + self.multiplier * self.attention(self.attention_norm(x))
+            return x + self.multiplier * self.mlp(self.mlp_norm(x))
+        x = self.attention_norm(x + self.multiplier * self.attention(x))
+        return self.mlp_norm(x + self.multiplier * self.mlp(x))
+
+
+class Transformer(nnx.Module):
+    """Token ids (B, T) → the hidden state before the unembedding, (B, T, D).
+
+    The parameters of all blocks are stacked along a leading layer axis and scanned, so compile time does not grow with
+    depth.
+    """
+
+    def __init__(self, shape: Shape, scales: Scales, compute: Compute, key: jax.Array) -> None:
+        token, position, unembedding, blocks = jax.random.split(key, 4)
+        V, T, D = shape.vocab_size, shape.seq_len, shape.width
+        std = scales.embedding.init_std
+        self.embedding = nnx.Param(std * jax.random.normal(token, (V, D)))
+        learned = shape.positions == "learned"
+        self.positions = nnx.Param(std * jax.random.normal(position, (T, D))) if learned else None
+        self.blocks = nnx.vmap(lambda k: Block(shape, scales, compute, k))(jax.random.split(blocks, shape.depth))
+        self.final_norm = LayerNorm(D, shape.biases) if shape.norm == "pre" else None
+        free = not shape.tied_embeddings
+        self.unembedding = (
+            nnx.Param(scales.unembedding.init_std * jax.random.normal(unembedding, (V, D))) if free else None
+        )
+        # the root mean square of a fixed table is the initial one of a learned table
+        self.sinusoid_amplitude = std * 2**0.5 if shape.positions == "sinusoidal" else 0.0
+        self.compute = compute
+
+    def __call__(self, tokens_BxT: jax.Array) -> jax.Array:
+        T, D = tokens_BxT.shape[1], self.embedding[...].shape[1]
+        x = self.embedding[...][tokens_BxT]
+        if self.positions is not None:
+            x = x + self.positions[...][:T]
+        elif self.sinusoid_amplitude:
+            x = x + self.sinusoid_amplitude * sinusoids(T, D)
+        graph, layers = nnx.split(self.blocks)
+
+        def layer(x: jax.Array, params: nnx.State) -> tuple[jax.Array, None]:
+            return nnx.merge(graph, params)(x), None
+
+        step = jax.checkpoint(layer, prevent_cse=False) if self.compute.remat else layer
+        x, _ = jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
+        return x if self.final_norm is None else self.final_norm(x)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A transformer taken apart: pure functions of a plain dict of parameters."""
+
+    shape: Shape
+    scales: Scales
+    compute: Compute
+    init: Callable[[jax.Array], Params]  # PRNG key → parameters
+    hidden: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → (B, T, D), float32
+
+    def table(self, params: Params) -> jax.Array:
+        """The unembedding (V, D): the embedding itself if tied."""
+        return params["embedding" if self.shape.tied_embeddings else "unembedding"]
+
+    def logits(self, params: Params, tokens: jax.Array) -> jax.Array:
+        """Next-token logits (B, T, V), float32."""
+        x = self.hidden(params, tokens) * self.scales.unembedding_multiplier
+        table = self.table(params).astype(self.compute.dtype)
+        return jnp.einsum("btd,vd->btv", x.astype(self.compute.dtype), table, preferred_element_type=jnp.float32)
+
+
+def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
+    """The model of ``shape``: the module is split here, once; what remains are pure functions to jit."""
+
+    def construct(key: jax.Array) -> Transformer:
+        return Transformer(shape, scales, compute, key)
+
+    graph, abstract = nnx.split(nnx.eval_shape(construct, jax.random.key(0)))
+
+    def init(key: jax.Array) -> Params:
+        return nnx.to_pure_dict(nnx.state(construct(key)))
+
+    def hidden(params: Params, tokens: jax.Array) -> jax.Array:
+        state = jax.tree.map(lambda leaf: leaf, abstract)
+        nnx.replace_by_pure_dict(state, params)
+        return nnx.merge(graph, state)(tokens)
+
+    return Model(shape, scales, compute, init, hidden)
+
+
+def group_of(path: tuple[Any, ...], scales: Scales) -> Group:
+    """The group of a parameter from its path in the dict (keys of ``jax.tree_util``)."""
+    names = [str(getattr(key, "key", key)) for key in path]
+    if names[0] in ("embedding", "positions"):
+        return scales.embedding
+    if names[0] in ("final_norm", "unembedding"):
+        return getattr(scales, names[0])
+    if names[-1] != "kernel":
+        return scales.block_vector
+    return scales.residual if names[-2] in ("out", "down") else scales.hidden

@@ -1,0 +1,143 @@
+"""Checkpoints of a pack: asynchronous, few kept, verified when read, and never the reason that a good one is lost.
+
+Orbax writes each into a temporary directory and renames it, so that a half-written one is never seen; against damaged
+bytes every array's fingerprint is stored and compared. What cannot be read is passed over, with a note, for the one
+before. What can be read but belongs to another model is refused, each array by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from etils import epath
+
+from dwsweep.errors import InputError
+
+
+def fingerprints(tree: Any) -> Any:
+    """A 32-bit hash of each leaf: Σ word_i·(2i + 1) mod 2³² over its 32-bit words.
+
+    Integer arithmetic, so the same on every device and under every sharding; each weight is odd, so a change of any
+    single word shows.
+    """
+
+    def one(x: jax.Array) -> jax.Array:
+        x = x.astype(jnp.int32) if x.dtype == bool else x
+        words = jax.lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
+        return jnp.sum(words * (2 * jnp.arange(words.size, dtype=jnp.uint32) + 1), dtype=jnp.uint32)
+
+    return jax.tree.map(one, tree)
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path): leaf for path, leaf in leaves}
+
+
+class Checkpoints:
+    """The checkpoints in one directory, numbered in the order of writing."""
+
+    def __init__(self, directory: Any, keep: int, note: Callable[[str], None]) -> None:
+        self.directory, self.keep, self.note = epath.Path(directory), keep, note
+        self._hash = jax.jit(fingerprints)
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        return ocp.CheckpointManager(
+            self.directory,
+            options=ocp.CheckpointManagerOptions(max_to_keep=self.keep, create=True, cleanup_tmp_directories=True),
+            item_handlers={"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()},
+        )
+
+    def save(self, state: Any, meta: dict[str, Any]) -> None:
+        """Begin to write; the arrays may be donated as soon as this returns.
+
+        Raises:
+            OSError: this write or the one before failed (a full disk); the checkpoints before them are kept.
+        """
+        hashes = {name: int(value) for name, value in _named(jax.device_get(self._hash(state))).items()}
+        try:
+            self._manager.wait_until_finished()
+            number = max(self._manager.all_steps(), default=0) + 1
+            self._manager.save(
+                number,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave({**meta, "fingerprints": hashes})
+                ),
+            )
+        except Exception as error:
+            raise OSError(f"checkpoint could not be written to {self.directory}: {error}") from error
+
+    def wait(self) -> None:
+        """Until the last save is on disk.
+
+        Raises:
+            OSError: it failed.
+        """
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            raise OSError(f"a checkpoint could not be written to {self.directory}: {error}") from error
+
+    def numbers(self) -> list[int]:
+        """Those there are, newest first."""
+        return sorted(self._manager.all_steps(), reverse=True)
+
+    def restore(self, like: Callable[[dict[str, Any]], Any]) -> tuple[Any, dict[str, Any]] | None:
+        """The newest good checkpoint as (state, meta), or None.
+
+        ``like(meta)`` gives the expected tree of ``jax.ShapeDtypeStruct`` with shardings.
+
+        Raises:
+            InputError: a checkpoint that can be read holds other arrays than those expected.
+        """
+        for number in self.numbers():
+            try:
+                restored = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))
+                meta = dict(restored["meta"])
+                hashes = meta.pop("fingerprints")
+                found = _named(self._manager.item_metadata(number)["state"].tree)
+            except Exception as error:
+                self._passed_over(number, error)
+                continue
+            expected = like(meta)
+            self._check(number, found, _named(expected))
+            try:
+                restored = self._manager.restore(
+                    number, args=ocp.args.Composite(state=ocp.args.StandardRestore(expected))
+                )
+            except Exception as error:
+                self._passed_over(number, error)
+                continue
+            state = restored["state"]
+            now = {name: int(value) for name, value in _named(jax.device_get(self._hash(state))).items()}
+            damaged = sorted(name for name in now if now[name] != hashes.get(name))
+            if damaged:
+                self._passed_over(number, f"damaged: {', '.join(damaged)}")
+                continue
+            return state, meta
+        return None
+
+    def _passed_over(self, number: int, why: object) -> None:
+        self.note(f"checkpoint {number} cannot be used and is passed over: {' '.join(str(why).split())[:300]}")
+
+    def _check(self, number: int, found: dict[str, Any], expected: dict[str, Any]) -> None:
+        lines = [f"{name}: missing" for name in sorted(expected.keys() - found.keys())]
+        lines += [f"{name}: unknown" for name in sorted(found.keys() - expected.keys())]
+        lines += [
+            f"{name}: {found[name].dtype}{list(found[name].shape)} in the checkpoint, "
+            f"{expected[name].dtype}{list(expected[name].shape)} in the model"
+            for name in sorted(expected.keys() & found.keys())
+            if (tuple(found[name].shape), found[name].dtype) != (tuple(expected[name].shape), expected[name].dtype)
+        ]
+        if lines:
+            raise InputError(f"checkpoint {self.directory}/{number} is of another model:", *(f"  {x}" for x in lines))
+
+    def close(self) -> None:
+        """Wait and release threads; a failure of the last save is raised."""
+        self.wait()
+        self._manager.close()

@@ -1,0 +1,134 @@
+"""The compiled training function: many steps of all replicas of a pack in one dispatch.
+
+Dimension key: R replicas, S distinct seeds, K capacity of a dispatch in steps, B batch, T sequence.
+
+Replicas share a step but nothing else: each has its parameters, moments, learning rate and data. The trip count is
+traced, so one compilation serves every dispatch, and a step's arithmetic does not depend on where a dispatch begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dwsweep.model.cross_entropy import token_nll
+from dwsweep.model.transformer import Model, Params
+from dwsweep.spec import TrainSpec
+from dwsweep.train import optimizer
+
+State = dict[str, Any]
+"""``params``, ``m``, ``v`` (leaves with a leading R axis), ``step`` () int32; ``alive`` (R,) bool, ``bad_steps``,
+``diverged_step`` (R,) int32 and ``diverged_loss`` (R,) float32 (−1 and NaN until it happens)."""
+
+DIVERGED_ABOVE = 3.0
+"""Nats above ln V at which a loss counts as bad after the warm-up: e³ times worse than a uniform guess."""
+PATIENCE = 50
+"""Consecutive bad steps after which a replica has diverged; a loss or gradient that is not finite does it at once.
+Steps, not log intervals: how a run is watched must not change it."""
+
+
+def init_state(model: Model, seeds: jax.Array) -> State:
+    """The state before the first step; ``seeds`` (R,) int32. Equal seeds give equal parameters."""
+
+    def one(seed: jax.Array) -> Params:
+        return model.init(jax.random.key(seed))
+
+    params = jax.vmap(one)(seeds)
+    R = seeds.shape[0]
+    return {
+        "params": params,
+        "m": jax.tree.map(jnp.zeros_like, params),
+        "v": jax.tree.map(jnp.zeros_like, params),
+        "step": jnp.zeros((), jnp.int32),
+        "alive": jnp.ones(R, bool),
+        "bad_steps": jnp.zeros(R, jnp.int32),
+        "diverged_step": jnp.full(R, -1, jnp.int32),
+        "diverged_loss": jnp.full(R, jnp.nan, jnp.float32),
+    }
+
+
+def loss_and_grads(model: Model, params: Params, windows_BxT1: jax.Array, microbatch: int) -> tuple[jax.Array, Params]:
+    """Mean loss (nats per token) and its gradient over a batch of windows, ``microbatch`` sequences at a time."""
+
+    def loss(params: Params, windows: jax.Array) -> jax.Array:
+        return jnp.mean(token_nll(model.logits(params, windows[:, :-1]), windows[:, 1:]))
+
+    B = windows_BxT1.shape[0]
+    if microbatch >= B:
+        return jax.value_and_grad(loss)(params, windows_BxT1)
+    chunks = windows_BxT1.reshape(B // microbatch, microbatch, -1)
+
+    def add(total: Any, chunk: jax.Array) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, chunk)), None
+
+    zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+    total, _ = jax.lax.scan(add, zero, chunks)
+    return jax.tree.map(lambda x: x * (microbatch / B), total)
+
+
+def windows_at(tokens: jax.Array, indices: jax.Array, seq_len: int) -> jax.Array:
+    """Windows of ``seq_len`` + 1 tokens, shape ``indices.shape + (seq_len + 1,)``, int32."""
+    return tokens[indices[..., None] * seq_len + jnp.arange(seq_len + 1)].astype(jnp.int32)
+
+
+def make_dispatch(
+    model: Model, train: TrainSpec, seed_of: tuple[int, ...], capacity: int, microbatch: int, streamed: bool
+) -> Callable[..., tuple[State, dict[str, jax.Array]]]:
+    """The function ``(state, tokens, batches, rates, learning_rates, n) → (state, metrics)`` to jit.
+
+    ``tokens`` is the token store on the device and ``batches`` (K, S, B) window indices; if ``streamed``, ``tokens`` is
+    unused and ``batches`` (K, S, B, T + 1) the windows themselves. ``rates`` (K,) are schedule multipliers,
+    ``learning_rates`` (R,) the peaks, ``n`` ≤ K the steps to take. Metrics: ``loss`` and ``grad_norm`` (K, R), zero
+    from row n on, and copies of ``alive``, ``diverged_step`` and ``diverged_loss``. ``seed_of`` maps a replica to its
+    row of S.
+    """
+    bound = math.log(model.shape.vocab_size) + DIVERGED_ABOVE
+    rows = np.asarray(seed_of)
+
+    def one(
+        params: Params, m: Params, v: Params, alive: jax.Array, windows: jax.Array, rate: jax.Array, step: jax.Array
+    ) -> tuple[Any, ...]:
+        loss, grads = loss_and_grads(model, params, windows, microbatch)
+        norm = optimizer.global_norm(grads)
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        grads = optimizer.clip(grads, norm, train.grad_clip)
+        new = optimizer.adamw(params, m, v, grads, step, rate, alive & finite, model.scales, train)
+        return *new, loss, norm, finite
+
+    def dispatch(
+        state: State, tokens: jax.Array, batches: jax.Array, rates: jax.Array, learning_rates: jax.Array, n: jax.Array
+    ) -> tuple[State, dict[str, jax.Array]]:
+        def body(k: jax.Array, carry: tuple[State, dict[str, jax.Array]]) -> tuple[State, dict[str, jax.Array]]:
+            state, metrics = carry
+            picked = jax.lax.dynamic_index_in_dim(batches, k, keepdims=False)
+            windows = picked.astype(jnp.int32) if streamed else windows_at(tokens, picked, model.shape.seq_len)
+            step, alive = state["step"], state["alive"]
+            params, m, v, loss, norm, finite = jax.vmap(one, in_axes=(0, 0, 0, 0, 0, 0, None))(
+                state["params"], state["m"], state["v"], alive, windows[rows], learning_rates * rates[k], step
+            )
+            bad = (loss > bound) & (step >= train.warmup_steps)
+            bad_steps = jnp.where(bad, state["bad_steps"] + 1, 0)
+            ends = alive & (~finite | (bad_steps >= PATIENCE))
+            new = {
+                "params": params,
+                "m": m,
+                "v": v,
+                "step": step + 1,
+                "alive": alive & ~ends,
+                "bad_steps": jnp.where(alive, bad_steps, state["bad_steps"]),
+                "diverged_step": jnp.where(ends, step + 1, state["diverged_step"]),
+                "diverged_loss": jnp.where(ends, loss, state["diverged_loss"]),
+            }
+            rows_out = {"loss": loss, "grad_norm": norm}
+            return new, {name: metrics[name].at[k].set(rows_out[name]) for name in metrics}
+
+        zeros = jnp.zeros((capacity, len(seed_of)), jnp.float32)
+        state, metrics = jax.lax.fori_loop(0, n, body, (state, {"loss": zeros, "grad_norm": zeros}))
+        return state, {**metrics, **{name: state[name] for name in ("alive", "diverged_step", "diverged_loss")}}
+
+    return dispatch
