@@ -48,10 +48,11 @@ def _remote(path: str) -> Any:
 
 
 def remote_error(path: str, error: BaseException) -> InputError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return InputError(
-        f"data.source: {path}; cannot be read ({reason}); gs:// needs the extra: pip install 'dwsweep[gcs]'"
-    )
+    """One line for whatever a remote file system raised."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    if isinstance(error, ImportError):
+        reason = f"{reason}; gs:// needs the extra: pip install 'dwsweep[gcs]'"
+    return InputError(f"data.source: {path}; cannot be read ({reason})")
 
 
 def _stat(path: str) -> File:
@@ -97,16 +98,21 @@ def _remote_paths(pattern: str) -> list[str]:
             path = _remote(pattern)
             if not path.is_dir():
                 return [pattern] if path.exists() else []
-            found, keep = path.rglob("*"), "*"
+            found = _below(path)
         else:
-            folder, _, _ = head.rpartition("/")
-            keep = pattern[len(folder) + 1 :]
-            found = _remote(folder).glob(keep)
-        return [os.fspath(p) for p in found if not p.is_dir() and not p.name.startswith(".")]
+            folder = head.rpartition("/")[0]
+            found = [p for p in _remote(folder).glob(pattern[len(folder) + 1 :]) if not p.is_dir()]
+        return [os.fspath(p) for p in found if not p.name.startswith(".")]
     except InputError:
         raise
     except Exception as error:
         raise remote_error(pattern, error) from None
+
+
+def _below(folder: Any) -> list[Any]:
+    """All files below an epath folder (its own recursive glob refuses remote folders)."""
+    children = [p for p in folder.iterdir() if not p.name.startswith(".")]
+    return [q for p in children for q in (_below(p) if p.is_dir() else [p])]
 
 
 def suffix(path: str) -> str:

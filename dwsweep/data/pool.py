@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -60,4 +61,13 @@ def ordered_map(
 
 def _start(initializer: Callable[..., None], initargs: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; it shuts the pool down
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     initializer(*initargs)
+
+
+def _end_with_parent() -> None:
+    """Ends this worker when its parent is gone, even by SIGKILL: it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -31,6 +31,7 @@ import numpy as np
 from dwsweep.data import work
 from dwsweep.data.pool import available_cores, ordered_map
 from dwsweep.data.progress import ByteProgress
+from dwsweep.data.records import SMALL_BYTES
 from dwsweep.data.sources import Skipped, Source, open_source
 from dwsweep.data.store import DOCUMENT, FORMAT, SPLITS, Store, StreamWriter, content_hash
 from dwsweep.data.tokenizer import Tokenizer, train
@@ -39,7 +40,6 @@ from dwsweep.errors import InputError
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
 
-SMALL_BYTES = 8 << 20  # sources up to this size are read in this process: starting workers would take longer
 MAX_BAD_FRACTION = 0.01  # of the records; beyond it the source is wrong, not a few records
 
 
@@ -139,7 +139,7 @@ def _make(data: DataSpec, source: Source, partial: Path, progress: bool) -> None
     workers = data.workers or available_cores()
     spool = partial / "spool.zst"
     started = time.monotonic()
-    corpus = _read(data, source, spool, workers if source.total_bytes > SMALL_BYTES else 1, progress)
+    corpus = _read(data, source, spool, workers if source.parallel else 1, progress)
     _check(data, corpus)
     read_seconds = time.monotonic() - started
 

@@ -51,6 +51,10 @@ class StdlibDocs:
     def total_bytes(self) -> int:
         return sum(size for _, size in self.files)
 
+    @property
+    def parallel(self) -> bool:
+        return True  # parsing Python is slow
+
     def identity(self) -> list[Any]:
         return [platform.python_version(), len(self.files), self.total_bytes]
 

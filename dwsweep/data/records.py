@@ -16,6 +16,7 @@ TEXT_FIELDS = ("text", "content", "article", "body", "document", "maintext")
 """Looked for in this order when ``data.text_field`` is not given."""
 
 MAX_RECORD_BYTES = 256 << 20  # an article or a line beyond this is a wrong format, not a record
+SMALL_BYTES = 8 << 20  # up to this size a corpus is read and encoded in one process, sooner than workers start
 WHOLE_FILE_BYTES = 8 << 20  # files up to this size are read by the workers, larger ones streamed by the parent
 
 
@@ -28,6 +29,10 @@ class Files:
     @property
     def total_bytes(self) -> int:
         return sum(f.n_bytes for f in self.files)
+
+    @property
+    def parallel(self) -> bool:
+        return self.total_bytes > SMALL_BYTES
 
     def identity(self) -> list[Any]:
         return [[f.path, f.n_bytes, f.modified_ns] for f in self.files]

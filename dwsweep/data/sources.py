@@ -54,6 +54,10 @@ class Source(Protocol):
     def total_bytes(self) -> int:
         """Size of what ``items`` reads, for progress."""
 
+    @property
+    def parallel(self) -> bool:
+        """Whether there is enough to do that starting worker processes pays."""
+
     def identity(self) -> list[Any]:
         """What tells two states of the source apart without reading it (JSON-able)."""
 

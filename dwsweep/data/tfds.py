@@ -24,7 +24,7 @@ from dwsweep.data.sources import Item, Skipped
 from dwsweep.errors import InputError
 
 RECORDS_PER_ITEM = 256
-_SHARD = re.compile(r"-(?P<split>[A-Za-z0-9_]+)\.(?P<form>array_record|tfrecord)(?:-\d+-of-\d+)?$")
+_SHARD = re.compile(r"\.(array_record|tfrecord)[^/]*$")
 _WIKI40B = re.compile(r"_START_(?:ARTICLE|SECTION|PARAGRAPH)_|_NEWLINE_")
 
 

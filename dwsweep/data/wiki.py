@@ -76,6 +76,10 @@ class WikiDump(Files):
     def find(cls, pattern: str) -> WikiDump:
         return cls(tuple(find_files("wikidump", pattern)))
 
+    @property
+    def parallel(self) -> bool:
+        return self.total_bytes > 1 << 18  # of markup, usually compressed: parsing it is slow
+
     def items(self) -> Iterator[Item]:
         for file in self.files:
             yield from self._pages(file.path)

@@ -57,10 +57,16 @@ _SYMBOLS = {
     "=": "=", "!": "|", "pi": "π",
 }  # fmt: skip
 
+# comments and references go before the parse: half of an article's markup, and most of the parser's time
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_REFERENCE = re.compile(r"<ref\b[^<>]*/>|<ref\b[^<>]*>[^<]*(?:<(?!/?ref\b)[^<]*)*</ref\s*>", re.IGNORECASE)
+
 _SWITCH = re.compile(r"__[A-Z]+__")
 _STYLE = re.compile(r"'{2,5}")
 _LIST_MARK = re.compile(r"^[*#:;]+[ \t]*", re.MULTILINE)
 _EMPTY_BRACKETS = re.compile(r" ?[(\[][\s,;:–-]*[)\]]")
+_CLOSE_BRACKET = re.compile(r"[\s,;]+\)")
+_LINES_WITHOUT_WORDS = re.compile(r"^[^\w\n\x02]+\n", re.MULTILINE)
 _OPEN_BRACKET = re.compile(r"\((?:[\s,;]+)(?=\S)")
 _SPACES = re.compile(r"[ \t]+")
 _LINE_ENDS = re.compile(r" *\n *")
@@ -74,6 +80,7 @@ def to_text(wikitext: str) -> str:
     from mwparserfromhell.parser import ParserError
 
     try:
+        wikitext = _REFERENCE.sub("", _COMMENT.sub("", wikitext))
         tree = mwparserfromhell.parse(wikitext, skip_style_tags=True)
     except ParserError:
         return ""
@@ -83,7 +90,8 @@ def to_text(wikitext: str) -> str:
     text = _SWITCH.sub("", _STYLE.sub("", text))
     text = _LIST_MARK.sub("", text)
     text = _OPEN_BRACKET.sub("(", _EMPTY_BRACKETS.sub("", text))
-    text = _LINE_ENDS.sub("\n", _SPACES.sub(" ", text))
+    text = _LINE_ENDS.sub("\n", _SPACES.sub(" ", _CLOSE_BRACKET.sub(")", text)))
+    text = _LINES_WITHOUT_WORDS.sub("\n", text)
     return _BLANK_LINES.sub("\n\n", _without_empty_sections(text)).strip()
 
 
@@ -102,28 +110,26 @@ def _without_empty_sections(text: str) -> str:
 
 
 def _render(tree: Any, out: list[str]) -> None:
-    from mwparserfromhell import nodes
-
     for node in tree.nodes:
-        kind = type(node)
-        if kind is nodes.Text:
+        kind = type(node).__name__
+        if kind == "Text":
             out.append(node.value)
-        elif kind is nodes.Wikilink:
+        elif kind == "Wikilink":
             _render_link(node, out)
-        elif kind is nodes.Template:
+        elif kind == "Template":
             _render_template(node, out)
-        elif kind is nodes.Tag:
+        elif kind == "Tag":
             _render_tag(node, out)
-        elif kind is nodes.Heading:
+        elif kind == "Heading":
             out.append(f"\n{_HEADING}{node.level}")
             _render(node.title, out)
             out.append("\n")
-        elif kind is nodes.ExternalLink:
+        elif kind == "ExternalLink":
             if node.title is not None:
                 _render(node.title, out)
             elif not node.brackets:
                 out.append(str(node.url))
-        elif kind is nodes.HTMLEntity:
+        elif kind == "HTMLEntity":
             try:
                 out.append(node.normalize().replace("\xa0", " "))
             except (ValueError, KeyError):

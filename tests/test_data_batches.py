@@ -1,0 +1,138 @@
+"""The order of the windows: a permutation each epoch, the same whoever asks, from wherever they ask."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from dwsweep.data.batches import check_enough, gather, n_windows, permute, window_indices
+from dwsweep.data.prefetch import Prefetcher
+from dwsweep.data.store import ShardedTokens
+from dwsweep.errors import InputError
+
+
+@pytest.mark.parametrize("n", [*range(1, 40), 63, 64, 65, 1000, 4097])
+def test_each_epoch_visits_every_window_once(n: int) -> None:
+    epochs = 3
+    stream = window_indices(7, 0, epochs * n, 1, n).reshape(epochs, n)
+    for epoch in stream:
+        assert sorted(epoch.tolist()) == list(range(n))
+
+
+def test_order_changes_with_epoch_and_seed() -> None:
+    n = 500
+    a, b = window_indices(0, 0, 2 * n, 1, n).reshape(2, n)
+    other = window_indices(1, 0, n, 1, n).reshape(n)
+    # two random orders agree in about one place
+    assert (a == b).sum() < 10 and (a == other).sum() < 10
+
+
+def test_golden_values() -> None:
+    """Frozen: a change here changes every batch of every sweep."""
+    assert window_indices(0, 0, 2, 8, 1000).tolist() == [
+        [929, 290, 701, 673, 426, 680, 418, 570],
+        [369, 954, 408, 832, 923, 225, 515, 821],
+    ]
+    assert window_indices(12345, 10**6, 1, 4, 3_000_000_000).tolist() == [
+        [2139309921, 2264918671, 2357890673, 1785116847]
+    ]
+
+
+def test_dtype_holds_the_largest_window() -> None:
+    assert window_indices(0, 0, 1, 4, 2**31 - 1).dtype == np.int32
+    large = window_indices(0, 0, 50, 4, 2**31 + 10)
+    assert large.dtype == np.int64 and large.max() >= 2**30 and large.min() >= 0
+
+
+def test_seek_equals_replay_and_batches_straddle_epochs() -> None:
+    n, batch = 37, 8
+    whole = window_indices(3, 0, 40, batch, n)
+    for first, steps in [(0, 1), (4, 3), (39, 1), (13, 27)]:
+        assert np.array_equal(window_indices(3, first, steps, batch, n), whole[first : first + steps])
+    flat = whole.reshape(-1)
+    assert sorted(flat[:n].tolist()) == list(range(n)) == sorted(flat[n : 2 * n].tolist())
+
+
+def test_hosts_slices_make_the_batch() -> None:
+    whole = window_indices(5, 11, 6, 12, 100)
+    parts = [window_indices(5, 11, 6, 12, 100, host=(i, 3)) for i in range(3)]
+    assert np.array_equal(np.concatenate(parts, axis=1), whole)
+    with pytest.raises(ValueError, match="divisor of batch_size 12"):
+        window_indices(5, 0, 1, 12, 100, host=(0, 5))
+
+
+def test_positions_look_uniform() -> None:
+    """Where window 0 lands over many epochs, and how far neighbours are apart, as random permutations would have it."""
+    n, epochs = 64, 4000
+    positions = np.tile(np.arange(n, dtype=np.uint64), (epochs, 1))
+    orders = permute(positions, np.repeat(np.arange(epochs, dtype=np.uint64)[:, None], n, axis=1), 9, n).astype(int)
+    for column in (0, 1, 31, 63):
+        counts = np.bincount(orders[:, column], minlength=n)
+        chi2 = ((counts - epochs / n) ** 2 / (epochs / n)).sum()
+        assert chi2 < 63 + 5 * np.sqrt(2 * 63)
+    correlation = np.corrcoef(orders[:, :-1].ravel(), orders[:, 1:].ravel())[0, 1]
+    assert abs(correlation + 1 / (n - 1)) < 0.01
+
+
+def test_gather_gives_shifted_windows() -> None:
+    tokens = np.arange(101, dtype=np.uint16)
+    assert n_windows(101, 10) == 10 and n_windows(100, 10) == 9 and n_windows(0, 10) == 0
+    windows = gather(tokens, np.array([[0, 9], [3, 3]]), 10)
+    assert windows.shape == (2, 2, 11) and windows.dtype == np.uint16
+    assert windows[0, 1].tolist() == list(range(90, 101))
+
+
+def test_sharded_tokens_equal_one_array() -> None:
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, 1000, 1000).astype(np.uint16)
+    sharded = ShardedTokens([tokens[:1], tokens[1:5], tokens[5:700], tokens[700:]])  # a window over three shards too
+    assert len(sharded) == 1000
+    indices = rng.integers(0, n_windows(1000, 9), (4, 30))
+    indices[0, 0] = 0
+    assert np.array_equal(gather(sharded, indices, 9), gather(tokens, indices, 9))
+    assert np.array_equal(sharded.read(0, 1000), tokens)
+    with pytest.raises(IndexError):
+        gather(sharded, np.array([111]), 9)
+
+
+def test_too_little_text_for_a_batch() -> None:
+    assert check_enough(16 * 128 + 1, 128, 16) == 16
+    with pytest.raises(
+        InputError, match=r"2,048 training tokens make 15 windows of train.seq_len 128.*one batch needs 16"
+    ):
+        check_enough(16 * 128, 128, 16)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_prefetcher_gives_the_same_batches(chunk: int) -> None:
+    tokens = np.random.default_rng(1).integers(0, 1000, 2000).astype(np.uint16)
+    expected = gather(tokens, window_indices(4, 6, 10, 8, n_windows(2000, 16), host=(1, 2)), 16)
+    settings = {"seed": 4, "first_step": 6, "n_steps": 10, "batch_size": 8, "seq_len": 16, "host": (1, 2)}
+    with Prefetcher(tokens, chunk_steps=chunk, **settings) as chunks:  # type: ignore[arg-type]
+        assert np.array_equal(np.concatenate(list(chunks)), expected)
+
+
+def test_prefetcher_stops_and_passes_errors_on() -> None:
+    tokens = np.zeros(1000, np.uint16)
+    with Prefetcher(tokens, seed=0, first_step=0, n_steps=10**6, batch_size=8, seq_len=16) as chunks:
+        next(iter(chunks))
+    assert not [t for t in threading.enumerate() if t.name == "dwsweep-prefetch"]
+    with (
+        pytest.raises(ValueError, match="divisor"),
+        Prefetcher(tokens, seed=0, first_step=0, n_steps=1, batch_size=8, seq_len=16, host=(0, 3)) as chunks,
+    ):
+        list(chunks)
+
+
+def test_importing_the_data_package_stays_light() -> None:
+    code = (
+        "import sys, dwsweep.data.prepare, dwsweep.data.heldout, dwsweep.data.prefetch, dwsweep.data.inspect\n"
+        "heavy = {'jax', 'tensorflow', 'tensorflow_datasets', 'sentencepiece', 'pyarrow', 'etils'}\n"
+        "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
