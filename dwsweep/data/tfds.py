@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,30 +184,20 @@ def _read_array_record(path: str, first: int, stop: int) -> list[bytes]:
         return reader.read(list(range(first, stop)))
 
 
-class _array_record:  # noqa: N801 - a context manager, used like a function
+@contextmanager
+def _array_record(path: str) -> Iterator[Any]:
     """An ArrayRecordReader; InputError where the file is damaged or the package has no wheel for this platform."""
-
-    def __init__(self, path: str) -> None:
-        try:
-            from array_record.python.array_record_module import ArrayRecordReader
-        except ImportError:
-            raise InputError(f"data.source: {path}; ArrayRecord files need: pip install array_record") from None
-        try:
-            self.reader = ArrayRecordReader(path)
-        except Exception as error:
-            raise InputError(f"data.source: {path}; damaged ArrayRecord file ({_line(error)})") from None
-
-    def __enter__(self) -> Any:
-        return self.reader
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        self.reader.close()
-        if isinstance(error, RuntimeError | ValueError | IndexError) and not isinstance(error, InputError):
-            raise InputError(f"data.source: damaged ArrayRecord file ({_line(error)})") from None
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    try:
+        from array_record.python.array_record_module import ArrayRecordReader
+    except ImportError:
+        raise InputError(f"data.source: {path}; ArrayRecord files need: pip install array_record") from None
+    try:
+        reader = ArrayRecordReader(path)
+        yield reader
+        reader.close()
+    except (RuntimeError, ValueError, IndexError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"data.source: {path}; truncated or damaged ArrayRecord file ({reason})") from None
 
 
 def _tfrecord_items(file: File) -> Iterator[Item]:

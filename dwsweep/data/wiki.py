@@ -95,8 +95,9 @@ class WikiDump(Files):
                 )
             rest, offset, seen = head, 0, 0
             while True:
-                start, stop = rest.find(b"<page>"), rest.rfind(b"</page>") + len(b"</page>")
+                start, stop = rest.find(b"<page>"), rest.rfind(b"</page>")
                 if 0 <= start < stop:
+                    stop += len(b"</page>")
                     at = raw.tell()
                     yield Item(Block(path, offset + start, rest[start:stop]), at - seen)
                     rest, offset, seen = rest[stop:], offset + stop, at

@@ -102,9 +102,10 @@ def _without_empty_sections(text: str) -> str:
     above = 7  # level of the next section that stays; 7: none
     for level_text, section in zip(reversed(sections[::2]), reversed(sections[1::2]), strict=True):
         level = int(level_text)
-        _, _, body = section.lstrip("\n").partition("\n")
+        section = section.strip()
+        _, _, body = section.partition("\n")
         if body.strip() or (above > level and above < 7):
-            kept.append("\n\n" + section.strip("\n"))
+            kept.append("\n\n" + section)
             above = level
     return head + "".join(reversed(kept))
 
@@ -178,7 +179,7 @@ def _render_tag(node: Any, out: list[str]) -> None:
         return  # the mark of a list item; its text follows as a node of its own
     if name in _LINE_TAGS:
         out.append("\n")
-    if node.contents is not None:
+    if node.contents is not None and not node.self_closing:
         _render(node.contents, out)
         if name in _LINE_TAGS:
             out.append("\n")

@@ -1,0 +1,244 @@
+"""Each form of source gives its texts, and each broken one a clear line."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dwsweep.data import records
+from dwsweep.data.sources import Skipped, open_source
+from dwsweep.errors import InputError
+
+
+def read(source: str, text_field: str | None = None) -> tuple[list[str], Skipped]:
+    opened, skipped = open_source(source, text_field), Skipped()
+    items = list(opened.items())
+    assert sum(item.n_bytes for item in items) <= opened.total_bytes
+    return [text for item in items for text in opened.documents(item, skipped)], skipped
+
+
+def zstd(data: bytes) -> bytes:
+    import zstandard
+
+    # two frames, as `cat a.zst b.zst` makes
+    return b"".join(zstandard.ZstdCompressor().compress(part) for part in (data[:50], data[50:]))
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd,
+}
+
+LINES = b"".join(json.dumps({"id": i, "text": f"Article {i} – ünï.\n\nBody."}).encode() + b"\n" for i in range(30))
+TEXTS = [f"Article {i} – ünï.\n\nBody." for i in range(30)]
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("large", [False, True])
+def test_jsonl_in_every_compression(tmp_path: Path, suffix: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:  # streamed in blocks that cut inside lines
+        monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
+        monkeypatch.setattr(records, "ITEM_BYTES", 37)
+    (tmp_path / f"a.jsonl{suffix}").write_bytes(PACKERS[suffix](LINES))
+    texts, skipped = read(f"jsonl:{tmp_path}/*.jsonl*")
+    assert texts == TEXTS and not skipped.bad
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_truncated_and_misnamed_compression(tmp_path: Path, suffix: str) -> None:
+    packed = PACKERS[suffix](LINES)
+    (tmp_path / f"cut.jsonl{suffix}").write_bytes(packed[:-7])
+    with pytest.raises(InputError, match=rf"cut.jsonl\{suffix}; truncated or damaged"):
+        read(f"jsonl:{tmp_path}/cut.jsonl{suffix}")
+    (tmp_path / f"plain.jsonl{suffix}").write_bytes(LINES)
+    with pytest.raises(InputError, match="its name says"):
+        read(f"jsonl:{tmp_path}/plain.jsonl{suffix}")
+    (tmp_path / "packed.jsonl").write_bytes(packed)
+    with pytest.raises(InputError, match="its content is"):
+        read(f"jsonl:{tmp_path}/packed.jsonl")
+
+
+def test_damaged_inside(tmp_path: Path) -> None:
+    packed = bytearray(bz2.compress(LINES * 50))
+    packed[len(packed) // 2] ^= 0xFF
+    (tmp_path / "a.jsonl.bz2").write_bytes(packed)
+    with pytest.raises(InputError, match="truncated or damaged bzip2"):
+        read(f"jsonl:{tmp_path}/a.jsonl.bz2")
+
+
+def test_jsonl_bad_lines_are_counted(tmp_path: Path) -> None:
+    bad = b'{"text": "cut\n[1, 2]\n{"body_text": "x", "id": 3}\n{"text": "\xff\xfe"}\n\n{"text": 5}\n'
+    (tmp_path / "a.jsonl").write_bytes(LINES + bad)
+    texts, skipped = read(f"jsonl:{tmp_path}/a.jsonl")
+    assert texts == TEXTS
+    assert sum(skipped.bad.values()) == 5
+    assert skipped.bad["not a JSON object"] == 2 and skipped.bad["invalid UTF-8"] == 1
+    assert skipped.first_bad == f"not a JSON object: {tmp_path}/a.jsonl, byte {len(LINES)}"
+
+
+def test_named_text_field(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "no", "body_text": "yes"}\n')
+    assert read(f"jsonl:{tmp_path}/a.jsonl", "body_text")[0] == ["yes"]
+    _, skipped = read(f"jsonl:{tmp_path}/a.jsonl", "prose")
+    assert "no text field (prose)" in skipped.bad and "fields found: text, body_text" in str(skipped.first_bad)
+
+
+def test_text_one_file_an_article(tmp_path: Path) -> None:
+    for name in "ba":
+        (tmp_path / f"{name}.txt").write_text(f"\ufeffArticle {name}\n\nwith a blank line\n", "utf-8")
+    (tmp_path / ".hidden").write_text("no")
+    expected = [f"Article {name}\n\nwith a blank line\n" for name in "ab"]
+    assert read(f"text:{tmp_path}")[0] == read(f"text:{tmp_path}/*.txt")[0] == expected
+    assert len(read(f"text:{tmp_path}/*.txt?articles=blank")[0]) == 4
+    with pytest.raises(InputError, match="file or blank"):
+        read(f"text:{tmp_path}/*.txt?articles=lines")
+
+
+@pytest.mark.parametrize("block", [1 << 20, 23])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_text_single_file_of_articles(tmp_path: Path, block: int, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if block < 100:
+        monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
+        monkeypatch.setattr(records, "ITEM_BYTES", block)
+    articles = [f"Title {i}{end}body line é" for i in range(20)]
+    (tmp_path / "a.txt").write_bytes((f"{end}{end}".join(articles) + end).encode())
+    texts = [t.strip() for t in read(f"text:{tmp_path}/a.txt")[0]]
+    assert texts == [a.replace("\r\n", "\n") for a in articles]
+
+
+def test_several_large_text_files_must_say_what_an_article_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("one article\n\nanother one\n")
+    with pytest.raises(InputError, match=r"add \?articles=blank"):
+        read(f"text:{tmp_path}/*.txt")
+    assert len(read(f"text:{tmp_path}/*.txt?articles=file")[0]) == 2
+
+
+def test_no_border_in_a_huge_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(records, "ITEM_BYTES", 50)
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 200)
+    (tmp_path / "a.jsonl").write_text("x" * 1000)
+    with pytest.raises(InputError, match="no border between records"):
+        read(f"jsonl:{tmp_path}/a.jsonl")
+
+
+def test_parquet(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": range(31), "text": [*TEXTS, None]}), path, row_group_size=10)
+    texts, skipped = read(f"parquet:{path}")
+    assert texts == TEXTS and skipped.bad == {"null text": 1}
+    with pytest.raises(
+        InputError, match=r"data.text_field: prose; no such string column .*id \(int64\), text \(string\)"
+    ):
+        read(f"parquet:{path}", "prose")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match="not a whole Parquet file"):
+        read(f"parquet:{path}")
+    path.rename(tmp_path / "a.parquet.gz")
+    with pytest.raises(InputError, match="compressed inside"):
+        read(f"parquet:{tmp_path}/a.parquet.gz")
+
+
+def test_wikiextractor(tmp_path: Path) -> None:
+    doc = '<doc id="{0}" url="u" title="T{0}">\nT{0}\n\n{1}\n</doc>\n'
+    folder = tmp_path / "AA"
+    folder.mkdir()
+    (folder / "wiki_00").write_text(doc.format(1, "Body one.\n\nHeading.\nMore < text > here.") + doc.format(2, ""))
+    (folder / "wiki_01.bz2").write_bytes(bz2.compress(doc.format(3, "Body three.").encode()))
+    texts, skipped = read(f"wikiextractor:{tmp_path}")
+    assert texts == ["T1\n\nBody one.\n\nHeading.\nMore < text > here.", "T3\n\nBody three."]
+    assert skipped.left_out == {"articles without a body": 1} and not skipped.bad
+
+    (folder / "wiki_02").write_text(doc.format(4, "Body.")[:-9])
+    (folder / "wiki_03").write_text("nothing of the kind")
+    assert read(f"wikiextractor:{tmp_path}")[1].bad == {"<doc> without </doc>": 1, "no <doc> record": 1}
+
+
+def test_wikiextractor_json(tmp_path: Path) -> None:
+    lines = [{"id": "1", "title": "A", "text": "Body."}, {"id": "2", "title": "B", "text": ""}]
+    (tmp_path / "wiki_00").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    texts, skipped = read(f"wikiextractor:{tmp_path}/wiki_00")
+    assert texts == ["A\n\nBody."] and skipped.left_out == {"articles without a body": 1}
+
+
+def test_stdlib_docs() -> None:
+    source = open_source("stdlib-docs")
+    first = next(iter(source.items()))
+    texts = list(source.documents(first, Skipped()))
+    assert texts[0].startswith('The "assert" statement')
+    assert len(texts) > 70 and source.total_bytes > 5_000_000
+    assert source == open_source("stdlib-docs")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("wiki:x", "data.source: wiki:x; one of stdlib-docs, tfds:"),
+        ("stdlib-docs:x", "one of stdlib-docs"),
+        ("text:", "a path or a glob after the colon"),
+        ("text:/nonexistent/*.txt", "no such file"),
+        ("jsonl:/nonexistent", "no such file"),
+    ],
+)
+def test_sources_that_are_not_there(source: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        open_source(source)
+
+
+REMOTE = """
+import gzip, json, sys
+import fsspec
+from etils import epath
+from fsspec.implementations.memory import MemoryFileSystem
+from dwsweep.data.sources import Skipped, open_source
+
+class Bucket(MemoryFileSystem):
+    protocol, store, pseudo_dirs = ("gs", "gcs"), {}, [""]
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.removeprefix("gs://").removeprefix("gcs://"))
+
+for name in ("gs", "gcs"):
+    fsspec.register_implementation(name, Bucket, clobber=True)
+folder = epath.Path("gs://bucket/wiki/AA")
+folder.mkdir(parents=True, exist_ok=True)
+for i, name in enumerate("ab"):
+    (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(json.dumps({"text": f"article {i}"}).encode()))
+
+def read(pattern):
+    source = open_source(f"jsonl:{pattern}")
+    return [text for item in source.items() for text in source.documents(item, Skipped())]
+
+assert read("gs://bucket/wiki") == read("gs://bucket/wiki/AA/*.gz") == ["article 0", "article 1"]
+assert read("gs://bucket/wiki/AA/b.jsonl.gz") == ["article 1"]
+try:
+    read("gs://bucket/none/*.gz")
+except ValueError as error:
+    assert "no such file" in str(error), error
+else:
+    raise AssertionError("a bucket without the files was accepted")
+"""
+
+
+def test_remote_files() -> None:
+    """gs:// through epath; an in-memory file system stands for the bucket, in a process of its own."""
+    pytest.importorskip("fsspec")
+    done = subprocess.run([sys.executable, "-c", REMOTE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

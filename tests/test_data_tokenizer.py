@@ -1,0 +1,98 @@
+"""Tokens give the text back, and are SentencePiece's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dwsweep.data import tokenizer as module
+from dwsweep.data.tokenizer import Tokenizer, train
+from dwsweep.errors import InputError
+
+WORDS = ["width", "depth", "layer", "residual", "stream", "attention", "head", "token", "budget", "transition", "model"]
+
+AWKWARD = [
+    "",
+    " ",
+    "   leading and trailing   ",
+    "a  b\n\n c\td\r\n\x0b\x01",
+    "\n\n\n",
+    "naïve café — “quoted” … 漢字 🎉 e\u0301 ﬁ ½ ™ \u2028 \ufeff a\u00a0b",
+    "the mark \u2581 itself, doubled \u2581\u2581x and \u2581 alone",
+    "</s> <unk> <0x41> <s>",
+    "z" * 500 + " " + "y" * 500,
+]
+
+
+def texts(n: int = 400) -> list[str]:
+    rng = np.random.default_rng(0)
+    return [" ".join(rng.choice(WORDS, 30)) + f".\nLine {i}, done." for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def bpe() -> Tokenizer:
+    return train(texts(), 400)
+
+
+@pytest.mark.parametrize("text", [*AWKWARD, texts(1)[0]])
+def test_bpe_gives_the_text_back(bpe: Tokenizer, text: str) -> None:
+    ids = bpe.encode(text)
+    assert bpe.decode(ids) == text
+    assert bpe.end_token not in ids
+    assert ids.dtype == np.uint16
+
+
+@pytest.mark.parametrize("text", [t for t in AWKWARD if "\u2581" not in t] + texts(3))
+def test_word_cache_equals_sentencepiece(bpe: Tokenizer, text: str) -> None:
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_proto=bpe.model)
+    assert bpe.encode(text).tolist() == bpe.encode(text).tolist() == processor.encode(text)
+
+
+def test_full_cache_changes_nothing(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHED_WORDS", 3)
+    small = Tokenizer(bpe.model)
+    for text in texts(20):
+        assert np.array_equal(small.encode(text), bpe.encode(text))
+    assert len(small._words) == 3
+
+
+def test_bpe_compresses_and_training_is_repeatable(bpe: Tokenizer) -> None:
+    text = " ".join(texts(50))
+    assert len(text) / len(bpe.encode(text)) > 3
+    assert train(texts(), 400).pieces == bpe.pieces
+    assert bpe.vocab_size == len(bpe.pieces) == 400
+
+
+def test_plain_bytes() -> None:
+    plain = train([], 256)
+    assert (plain.vocab_size, plain.end_token, plain.model) == (256, 0, None)
+    for text in AWKWARD:
+        ids = plain.encode(text)
+        assert ids.tolist() == list(text.encode()) and plain.decode(ids) == text
+
+
+def test_large_vocabulary_takes_four_bytes() -> None:
+    from dwsweep.data.store import token_dtype
+
+    assert token_dtype(65_536) == np.dtype("<u2") and token_dtype(65_537) == np.dtype("<u4")
+
+
+def test_save_and_load(bpe: Tokenizer, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    assert bpe.save(tmp_path) == Tokenizer.load(tmp_path).save(tmp_path)
+    assert np.array_equal(Tokenizer.load(tmp_path).encode("deeper"), bpe.encode("deeper"))
+
+
+@pytest.mark.parametrize(
+    ("sample", "vocab_size", "message"),
+    [
+        (["the same words again "] * 9, 5000, r"data.vocab_size: 5000; this text supports at most \d+ tokens"),
+        (["".join(map(chr, range(0x4E00, 0x5000)))], 300, r"data.vocab_size: 300; .* need more than \d+, or 256"),
+        ([], 1000, r"data.vocab_size: 1000; SentencePiece cannot train"),
+    ],
+)
+def test_vocabulary_that_does_not_fit(sample: list[str], vocab_size: int, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        train(sample, vocab_size)
+    assert "\n" not in str(error.value)
