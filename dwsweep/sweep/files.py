@@ -32,6 +32,12 @@ def as_path(path: str | os.PathLike[str]) -> Any:
     return Path(text)
 
 
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The path as any process on this host, or for a bucket anywhere, can use it."""
+    found = as_path(path)
+    return os.fspath(found) if is_remote(found) else os.path.abspath(found)
+
+
 def is_remote(path: Any) -> bool:
     return not isinstance(path, Path)
 

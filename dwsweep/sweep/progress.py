@@ -157,7 +157,7 @@ def duration(seconds: float) -> str:
     """``42 s``, ``3:07``, ``5:12:00``, ``2 d 03:00``."""
     whole = max(0, round(seconds))
     if whole < 60:
-        return f"{whole} s"
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     if hours >= 24:

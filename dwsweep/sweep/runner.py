@@ -17,7 +17,7 @@ from rich.console import Console
 
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.sweep import causes, lock, loggers, manifest, schedule
+from dwsweep.sweep import causes, files, lock, loggers, manifest, schedule
 from dwsweep.sweep import retry as policy
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.executors import Executor, LocalExecutor, Post
@@ -94,7 +94,7 @@ def run_sweep(
     store = SweepStore(directory)
     with lock.hold(directory, shard, takeover):
         try:
-            return _Sweep(plan, str(store_path), store, shard, retry, console).run(executor, address)
+            return _Sweep(plan, files.absolute(store_path), store, shard, retry, console).run(executor, address)
         except OSError as error:
             if not causes.is_disk_full(error):
                 raise
@@ -167,7 +167,7 @@ class _Sweep:
         self.store.write_pack_state(pack.pack_id, replace(state, state=RUNNING, attempts=state.attempts + 1))
         self.active[pack.pack_id] = unit
         self.view.started(pack)
-        directory = os.fspath(self.store.directory)
+        directory = files.absolute(self.store.directory)  # a worker may stand elsewhere, and Orbax wants it so
         self.executor.start(Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen))
 
     def _handle(self, pack_id: str, event: dict[str, Any]) -> None:
@@ -187,6 +187,10 @@ class _Sweep:
         unit = self.active.pop(pack_id)
         states = {name: self.store.state(name) for name in unit.runs}
         finished = {name for name, state in states.items() if state.state in FINAL} | set(unit.frozen)
+        if finished >= unit.runs and ended.kind != causes.DONE:
+            # it fell over its last checkpoint: nothing is missing
+            self.view.say(f"note: {pack_id} is finished, but {ended.cause}")
+            ended = Ended(causes.DONE)
         if ended.kind == causes.INTERRUPTED and not self.stop_cause:
             self._stop(f"a worker was interrupted: {ended.cause}")
         max_retries = unit.pack.execution.max_retries
