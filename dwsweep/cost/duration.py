@@ -16,7 +16,7 @@ from dwsweep.shapes import Shape
 
 PEAK_SHARE = 0.6  # assumption: what large products reach of a device's peak
 BANDWIDTH_SHARE = 0.8  # assumption: what element-wise passes reach of its memory bandwidth
-ACTIVATION_PASSES = 4  # assumption: kept values are written and read forward, and they and their gradients backward
+ACTIVATION_PASSES = 3  # assumption: kept values are written forward and read backward, and their gradients pass once
 
 
 def time_seconds(flops: float, device: str | Device | None, mfu: float) -> float | None:

@@ -28,19 +28,24 @@ class Memory:
 def activation_bytes_per_token(shape: Shape, precision: str, remat: bool) -> tuple[int, int]:
     """(bytes a token kept in every block, bytes a token kept once) for the backward pass.
 
-    A block keeps: two float32 residuals; two norm outputs, q, k, v, the attention's output and the MLP's inner
-    values before and after the activation in the products' precision; the attention's probabilities, H·n a token.
+    Counted from what automatic differentiation keeps of this model, with p = 2 or 4 bytes for an operand of a product:
+
+        residual stream and norms    6 · 4 · d_x, and 3 · p · d_x of operands
+        q, k, v                      p · (H + 2·H_kv) · d_p
+        attention probabilities      H · n · (4 + p)        not with a fused attention kernel, which keeps none
+        MLP, per inner unit          5 · 4 + p (GELU) or 1 + p (ReLU), and 8 more if gated
+
     With ``remat`` only the block's input is kept, and one block's worth lives at a time. Once: the logits and their
-    gradient in float32, the embedding's output.
+    gradient in float32, and the ends of the residual stream.
     """
     product = 2 if precision == "bfloat16" else FLOAT32
-    query, key_value = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    inner = shape.mlp_hidden * (3 if shape.mlp == "gated" else 2)
-    attention = shape.heads * shape.seq_len * (FLOAT32 + product)
-    block = 2 * FLOAT32 * shape.width + product * (2 * shape.width + 2 * query + 2 * key_value + inner) + attention
-    once = 2 * FLOAT32 * shape.vocab_size + FLOAT32 * shape.width
+    width, inner = shape.width, shape.mlp_hidden
+    per_unit = (1 if shape.activation == "relu" else 5 * FLOAT32) + product + (8 if shape.mlp == "gated" else 0)
+    block = (6 * FLOAT32 + 3 * product) * width + product * (shape.heads + 2 * shape.kv_heads) * shape.head_size
+    block += shape.heads * shape.seq_len * (FLOAT32 + product) + inner * per_unit
+    once = 2 * FLOAT32 * shape.vocab_size + (4 * FLOAT32 + product) * width
     if remat:
-        return FLOAT32 * shape.width, once + block
+        return FLOAT32 * width, once + block
     return block, once
 
 

@@ -171,6 +171,20 @@ def estimate(
     )
 
 
+def misfits(estimates: Estimates, packs: Sequence[Pack]) -> list[str]:
+    """A warning about packs that do not fit on the device even one sequence at a time, or at the asked microbatch."""
+    full = [pack for pack in packs if estimates.packs[pack.pack_id].fits is False]
+    if not full:
+        return []
+    worst = max(full, key=lambda pack: estimates.packs[pack.pack_id].memory.total)
+    memory = estimates.packs[worst.pack_id].memory
+    return [
+        f"{len(full)} pack{'s do' if len(full) > 1 else ' does'} not fit into the memory of one {estimates.device}, "
+        f"{worst.shape.label} needs {memory.total / 1e9:,.0f} GB at microbatch {memory.microbatch}: "
+        "a smaller execution.max_replicas or execution.microbatch, or execution.remat, needs less"
+    ]
+
+
 def _run_estimate(spec: Spec, run: Run, pack: Pack | None, data: DataFacts | None, clock: _Clock) -> RunEstimate:
     scales = resolve(run.shape, spec.model, spec.train, run.learning_rate)
     flops = training_flops(run.shape, run.tokens)

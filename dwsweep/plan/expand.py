@@ -9,7 +9,7 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError
 from dwsweep.plan.cautions import cautions
 from dwsweep.plan.checks import branch_steps, device_errors, head_errors, length_errors
-from dwsweep.plan.estimates import estimate
+from dwsweep.plan.estimates import estimate, misfits
 from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
 from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Pack, Plan, Replica, Run
 from dwsweep.shapes import Shape, match_width
@@ -80,13 +80,14 @@ def build(
                             reason="; ".join(part for part in (skip or resumed, note) if part),
                         )
                     )
+    estimates = estimate(spec, runs, packs, data, device=device, calibration=calibration)
     return Plan(
         spec=spec,
         runs=tuple(runs),
         packs=tuple(packs),
-        warnings=cautions(spec, runs, data),
+        warnings=(*misfits(estimates, packs), *cautions(spec, runs, data)),
         data=data,
-        estimates=estimate(spec, runs, packs, data, device=device, calibration=calibration),
+        estimates=estimates,
     )
 
 
