@@ -1,0 +1,164 @@
+"""FLOPs, memory and disk: against formulas written out here, and against the model that is built."""
+
+from __future__ import annotations
+
+import pytest
+
+from dwsweep.cost import (
+    Memory,
+    checkpoint_bytes,
+    decode_bytes_per_token,
+    estimate,
+    fitting_microbatch,
+    flops_6nd,
+    forward_flops_per_token,
+    training_flops,
+    training_flops_per_token,
+)
+from dwsweep.shapes import Block, HeadRule, Shape
+
+
+def shape(depth: int = 6, width: int = 128, **changes: object) -> Shape:
+    options: dict = {"head_rule": HeadRule(count=2), "vocab_size": 1000, "seq_len": 128}
+    return Block(**{**options, **changes}).shape(depth, width)
+
+
+def test_flops_of_gpt3_are_its_6nd_and_little_more() -> None:
+    gpt3 = Block(HeadRule(count=96), vocab_size=50257, seq_len=2048).shape(96, 12288)
+    ratio = training_flops(gpt3, 300_000_000_000) / flops_6nd(gpt3, 300_000_000_000)
+    attention, unembedding = 2048 / (6 * 12288), 50257 / (12 * 96 * 12288)
+    assert ratio == pytest.approx(1 + attention + unembedding)
+
+
+@pytest.mark.parametrize(("depth", "width", "share"), [(6, 118, 0.18), (48, 42, 0.51)])
+def test_attention_at_a_million_parameters(depth: int, width: int, share: float) -> None:
+    """Equal N is not equal FLOPs: attention adds 18 % at L = 6 and 51 % at L = 48."""
+    small = shape(depth, width)
+    blocks = forward_flops_per_token(small) - 2 * 1000 * width
+    assert blocks / (2 * small.n_params) - 1 == pytest.approx(share, abs=0.01)
+
+
+def test_every_product_is_counted() -> None:
+    s = shape(3, 96, head_rule=HeadRule(count=4, size=16), kv_heads=2, mlp="gated", mlp_ratio=2.0)
+    query, key_value, inner, T, V = 4 * 16, 2 * 16, 192, 128, 1000
+    products = [(96, query), (96, key_value), (96, key_value), (query, 96), (96, inner), (96, inner), (inner, 96)]
+    layer = sum(2 * a * b for a, b in products) + 2 * (2 * query * T)
+    assert forward_flops_per_token(s) == 3 * layer + 2 * 96 * V
+    assert training_flops_per_token(s) == 3 * forward_flops_per_token(s)
+
+
+def test_memory_adds_up() -> None:
+    s = shape()
+    memory = estimate(s, replicas=3, microbatch=8, precision="bfloat16", data_bytes=500)
+    P = s.n_params_total
+    assert (memory.parameters, memory.optimizer, memory.gradients) == (3 * 6 * P, 3 * 8 * P, 3 * 4 * P)
+    assert memory.total == 3 * 18 * P + memory.activations + 500
+    double = estimate(s, replicas=3, microbatch=16, precision="bfloat16")
+    assert double.activations == 2 * memory.activations
+    assert estimate(s, replicas=3, microbatch=8, precision="bfloat16", remat=True).activations < memory.activations / 2
+
+
+def test_checkpoints_hold_three_floats_a_parameter() -> None:
+    assert checkpoint_bytes(shape(), 5) == 5 * 12 * shape().n_params_total
+
+
+@pytest.mark.parametrize(("memory_gb", "microbatch"), [(None, 48), (1000.0, 48), (2.0, 24), (0.001, 1)])
+def test_the_largest_microbatch_that_fits(memory_gb: float | None, microbatch: int) -> None:
+    def fit(memory_bytes: float | None) -> Memory:
+        return fitting_microbatch(
+            shape(),
+            replicas=3,
+            batch_size=48,
+            precision="float32",
+            remat=False,
+            data_bytes=0,
+            memory_bytes=memory_bytes,
+        )
+
+    found = fit(memory_gb and memory_gb * 1e9)
+    assert found.microbatch == microbatch
+    if memory_gb == 2.0:
+        assert found.total <= 0.9 * 2e9
+        assert estimate(shape(), replicas=3, microbatch=48, precision="float32").total > 0.9 * 2e9
+
+
+def test_a_decoding_step_reads_weights_and_cache() -> None:
+    s = shape(4, 64, head_rule=HeadRule(count=4), kv_heads=1)
+    assert decode_bytes_per_token(s, 1000) == 2 * (s.n_params + 1000 * 64 + 2 * 4 * 16 * 1000)
+
+
+OPTIONS = [
+    {},
+    {"activation": "relu"},
+    {"mlp": "gated", "mlp_ratio": 8 / 3},
+    {"mlp_ratio": 2.0},
+    {"positions": "rotary"},
+    {"positions": "sinusoidal"},
+    {"norm": "post"},
+    {"biases": False},
+    {"tied_embeddings": True},
+    {"head_rule": HeadRule(count=8), "kv_heads": 2},
+    {"head_rule": HeadRule(size=32)},
+    {"head_rule": HeadRule(count=3, size=40)},
+]
+
+
+@pytest.mark.parametrize("changes", OPTIONS, ids=str)
+@pytest.mark.parametrize("depth", [1, 5])
+def test_counts_equal_the_built_models(changes: dict, depth: int) -> None:
+    """n_params: the weight matrices of the blocks; n_params_total: every number the built model has."""
+    import jax
+
+    params = _abstract(shape(depth, 96, **changes))
+    sizes = [(jax.tree_util.keystr(path), leaf.size) for path, leaf in jax.tree_util.tree_leaves_with_path(params)]
+    assert sum(size for _, size in sizes) == shape(depth, 96, **changes).n_params_total
+    blocks = [size for name, size in sizes if "blocks" in name and "kernel" in name]
+    assert sum(blocks) == shape(depth, 96, **changes).n_params
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("changes", OPTIONS, ids=str)
+def test_activations_as_automatic_differentiation_keeps_them(changes: dict, precision: str) -> None:
+    """The part that grows with depth and batch, within a third; the model may come to keep less than it did."""
+    kept = {depth: _kept_bytes(shape(depth, 96, **changes), precision, 16) for depth in (2, 6)}
+    estimated = {
+        depth: estimate(shape(depth, 96, **changes), replicas=1, microbatch=16, precision=precision).activations
+        for depth in (2, 6)
+    }
+    assert estimated[6] - estimated[2] == pytest.approx(kept[6] - kept[2], rel=0.35)
+
+
+def _abstract(s: Shape) -> dict:
+    import jax
+
+    from dwsweep.model.transformer import build
+
+    return jax.eval_shape(build(s, _scales(s)).init, jax.random.key(0))
+
+
+def _scales(s: Shape):
+    from dwsweep.model.parametrization import resolve
+    from dwsweep.spec import ModelSpec, TrainSpec
+
+    return resolve(s, ModelSpec(), TrainSpec(steps=1), 1.0)
+
+
+def _kept_bytes(s: Shape, precision: str, batch: int) -> int:
+    """Bytes of all that the forward pass hands to the backward pass; nothing is computed."""
+    import jax
+    import jax.numpy as jnp
+
+    from dwsweep.model.cross_entropy import token_nll
+    from dwsweep.model.transformer import Compute, build
+
+    model = build(s, _scales(s), Compute(precision))
+    windows = jax.ShapeDtypeStruct((batch, s.seq_len + 1), jnp.int32)
+
+    def backward(params: dict, windows: jax.Array):
+        def loss(params: dict) -> jax.Array:
+            return jnp.mean(token_nll(model.logits(params, windows[:, :-1]), windows[:, 1:]))
+
+        return jax.vjp(loss, params)[1]
+
+    leaves = jax.tree.leaves(jax.eval_shape(backward, _abstract(s), windows))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)

@@ -1,0 +1,167 @@
+"""Time: the table of devices, the named assumption, the calibration by `bench`; unknown stays unknown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dwsweep.cost import DEVICES, Calibration, assumed_mfu, find, time_seconds
+from dwsweep.errors import InputError
+from dwsweep.plan import Plan, build
+from dwsweep.shapes import Block, HeadRule
+from dwsweep.spec import parse_spec
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "tflops"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100", 989),
+        ("NVIDIA H200", "H200", 989),
+        ("h200", "H200", 989),
+        ("NVIDIA A100-SXM4-40GB", "A100-40GB", 312),
+        ("A100", "A100-80GB", 312),
+        ("NVIDIA L4", "L4", 121),
+        ("TPU v4", "TPU-v4", 275),
+        ("TPU v5 lite", "TPU-v5e", 197),
+        ("TPU v5", "TPU-v5p", 459),
+        ("TPU v6 lite", "TPU-v6e", 918),
+        ("Tesla V100-SXM2-16GB", "V100", 125),
+    ],
+)
+def test_devices_by_name_and_by_kind(kind: str, name: str, tflops: float) -> None:
+    device = find(kind)
+    assert device is not None and device.name == name
+    assert device.peak_flops == tflops * 1e12
+
+
+@pytest.mark.parametrize(
+    "kind", ["cpu", "", None, "NVIDIA A10G", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "TPU v4 lite", "NVIDIA H100 NVL"]
+)
+def test_what_is_not_in_the_table_is_unknown(kind: str | None) -> None:
+    assert find(kind) is None
+    assert time_seconds(1e18, kind, 0.5) is None
+
+
+def test_every_device_has_a_source_and_a_name_of_its_own() -> None:
+    names = [name.lower() for device in DEVICES for name in (device.name, *device.kinds)]
+    assert len(names) - len(set(names)) <= 0
+    assert all(device.source and device.memory_bytes > 1e9 and device.bandwidth > 1e11 for device in DEVICES)
+
+
+def test_time_is_flops_over_rate() -> None:
+    assert time_seconds(9.89e17, "H100", 0.5) == pytest.approx(2000)
+
+
+def test_assumed_mfu_is_a_roofline() -> None:
+    block, h200 = Block(HeadRule(count=2), 1000, 128), find("H200")
+    assert h200 is not None
+    rates = [
+        assumed_mfu(block.shape(12, width), h200, tokens_per_step=65_536, precision="bfloat16")
+        for width in (64, 256, 1024, 8192)
+    ]
+    assert rates == sorted(rates) and rates[0] < 0.1 and 0.4 < rates[-1] < 0.6
+    few = assumed_mfu(block.shape(12, 256), h200, tokens_per_step=128, precision="bfloat16")
+    assert few < rates[1]  # the optimizer's traffic is shared by fewer tokens
+
+
+def plan(**execution: Any) -> Plan:
+    precision = execution.pop("precision", "bfloat16")
+    calibration = execution.pop("calibration", None)
+    spec = parse_spec(
+        {
+            "name": "t",
+            "grid": {"depths": [6, 12], "budgets": [1e6, 4e6], "seeds": 2},
+            "train": {"steps": 100, "precision": precision},
+            "execution": execution,
+        }
+    )
+    return build(spec, calibration=calibration)
+
+
+def test_times_on_a_named_device_are_called_an_assumption() -> None:
+    estimates = plan(device="H100").estimates
+    assert estimates.basis.startswith("ASSUMED") and estimates.device_seconds is not None
+    packs = sum(pack.device_seconds or 0 for pack in estimates.packs.values())
+    runs = sum(run.device_seconds or 0 for run in estimates.runs.values())
+    assert estimates.device_seconds == pytest.approx(packs) == pytest.approx(runs)
+
+
+@pytest.mark.parametrize(
+    ("execution", "why"),
+    [
+        ({}, "no device is named"),
+        ({"device": "H900"}, "'H900' is not in the table"),
+        ({"precision": "float32", "device": "H100"}, "bfloat16"),
+    ],
+)
+def test_unknown_times_stay_unknown_and_say_why(execution: dict, why: str) -> None:
+    estimates = plan(**execution).estimates
+    assert estimates.device_seconds is None and why in estimates.basis
+    assert all(run.device_seconds is None for run in estimates.runs.values())
+    assert estimates.flops > 0
+
+
+def row(depth: int, width: int, rate: float, kind: str = "cpu") -> dict:
+    flops = 3 * (2 * 12 * depth * width**2 + 4 * depth * width * 128 + 2000 * width)
+    return {
+        "device_kind": kind,
+        "depth": depth,
+        "width": width,
+        "tokens_per_second": rate / flops,
+        "flops_per_token": flops,
+    }
+
+
+def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps([row(6, 118, 2e10), row(12, 168, 3e10)]))
+    estimates = plan(calibration=path).estimates
+    assert estimates.device == "cpu" and "measured" in estimates.basis
+    for pack_id, pack in estimates.packs.items():
+        rate = 2e10 if pack_id.startswith("L6-d116") or pack_id.startswith("L12-d84") else 3e10
+        assert pack.device_seconds is not None
+        if pack_id.startswith(("L6-d116", "L12-d168")):
+            assert pack.device_seconds == pytest.approx(pack.flops / rate)
+        assert pack.mfu is None
+
+
+def test_a_calibration_of_another_device_is_not_used() -> None:
+    calibration = Calibration.of([row(6, 118, 2e14, "NVIDIA H100 80GB HBM3")])
+    assert plan(device="H200", calibration=calibration).estimates.basis.startswith("ASSUMED")
+    same = plan(device="H100", calibration=calibration).estimates
+    assert "measured" in same.basis
+    assert all(pack.mfu == pytest.approx(2e14 / 989e12) for pack in same.packs.values())
+
+
+def test_a_missing_calibration_is_none(tmp_path: Path) -> None:
+    assert Calibration.load(tmp_path / "bench.json") is None
+    assert Calibration.of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("{", "cannot be read"), ("{}", "a list of rows"), ('[{"depth": 1}]', "row 0 has no device_kind, width")],
+)
+def test_a_broken_calibration_is_refused(tmp_path: Path, text: str, wanted: str) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=wanted):
+        plan(calibration=path)
+
+
+def test_what_does_not_fit_is_said() -> None:
+    small = plan(device="T4", microbatch=16, max_replicas=None)
+    assert not any("not fit" in text for text in small.warnings)
+    spec = parse_spec(
+        {
+            "name": "t",
+            "grid": {"depths": [48], "budgets": [6e9], "seeds": 3},
+            "train": {"steps": 100, "precision": "bfloat16"},
+            "execution": {"device": "L4"},
+        }
+    )
+    big = build(spec)
+    assert "1 pack does not fit into the memory of one L4" in big.warnings[0]
