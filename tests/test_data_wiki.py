@@ -16,7 +16,7 @@ from dwsweep.errors import InputError
 LIGHTHOUSE = """{{Infobox building|name=Harbour light|height={{convert|31|m|ft}}}}
 [[File:Light.jpg|thumb|The tower in [[1911]] & later|alt=a tower]]
 The '''Harbour Light''' ({{IPA|x}}; {{lang-fr|Feu du port}}) is a [[lighthouse]] on the [[North Cape|cape]].<ref
-name="a">A book, {{cite book|title=Lights}}</ref> It is {{convert|31|m|ft}} high<ref name="a" /> &ndash; [http://x.org so].
+name="a">A book, {{cite|Lights}}</ref> It is {{convert|31|m|ft}} high<ref name="a" /> &ndash; [http://x.org so].
 <!-- a remark -->
 == History ==
 {| class="wikitable"

@@ -230,7 +230,7 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
     enough = (float(digest[k - 1]) + float(digest[k])) / 2 / 2.0**64
     raise InputError(
         f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents; "
-        f"{enough:.2g} holds out {int((digest < float(f'{enough:.2g}') * 2.0**64).sum())}"
+        f"{enough:.4g} holds out {int((digest < float(f'{enough:.4g}') * 2.0**64).sum())}"
     )
 
 

@@ -1,0 +1,298 @@
+"""prepare: repeatable, idempotent, safe when interrupted or run twice; the split, and what bad input says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dwsweep.data import prepare as module
+from dwsweep.data import records, work
+from dwsweep.data.prepare import find, prepare
+from dwsweep.data.store import Store
+from dwsweep.errors import InputError
+from dwsweep.spec import DataSpec
+
+WORDS = np.array(
+    ["the", "of", "and", "depth", "width", "layer", "net", "model", "loss", "token", "head", "curve", "sum"]
+)
+
+
+def articles(n: int, seed: int = 0, words: int = 60) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [f"Article {i} é\n" + " ".join(rng.choice(WORDS, rng.integers(5, words))) + "." for i in range(n)]
+
+
+def write(path: Path, texts: list[str]) -> str:
+    path.write_text("".join(json.dumps({"text": t}) + "\n" for t in texts), "utf-8")
+    return f"jsonl:{path}"
+
+
+def spec(source: str, cache: Path, **settings: object) -> DataSpec:
+    return DataSpec.model_validate(
+        {"source": source, "vocab_size": 300, "validation_fraction": 0.1, "cache_dir": str(cache), **settings}
+    )
+
+
+def documents(store: Store, split: str) -> list[str]:
+    """The decoded documents of a split, cut at the end tokens."""
+    tokens = store.shards(split).read(0, store.manifest["splits"][split]["n_tokens"])
+    ends = np.flatnonzero(tokens == store.end_token)
+    assert ends[0] == 0 and ends[-1] == len(tokens) - 1
+    return [store.decode(tokens[a + 1 : b]) for a, b in pairwise(ends)]
+
+
+@pytest.mark.parametrize("vocab_size", [256, 300])
+def test_every_document_comes_back(tmp_path: Path, vocab_size: int) -> None:
+    texts = articles(200)
+    data = spec(
+        write(tmp_path / "a.jsonl", [*texts, texts[3], "  \n", texts[5] + "\n"]), tmp_path, vocab_size=vocab_size
+    )
+    assert find(data) is None
+    store = prepare(data, progress=False)
+    train, validation = documents(store, "train"), documents(store, "validation")
+    assert sorted(train + validation) == sorted(texts)
+    assert train == [t for t in texts if t in set(train)]  # in the order of the source
+    assert 8 <= len(validation) <= 35
+    m = store.manifest
+    assert (m["duplicates"], m["left_out"], m["skipped"]) == (2, {"empty documents": 1}, {})
+    assert m["n_bytes"] == sum(len(t.encode()) for t in texts) and m["n_characters"] == sum(map(len, texts))
+    assert store.n_train_tokens + store.n_validation_tokens == m["n_tokens"]
+    assert store.vocab_size == vocab_size and store.train_tokens().max() < vocab_size
+    for split, held in (("train", train), ("validation", validation)):
+        assert store.documents(split)["n_bytes"].tolist() == [len(t.encode()) for t in held]
+        assert store.documents(split)["n_tokens"].sum() + len(held) + 1 == m["splits"][split]["n_tokens"]
+    store.verify()
+
+
+def test_a_rerun_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path)
+    store = prepare(data, progress=False)
+    monkeypatch.setattr(module, "_make", None)  # calling it would fail
+    assert prepare(data, progress=False) == find(data) == store
+    assert sorted(p.suffix for p in tmp_path.iterdir() if p != store.path) == [".jsonl", ".lock"]
+
+
+def test_what_changes_the_store(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", articles(100))
+    data = spec(source, tmp_path)
+    base = prepare(data, progress=False)
+    assert prepare(spec(source, tmp_path, workers=2), progress=False).path == base.path
+    assert find(spec(source, tmp_path, vocab_size=310)) is None
+    elsewhere = prepare(spec(source, tmp_path / "other"), progress=False)
+    assert elsewhere.data_hash == base.data_hash
+    assert prepare(spec(source, tmp_path, vocab_size=310), progress=False).data_hash != base.data_hash
+    write(tmp_path / "a.jsonl", articles(101))
+    assert find(data) is None
+    assert prepare(data, progress=False).data_hash != base.data_hash
+
+
+def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "a.jsonl", articles(300))
+    alone = prepare(spec(source, tmp_path / "1", workers=1), progress=False)
+    monkeypatch.setattr(records, "SMALL_BYTES", 0)
+    monkeypatch.setattr(module, "SMALL_BYTES", 0)
+    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(records, "ITEM_BYTES", 2000)
+    many = prepare(spec(source, tmp_path / "2", workers=3), progress=False)
+    assert many.data_hash == alone.data_hash
+    assert np.array_equal(many.documents("train"), alone.documents("train"))
+
+
+def test_adding_articles_moves_none(tmp_path: Path) -> None:
+    texts = articles(300)
+    some = prepare(spec(write(tmp_path / "a.jsonl", texts[:150]), tmp_path), progress=False)
+    all_ = prepare(spec(write(tmp_path / "b.jsonl", texts[::-1]), tmp_path, seed=3), progress=False)
+    assert set(documents(some, "validation")) == set(documents(all_, "validation")) & set(texts[:150])
+
+
+def test_split_fraction_and_sample_are_unrelated() -> None:
+    digest = np.random.default_rng(0).integers(0, 2**64, 200_000, dtype=np.uint64)
+    for fraction in (0.02, 0.3):
+        held = work.validation_mark(digest, fraction) == work.VALIDATION
+        assert abs(held.mean() - fraction) < 5 * np.sqrt(fraction * (1 - fraction) / len(digest))
+        first = np.argsort(work.sample_order(digest, 0))[:50_000]
+        assert abs(held[first].mean() - fraction) < 0.01
+    assert not np.array_equal(np.argsort(work.sample_order(digest, 0)), np.argsort(work.sample_order(digest, 1)))
+
+
+def test_tokenizer_sees_no_validation_text(tmp_path: Path) -> None:
+    """A character that only held-out documents have, however often, gets no token of its own."""
+
+    def side(text: str) -> int:
+        return int(work.validation_mark(np.array([work.digest(text.encode())], np.uint64), 0.1)[0])
+
+    train = [t for t in articles(200) if side(t) == work.TRAIN]
+    held = [t for t in (a + " ж" * 40 for a in articles(200, seed=1)) if side(t) == work.VALIDATION]
+    store = prepare(spec(write(tmp_path / "a.jsonl", train + held), tmp_path), progress=False)
+    assert documents(store, "validation") == held and len(held) > 5
+    assert "ж".encode() not in store.pieces and b" " in store.pieces
+
+
+def test_sample_is_bounded_and_seeded(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", articles(2000))
+    small = {"tokenizer_sample_bytes": 10_000, "vocab_size": 320}
+    first = prepare(spec(source, tmp_path / "1", **small), progress=False)
+    again = prepare(spec(source, tmp_path / "2", **small), progress=False)
+    other = prepare(spec(source, tmp_path / "3", seed=1, **small), progress=False)
+    assert first.pieces == again.pieces != other.pieces
+
+
+def test_duplicates_across_frames() -> None:
+    rng = np.random.default_rng(0)
+    seen, kept = work.SeenDigests(), set()
+    for _ in range(60):
+        batch = rng.integers(0, 3000, rng.integers(1, 200)).astype(np.uint64)
+        new = seen.add(batch)
+        for value, is_new in zip(batch.tolist(), new.tolist(), strict=True):
+            assert is_new == (value not in kept)
+            kept.add(value)
+    assert len(seen._runs) < 12
+
+
+RUN = """
+import sys
+from dwsweep.data.prepare import prepare
+from dwsweep.spec import DataSpec
+if __name__ == "__main__":
+    print(prepare(DataSpec.model_validate_json(sys.argv[1])).data_hash)
+"""
+
+
+def start(data: DataSpec, script: Path) -> subprocess.Popen[str]:
+    script.write_text(RUN)
+    return subprocess.Popen(
+        [sys.executable, str(script), data.model_dump_json()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_interrupted_prepare_leaves_nothing_that_looks_finished(tmp_path: Path, sent: signal.Signals) -> None:
+    data = spec(write(tmp_path / "a.jsonl", articles(3000, words=1500)), tmp_path / "cache", workers=2)
+    process = start(data, tmp_path / "run.py")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not list(tmp_path.glob("cache/*.partial/train-*.bin")):
+        time.sleep(0.005)
+    process.send_signal(sent)
+    process.communicate(timeout=30)  # returns when the workers are gone too: they hold the pipe
+    assert process.returncode != 0
+    assert find(data) is None
+    store = prepare(data, progress=False)
+    assert store.manifest["n_documents"] == 3000
+    assert not list(tmp_path.glob("cache/*.partial"))
+    store.verify()
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    data = spec(write(tmp_path / "a.jsonl", articles(4000)), tmp_path / "cache", workers=1)
+    processes = [start(data, tmp_path / "run.py") for _ in range(2)]
+    outputs = [p.communicate(timeout=60) for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], outputs
+    assert outputs[0][0] == outputs[1][0] == prepare(data, progress=False).data_hash + "\n"
+    prepare(data, progress=False).verify()
+
+
+def test_finding_a_store_is_fast_and_light(tmp_path: Path) -> None:
+    data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path)
+    prepare(data, progress=False)
+    code = (
+        "import sys\nfrom dwsweep.data.prepare import find\nfrom dwsweep.spec import DataSpec\n"
+        "assert find(DataSpec.model_validate_json(sys.argv[1])) is not None\n"
+        "sys.exit(' '.join({'jax', 'tensorflow', 'sentencepiece', 'etils'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, data.model_dump_json()], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def fails(data: DataSpec, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        prepare(data, progress=False)
+    assert "\n" not in str(error.value)
+    assert find(data) is None and not list(Path(str(data.cache_dir)).glob("*.partial"))
+
+
+def test_bad_input_says_so_in_one_line(tmp_path: Path) -> None:
+    good = articles(50)
+    cache = tmp_path / "cache"
+    fails(spec(write(tmp_path / "a.jsonl", []), cache), r"empty: not one document \(no records\)")
+    fails(spec(write(tmp_path / "a.jsonl", ["", " "]), cache), r"empty: .*2 × empty documents")
+    fails(spec(write(tmp_path / "a.jsonl", good[:1]), cache), "one document; at least two")
+    fails(spec(write(tmp_path / "a.jsonl", good), cache, vocab_size=9000), "at most [0-9]+ tokens")
+    fails(
+        spec(write(tmp_path / "a.jsonl", good), cache, text_field="body"), r"no text field \(body\).*fields found: text"
+    )
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "\xff"}\n' * 3 + b'{"text": "good"}\n' * 3)
+    fails(spec(f"jsonl:{tmp_path}/a.jsonl", cache), r"3 of 6 records are bad \(3 × invalid UTF-8; first: .*byte 0")
+    fails(spec(f"jsonl:{tmp_path}/none*", cache), "no such file")
+
+
+def test_a_few_bad_records_are_skipped_and_counted(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", articles(500))
+    with open(tmp_path / "a.jsonl", "ab") as file:
+        file.write(b'{"text": "\xff"}\n{"text": "\\ud800 lone"}\n')
+    store = prepare(spec(source, tmp_path), progress=False)
+    assert store.manifest["skipped"] == {"invalid UTF-8": 1, "invalid Unicode": 1}
+    assert "a.jsonl, byte" in store.manifest["first_skipped"]
+
+
+def test_validation_fraction_that_holds_nothing_out_names_one_that_does(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", articles(12))
+    data = spec(source, tmp_path / "cache", validation_fraction=1e-6, vocab_size=256)
+    with pytest.raises(InputError, match=r"leaves one side empty with these 12 documents") as error:
+        prepare(data, progress=False)
+    fraction, held = str(error.value).split("; ")[-1].split(" holds out ")
+    store = prepare(data.model_copy(update={"validation_fraction": float(fraction)}), progress=False)
+    assert store.manifest["splits"]["validation"]["n_documents"] == int(held) >= 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match=r"data.cache_dir: .*cannot be written"):
+        prepare(spec("stdlib-docs", tmp_path / "cache"), progress=False)
+
+
+def test_cache_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"data.cache_dir: .*cannot be written"):
+        prepare(spec("stdlib-docs", tmp_path / "file"), progress=False)
+
+
+MEMORY = """
+import resource, sys
+from dwsweep.data.prepare import prepare
+from dwsweep.spec import DataSpec
+if __name__ == "__main__":
+    store = prepare(DataSpec.model_validate_json(sys.argv[1]))
+    peak = [resource.getrusage(who).ru_maxrss // 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    print(store.manifest["n_bytes"], *peak)
+"""
+
+
+@pytest.mark.slow
+def test_memory_is_flat_in_the_size_of_the_corpus(tmp_path: Path) -> None:
+    peaks = []
+    for megabytes in (10, 100):
+        texts = articles(megabytes * 4000, words=100)
+        data = spec(write(tmp_path / f"{megabytes}.jsonl", texts), tmp_path / "cache", workers=2)
+        (tmp_path / "run.py").write_text(MEMORY)
+        done = subprocess.run(
+            [sys.executable, str(tmp_path / "run.py"), data.model_dump_json()],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        n_bytes, parent, worker = map(int, done.stdout.split())
+        assert 0.8 * megabytes < n_bytes / 1e6 < 1.3 * megabytes
+        peaks.append((parent, worker))
+    # the parent keeps 40 bytes a document (420,000 of them), and a worker its cache of words
+    assert peaks[1][0] - peaks[0][0] < 60, peaks
+    assert peaks[1][1] - peaks[0][1] < 60, peaks

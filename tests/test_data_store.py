@@ -1,0 +1,134 @@
+"""The store on disk, the held-out set, and what `--inspect` shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dwsweep.data.heldout import heldout_set
+from dwsweep.data.inspect import inspect, length_histogram
+from dwsweep.data.store import DOCUMENT, Store, StreamWriter, content_hash
+from dwsweep.data.tokenizer import Tokenizer
+from dwsweep.errors import InputError
+
+END = 0
+TRAIN = [f"training document {i} " * (i % 7 + 1) for i in range(40)]
+VALIDATION = [f"held-out {i} é" * (i % 5 + 1) for i in range(12)]
+
+
+def build(path: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2") -> Store:
+    """A store of plain bytes, made with the writer that prepare uses."""
+    path.mkdir()
+    tokenizer = Tokenizer(None)
+    manifest = {
+        "format": 2, "source": "text:x", "vocab_size": 256, "dtype": dtype, "end_token": END,
+        "tokenizer_hash": tokenizer.save(path), "splits": {}, "duplicates": 3, "left_out": {"redirects": 2},
+        "skipped": {"invalid UTF-8": 1}, "first_skipped": "x, byte 3",
+        "characters_per_token": 0.98, "bytes_per_token": 0.99,
+    }  # fmt: skip
+    rng = np.random.default_rng(5)
+    for split, texts in (("train", TRAIN), ("validation", VALIDATION)):
+        writer = StreamWriter(path, split, np.dtype(dtype), END, shard_tokens)
+        for text in texts:
+            record = np.zeros(1, DOCUMENT)
+            record["digest"] = rng.integers(0, 2**64, dtype=np.uint64)
+            record["n_tokens"] = record["n_bytes"] = len(text.encode())
+            writer.append(np.array([*text.encode(), END], dtype), record)
+        manifest["splits"][split] = writer.close()  # type: ignore[index]
+    manifest["data_hash"] = content_hash(path, manifest)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return Store.open(path)
+
+
+def test_shards_and_four_byte_tokens(tmp_path: Path) -> None:
+    one, many = build(tmp_path / "one"), build(tmp_path / "many", shard_tokens=100)
+    assert len(list((tmp_path / "many").glob("train-*.bin"))) > 10
+    assert one.data_hash == many.data_hash
+    assert isinstance(one.train_tokens(), np.memmap)
+    assert np.array_equal(one.train_tokens(), many.train_tokens())
+    assert one.decode(one.train_tokens()) == "".join(TRAIN)
+    wide = build(tmp_path / "wide", dtype="<u4")
+    assert wide.train_tokens().dtype == np.uint32 and wide.data_hash != one.data_hash
+    assert wide.decode(wide.validation_tokens()) == "".join(VALIDATION)
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no manifest.json"):
+        Store.open(tmp_path)
+    store = build(tmp_path / "s")
+    shard = store.path / "train-00000.bin"
+    data = bytearray(shard.read_bytes())
+    data[100] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(InputError, match="holds content"):
+        Store.open(store.path).verify()
+    shard.write_bytes(data[:-2])
+    with pytest.raises(InputError, match=r"bytes of train tokens, the manifest says"):
+        Store.open(store.path)
+    shard.unlink()
+    with pytest.raises(InputError, match=r"has 0 bytes of train tokens"):
+        Store.open(store.path)
+
+
+def test_a_store_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    pieces = json.loads((store.path / "pieces.json").read_text())
+    (store.path / "pieces.json").write_text(json.dumps(pieces[::-1]))
+    with pytest.raises(InputError, match="was made by the tokenizer"):
+        Store.open(store.path)
+    (store.path / "manifest.json").write_text('{"format": 99}')
+    with pytest.raises(InputError, match="has format 99"):
+        Store.open(store.path)
+
+
+@pytest.mark.parametrize("seq_len", [1, 7, 16, 1000])
+@pytest.mark.parametrize("shard_tokens", [1 << 30, 64])
+def test_heldout_counts_each_target_once(tmp_path: Path, seq_len: int, shard_tokens: int) -> None:
+    store = build(tmp_path / "s", shard_tokens)
+    held = heldout_set(store, seq_len)
+    assert held.windows.shape[1] == seq_len + 1 and held.document.shape == (len(held.windows), seq_len)
+    assert held.n_documents == len(VALIDATION)
+    targets, document = held.windows[:, 1:].reshape(-1), held.document.reshape(-1)
+    real = document >= 0
+    assert real[: held.n_tokens].all() and not real[held.n_tokens :].any() and (~real).sum() < seq_len
+    assert np.array_equal(np.bincount(document[real]), held.document_tokens)
+    texts = [store.decode(targets[document == d]) for d in range(held.n_documents)]
+    assert sorted(texts) == sorted(VALIDATION)
+    assert held.document_bytes.tolist() == [len(t.encode()) for t in texts]
+    assert held.n_bytes == sum(held.document_bytes) and held.n_tokens == sum(held.document_tokens)
+    assert np.array_equal(held.windows[1:, 0], held.windows[:-1, -1])  # each input has all the context there is
+    assert held.windows[0, 0] == END
+    digests = {len(t): d for t, d in zip(VALIDATION, store.documents("validation")["digest"], strict=True)}
+    order = [digests[len(t)] for t in texts if list(map(len, VALIDATION)).count(len(t)) == 1]
+    assert order == sorted(order)
+
+
+def test_heldout_order_does_not_depend_on_the_length(tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    a, b = heldout_set(store, 7), heldout_set(store, 32)
+    assert np.array_equal(a.document_bytes, b.document_bytes)
+    assert np.array_equal(a.windows[:, 1:].reshape(-1)[: a.n_tokens], b.windows[:, 1:].reshape(-1)[: b.n_tokens])
+
+
+def test_heldout_is_cut_at_a_document(tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    all_ = heldout_set(store, 16)
+    cut = heldout_set(store, 16, max_tokens=int(all_.document_tokens[:4].sum()))
+    assert cut.n_documents == 4 and np.array_equal(cut.document_tokens, all_.document_tokens[:4])
+    assert heldout_set(store, 16, max_tokens=int(all_.document_tokens[:4].sum()) - 1).n_documents == 3
+    assert heldout_set(store, 16, max_tokens=1).n_documents == 1
+    assert heldout_set(store, 16, max_tokens=10**9).n_documents == len(VALIDATION)
+
+
+def test_inspect_shows_the_store(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(inspect(build(tmp_path / "s")))
+    text = console.export_text()
+    for part in ("training document 0", "redirects", "2 left out", "invalid UTF-8", "1 skipped", "0.980", "40", "12"):
+        assert part in text
+    assert length_histogram(np.array([1, 1, 2, 3, 9])) == [(1, 1, 2), (2, 3, 2), (4, 7, 0), (8, 15, 1)]
