@@ -1,0 +1,226 @@
+"""``dwsweep report DIR``: one self-contained page with the answer, the figures, the tables and where they come from."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+from dwsweep.errors import InputError
+from dwsweep.report import html_tables, plots, plots_training, style, words
+from dwsweep.report.html_page import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
+from dwsweep.sweep import files
+
+CAPTIONS = {
+    "loss_vs_size": (
+        "Loss of each depth against size, the same without the common trend, and the transitions",
+        "Top: the losses. Middle: the same with the trend common to all depths taken off, so that hundredths of a nat "
+        "can be seen; the lowest curve is the best depth at that size. Bottom: where each deeper net overtakes, with "
+        "its interval; an arrow means that there is no bound on that side.",
+    ),
+    "differences": (
+        "Difference curve of each pair of depths with its bands and verdict",
+        "Above zero the deeper net has the lower loss. A transition counts as crossed only where the simultaneous band "
+        "clears zero on both sides: below on the left, above on the right.",
+    ),
+    "width_law": (
+        "Transition width against depth, with the width law, its rivals and the published law",
+        "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
+        "side only; they take part in the law too. Δχ²: how much worse a form fits than the best one; 4 or more "
+        "rejects it.",
+    ),
+    "guideline": (
+        "Best depth and best width against size, beside the GPT-3 models",
+        "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
+        "extrapolated, and forms that fit equally well inside it part ways.",
+    ),
+    "loss_vs_depth": (
+        "Loss against depth at fixed sizes, with the fitted loss surface",
+        "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained.",
+    ),
+}
+HOW_TO_READ = (
+    "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
+    "are held-out nats per token.",
+    "A transition is the size at which the deeper of two neighbouring depths starts to win. Its status is crossed, not "
+    "reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), undecided "
+    "(neither) or ambiguous. A size is given only for crossed pairs; the others give a bound or nothing.",
+    "Intervals are sets of sizes at which the two nets cannot be told apart, so they may be lopsided or open at an "
+    "end. The estimator pchip is the reference; power and levine stand beside it with their known biases, and "
+    "pchip>0.001 is where the deeper net is ahead by more than 0.001 nats.",
+    "The width law gives the width at which depth L stops being the better one. It is a statement about this model "
+    "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates.",
+    "At a transition the two depths tie, so the best depth at that size lies between them; the surface says where.",
+)
+
+
+def write(directory: str | PathLike[str]) -> Any:
+    """Write ``report.html`` into a sweep directory that ``dwsweep fit`` has been run on; returns its path.
+
+    Raises:
+        InputError: there is no such directory, or no fit in it.
+    """
+    root = files.as_path(directory)
+    if not root.is_dir():
+        raise InputError(f"DIR: {root}; an existing sweep directory is allowed")
+    fit = files.read_json(root / "fit" / "fit.json")
+    if fit is None or "curves" not in fit or "transitions" not in fit:
+        raise InputError(f"DIR: {root}; it has no fit/fit.json, run `dwsweep fit {root}` first")
+    runs = _read_csv(root / "results.csv")
+    manifest = files.read_json(root / "manifest.json") or {}
+    sections = [
+        Section("answer", "The answer", _answer(fit)),
+        Section("warnings", "Warnings", _warnings(fit)),
+        Section("figures", "Figures", _figures(fit, root)),
+        Section("transitions", "Transitions", _transitions(fit)),
+        Section("guideline", "Guideline", _guideline(fit)),
+        Section(
+            "runs",
+            "Runs",
+            html_tables.runs(runs) + details("Cells: the mean of each shape", html_tables.cells(fit["cells"])),
+        ),
+        Section("training", "Training curves", _training(runs, root)),
+        Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
+        Section("reading", "How to read it", bullets(HOW_TO_READ)),
+    ]
+    title = f"{_name(root)}: how deep and how wide"
+    depths = sorted({int(curve["depth"]) for curve in fit["curves"]["depths"]})
+    subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes, {len(runs)} runs."
+    path = root / "report.html"
+    files.write_atomic(path, page(title, subtitle, sections))
+    return path
+
+
+def _name(root: Any) -> str:
+    """The sweep's name, from its spec; the directory's where there is none."""
+    import yaml
+
+    try:
+        spec = yaml.safe_load((root / "spec.yaml").read_text())
+        return str(spec["name"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return str(root.name)
+
+
+def _read_csv(path: Any) -> list[dict[str, str]]:
+    try:
+        return list(csv.DictReader(io.StringIO(path.read_text())))
+    except FileNotFoundError:
+        return []
+
+
+def _answer(fit: Mapping[str, Any]) -> str:
+    axis = fit["curves"]["axis"]
+    pairs = [words.transition(row, axis) for row in words.references(fit["transitions"])]
+    body = "<h3>Where the deeper net starts to win</h3>" + (
+        bullets(pairs) if pairs else paragraph("Fewer than two depths: there is no pair to compare.")
+    )
+    body += "<h3>Width law</h3>" + bullets(words.law(fit))
+    body += "<h3>How deep and how wide</h3>" + bullets(words.guideline(fit["guideline"]))
+    return box("answer", body)
+
+
+def _warnings(fit: Mapping[str, Any]) -> str:
+    warnings = fit.get("warnings") or []
+    return box("warnings", bullets(warnings)) if warnings else paragraph("None.")
+
+
+def _figures(fit: Mapping[str, Any], root: Any) -> str:
+    """The five figures; those that ``dwsweep fit`` drew, unless fit.json is newer."""
+    folder = root / "fit"
+    paths = {name: folder / f"{name}.svg" for name in plots.FIGURES}
+    if not all(_newer(path, folder / "fit.json") for path in paths.values()):
+        plots.draw(fit, folder)
+    return "".join(picture(path.read_bytes(), *CAPTIONS[name]) for name, path in paths.items())
+
+
+def _newer(path: Any, than: Any) -> bool:
+    """False also where the file system has no times to compare."""
+    try:
+        return bool(path.stat().st_mtime >= than.stat().st_mtime)
+    except (OSError, AttributeError):
+        return False
+
+
+def _transitions(fit: Mapping[str, Any]) -> str:
+    rows = fit["transitions"]
+    if not rows:
+        return paragraph("Fewer than two depths: no pair.")
+    reference = words.references(rows)
+    body = html_tables.transitions(reference)
+    if len(rows) > len(reference):
+        body += details("With the thresholds and the other estimators", html_tables.transitions(rows))
+    if fit.get("by_tokens"):
+        by_tokens = words.references(fit["by_tokens"])
+        body += "<h3>Against training tokens</h3>" + html_tables.transitions(by_tokens, first="tokens")
+    return body
+
+
+def _guideline(fit: Mapping[str, Any]) -> str:
+    body = html_tables.guideline(fit["guideline"])
+    body += "<h3>The forms of law compared</h3>" + html_tables.rivals(fit.get("rivals") or [])
+    if not fit.get("width_law"):
+        body = paragraph("These rows follow the published law, since this sweep has none of its own.") + body
+    return body
+
+
+def _training(runs: Sequence[Mapping[str, str]], root: Any) -> str:
+    curves = []
+    for row in runs:
+        rows = files.read_lines(root / "runs" / row["run_id"] / "metrics.jsonl") if row.get("run_id") else []
+        found = plots_training.curve(
+            row.get("run_id", ""),
+            int(float(row["depth"])),
+            float(row["n_params"]),
+            row.get("status") == "diverged",
+            rows,
+        )
+        if found is not None:
+            curves.append(found)
+    if not curves:
+        return paragraph("No run has logged a training loss: nothing to draw.", "soft")
+    with style.styled():
+        drawn = style.render(plots_training.training(curves), "svg")
+    caption = "One thin line a run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
+    return picture(drawn, "Training loss against step, one panel a depth", caption)
+
+
+def _provenance(
+    fit: Mapping[str, Any], runs: Sequence[Mapping[str, str]], manifest: Mapping[str, Any], root: Any
+) -> str:
+    """What the numbers were made with: of the runs, of the fit, of each call."""
+
+    def distinct(name: str) -> str:
+        values = sorted({row[name] for row in runs if row.get(name)})
+        return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:12])} and {len(values) - 12} more"
+
+    names = (
+        *("seed", "tokens", "steps", "batch_size", "seq_len", "vocab_size", "parametrization", "optimizer"),
+        *("schedule", "precision", "attention_kernel", "device_kind", "data_hash"),
+    )
+    told = {name.replace("_", " "): distinct(name) for name in names}
+    body = "<h3>Runs</h3>" + definitions({key: value for key, value in told.items() if value})
+    if manifest:
+        body += "<h3>Sweep</h3>" + definitions(flat({k: v for k, v in manifest.items() if k != "calls"}))
+        calls = manifest.get("calls") or []
+        if calls:
+            body += "<h3>Last call</h3>" + definitions(flat(calls[-1]))
+    body += "<h3>Fit</h3>" + definitions(flat({**fit.get("provenance", {}), "noise": fit.get("noise", {})}))
+    try:
+        spec = (root / "spec.yaml").read_text()
+    except OSError:
+        return body
+    return body + details("The spec", preformatted(spec))
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested mappings as dotted keys; what is empty is left out."""
+    out: dict[str, str] = {}
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            out |= flat(item, f"{prefix}{key}.")
+        elif item not in (None, "", [], ()):
+            out[f"{prefix}{key}"] = " ".join(map(str, item)) if isinstance(item, (list, tuple)) else str(item)
+    return out

@@ -1,0 +1,203 @@
+"""The tables of the page: runs by shape, cells, transitions, guideline. Rows come in as the files hold them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dwsweep.report import words
+from dwsweep.report.html_page import details, paragraph, table
+from dwsweep.report.style import count, plain
+
+Row = Mapping[str, Any]
+Columns = Mapping[str, tuple[str, Callable[[Any], str]]]  # heading → key of the row, form
+
+
+def show(value: Any, form: Callable[[Any], str] = str) -> str:
+    """A cell: – for what is not there, otherwise ``form`` of it."""
+    if value is None or value == "":
+        return "–"
+    try:
+        return form(value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def number(digits: int) -> Callable[[Any], str]:
+    """Fixed digits after the point."""
+    return lambda value: f"{float(value):,.{digits}f}".replace("-", "−")
+
+
+def significant(digits: int) -> Callable[[Any], str]:
+    return lambda value: f"{float(value):.{digits}g}"
+
+
+def whole(value: Any) -> str:
+    return f"{float(value):,.0f}"
+
+
+def short(value: Any) -> str:
+    return count(float(value))
+
+
+def spread(values: Sequence[Any], form: Callable[[Any], str]) -> str:
+    """``5`` or ``5 … 9`` for several values; – for none."""
+    known = sorted({float(value) for value in values if value not in (None, "")})
+    if not known:
+        return "–"
+    return form(known[0]) if len(known) == 1 else f"{form(known[0])} … {form(known[-1])}"
+
+
+def interval(low: float | None, high: float | None, form: Callable[[Any], str]) -> str:
+    """``2M to 5M``, ``above 2M``, ``below 5M`` or –."""
+    if low is None:
+        return "–" if high is None else f"below {form(high)}"
+    return f"above {form(low)}" if high is None else f"{form(low)} to {form(high)}"
+
+
+def runs(rows: Sequence[Row]) -> str:
+    """One row a shape, with its runs folded; all runs one by one behind a fold."""
+    if not rows:
+        return paragraph("results.csv is not there or empty: no table of runs.", "soft")
+    shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
+    for row in rows:
+        shapes[float(row["depth"]), float(row["width"])].append(row)
+    body = []
+    for (depth, width), group in sorted(shapes.items()):
+        done = [row for row in group if row.get("status") == "done" and row.get("loss")]
+        states = Counter(str(row.get("status") or "unknown") for row in group)
+        body.append(
+            [
+                plain(depth),
+                plain(width),
+                spread([row.get("n_params") for row in group], short),
+                str(len({row.get("seed") for row in group})),
+                spread([row.get("learning_rate") for row in group], significant(3)),
+                spread([row.get("tokens") for row in group], short),
+                spread([row.get("loss") for row in done], number(4)),
+                ", ".join(f"{n} {state}" for state, n in sorted(states.items())),
+                spread([row.get("tokens_per_second") for row in done], short),
+                whole(sum(float(row.get("wall_seconds") or 0.0) for row in done)) if done else "–",
+            ]
+        )
+    columns = ["depth", "width", "N", "seeds", "learning rate", "tokens", "loss", "status", "tokens/s", "seconds (sum)"]
+    return table(columns, body, left=["status"]) + details(f"All {len(rows)} runs", _all_runs(rows))
+
+
+def _all_runs(rows: Sequence[Row]) -> str:
+    columns: Columns = {
+        "run": ("run_id", str),
+        "depth": ("depth", plain_text),
+        "width": ("width", plain_text),
+        "seed": ("seed", str),
+        "learning rate": ("learning_rate", significant(3)),
+        "N": ("n_params", short),
+        "tokens": ("tokens", short),
+        "loss": ("loss", number(5)),
+        "± (documents)": ("loss_stderr", number(5)),
+        "bits/byte": ("bits_per_byte", number(4)),
+        "status": ("status", str),
+    }
+    ordered = sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
+    body = [[show(row.get(name), form) for name, form in columns.values()] for row in ordered]
+    return table(list(columns), body, left=["run", "status"])
+
+
+def plain_text(value: Any) -> str:
+    return plain(float(value))
+
+
+def cells(rows: Sequence[Row]) -> str:
+    columns: Columns = {
+        "depth": ("depth", plain_text),
+        "width": ("width", plain_text),
+        "N": ("n_params", short),
+        "mean loss": ("mean", number(5)),
+        "± se": ("se", number(5)),
+        "runs": ("n", str),
+        "learning rate": ("learning_rate", significant(3)),
+        "used": ("excluded", lambda value: "no" if value is True or str(value).lower() == "true" else "yes"),
+        "remark": ("reason", str),
+    }
+    body = [[show(row.get(name), form) for name, form in columns.values()] for row in rows]
+    return table(list(columns), body, left=["used"], long=["remark"])
+
+
+def transitions(rows: Sequence[Row], first: str | None = None) -> str:
+    """The pairs with their intervals; ``first`` names a leading column, such as tokens."""
+    body = []
+    for row in rows:
+        body.append(
+            [
+                *([show(row.get(first), short)] if first else []),
+                f"{row['shallow']} → {row['deep']}",
+                str(row.get("estimator", "")),
+                str(row["status"]).replace("_", " "),
+                show(row.get("n_params"), short),
+                interval(row.get("n_params_low"), row.get("n_params_high"), short),
+                show(row.get("width"), plain_text),
+                interval(row.get("width_low"), row.get("width_high"), plain_text),
+                show(row.get("sup_t_left"), number(1)),
+                show(row.get("sup_t_right"), number(1)),
+                show(row.get("sigma"), significant(2)),
+                show(row.get("n_seeds"), str),
+                show(row.get("reason"), str),
+            ]
+        )
+    columns = [
+        *([first] if first else []),
+        *("pair", "estimator", "status", "N", "interval of N", "width", "interval of width"),
+        *("t left", "t right", "σ (nats)", "seeds", "remark"),
+    ]
+    return table(columns, body, left=["pair", "estimator", "status"], long=["remark"])
+
+
+def guideline(rows: Sequence[Row]) -> str:
+    body = []
+    for row in rows:
+        trained = f"{row['trained_depth']} × {plain(row['trained_width'])}" if row.get("trained_depth") else "–"
+        build = f"{row['depth_int']} × {plain(row['width_int'])}" if row.get("depth_int") else "–"
+        factor = row.get("extrapolation_factor")
+        penalty = "–"
+        if row.get("loss_penalty") is not None:
+            ends = interval(row.get("penalty_low"), row.get("penalty_high"), number(4))
+            penalty = f"{row['loss_penalty']:.4f} ({ends})"
+        body.append(
+            [
+                str(row.get("name", "")),
+                count(row["n_params"]),
+                trained,
+                show(row.get("depth"), number(1)),
+                interval(row.get("depth_low"), row.get("depth_high"), number(1)),
+                show(row.get("width"), plain_text),
+                interval(row.get("width_low"), row.get("width_high"), whole),
+                build,
+                words.rivals(row) or "–",
+                "inside" if factor is not None and factor <= 1 else show(factor, lambda f: f"{plain(f)} × outside"),
+                penalty,
+                str(row.get("law", "")),
+            ]
+        )
+    columns = [
+        *("model", "N", "trained L × d", "best L", "interval", "best d", "interval of d", "build L × d", "rivals' L"),
+        *("range of the law", "loss above the best (nats)", "law"),
+    ]
+    return table(columns, body, left=["model", "law"])
+
+
+def rivals(rows: Sequence[Row]) -> str:
+    """The forms compared, with whatever the fit says of each (columns of the first row, in its order)."""
+    if not rows:
+        return paragraph("No forms were compared: there is no law to hold them against.", "soft")
+    names = [name for name in rows[0] if not isinstance(rows[0][name], (dict, list, tuple))]
+    body = [[_value(row.get(name)) for name in names] for row in rows]
+    return table([name.replace("_", " ") for name in names], body, left=[n.replace("_", " ") for n in ("form", "name")])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return show(value)

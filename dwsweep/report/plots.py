@@ -1,0 +1,46 @@
+"""The figures of a fit, as PNG and SVG.
+
+    loss_vs_size     loss of each depth against N with its band, and the transitions
+    differences      shallower − deeper per pair with its sup-t band and verdict
+    width_law        transition width against depth, the law with its band, rivals, censored pairs, the published law
+    guideline        best depth and width against N, with GPT-3's models as trained
+    loss_vs_depth    loss against depth at fixed sizes, with the fitted surface
+
+A figure that has nothing to show (one depth, no finished run) says so in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dwsweep.report import content, plots_difference, plots_guideline, plots_law, plots_loss, style
+from dwsweep.sweep import files
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIGURES: dict[str, Callable[[content.Content], Figure]] = {
+    "loss_vs_size": plots_loss.against_size,
+    "differences": plots_difference.differences,
+    "width_law": plots_law.width_law,
+    "guideline": plots_guideline.guideline,
+    "loss_vs_depth": plots_loss.against_depth,
+}
+
+
+def draw(fit: Mapping[str, Any], out_dir: Path) -> list[Path]:
+    """Draw every figure of ``fit`` (a fit.json, as ``dwsweep.fit.files.read`` returns it) into ``out_dir``.
+
+    Returns the paths, PNG then SVG of each figure in the order above. The same fit gives the same bytes with the same
+    Matplotlib.
+    """
+    drawn = content.read(fit)
+    out = files.as_path(out_dir)
+    files.make_directory(out)
+    paths = []
+    with style.styled():
+        for name, make in FIGURES.items():
+            paths += style.save(make(drawn), out, name)
+    return paths

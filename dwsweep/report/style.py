@@ -1,0 +1,288 @@
+"""The look that all figures share: colours, line styles, ticks, label placement, deterministic saving.
+
+Depth is an ordered quantity, so depths take a perceptually uniform scale (cividis, cut before its pale end) whose
+lightness alone orders them: grey prints and colour-blind readers lose nothing. Markers and line styles repeat the same
+information, and every curve carries its label beside it. Laws and verdicts take the Okabe–Ito colours.
+
+Matplotlib is imported inside the functions, and pyplot (global state, display backends) never.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dwsweep.sweep import files
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">")
+LINES: tuple[Any, ...] = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (9, 2, 3, 2)))
+INK = "#222222"
+FAINT = "#767676"
+# Okabe and Ito's palette, by what it stands for here
+OWN = "#0072B2"  # the law of this sweep; the deeper net ahead
+RIVALS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00")
+AGAINST = "#D55E00"  # the shallower net ahead
+
+SETTINGS: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # ships with Matplotlib: the same figure on every machine
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.0,
+    "axes.edgecolor": "#555555",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.facecolor": "white",
+    "figure.facecolor": "white",
+    "figure.dpi": 100,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "xtick.minor.visible": False,
+    "ytick.minor.visible": False,
+    "legend.frameon": True,
+    "legend.framealpha": 0.9,
+    "legend.edgecolor": "white",
+    "legend.fancybox": False,
+    "savefig.dpi": 160,
+    "svg.hashsalt": "dwsweep",  # element ids otherwise differ from run to run
+    "svg.fonttype": "path",  # a page that carries the figure needs no font
+    "path.simplify_threshold": 0.2,
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The house style, for the figures made and saved inside the block."""
+    import matplotlib
+
+    with matplotlib.rc_context(SETTINGS):
+        yield
+
+
+def figure(width_inches: float, height_inches: float) -> Figure:
+    """An empty figure that needs no display; its layout is solved when it is drawn."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width_inches, height_inches), layout="constrained")
+    FigureCanvasAgg(made)
+    return made
+
+
+def render(made: Figure, kind: str) -> bytes:
+    """The figure as ``png`` or ``svg``; the same figure gives the same bytes (no date, fixed ids)."""
+    buffer = io.BytesIO()
+    made.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else {"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
+    """Write ``name.png`` and ``name.svg``, each in one step."""
+    paths = [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
+    for path in paths:
+        files.write_atomic(path, render(made, path.suffix[1:]))
+    return paths
+
+
+def depth_styles(depths: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Line keywords (colour, marker, dashes) for each depth, shallow dark to deep light."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    scale = colormaps["cividis"]
+    ordered = sorted(set(depths))
+    last = max(len(ordered) - 1, 1)
+    return {
+        depth: {
+            "color": to_hex(scale(0.8 * place / last)),
+            "marker": MARKERS[place % len(MARKERS)],
+            "linestyle": LINES[place % len(LINES)],
+        }
+        for place, depth in enumerate(ordered)
+    }
+
+
+def count(value: float) -> str:
+    """A count as people write it: 950, 30K, 1.3B, 1T, 2.5e18; at most three significant digits."""
+    if abs(value) >= 0.9995e15:  # FLOPs
+        return f"{value:.3g}".replace("e+", "e")
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        # 999.9e3 rounds to 1M, not to 1000K
+        if abs(value) >= 0.9995 * size:
+            return f"{float(f'{value / size:.3g}'):g}{letter}"
+    return f"{float(f'{value:.3g}'):g}"
+
+
+def plain(value: float) -> str:
+    """A width or a depth: 768, 12,288, 23.5."""
+    if abs(value) >= 100 or float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def thinned(places: Sequence[int], at_most: int) -> list[int]:
+    """Every k-th of sorted ``places``, the last one included: at most ``at_most`` labels for an axis."""
+    step = -(-len(places) // at_most)
+    return [place for k, place in enumerate(places) if (len(places) - 1 - k) % step == 0]
+
+
+def log_ticks(low: float, high: float, at_most: int = 7) -> list[float]:
+    """Round tick places on a log axis from ``low`` to ``high`` (both > 0): the finest set with at most ``at_most``.
+
+    Decades alone leave a narrow axis bare, and Matplotlib's own minor labels run into each other.
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    sets: list[Sequence[float]] = [
+        (1,),
+        (1, 3),
+        (1, 2, 5),
+        (1, 1.5, 2, 3, 5, 7),
+        (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9),
+    ]
+    best: list[float] = []
+    for step in (4, 3, 2):
+        places = [10.0**k for k in range(first, last + 1) if k % step == 0 and low <= 10.0**k <= high]
+        if len(places) <= at_most and len(places) > len(best):
+            best = places
+    for multiples in sets:
+        places = [m * 10.0**k for k in range(first, last + 1) for m in multiples if low <= m * 10.0**k <= high]
+        if len(places) <= at_most and len(places) > len(best):
+            best = places
+    if len(best) >= 3:
+        return best
+    # less than about a factor of 1.5: even steps read better than odd multiples
+    span = high - low
+    for even in (m * 10.0**k for k in range(math.floor(math.log10(span)) - 2, 40) for m in (1, 2, 5)):
+        start = math.ceil(low / even - 1e-9)
+        places = [even * n for n in range(start, math.floor(high / even + 1e-9) + 1)] if span / even <= 50 else []
+        if places and len(places) <= at_most:
+            return places
+    return best
+
+
+def log_axis(axes: Axes, side: str, low: float, high: float, label: Any = count, at_most: int = 7) -> None:
+    """On ``side`` (x or y) of ``axes``, a log scale from ``low`` to ``high`` with round, readable ticks."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    if side == "x":
+        axes.set_xscale("log")
+        axes.set_xlim(low, high)
+        axis: Axis = axes.xaxis
+    else:
+        axes.set_yscale("log")
+        axes.set_ylim(low, high)
+        axis = axes.yaxis
+    axis.set_major_locator(FixedLocator(log_ticks(low, high, at_most)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _place: label(value)))
+
+
+def spread(centres: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places as near to ``centres`` (any order) as can be, each at least ``gap`` from the next, within [low, high].
+
+    The least-squares answer: with the centres sorted, y_i − i·gap must not fall, so pool adjacent violators (isotonic
+    regression) and shift into the range. Too many labels for the range: they go on evenly from ``low``.
+    """
+    order = sorted(range(len(centres)), key=lambda i: centres[i])
+    blocks: list[tuple[float, int]] = []  # mean of centre − i·gap, size
+    for place, index in enumerate(order):
+        mean, size = centres[index] - place * gap, 1
+        while blocks and blocks[-1][0] > mean:
+            before, n = blocks.pop()
+            mean, size = (before * n + mean * size) / (n + size), n + size
+        blocks.append((mean, size))
+    room = max(high - (len(centres) - 1) * gap, low)
+    placed = [0.0] * len(centres)
+    place = 0
+    for mean, size in blocks:
+        for _ in range(size):
+            placed[order[place]] = min(max(mean, low), room) + place * gap
+            place += 1
+    return placed
+
+
+@dataclass(frozen=True)
+class EndLabels:
+    """Labels in the right margin of ``axes`` that still need their final places."""
+
+    axes: Axes
+    texts: Sequence[Annotation]
+    points: Sequence[tuple[float, float]]
+    size: float
+
+
+def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]], size: float = 8.0) -> EndLabels:
+    """Labels in the right margin beside their curves' ends, each with a thin line back to it; ``settle`` places them.
+
+    labels: (x and y in data units, one line of text, colour).
+    """
+    texts = [
+        axes.annotate(
+            text,
+            xy=(x, y),
+            xytext=(1.02, 0.5),
+            textcoords="axes fraction",
+            va="center",
+            ha="left",
+            fontsize=size,
+            color=INK,
+            annotation_clip=False,
+            arrowprops={
+                **{"arrowstyle": "-", "color": colour, "linewidth": 0.8, "alpha": 0.8},
+                **{"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 3},
+            },
+        )
+        for x, y, text, colour in labels
+    ]
+    return EndLabels(axes, texts, [(x, y) for x, y, _, _ in labels], size)
+
+
+def settle(made: Figure, *labels: EndLabels) -> Figure:
+    """Solve the layout once, for good, then spread the labels that would touch."""
+    made.draw_without_rendering()
+    made.set_layout_engine(None)  # it would be solved anew for every file
+    for group in labels:
+        box = group.axes.get_window_extent()
+        gap = group.size * 1.35 * made.dpi / 72
+        levels = [float(group.axes.transData.transform(point)[1]) for point in group.points]
+        for text, place in zip(group.texts, spread(levels, gap, box.y0, box.y1), strict=True):
+            text.set_position((1.02, (place - box.y0) / box.height))
+    return made
+
+
+def halo() -> list[Any]:
+    """A white rim for text that may cross a line."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=2.4, foreground="white")]
+
+
+def says(axes: Axes, text: str) -> None:
+    """An empty panel that says why it is empty."""
+    axes.set_axis_off()
+    words = "\n".join(textwrap.wrap(text, 76))
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=FAINT)
