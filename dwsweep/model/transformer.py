@@ -39,8 +39,8 @@ class Compute:
 class Linear(nnx.Module):
     """x·W (+ b), the product in the compute dtype with float32 accumulation, the result float32."""
 
-    def __init__(self, n_in: int, n_out: int, std: float, bias: bool, dtype: str, key: jax.Array) -> None:
-        self.kernel = nnx.Param(std * jax.random.normal(key, (n_in, n_out)))
+    def __init__(self, n_in: int, n_out: int, bias: bool, dtype: str) -> None:
+        self.kernel = nnx.Param(jnp.zeros((n_in, n_out)))
         self.bias = nnx.Param(jnp.zeros(n_out)) if bias else None
         self.dtype = dtype
 
@@ -54,7 +54,7 @@ class LayerNorm(nnx.Module):
     """(x − mean)/√(var + ε)·gain (+ bias) over the last axis, in float32."""
 
     def __init__(self, width: int, bias: bool) -> None:
-        self.gain = nnx.Param(jnp.ones(width))
+        self.gain = nnx.Param(jnp.zeros(width))
         self.bias = nnx.Param(jnp.zeros(width)) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -67,11 +67,10 @@ class LayerNorm(nnx.Module):
 class Attention(nnx.Module):
     """Multi-head causal self-attention; q, k and v come from one product."""
 
-    def __init__(self, shape: Shape, scales: Scales, compute: Compute, key: jax.Array) -> None:
-        into, out = jax.random.split(key)
+    def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
         H, K, P = shape.heads, shape.kv_heads, shape.head_size
-        self.qkv = Linear(shape.width, (H + 2 * K) * P, scales.hidden.init_std, shape.biases, compute.dtype, into)
-        self.out = Linear(H * P, shape.width, scales.residual.init_std, shape.biases, compute.dtype, out)
+        self.qkv = Linear(shape.width, (H + 2 * K) * P, shape.biases, compute.dtype)
+        self.out = Linear(H * P, shape.width, shape.biases, compute.dtype)
         self.sizes = (H, K, P)
         self.rotary = shape.positions == "rotary"
         self.scale, self.compute = scales.attention_scale, compute
@@ -91,12 +90,11 @@ class Attention(nnx.Module):
 class Mlp(nnx.Module):
     """act(x·up)·down, or (act(x·gate) ⊙ x·up)·down if gated (Shazeer 2020); gate and up come from one product."""
 
-    def __init__(self, shape: Shape, scales: Scales, compute: Compute, key: jax.Array) -> None:
-        into, out = jax.random.split(key)
+    def __init__(self, shape: Shape, compute: Compute) -> None:
         self.gated = shape.mlp == "gated"
         inner = shape.mlp_hidden * (2 if self.gated else 1)
-        self.up = Linear(shape.width, inner, scales.hidden.init_std, shape.biases, compute.dtype, into)
-        self.down = Linear(shape.mlp_hidden, shape.width, scales.residual.init_std, shape.biases, compute.dtype, out)
+        self.up = Linear(shape.width, inner, shape.biases, compute.dtype)
+        self.down = Linear(shape.mlp_hidden, shape.width, shape.biases, compute.dtype)
         self.activation = shape.activation
 
     def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
@@ -111,12 +109,11 @@ class Mlp(nnx.Module):
 class Block(nnx.Module):
     """One layer. Pre-norm: x + c·F(LN(x)); post-norm: LN(x + c·F(x)); c the residual multiplier."""
 
-    def __init__(self, shape: Shape, scales: Scales, compute: Compute, key: jax.Array) -> None:
-        first, second = jax.random.split(key)
+    def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
         self.attention_norm = LayerNorm(shape.width, shape.biases)
-        self.attention = Attention(shape, scales, compute, first)
+        self.attention = Attention(shape, scales, compute)
         self.mlp_norm = LayerNorm(shape.width, shape.biases)
-        self.mlp = Mlp(shape, scales, compute, second)
+        self.mlp = Mlp(shape, compute)
         self.pre = shape.norm == "pre"
         self.multiplier = scales.residual_multiplier
 
@@ -135,21 +132,15 @@ class Transformer(nnx.Module):
     depth.
     """
 
-    def __init__(self, shape: Shape, scales: Scales, compute: Compute, key: jax.Array) -> None:
-        token, position, unembedding, blocks = jax.random.split(key, 4)
+    def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
         V, T, D = shape.vocab_size, shape.seq_len, shape.width
-        std = scales.embedding.init_std
-        self.embedding = nnx.Param(std * jax.random.normal(token, (V, D)))
-        learned = shape.positions == "learned"
-        self.positions = nnx.Param(std * jax.random.normal(position, (T, D))) if learned else None
-        self.blocks = nnx.vmap(lambda k: Block(shape, scales, compute, k))(jax.random.split(blocks, shape.depth))
+        self.embedding = nnx.Param(jnp.zeros((V, D)))
+        self.positions = nnx.Param(jnp.zeros((T, D))) if shape.positions == "learned" else None
+        self.blocks = nnx.vmap(lambda _: Block(shape, scales, compute))(jnp.arange(shape.depth))
         self.final_norm = LayerNorm(D, shape.biases) if shape.norm == "pre" else None
-        free = not shape.tied_embeddings
-        self.unembedding = (
-            nnx.Param(scales.unembedding.init_std * jax.random.normal(unembedding, (V, D))) if free else None
-        )
+        self.unembedding = None if shape.tied_embeddings else nnx.Param(jnp.zeros((V, D)))
         # the root mean square of a fixed table is the initial one of a learned table
-        self.sinusoid_amplitude = std * 2**0.5 if shape.positions == "sinusoidal" else 0.0
+        self.sinusoid_amplitude = scales.embedding.init_std * 2**0.5 if shape.positions == "sinusoidal" else 0.0
         self.compute = compute
 
     def __call__(self, tokens_BxT: jax.Array) -> jax.Array:
@@ -192,14 +183,23 @@ class Model:
 
 def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
     """The model of ``shape``: the module is split here, once; what remains are pure functions to jit."""
-
-    def construct(key: jax.Array) -> Transformer:
-        return Transformer(shape, scales, compute, key)
-
-    graph, abstract = nnx.split(nnx.eval_shape(construct, jax.random.key(0)))
+    # the modules only declare their parameters (as zeros, never computed); the parametrization's groups fill them
+    graph, abstract = nnx.split(nnx.eval_shape(lambda: Transformer(shape, scales, compute)))
+    declared = nnx.to_pure_dict(abstract)
 
     def init(key: jax.Array) -> Params:
-        return nnx.to_pure_dict(nnx.state(construct(key)))
+        # one draw for all: the program of a draw for each matrix takes seconds to compile
+        drawn = [leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(declared) if _is_drawn(path)]
+        noise, at = jax.random.normal(key, (sum(drawn),)), 0
+
+        def fill(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+            nonlocal at
+            if not _is_drawn(path):
+                return (jnp.ones if _name(path) == "gain" else jnp.zeros)(leaf.shape)
+            at += leaf.size
+            return group_of(path, scales).init_std * noise[at - leaf.size : at].reshape(leaf.shape)
+
+        return jax.tree_util.tree_map_with_path(fill, declared)
 
     def hidden(params: Params, tokens: jax.Array) -> jax.Array:
         state = jax.tree.map(lambda leaf: leaf, abstract)
@@ -207,6 +207,15 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
         return nnx.merge(graph, state)(tokens)
 
     return Model(shape, scales, compute, init, hidden)
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return str(getattr(path[-1], "key", path[-1]))
+
+
+def _is_drawn(path: tuple[Any, ...]) -> bool:
+    """Matrices and tables start from a normal draw; gains at 1, biases at 0."""
+    return _name(path) not in ("gain", "bias")
 
 
 def group_of(path: tuple[Any, ...], scales: Scales) -> Group:
