@@ -94,8 +94,7 @@ def _fail_at(step: int, orders: dict[str, Any], directory: Path) -> None:
     if step == orders.get("terminate_at"):
         os.kill(os.getpid(), signal.SIGTERM)
     if step == orders.get("allocate_at"):
-        hog = [bytearray(64 << 20) for _ in range(1000)]
-        print(len(hog))
+        print(len(bytearray(64 << 30)))
 
 
 def _result(pack: Pack, value: str, step: int) -> dict[str, Any]:
@@ -138,14 +137,22 @@ def _loss(value: str) -> float:
 def _save(directory: Path, step: int, values: list[str]) -> None:
     folder = directory / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
+    numbers = _numbers(directory)
     draft = folder / "draft.tmp"
     draft.write_text(json.dumps({"step": step, "values": values}))
-    draft.replace(folder / "newest.json")
+    draft.replace(folder / str(numbers[-1] + 1 if numbers else 1))
+    for number in numbers[:-1]:
+        (folder / str(number)).unlink()
 
 
 def _restore(directory: Path, pack: Pack) -> tuple[int, list[str]]:
-    path = directory / "checkpoints" / "newest.json"
-    if not path.exists():
+    numbers = _numbers(directory)
+    if not numbers:
         return 0, [_seed_of(pack, replica.seed, replica.learning_rate) for replica in pack.replicas]
-    content = json.loads(path.read_text())
+    content = json.loads((directory / "checkpoints" / str(numbers[-1])).read_text())
     return content["step"], content["values"]
+
+
+def _numbers(directory: Path) -> list[int]:
+    folder = directory / "checkpoints"
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.exists() else []

@@ -29,20 +29,26 @@ class Decision:
         return self.run_state in (FAILED, OOM)
 
 
-def decide(pack: Pack, state: PackState, ended: Ended, max_retries: int, finished: Collection[str] = ()) -> Decision:
-    """The next step for a pack; ``finished`` are its runs that have their result.
+def decide(
+    pack: Pack,
+    state: PackState,
+    ended: Ended,
+    max_retries: int,
+    finished: Collection[str] = (),
+    checkpoint: int = 0,
+) -> Decision:
+    """The next step for a pack; ``finished`` are its runs that have their result, ``checkpoint`` is its newest one.
 
     - done, interrupted: nothing to do.
     - out of memory: the microbatch is halved, at the same global batch, and the pack goes on from its checkpoint;
       after ``MAX_HALVINGS`` the pack is split in two, which start anew (a replica's last bits depend on the size of
       its pack); one replica alone is halved down to one sequence, then given up as ``oom``.
-    - crash: tried again from its checkpoint, ``max_retries`` times without the checkpoint moving on.
+    - crash: tried again from its checkpoint, ``max_retries`` times without a new checkpoint.
     - error: wrong input; it fails at once.
     - disk full: the sweep stops; the pack keeps its last good checkpoint.
     """
-    # with token branches the step of the newest checkpoint can be lower than that of the one before
-    moved_on = ended.resumed_step != state.resumed_step
-    state = replace(state, resumed_step=ended.resumed_step)
+    moved_on = checkpoint > state.checkpoint
+    state = replace(state, resumed_step=ended.resumed_step, checkpoint=max(checkpoint, state.checkpoint))
 
     def after(action: str, **changes: object) -> PackState:
         event = PackEvent(time.time(), ended.kind, ended.cause, action, ended.step, ended.log_tail)

@@ -166,7 +166,7 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
             anew.add(name)  # its pack's checkpoint has it masked
             continue
         owner = state.pack_id
-        elsewhere = owner is not None and owner not in family and families.store.has_checkpoint(owner)
+        elsewhere = owner is not None and owner not in family and families.store.newest_checkpoint(owner) > 0
         holder = families.holder(owner if elsewhere and owner else pack.pack_id, name)
         if holder is None and elsewhere:
             holder = families.holder(pack.pack_id, name)

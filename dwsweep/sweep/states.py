@@ -53,7 +53,8 @@ class PackState:
 
     state: str = PENDING
     attempts: int = 0  # times a worker started it
-    retries: int = 0  # crashes since the newest checkpoint last moved on
+    retries: int = 0  # retries granted since the last new checkpoint
+    checkpoint: int = 0  # number of the newest checkpoint at the end of the last attempt; 0: none
     resumed_step: int = 0  # the step that the last attempt went on from
     microbatch: int | None = None  # sequences; set after an out-of-memory, else as the spec says
     halvings: int = 0  # of the microbatch

@@ -145,8 +145,10 @@ class SweepStore:
         """Where a pack stands: step, steps, tokens_per_second, losses, started facts; empty before its first start."""
         return files.read_json(self.pack_directory(pack_id) / "progress.json") or {}
 
-    def has_checkpoint(self, pack_id: str) -> bool:
-        return bool(files.names_in(self.pack_directory(pack_id) / "checkpoints"))
+    def newest_checkpoint(self, pack_id: str) -> int:
+        """Number of the newest checkpoint, which grows with each that is written; 0: there is none."""
+        names = files.names_in(self.pack_directory(pack_id) / "checkpoints")
+        return max((int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit()), default=0)
 
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"

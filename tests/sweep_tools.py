@@ -1,0 +1,105 @@
+"""Small sweeps on the stand-in trainer, in this process or with a parent process of their own that can be killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sweep_standin
+from rich.console import Console
+
+from dwsweep.plan import DataFacts, Pack, Plan, build
+from dwsweep.spec import parse_spec
+from dwsweep.sweep.runner import run_sweep
+from dwsweep.sweep.store import SweepStore
+
+TESTS = Path(__file__).parent
+
+
+def make_plan(**changes: Any) -> Plan:
+    """Four packs of two seeds, 30 steps each; ``changes`` are dotted keys with ``__`` for the dot."""
+    content: dict[str, Any] = {
+        "name": "small",
+        "grid": {"depths": [1, 2], "budgets": [3e4, 1e5], "seeds": 2},
+        "train": {"steps": 30, "warmup_steps": 2},
+        "execution": {"checkpoint_steps": 5},
+    }
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        node = content
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return build(parse_spec(content), data=DataFacts("f00d", 10**6, 10**4, 2.0))
+
+
+def environment(**more: str) -> dict[str, str]:
+    path = os.pathsep.join(part for part in (str(TESTS), os.environ.get("PYTHONPATH", "")) if part)
+    return {**os.environ, "PYTHONPATH": path, "DWSWEEP_TRAINER": "sweep_standin:train_pack", **more}
+
+
+def run(plan: Plan, directory: Any, **options: Any) -> tuple[int, str]:
+    """(exit status, what was printed) of a sweep in this process."""
+    console = Console(file=io.StringIO(), width=200)
+    status = run_sweep(plan, "/nowhere", directory, console=console, **options)
+    return status, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def start(directory: Path, changes: dict[str, Any] | None = None, **options: Any) -> subprocess.Popen[str]:
+    """A sweep whose parent is a process of its own."""
+    command = [sys.executable, str(TESTS / "sweep_tools.py"), str(directory), json.dumps(changes or {})]
+    return subprocess.Popen(
+        [*command, json.dumps(options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+        start_new_session=True,
+    )
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """The condition's value once it is true."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+def workers_of(parent: int) -> list[int]:
+    """Live worker processes of a parent."""
+    import psutil
+
+    try:
+        children = psutil.Process(parent).children()
+        return [child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def assert_complete(plan: Plan, directory: Any) -> None:
+    """Every run has the result of an undisturbed run, and every step of its metrics exactly once and in order."""
+    store = SweepStore(directory)
+    packs: dict[str, Pack] = {pack.pack_id: pack for pack in plan.packs}
+    for run in plan.runs:
+        assert store.state(run.run_id).state == "done", run.run_id
+        expected = sweep_standin.expected_loss(packs[run.pack_id], run.seed, run.learning_rate, run.steps)
+        assert store.result(run.run_id)["loss"] == expected
+        lines = (store.run_directory(run.run_id) / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == list(range(1, run.steps + 1))
+
+
+if __name__ == "__main__":
+    arguments = json.loads(sys.argv[3])
+    if "shard" in arguments:
+        arguments["shard"] = tuple(arguments["shard"])
+    sys.exit(run_sweep(make_plan(**json.loads(sys.argv[2])), "/nowhere", sys.argv[1], **arguments))
