@@ -106,6 +106,10 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs TensorFlow: pip install 'dwsweep\[tfds\]'"):
         prepare(DataSpec(source="tfds:wikipedia/20230601.en", cache_dir=str(tmp_path)), progress=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())  # as if TensorFlow were there
+    with pytest.raises(InputError, match=r"TFDS could not prepare it \(.*DatasetNotFoundError") as error:
+        prepare(DataSpec(source="tfds:no_such_data_set", cache_dir=str(tmp_path)), progress=False)
+    assert "\n" not in str(error.value)
     with pytest.raises(InputError, match=r"no such text feature .*features found: id \(Scalar\), text \(Text\), title"):
         open_source(f"tfds:{root}/tiny/en", "prose")
 

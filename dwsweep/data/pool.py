@@ -53,7 +53,8 @@ def ordered_map(
             yield waiting.popleft().result()
     except BrokenProcessPool:
         raise InputError(
-            f"data.workers: {workers}; a worker process of prepare died (out of memory?); fewer workers, or 1 for none"
+            f"data.workers: {workers}; a worker process of prepare died (out of memory, or a script that starts it "
+            "without `if __name__ == '__main__'`); fewer workers, or 1 for none"
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

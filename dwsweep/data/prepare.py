@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +187,8 @@ def _make(data: DataSpec, source: Source, partial: Path, progress: bool) -> None
 def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:
     corpus, seen = _Corpus(), work.SeenDigests()
     with ByteProgress("reading", source.total_bytes, show=progress) as bar, open(spool, "wb") as out:
-        for frame in ordered_map(work.read_item, source.items(), workers, work.start_reading, (source,)):
+        frames = ordered_map(work.read_item, source.items(), workers, work.start_reading, (source,))
+        for frame in chain.from_iterable(frames):
             mark = work.validation_mark(frame.digest, data.validation_fraction)
             new = seen.add(frame.digest)
             mark[~new] = work.DROPPED

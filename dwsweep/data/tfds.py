@@ -3,7 +3,7 @@
 A prepared data set is a folder with dataset_info.json, features.json and shards of serialised ``tf.train.Example``
 protocol buffers, in ArrayRecord or TFRecord files. All of that is read here directly, so neither TensorFlow nor the
 TFDS library is imported; only a data set that is not prepared yet needs both (the extra ``tfds``), in a process of its
-own.
+own. FOLDER may be remote: ``tfds:gs://tfds-data/datasets/wiki40b/en`` reads the copy that Google keeps prepared.
 """
 
 from __future__ import annotations
@@ -131,12 +131,12 @@ def _download(name: str) -> None:
     code = (
         "import sys, tensorflow_datasets as tfds\n"
         "b = tfds.builder(sys.argv[1], data_dir=sys.argv[2], file_format='array_record')\n"
-        "b.download_and_prepare()\n"
+        "b.download_and_prepare(download_config=tfds.download.DownloadConfig(beam_runner='DirectRunner'))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, name, _roots()[0]], stderr=subprocess.PIPE, text=True)
     if done.returncode:
-        reason = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "unknown error")
-        raise InputError(f"data.source: tfds:{name}; TFDS could not prepare it ({reason.strip()})")
+        raised = re.findall(r"^[A-Za-z_][\w.]*: .+", done.stderr, re.MULTILINE) or done.stderr.split("\n")[-2:-1]
+        raise InputError(f"data.source: tfds:{name}; TFDS could not prepare it ({' '.join(raised[-1:])})")
 
 
 def _text_field(folder: str, wanted: str | None) -> str:

@@ -1,6 +1,6 @@
 """The two passes of ``prepare`` over a corpus, one item at a time, as they run in the worker processes.
 
-Pass 1 turns an item of the source into a **frame**: its texts, joined and compressed, with the hash and the size of
+Pass 1 turns an item of the source into **frames**: its texts, joined and compressed, with the hash and the size of
 each. Pass 2 turns a frame, with a mark for each text (dropped, training, validation), into tokens. Between the passes
 the parent drops duplicates, splits, and trains the tokenizer; it never touches a text.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,19 +21,20 @@ from dwsweep.data.sources import Item, Skipped, Source
 from dwsweep.data.tokenizer import Tokenizer
 
 DROPPED, TRAIN, VALIDATION = 0, 1, 2
+FRAME_BYTES = 4 << 20  # of text; a frame is what a process holds at a time
 _LEVEL = 1  # of zstd: about 500 MB/s, a third of the size
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The texts of one item."""
+    """The texts of one item, or a part of them where they are more than FRAME_BYTES."""
 
     data: bytes  # the texts' UTF-8, joined, zstd
     n_bytes: NDArray[np.uint32]  # (n_documents,)
     n_characters: NDArray[np.uint32]  # (n_documents,)
     digest: NDArray[np.uint64]  # (n_documents,): first 8 bytes of BLAKE2b of each text
-    skipped: Skipped
-    source_bytes: int
+    skipped: Skipped = field(default_factory=Skipped)  # of the whole item, on its last frame, as is:
+    source_bytes: int = 0
 
 
 class FramePlace(NamedTuple):
@@ -64,12 +65,10 @@ def start_reading(source: Source) -> None:
     _source = source
 
 
-def read_item(item: Item) -> Frame:
+def read_item(item: Item) -> list[Frame]:
     """Pass 1. Surrounding white space and NUL characters (the end token of plain bytes) are taken off each text."""
-    import zstandard
-
-    skipped = Skipped()
-    texts, characters, digests = [], [], []
+    frames: list[Frame] = []
+    skipped, texts, characters, waiting = Skipped(), [], [], 0
     for text in _source.documents(item, skipped):
         text = text.replace("\0", "").strip()
         if not text:
@@ -82,14 +81,23 @@ def read_item(item: Item) -> Frame:
             continue
         texts.append(data)
         characters.append(len(text))
-        digests.append(digest(data))
+        waiting += len(data)
+        if waiting >= FRAME_BYTES:
+            frames.append(_frame(texts, characters))
+            texts, characters, waiting = [], [], 0
+    frames.append(_frame(texts, characters))
+    frames[-1] = replace(frames[-1], skipped=skipped, source_bytes=item.n_bytes)
+    return frames
+
+
+def _frame(texts: list[bytes], characters: list[int]) -> Frame:
+    import zstandard
+
     return Frame(
-        zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(texts)),
-        np.array([len(t) for t in texts], np.uint32),
-        np.array(characters, np.uint32),
-        np.array(digests, np.uint64),
-        skipped,
-        item.n_bytes,
+        data=zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(texts)),
+        n_bytes=np.array([len(t) for t in texts], np.uint32),
+        n_characters=np.array(characters, np.uint32),
+        digest=np.array([digest(t) for t in texts], np.uint64),
     )
 
 
