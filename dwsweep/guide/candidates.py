@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ TOKENS_PER_STEP = 500_000  # of the assumed training step
 class Options:
     """What the shapes must satisfy, and how they are costed.
 
-    width_multiple: of d_x; None: 128 from 1e9 parameters on, 64 from 1e8, else 8. head_size: None: 128 from 3e9 on, 64 from 3e7,
-    else two heads.
+    width_multiple: of d_x; None: 128 from 1e9 parameters on, 64 from 1e8, else 8. head_size: None: 128 from 3e9 on,
+    64 from 3e7, else two heads.
     tensor_parallel divides heads (and key/value heads), pipeline_parallel divides depth. total: the budget counts
     everything, embeddings included. context: positions in training and in the cache of a decoding step.
     """
@@ -164,19 +164,16 @@ def costed(shapes: list[Shape], n_params: float, loss: LossModel, options: Optio
     """One row a shape: nats above the best of them at equal size, at equal training FLOPs and at equal training time.
 
     With r = FLOPs (or seconds) a token relative to the others', a shape that spends the same gets ln N smaller by ln r:
-    loss + slope·ln r. Tokens are the same for all. Sizes that miss the budget are put right by the same slope.
+    loss + slope·ln r. Tokens are the same for all. r is that of the exact size, without the rounding of the width.
     """
     slope, device = loss.slope(n_params), options.found_device
     depths = np.array([shape.depth for shape in shapes], dtype=float)
     spoken = loss.depths(n_params)
     inside = (depths >= spoken[0] - 1e-9) & (depths <= spoken[-1] + 1e-9)
     penalty = np.where(inside, loss.penalties(n_params, depths), np.nan)
-    flops = np.array([training_flops_per_token(shape) for shape in shapes], dtype=float)
-    seconds = flops / np.array([_rate(shape, device, options) for shape in shapes])
-    size = np.log([shape.n_params for shape in shapes])
-    size -= math.log(n_params)
-    at_flops = penalty + slope * (np.log(flops / flops[0]) - size)
-    at_time = penalty + slope * (np.log(seconds / seconds[0]) - size)
+    exact = [_exact(shape, n_params, options) for shape in shapes]
+    at_flops = penalty + slope * np.log([training_flops_per_token(shape) for shape in exact])
+    at_time = penalty + slope * np.log([_seconds(shape, device, options) for shape in exact])
     rows = []
     for i, shape in enumerate(shapes):
         decode = decode_bytes_per_token(shape, options.context) / (BANDWIDTH_SHARE * device.bandwidth)
@@ -196,19 +193,29 @@ def costed(shapes: list[Shape], n_params: float, loss: LossModel, options: Optio
                 "percent_smaller": smaller_percent(loss, n_params, float(penalty[i])) if known else None,
                 "nats_equal_flops": float(at_flops[i] - np.nanmin(at_flops)) if known else None,
                 "nats_equal_time": float(at_time[i] - np.nanmin(at_time)) if known else None,
-                "flops_per_token": int(flops[i]),
-                "training_seconds_per_token": float(seconds[i]),
+                "flops_per_token": training_flops_per_token(shape),
+                "training_seconds_per_token": _seconds(shape, device, options),
                 "decode_seconds_per_token": decode + shape.depth * LAYER_SECONDS,
             }
         )
     return rows
 
 
-def _rate(shape: Shape, device: Device, options: Options) -> float:
-    """FLOP/s in training on one device: measured, or assumed."""
+def _exact(shape: Shape, n_params: float, options: Options) -> Shape:
+    """The same depth at a width that is rounded as little as can be: with one key/value head and its query heads."""
+    heads = shape.heads // shape.kv_heads
+    rule = HeadRule(count=heads)
+    block = replace(options.block(n_params), head_rule=rule, kv_heads=1, positions="sinusoidal")
+    return match_width(shape.depth, n_params, block, heads)
+
+
+def _seconds(shape: Shape, device: Device, options: Options) -> float:
+    """Seconds a training token on one device: measured, or assumed."""
+    flops = training_flops_per_token(shape)
     if options.calibration is not None:
-        return options.calibration.flops_per_second(shape)
-    return device.peak_flops * assumed_mfu(shape, device, tokens_per_step=TOKENS_PER_STEP, precision="bfloat16")
+        return flops / options.calibration.flops_per_second(shape)
+    mfu = assumed_mfu(shape, device, tokens_per_step=TOKENS_PER_STEP, precision="bfloat16")
+    return flops / (device.peak_flops * mfu)
 
 
 def near_optimal(loss: LossModel, n_params: float, tolerance: float) -> dict[str, Any]:

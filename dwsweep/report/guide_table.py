@@ -11,6 +11,8 @@ from rich.text import Text
 
 from dwsweep.report.units import count_text
 
+FAR_OFF = 0.10
+
 
 def render(answer: dict[str, Any]) -> Group:
     """Tables and sentences of :func:`dwsweep.guide.answer`."""
@@ -78,9 +80,9 @@ def _rivals(row: dict[str, Any]) -> str:
 
 def _overview_legend() -> Padding:
     return _line(
-        "N: non-embedding parameters, 12·L·d_x² of the trained shape. Intervals: 95 %, at the fixed size. rivals' L: best "
-        "depths of all forms that cannot be told apart. outside: of the range of the law, by this factor; beyond the "
-        "range everything is projection. `--params N` gives shapes to build, `--shape LxD` a verdict."
+        "N: non-embedding parameters, 12·L·d_x² of the trained shape. Intervals: 95 %, at the fixed size. rivals' L: "
+        "best depths of all forms that cannot be told apart. outside: of the range of the law, by this factor; beyond "
+        "the range everything is projection. `--params N` gives shapes to build, `--shape LxD` a verdict."
     )
 
 
@@ -195,13 +197,22 @@ def _assumptions(row: dict[str, Any], assumptions: dict[str, Any]) -> list[Paddi
     measured = assumptions["training_rate"] == "measured"
     rate = "as `bench` measured it" if measured else "from an ASSUMED roofline (`dwsweep bench` measures it)"
     layer = assumptions["decode_seconds_per_layer"] * 1e6
-    return [
+    lines = [
         _line(
-            "N: weights of the blocks; off: from the budget. +nats: loss above the best depth at equal size; as small: a "
-            "best-shaped model that is smaller by this is as good. FLOPs, time: nats above the best of these when all may "
-            "spend the same training FLOPs, or the same training time, on the same tokens; time on "
-            f"{assumptions['device']} {rate}. decode: one sequence at {assumptions['context']:,} positions, weights and "
-            f"cache read once and {layer:.0f} µs a layer (ASSUMED)."
+            "N: weights of the blocks; off: from the budget. +nats: loss above the best depth at equal size; as small: "
+            "a best-shaped model that is smaller by this is as good. FLOPs, time: nats above the best of these when "
+            "all may spend the same training FLOPs, or the same training time, on the same tokens; time on "
+            f"{assumptions['device']} {rate}. decode: one sequence at {assumptions['context']:,} positions, weights "
+            f"and cache read once and {layer:.0f} µs a layer (ASSUMED)."
         ),
         _line(f"nats: {row['loss_tag']}"),
     ]
+    worst = max((abs(shape["mismatch"]) for shape in row["candidates"]), default=0.0)
+    if worst > FAR_OFF:
+        lines.append(
+            _line(
+                f"Widths are up to {worst:.0%} off the budget, since they must be a multiple of the width multiple and "
+                "of head size × key/value heads × tensor parallelism: a smaller head size comes nearer."
+            )
+        )
+    return lines
