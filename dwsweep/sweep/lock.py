@@ -51,7 +51,10 @@ class Owner:
     @property
     def is_alive(self) -> bool:
         """Whether the process still runs; on another host nobody can tell, and it counts as alive."""
-        return not self.is_local or (process_start(self.pid) or "gone") == self.started
+        if not self.is_local:
+            return True
+        start = process_start(self.pid)
+        return start is not None and start == self.started
 
     def __str__(self) -> str:
         part = "" if self.shard == (0, 1) else f", shard {self.shard[0]}/{self.shard[1]}"

@@ -195,9 +195,7 @@ class _Sweep:
             self._stop(f"a worker was interrupted: {ended.cause}")
         max_retries = unit.pack.execution.max_retries
         before = self.store.pack_state(pack_id)
-        decision = policy.decide(
-            unit.pack, before, ended, max_retries, finished, self.store.newest_checkpoint(pack_id)
-        )
+        decision = policy.decide(unit.pack, before, ended, max_retries, finished, self.store.newest_checkpoint(pack_id))
         for child in decision.queue:
             if child.pack_id != pack_id:
                 self.store.write_pack(child, rebuilt_from=pack_id, reason=ended.cause)

@@ -53,12 +53,12 @@ class Snapshot:
     runs: tuple[RunView, ...]
     orphans: int
     progress: dict[str, dict[str, Any]]  # of the packs that are running, by pack
-    owners: tuple[lock.Owner, ...]
+    owners: tuple[tuple[lock.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
     time: float
 
     @property
     def is_live(self) -> bool:
-        return any(owner.is_alive for owner in self.owners)
+        return any(alive for _, alive in self.owners)
 
     def count(self, *states: str) -> int:
         return sum(run.state.state in states for run in self.runs)
@@ -74,8 +74,8 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     planned = [row for row in store.planned() if row["action"] != "DROP"]
     if not planned:
         raise InputError(f"DIR: {directory}; has no plan.csv: allowed is a directory made by `dwsweep run`")
-    owners = tuple(lock.owners(directory))
-    live = any(owner.is_alive for owner in owners)
+    owners = tuple((owner, owner.is_alive) for owner in lock.owners(directory))
+    live = any(alive for _, alive in owners)
     runs = []
     for row in planned:
         state = store.state(row["run_id"])
@@ -143,8 +143,8 @@ def _headline(now: Snapshot) -> Text:
     left = time_left(now)
     if left is not None:
         text.append(f" · about {duration(left)} left", style="")
-    for owner in now.owners:
-        gone = "" if owner.is_alive else " (gone)"
+    for owner, alive in now.owners:
+        gone = "" if alive else " (gone)"
         text.append(f"\nowned by {owner}{gone}", style="dim")
     return text
 
@@ -173,7 +173,12 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
     table.add_column("widths" if by_depth else "width", justify="right")
     table.add_column("n_params", justify="right")
     table.add_column("runs", justify="right")
-    table.add_column("state")
+    states = [state for state in RUN_STATES if now.count(state)]
+    if by_depth:  # a column a state is narrower than words in each row
+        for state in states:
+            table.add_column(state, justify="right", style=_STYLES.get(state, "dim"))
+    else:
+        table.add_column("state")
     table.add_column("step", justify="right")
     table.add_column("loss", justify="right")
     groups: dict[tuple[int, ...], list[RunView]] = {}
@@ -187,9 +192,9 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
         table.add_row(
             str(runs[0].depth),
             _range([run.width for run in runs], "{}"),
-            _range([run.n_params for run in runs], "{:.3g}"),
+            _range([run.n_params for run in runs], "{:.3g}").replace("e+0", "e").replace("e+", "e"),
             str(len(runs)),
-            _states(runs),
+            *(_counts(runs, states) if by_depth else [_states(runs)]),
             steps,
             losses,
         )
@@ -257,6 +262,11 @@ def _states(runs: Sequence[RunView]) -> Text:
             words = state if counts[state] == len(runs) else f"{counts[state]} {state}"
             text.append(f"{', ' if text else ''}{words}", style=_STYLES.get(state, "dim"))
     return text
+
+
+def _counts(runs: Sequence[RunView], states: Sequence[str]) -> list[str]:
+    counts = Counter(run.state.state for run in runs)
+    return [str(counts[state] or "") for state in states]
 
 
 def _step(run: RunView, now: Snapshot) -> int:

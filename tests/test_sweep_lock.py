@@ -1,0 +1,158 @@
+"""One owner per directory and shard, told by real processes that live, die and change their number."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from sweep_tools import assert_complete, environment, make_plan, run, start, wait_for
+
+from dwsweep.errors import InputError
+from dwsweep.sweep import lock
+from dwsweep.sweep.lock import Owner
+
+
+@pytest.fixture(autouse=True)
+def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json")).items():
+        monkeypatch.setenv(name, value)
+
+
+def put(directory: Path, owner: Owner) -> None:
+    folder = directory / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"shard-{owner.shard[0]}-of-{owner.shard[1]}.lock"
+    (folder / name).write_text(json.dumps(asdict(owner)))
+
+
+def test_a_second_owner_is_refused_by_host_and_process(tmp_path: Path) -> None:
+    with (
+        lock.hold(tmp_path) as owner,
+        pytest.raises(InputError, match=f"host {platform.node()}, process {os.getpid()}"),
+        lock.hold(tmp_path),
+    ):
+        raise AssertionError("two owners")
+    assert owner.pid == os.getpid()
+    with lock.hold(tmp_path):
+        pass
+    assert lock.owners(tmp_path) == []
+
+
+def test_a_dead_owner_on_this_host_is_taken_over(tmp_path: Path) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    put(tmp_path, replace(Owner.this_process((0, 1)), pid=process.pid, started=lock.process_start(process.pid) or ""))
+    with pytest.raises(InputError), lock.hold(tmp_path):
+        pass
+    process.kill()
+    process.wait()
+    with lock.hold(tmp_path) as owner:
+        assert owner.pid == os.getpid()
+
+
+def test_a_zombie_is_dead(tmp_path: Path) -> None:
+    process = subprocess.Popen(["true"])
+    time.sleep(0.3)
+    assert lock.process_start(process.pid) is None
+    process.wait()
+
+
+def test_a_process_number_given_again_is_not_the_owner(tmp_path: Path) -> None:
+    put(tmp_path, replace(Owner.this_process((0, 1)), started="another boot:1", nonce="x"))
+    with lock.hold(tmp_path) as owner:
+        assert owner.nonce != "x"
+
+
+def test_another_host_only_by_takeover(tmp_path: Path) -> None:
+    put(tmp_path, replace(Owner.this_process((0, 1)), host="elsewhere", pid=77))
+    with pytest.raises(InputError, match=r"host elsewhere, process 77.*--takeover"), lock.hold(tmp_path):
+        pass
+    with lock.hold(tmp_path, takeover=True) as owner:
+        assert owner.host == platform.node()
+
+
+def test_takeover_does_not_take_a_living_owner_on_this_host(tmp_path: Path) -> None:
+    with lock.hold(tmp_path), pytest.raises(InputError), lock.hold(tmp_path, takeover=True):
+        pass
+
+
+def test_shards_live_side_by_side_and_other_divisions_are_refused(tmp_path: Path) -> None:
+    with lock.hold(tmp_path, (0, 2)), lock.hold(tmp_path, (1, 2)):
+        assert len(lock.owners(tmp_path)) == 2
+        for other in ((0, 2), (0, 1), (2, 3)):
+            with pytest.raises(InputError, match="shard"), lock.hold(tmp_path, other):
+                pass
+        assert len(lock.owners(tmp_path)) == 2
+
+
+def test_a_lock_taken_over_is_not_removed_by_its_old_owner(tmp_path: Path) -> None:
+    with lock.hold(tmp_path):
+        put(tmp_path, replace(Owner.this_process((0, 1)), nonce="the new owner's"))
+    assert [owner.nonce for owner in lock.owners(tmp_path)] == ["the new owner's"]
+
+
+def test_of_many_at_once_one_gets_it(tmp_path: Path) -> None:
+    """Six processes race for the lock of a dead owner."""
+    put(tmp_path, replace(Owner.this_process((0, 1)), pid=2**22 - 1, started="gone", nonce="x"))
+    code = (
+        "import sys, time\nfrom dwsweep.sweep import lock\nfrom dwsweep.errors import InputError\n"
+        "sys.stdin.readline()\n"
+        "try:\n    with lock.hold(sys.argv[1]):\n        print('mine', flush=True)\n        time.sleep(5)\n"
+        "except InputError:\n    print('refused')\n"
+    )
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(6)
+    ]
+    time.sleep(1.5)  # all have imported
+    for racer in racers:
+        assert racer.stdin
+        racer.stdin.write("\n")
+        racer.stdin.flush()
+    said = [racer.communicate(timeout=60)[0].strip() for racer in racers]
+    assert sorted(said) == ["mine", *["refused"] * 5]
+
+
+def test_two_runners_at_once(tmp_path: Path) -> None:
+    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.02}}')
+    first = start(tmp_path / "sweep")
+    wait_for(lambda: lock.owners(tmp_path / "sweep"))
+    with pytest.raises(InputError, match=f"process {first.pid}"):
+        run(make_plan(), tmp_path / "sweep")
+    text, _ = first.communicate(timeout=120)
+    assert first.returncode == 0, text
+    assert_complete(make_plan(), tmp_path / "sweep")
+
+
+def test_two_shards_at_once(tmp_path: Path) -> None:
+    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.01}}')
+    shards = [start(tmp_path / "sweep", shard=[k, 2]) for k in (0, 1)]
+    texts = [process.communicate(timeout=120)[0] for process in shards]
+    assert [process.returncode for process in shards] == [0, 0], texts
+    assert all("4 runs in 2 packs to train" in text for text in texts)
+    assert_complete(make_plan(), tmp_path / "sweep")
+    lines = (tmp_path / "sweep" / "results.csv").read_text().splitlines()
+    assert len(lines) == 9 and all(",done," in line for line in lines[1:])
+    # the whole sweep has nothing left to do
+    assert run(make_plan(), tmp_path / "sweep")[1].startswith("nothing to train: 8 done")
+
+
+def test_a_killed_parent_leaves_a_lock_that_the_next_takes_over(tmp_path: Path) -> None:
+    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.03}}')
+    first = start(tmp_path / "sweep")
+    wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/progress.json")))
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    assert lock.owners(tmp_path / "sweep")[0].pid == first.pid
+    (tmp_path / "orders.json").write_text("{}")
+    assert run(make_plan(), tmp_path / "sweep")[0] == 0
+    assert_complete(make_plan(), tmp_path / "sweep")

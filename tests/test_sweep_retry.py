@@ -1,0 +1,169 @@
+"""Decisions by cause, and how a cause is told."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweep_tools import make_plan
+
+from dwsweep.errors import InputError
+from dwsweep.sweep import causes, devices
+from dwsweep.sweep.causes import Ended
+from dwsweep.sweep.retry import decide, halved, split
+from dwsweep.sweep.states import PackState
+
+PACK = make_plan(grid__seeds=5, train__batch_size=12).packs[0]
+
+
+def chained(outer: Exception, inner: Exception) -> Exception:
+    try:
+        raise outer from inner
+    except Exception as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("boom"), "crash"),
+        (InputError("train.seq_len: 5; allowed: more"), "error"),
+        (MemoryError(), "oom"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."), "oom"),
+        (chained(RuntimeError("step failed"), MemoryError()), "oom"),
+        (OSError(errno.ENOSPC, "No space left on device"), "disk_full"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk_full"),
+        # storage libraries report a full disk by the status of an exhausted memory
+        (ValueError("RESOURCE_EXHAUSTED: Error writing 'd/0' [OS error 28: No space left on device]"), "disk_full"),
+        (chained(OSError("checkpoint could not be written"), OSError(errno.ENOSPC, "full")), "disk_full"),
+        (OSError(errno.EIO, "Input/output error"), "crash"),
+    ],
+)
+def test_the_cause_of_an_exception(error: Exception, kind: str) -> None:
+    assert causes.of_exception(error)[0] == kind
+
+
+@pytest.mark.parametrize(
+    ("returncode", "log", "kills", "kind"),
+    [
+        (-signal.SIGKILL, "", 0, "crash"),  # somebody's kill -9
+        (-signal.SIGKILL, "", 1, "oom"),  # the kernel's
+        (-signal.SIGSEGV, "", 0, "crash"),
+        (-signal.SIGABRT, "terminate called after throwing an instance of 'std::bad_alloc'", 0, "oom"),
+        (-signal.SIGABRT, "LLVM ERROR: out of memory", 0, "oom"),
+        (1, "OSError: [Errno 28] No space left on device", 0, "disk_full"),
+        (1, "", 0, "crash"),
+    ],
+)
+def test_the_cause_of_an_exit(returncode: int, log: str, kills: int, kind: str) -> None:
+    assert causes.of_exit(returncode, log, kills)[0] == kind
+
+
+def test_the_tail_of_a_log_is_of_this_attempt(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("RESOURCE_EXHAUSTED, long ago\n")
+    start = log.stat().st_size
+    with log.open("a") as file:
+        file.writelines(f"line {k}\n" for k in range(100))
+    tail = causes.tail(log, start).splitlines()
+    assert tail[-1] == "line 99" and len(tail) == causes.LOG_TAIL_LINES
+    assert causes.tail(log, log.stat().st_size) == "" == causes.tail(tmp_path / "none")
+
+
+def walk(ended: Ended, checkpoints: list[int], max_retries: int = 2) -> list[str]:
+    """The states of a pack whose every attempt ends like this, with the newest checkpoint after each."""
+    state, seen = PackState(), []
+    for checkpoint in checkpoints:
+        decision = decide(PACK, state, ended, max_retries, checkpoint=checkpoint)
+        state = decision.state
+        seen.append(state.state)
+    return seen
+
+
+def test_a_crash_is_retried_max_retries_times() -> None:
+    crash = Ended(causes.CRASH, "boom")
+    assert walk(crash, [0, 0, 0]) == ["pending", "pending", "failed"]
+    assert walk(crash, [0], max_retries=0) == ["failed"]
+    # each new checkpoint starts the count anew
+    assert walk(crash, [1, 2, 3, 4, 4, 4]) == ["pending"] * 5 + ["failed"]
+
+
+def test_a_full_disk_stops_the_sweep_and_costs_no_retry() -> None:
+    decision = decide(PACK, PackState(retries=1), Ended(causes.DISK_FULL, "full"), 2)
+    assert decision.stops_sweep and decision.run_state == "interrupted" and decision.state.retries == 1
+
+
+def test_an_interruption_and_an_end_cost_no_retry() -> None:
+    for kind, state in ((causes.INTERRUPTED, "interrupted"), (causes.DONE, "done")):
+        decision = decide(PACK, PackState(retries=1), Ended(kind), 0)
+        assert decision.state.state == state and not decision.queue and decision.state.retries == 1
+
+
+def test_out_of_memory_goes_down_step_by_step() -> None:
+    state, pack, seen = PackState(), PACK, []
+    for _ in range(10):
+        decision = decide(pack, state, Ended(causes.OOM, "too big"), 2)
+        state = decision.state
+        seen.append(state.events[-1].action)
+        if len(decision.queue) != 1:
+            break
+        pack = decision.queue[0]
+    assert seen[:3] == [f"microbatch {a} → {b} of 12 sequences" for a, b in ((12, 6), (6, 3), (3, 1))]
+    assert seen[3].startswith("split into") and [len(p.replicas) for p in decision.queue] == [3, 2]
+    assert {p.execution.microbatch for p in decision.queue} == {1}
+    alone = replace(PACK, replicas=PACK.replicas[:1], execution=PACK.execution.model_copy(update={"microbatch": 1}))
+    assert decide(alone, PackState(), Ended(causes.OOM, "too big"), 2).run_state == "oom"
+
+
+def test_the_microbatch_that_the_trainer_chose_is_what_is_halved() -> None:
+    decision = decide(PACK, PackState(), Ended(causes.OOM, "too big", microbatch=4), 2)
+    assert decision.state.microbatch == 2
+
+
+def test_halves_divide_the_batch() -> None:
+    assert [halved(12, size) for size in (12, 6, 4, 3, 2, 1)] == [6, 3, 2, 1, 1, None]
+    assert halved(7, 7) == 1
+
+
+def test_a_split_leaves_out_finished_replicas() -> None:
+    finished = {name for replica in PACK.replicas[:2] for name in replica.run_ids}
+    parts = split(PACK, finished)
+    assert [[replica.seed for replica in part.replicas] for part in parts] == [[2, 3], [4]]
+    rest = {name for replica in PACK.replicas[:4] for name in replica.run_ids}
+    assert [len(part.replicas) for part in split(PACK, rest)] == [1]
+
+
+CUDA = "CUDA_VISIBLE_DEVICES"
+ONE_CHIP = {"TPU_PROCESS_BOUNDS": "1,1,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1"}
+
+
+def fake_devices(root: Path, *names: str) -> Path:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return root
+
+
+@pytest.mark.parametrize(
+    ("names", "environment", "workers", "expected"),
+    [
+        (["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"], {}, 2, [{CUDA: "0"}, {CUDA: "1"}]),
+        (["nvidia0", "nvidia1"], {CUDA: "1"}, 2, [{CUDA: "1", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"}] * 2),
+        (["nvidia0", "nvidia1"], {}, 1, [{}]),
+        (["accel0", "accel1"], {}, 8, [{"TPU_VISIBLE_CHIPS": str(k), **ONE_CHIP} for k in range(2)]),
+        (["nvidia0"], {"JAX_PLATFORMS": "cpu"}, 2, [{}, {}]),
+        ([], {}, 2, [{}, {}]),
+    ],
+)
+def test_devices_are_shared(
+    tmp_path: Path, names: list[str], environment: dict[str, str], workers: int, expected: list[dict[str, Any]]
+) -> None:
+    shares = devices.shares(workers, environment, fake_devices(tmp_path, *names))
+    assert [share.environment for share in shares] == expected
+    cores = [share.cores for share in shares if share.cores]
+    assert sum(len(part) for part in cores) == len(frozenset().union(*cores)) if cores else True

@@ -1,0 +1,272 @@
+"""The sweep directory: atomic files, the recorder's order of writing, results.csv from the directories alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sweep_tools import assert_complete, environment, make_plan, run
+
+from dwsweep.plan import Pack
+from dwsweep.sweep import files
+from dwsweep.sweep.recorder import RunRecorder
+from dwsweep.sweep.results import COLUMNS
+from dwsweep.sweep.states import PackEvent, PackState, RunState
+from dwsweep.sweep.store import SweepStore
+
+
+@pytest.fixture(autouse=True)
+def _standin(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def pack() -> Pack:
+    return make_plan().packs[0]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SweepStore:
+    found = SweepStore(tmp_path / "sweep")
+    found.write_plan(make_plan())
+    return found
+
+
+def recorder(store: SweepStore, pack: Pack, **options: Any) -> tuple[RunRecorder, list[dict[str, Any]]]:
+    events: list[dict[str, Any]] = []
+    return RunRecorder(store, pack, events.append, **options), events
+
+
+def steps_of(store: SweepStore, run_id: str) -> list[int]:
+    return [row["step"] for row in files.read_lines(store.run_directory(run_id) / "metrics.jsonl")]
+
+
+def rows(*steps: int) -> list[dict[str, Any]]:
+    return [{"step": step, "loss": 1.0} for step in steps]
+
+
+RESULT = {"loss": 3.0, "loss_stderr": 0.1, "steps": 30, "tokens": 61440, "pack_size": 2}
+DOCUMENTS = np.array([[3.0, 1.0]])
+
+
+def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "status.json"
+    files.write_json(path, {"state": "running"})
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_json(path, {"state": "done"}, durable=True)
+    assert files.read_json(path) == {"state": "running"}
+    assert [p.name for p in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_torn_file_reads_as_missing_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_text('{"state": "do')
+    assert files.read_json(tmp_path / "status.json") is None
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert files.read_lines(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]
+
+
+def test_states_survive_the_way_to_disk(store: SweepStore) -> None:
+    event = PackEvent(1.0, "oom", "too big", "microbatch 4 → 2", 7, "the log")
+    state = PackState("running", 3, 1, 4, 10, 2, 1, ("a", "b"), (event,))
+    files.make_directory(store.pack_directory("p"))
+    store.write_pack_state("p", state)
+    assert store.pack_state("p") == state
+    store.write_state("r", RunState("failed", 7, 1.5, "p", "why", "tail"))
+    found = store.state("r")
+    assert (found.state, found.step, found.cause, found.log_tail) == ("failed", 7, "why", "tail")
+    assert found.updated and abs(found.updated - time.time()) < 60
+
+
+def test_a_file_of_a_later_version_is_read(store: SweepStore) -> None:
+    files.make_directory(store.pack_directory("p"))
+    files.write_json(store.pack_directory("p") / "state.json", {"state": "done", "invented_later": 1})
+    assert store.pack_state("p").state == "done"
+    files.write_json(files.make_directory(store.run_directory("r")) / "status.json", {"state": "done", "new": 1})
+    assert store.state("r").state == "done"
+
+
+def test_config_holds_all_facts_of_a_run(store: SweepStore) -> None:
+    planned = make_plan().runs[0]
+    config = store.config(planned.run_id)
+    assert config["shape"]["depth"] == 1 and config["shape"]["width"] == planned.shape.width
+    assert config["data_hash"] == "f00d" and config["data"]["source"] == "stdlib-docs"
+    assert config["seed"] == 0 and config["learning_rate"] == 1e-3 and config["budget"] == 3e4
+    assert config["train"]["batch_size"] == 16 and config["model"]["parametrization"] == "completep"
+    assert config["n_params"] == planned.shape.n_params and config["tokens"] == 30 * 16 * 128
+
+
+def test_metrics_beyond_the_resumed_step_are_dropped(store: SweepStore, pack: Pack) -> None:
+    first, second = pack.replicas[0].run_ids[0], pack.replicas[1].run_ids[0]
+    one, _ = recorder(store, pack)
+    one.started({"step": 0})
+    for name in (first, second):
+        one.metrics(name, rows(1, 2, 3, 4, 5, 6))
+    with open(store.run_directory(first) / "metrics.jsonl", "a") as file:
+        file.write('{"step": 7, "lo')  # killed inside a write
+    two, events = recorder(store, pack)
+    two.started({"step": 4})
+    two.resumed(4)
+    for name in (first, second):
+        two.metrics(name, rows(4, 5))
+        two.metrics(name, rows(6, 7))
+        assert steps_of(store, name) == [1, 2, 3, 4, 5, 6, 7]
+    assert store.state(first).state == "running"
+    assert {"event": "resumed", "step": 4} in events
+
+
+def test_a_pack_that_starts_anew_drops_all_metrics(store: SweepStore, pack: Pack) -> None:
+    name = pack.replicas[0].run_ids[0]
+    one, _ = recorder(store, pack)
+    one.started({"step": 0})
+    one.metrics(name, rows(1, 2, 3))
+    two, _ = recorder(store, pack)
+    two.started({"step": 0})
+    two.metrics(name, rows(1))
+    assert steps_of(store, name) == [1]
+
+
+def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
+    name = pack.replicas[0].run_ids[0]
+    one, events = recorder(store, pack)
+    one.started({"step": 0})
+    one.metrics(name, rows(1, 2))
+    one.finished(name, RESULT, DOCUMENTS)
+    assert one.unfinished() == [pack.replicas[1].run_ids[0]]
+    two, _ = recorder(store, pack)
+    two.started({"step": 1})
+    two.resumed(1)
+    two.metrics(name, rows(2, 3))
+    two.finished(name, {**RESULT, "loss": 9.0}, DOCUMENTS)
+    two.diverged(name, 3, float("nan"))
+    two.interrupted("why not")
+    assert store.state(name).state == "done" and store.result(name)["loss"] == 3.0
+    assert steps_of(store, name) == [1, 2]
+    assert store.result(name)["flops"] > 0 and store.result(name)["pack_id"] == pack.pack_id
+    assert np.load(store.run_directory(name) / "documents.npy").shape == (1, 2)
+    assert [event["event"] for event in events] == ["resumed", "started", "finished"]
+
+
+def test_runs_of_another_pack_are_not_touched(store: SweepStore, pack: Pack) -> None:
+    name, own = pack.replicas[0].run_ids[0], pack.replicas[1].run_ids[0]
+    one, _ = recorder(store, pack, frozen=[name])
+    one.started({"step": 0})
+    for run_id in (name, own):
+        one.metrics(run_id, rows(1))
+        one.finished(run_id, RESULT, DOCUMENTS)
+    assert store.state(name).state == "pending" and store.state(own).state == "done"
+
+
+def test_done_is_written_after_everything_else(store: SweepStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off after each single write, a run is either not done or complete."""
+    name = make_plan().runs[0].run_id
+    write, written = files.write_atomic, 0
+
+    for allowed in range(4):
+        shutil.rmtree(store.run_directory(name))
+        written = 0
+
+        def cut(path: Any, content: Any, *, durable: bool = False, allowed: int = allowed) -> None:
+            nonlocal written
+            if written == allowed:
+                raise OSError(28, "No space left on device")
+            written += 1
+            write(path, content, durable=durable)
+
+        monkeypatch.setattr(files, "write_atomic", cut)
+        try:
+            store.finish(name, "p", RESULT, DOCUMENTS)
+        except OSError:
+            assert store.state(name).state == "pending"
+        else:
+            assert allowed == 3 and store.result(name) and store.state(name).state == "done"
+            assert (store.run_directory(name) / "documents.npy").exists()
+
+
+def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
+    plan = make_plan()
+    run(plan, tmp_path / "sweep")
+    store = SweepStore(tmp_path / "sweep")
+    before = store.results_path.read_text()
+    store.results_path.unlink()
+    elsewhere = tmp_path / "moved"
+    shutil.move(tmp_path / "sweep", elsewhere)
+    assert SweepStore(elsewhere).rebuild_results().read_text() == before
+    found = list(csv.DictReader((elsewhere / "results.csv").open()))
+    assert tuple(found[0]) == COLUMNS
+    assert COLUMNS[:20] == (
+        *("run_id", "depth", "width", "heads", "head_size", "seed", "learning_rate", "parametrization", "budget"),
+        *("n_params", "n_params_total", "tokens", "steps", "loss", "loss_stderr", "bits_per_byte", "status"),
+        *("wall_seconds", "tokens_per_second", "flops"),
+    )
+    assert all(value != "" for row in found for value in row.values())
+    # without the plan too: every run that has a directory
+    (elsewhere / "plan.csv").unlink()
+    SweepStore(elsewhere).rebuild_results()
+    assert sorted(row["run_id"] for row in csv.DictReader((elsewhere / "results.csv").open())) == sorted(
+        run.run_id for run in plan.runs
+    )
+
+
+def test_finished_leaves_out_what_is_to_be_tried_again(store: SweepStore) -> None:
+    names = store.run_ids()
+    for name, state in zip(names, ("done", "diverged", "failed", "oom", "interrupted", "running"), strict=False):
+        store.write_state(name, RunState(state))
+    assert set(store.finished().values()) == {"done", "diverged", "failed", "oom"}
+    assert set(store.finished(retry={"failed"}).values()) == {"done", "diverged"}
+    assert set(store.finished(retry={"diverged"}).values()) == {"done", "failed", "oom"}
+    assert SweepStore("/does/not/exist").finished() == {}
+
+
+def test_the_manifest_tells_how_a_sweep_was_made(tmp_path: Path) -> None:
+    run(make_plan(), tmp_path / "sweep")
+    manifest = SweepStore(tmp_path / "sweep").manifest
+    assert {"dwsweep", "python", "jax", "flax", "optax"} <= set(manifest["versions"])
+    assert manifest["calls"][0]["flags"]["executor"] == "local"
+    assert "stand-in" in manifest["devices"]
+
+
+def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed, resumed and tabled: 500 runs in 100 packs, all finished but one pack."""
+    plan = make_plan(grid={"widths": {d: list(range(8, 208, 8)) for d in (1, 2, 3, 4)}, "seeds": 5}, train__steps=3)
+    assert len(plan.runs) == 500 and len(plan.packs) == 100
+    store = SweepStore(tmp_path / "sweep")
+    began = time.perf_counter()
+    store.write_plan(plan)
+    listed = time.perf_counter() - began
+    left = plan.packs[-1]
+    monkeypatch.setattr(files.os, "fsync", lambda _: None)  # a thousand of them are not what is measured here
+    for planned in plan.runs:
+        if planned.pack_id != left.pack_id:
+            store.finish(planned.run_id, planned.pack_id, RESULT, DOCUMENTS)
+    began = time.perf_counter()
+    status, text = run(plan, tmp_path / "sweep")
+    resumed = time.perf_counter() - began
+    assert status == 0 and "5 runs in 1 packs to train; 495 finished before" in text and "500 done" in text
+    began = time.perf_counter()
+    assert "nothing to train: 500 done" in run(plan, tmp_path / "sweep")[1]
+    again = time.perf_counter() - began
+    # generous: these take 0.2, 1 and 0.3 seconds on an idle machine
+    assert listed < 5 and resumed < 15 and again < 5, (listed, resumed, again)
+    assert len(list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))) == 500
+
+
+def test_branches_of_one_trunk_are_runs_of_their_own(tmp_path: Path) -> None:
+    plan = make_plan(train={"steps": 30, "schedule": "wsd", "token_branches": [10 * 2048, 20 * 2048]})
+    assert len(plan.runs) == 24
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    assert_complete(plan, tmp_path / "sweep")
+    found = list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
+    assert sorted({int(row["steps"]) for row in found}) == [10, 20, 30]
+    assert json.loads((tmp_path / "sweep" / "runs" / found[0]["run_id"] / "result.json").read_text())["steps"] == 10
