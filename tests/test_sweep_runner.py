@@ -289,6 +289,12 @@ def test_shards_are_parsed() -> None:
             parse_shard(wrong, {})
 
 
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sweep").touch()
+    with pytest.raises(InputError, match="--out: .*must be a directory"):
+        run(make_plan(), tmp_path / "sweep")
+
+
 def test_a_plan_without_data_is_refused(tmp_path: Path) -> None:
     from dwsweep.plan import build
 

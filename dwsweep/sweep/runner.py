@@ -92,14 +92,18 @@ def run_sweep(
     loggers.check(plan.spec.execution.loggers)
     console = console or Console()
     store = SweepStore(directory)
-    with lock.hold(directory, shard, takeover):
-        try:
+    try:
+        files.make_directory(store.directory)
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise InputError(f"--out: {directory}; must be a directory that can be written ({error.strerror})") from None
+    try:
+        with lock.hold(directory, shard, takeover):
             return _Sweep(plan, files.absolute(store_path), store, shard, retry, console).run(executor, address)
-        except OSError as error:
-            if not causes.is_disk_full(error):
-                raise
-            console.print(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
-            return STOPPED_EARLY
+    except OSError as error:
+        if not causes.is_disk_full(error):
+            raise
+        console.print(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
+        return STOPPED_EARLY
 
 
 class _Sweep:

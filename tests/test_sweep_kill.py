@@ -1,0 +1,148 @@
+"""kill −9 of workers and parents at random moments: what is left is finished, and the results are the same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sweep_tools import assert_complete, environment, make_plan, start, wait_for, workers_of
+
+from dwsweep.sweep import files
+from dwsweep.sweep.store import SweepStore
+
+SMALL = {"execution": {"checkpoint_steps": 3, "max_retries": 100, "workers": 2}}
+
+
+@pytest.fixture(autouse=True)
+def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SWEEP_STANDIN", str(tmp_path / "orders.json"))
+
+
+def kill_until_done(
+    begin: Callable[[], subprocess.Popen[str]], kills: int, seconds: tuple[float, float], seed: int, patience: float
+) -> tuple[int, int]:
+    """(workers killed, parents killed) until ``kills`` are done; then the sweep is left to finish."""
+    chance = random.Random(seed)
+    killed = {"worker": 0, "parent": 0}
+    deadline = time.monotonic() + patience
+    process = begin()
+    while sum(killed.values()) < kills:
+        assert time.monotonic() < deadline, f"only {killed} in {patience} s"
+        if process.poll() is not None:
+            break  # finished before all kills were done
+        time.sleep(chance.uniform(*seconds))
+        workers = workers_of(process.pid)
+        if workers and chance.random() < 0.6:
+            os.kill(chance.choice(workers), signal.SIGKILL)
+            killed["worker"] += 1
+        elif process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            killed["parent"] += 1
+            process = begin()
+    text, _ = process.communicate(timeout=patience)
+    if process.returncode == -signal.SIGKILL:
+        process = begin()
+        text, _ = process.communicate(timeout=patience)
+    assert process.returncode == 0, text
+    return killed["worker"], killed["parent"]
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.06}}')
+    directory = tmp_path / "sweep"
+    workers, parents = kill_until_done(lambda: start(directory, SMALL), 8, (0.4, 1.6), seed=1, patience=120)
+    assert workers >= 2 and parents >= 2
+    assert_complete(make_plan(**SMALL), directory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_many_times_at_random_moments(tmp_path: Path, seed: int) -> None:
+    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.3}}')
+    directory = tmp_path / "sweep"
+    workers, parents = kill_until_done(lambda: start(directory, SMALL), 40, (0.05, 1.5), seed=seed, patience=400)
+    assert workers + parents == 40
+    assert_complete(make_plan(**SMALL), directory)
+
+
+def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path) -> None:
+    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.3}}')
+    changes = {"execution": {"checkpoint_steps": 1000}}
+    process = start(tmp_path / "sweep", changes)
+    store = SweepStore(tmp_path / "sweep")
+    pack_id = wait_for(lambda: next((p for p in store.pack_ids() if store.progress(p).get("step", 0) > 1), None))
+    worker = workers_of(process.pid)[0]
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not Path(f"/proc/{worker}").exists() or "Z" in Path(f"/proc/{worker}/stat").read_text())
+    assert store.newest_checkpoint(pack_id) == 1
+    states = {store.state(name).cause for name in store.run_ids() if store.state(name).pack_id == pack_id}
+    assert states == {"the parent process is gone"}
+
+
+def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:
+    """The orphan sits in a long step; the next call must not train the same pack beside it."""
+    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 4.0}}')
+    process = start(tmp_path / "sweep")
+    store = SweepStore(tmp_path / "sweep")
+    wait_for(lambda: any(store.state(name).state == "running" for name in store.run_ids()))
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    (tmp_path / "orders.json").write_text("{}")
+    successor = start(tmp_path / "sweep")
+    text, _ = successor.communicate(timeout=60)
+    assert successor.returncode == 0, text
+    assert "waits for the worker of an earlier run" in text
+    assert_complete(make_plan(), tmp_path / "sweep")
+
+
+SPEC = """
+name: real
+grid: {{depths: [1, 2], budgets: [8.0e3, 3.0e4], seeds: 2, heads: {{count: 2}}}}
+data: {{source: "text:{text}", vocab_size: 256, validation_fraction: 0.1, cache_dir: "{cache}"}}
+train: {{seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5}}
+execution: {{checkpoint_steps: 20, max_retries: 100, log_steps: 1}}
+"""
+
+
+@pytest.mark.slow
+def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path) -> None:
+    words = np.random.default_rng(0).choice(["deep", "wide", "and", "net", "loss", "of", "the", "a"], 20_000)
+    for k in range(40):
+        (tmp_path / f"{k}.txt").write_text(" ".join(words[k * 500 : (k + 1) * 500]))
+    spec = tmp_path / "real.yaml"
+    spec.write_text(SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache"))
+    env = {**environment(JAX_PLATFORMS="cpu", DWSWEEP_CACHE=str(tmp_path / "cache")), "DWSWEEP_TRAINER": ""}
+
+    def begin(directory: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "dwsweep.cli", "run", str(spec), "--out", str(directory)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+
+    calm, wild = tmp_path / "calm", tmp_path / "wild"
+    first = begin(calm)
+    text, _ = first.communicate(timeout=600)
+    assert first.returncode == 0, text
+    workers, parents = kill_until_done(lambda: begin(wild), 20, (3.0, 12.0), seed=0, patience=1500)
+    assert workers + parents == 20, (workers, parents)
+
+    expected, found = SweepStore(calm), SweepStore(wild)
+    assert found.run_ids() == expected.run_ids()
+    for name in expected.run_ids():
+        one, other = expected.run_directory(name), found.run_directory(name)
+        assert (one / "documents.npy").read_bytes() == (other / "documents.npy").read_bytes()
+        for key in ("loss", "loss_stderr", "bits_per_byte", "train_loss"):
+            assert expected.result(name)[key] == found.result(name)[key], (name, key)
+        rows = [
+            [(row["step"], row["loss"], row["grad_norm"]) for row in files.read_lines(path / "metrics.jsonl")]
+            for path in (one, other)
+        ]
+        assert rows[0] == rows[1] and len(rows[0]) == 400
