@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dwsweep.fit.cells import Run
-from dwsweep.fit.noise import FLOOR_NATS, Noise, cell_means, estimate_noise
+from dwsweep.fit.noise import Noise, cell_means, estimate_noise
+from dwsweep.fit.scatter import FLOOR_NATS
 
 GRID_POINTS = 161
 
@@ -80,7 +81,7 @@ class Difference:
 
 def build_curves(
     runs: Sequence[Run],
-    declared: float | None,
+    declared: float | Mapping[int, float] | None,
     n_draws: int,
     rng: np.random.Generator,
     document_covariance: dict[tuple[int, int], float] | np.ndarray | None = None,

@@ -26,6 +26,7 @@ def guideline_row(
 ) -> dict[str, Any]:
     """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
 
+    rival_depth_min, rival_depth_max: over the intervals of every form that is not rejected.
     depth_low … width_high: at the fixed budget, so width_low = √(N/12·depth_high) goes with depth_high. depth_int,
     width_int: a shape one can build, the width rounded to ``width_multiple`` (64; smaller nets: 8).
     """
@@ -66,12 +67,18 @@ def guideline_row(
         "width_int": width_int,
         "n_params_actual": 12 * depth_int * width_int**2,
     }
-    others = [L for L in (rival.depth(n_params)[0] for rival in rivals) if L is not None]
-    if others:
-        row["rival_depth_min"], row["rival_depth_max"] = min([*others, depth]), max([*others, depth])
+    row["rival_depth_min"], row["rival_depth_max"] = rival_range([law, *rivals], n_params) if rivals else (None, None)
     if surface is not None and trained is not None:
         row |= surface.penalty(n_params, trained[0])
     return row
+
+
+def rival_range(laws: Sequence[Law], n_params: float) -> tuple[float | None, float | None]:
+    """Shallowest and deepest end of the intervals of ``laws`` at a budget; None where one of them has no bound."""
+    depths = [law.depth(n_params) for law in laws]
+    low = [d[1] for d in depths if d[1] is not None]
+    high = [d[2] for d in depths if d[2] is not None]
+    return min(low) if len(low) == len(depths) else None, max(high) if len(high) == len(depths) else None
 
 
 def width_at(n_params: float, depth: float | None) -> float | None:
@@ -119,8 +126,9 @@ def markdown(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:
         trained = f"{row['trained_depth']} × {row['trained_width']}" if row["trained_depth"] else "–"
         build = f"{row['depth_int']} × {row['width_int']}" if row["depth_int"] else "–"
         rivals = "–"
-        if row["rival_depth_min"] is not None:
-            rivals = f"{row['rival_depth_min']:.1f} … {row['rival_depth_max']:.1f}"
+        if row["rival_depth_min"] is not None or row["rival_depth_max"] is not None:
+            ends = [_end(row[name], 1) for name in ("rival_depth_min", "rival_depth_max")]
+            rivals = f"{ends[0]} … {ends[1]}"
         factor = row["extrapolation_factor"]
         lines.append(
             f"| {row['name']} | {row['n_params']:.4g} | {trained} "
@@ -134,5 +142,8 @@ def markdown(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:
 def _interval(value: float | None, low: float | None, high: float | None, digits: int) -> str:
     if value is None:
         return "–"
-    ends = ["unbounded" if end is None else f"{end:.{digits}f}" for end in (low, high)]
-    return f"{value:.{digits}f} ({ends[0]} … {ends[1]})"
+    return f"{value:.{digits}f} ({_end(low, digits)} … {_end(high, digits)})"
+
+
+def _end(value: float | None, digits: int) -> str:
+    return "unbounded" if value is None else f"{value:.{digits}f}"

@@ -58,7 +58,9 @@ class LawReport:
         ]
 
 
-def fit_laws(curves: Curves, pairs: Sequence[Pair], confidence: float) -> LawReport:
+def fit_laws(
+    curves: Curves, pairs: Sequence[Pair], confidence: float, forms: Sequence[str] = FORMS, held_out: bool = True
+) -> LawReport:
     """Fit the exponential law and its rivals to the difference curves of ``pairs``.
 
     There is a law only if two pairs say where their crossing lies (one of them crossed) and the data bound both a
@@ -78,13 +80,14 @@ def fit_laws(curves: Curves, pairs: Sequence[Pair], confidence: float) -> LawRep
         )
     df = min(p.difference.df for p in usable if p.difference is not None)
     problem = _problem(curves, usable, df, confidence)
-    fits = {form: problem.fit(form) for form in FORMS}
+    fits = {form: problem.fit(form) for form in forms}
     best = min(fit.chi2 for fit in fits.values())
     own = fits["exponential"]
-    held_out = _held_out(curves, usable, df, confidence)
+    predictions = _held_out(curves, usable, df, confidence) if held_out else {}
     ranking = sorted(fits.values(), key=lambda fit: fit.chi2)
-    winner = ranking[0].form if ranking[1].chi2 - ranking[0].chi2 >= WINNING_DELTA_CHI2 else None
-    rivals = [_rival_row(fit, best, winner, held_out.get(fit.form), problem) for fit in ranking]
+    clear = len(ranking) > 1 and ranking[1].chi2 - ranking[0].chi2 >= WINNING_DELTA_CHI2
+    winner = ranking[0].form if clear else None
+    rivals = [_rival_row(fit, best, winner, predictions.get(fit.form), problem) for fit in ranking]
     if not own.bounded:
         return LawReport(
             None, rivals, "no law of its own: the data leave a or b without a bound (crossings on one side only)"
@@ -131,6 +134,7 @@ def fit_laws(curves: Curves, pairs: Sequence[Pair], confidence: float) -> LawRep
             f"rivals: {winner} ({OWN_NAMES[winner][5:]}) fits better than the exponential law by Δχ² = {margin:.1f}; "
             f"the guideline follows it"
         )
+    # rejection is by Δχ²; a form whose region has no bound cannot give a range and stays out
     open_rivals = [laws[fit.form] for fit in ranking if fit.form in laws and fit.chi2 - best < WINNING_DELTA_CHI2]
     return LawReport(width_law, rivals, statement, warnings, guideline_law, open_rivals, laws)
 

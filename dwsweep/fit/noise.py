@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dwsweep.errors import InputError
+from dwsweep.fit.scatter import scatter
 
-# two losses closer than this are the same number in float32; also keeps noise-free tables from dividing by zero
-FLOOR_NATS = 1e-7
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
 
@@ -36,7 +35,7 @@ class Noise:
 
     source: what the numbers rest on. sigma: depth → sd of one run's loss, nats (None where replicates cannot tell).
     df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
-    equal σ. tau: sd of a cell mean about a smooth curve (third differences), nats; tau_df its degrees of freedom.
+    equal σ. tau: sd of a cell mean about a smooth curve (scatter.py), nats; tau_df its degrees of freedom.
     shape_variance: nats², what a mean varies beyond its replicates. known: some noise estimate exists.
     """
 
@@ -104,53 +103,42 @@ def _linked(cells: np.ndarray, seeds: Sequence[Hashable], n_cells: int) -> bool:
     return count == 1
 
 
-def third_differences(x: np.ndarray) -> np.ndarray:
-    """(n − 3, n) weights of divided third differences at sorted x (n,), each row of unit length.
-
-    They annihilate parabolas in x, so what remains of a smooth curve is small against the noise of its points.
-    """
-    n = len(x)
-    W = np.zeros((max(n - 3, 0), n))
-    for i in range(n - 3):
-        points = x[i : i + 4]
-        gaps = points[:, None] - points[None, :]
-        np.fill_diagonal(gaps, 1.0)
-        weights = 1.0 / gaps.prod(axis=1)
-        W[i, i : i + 4] = weights / np.linalg.norm(weights)
-    return W
-
-
 def estimate_noise(
     means: CellMeans,
     run_depth: np.ndarray,
     chosen: np.ndarray,
     chosen_depth: np.ndarray,
     chosen_x: np.ndarray,
-    declared: float | None = None,
+    declared: float | Mapping[int, float] | None = None,
     extra: np.ndarray | None = None,
 ) -> tuple[Noise, np.ndarray]:
-    """The noise model and the covariance (K, K) of the fitted cell means.
+    """The noise model and the covariance (K, K) of the fitted cell means, nats².
 
     run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth, chosen_x: (K',).
-    declared: sd of one run's loss in nats, used instead of any estimate. extra: (K, K) known covariance (documents).
+    declared: sd of one run's loss in nats (or one per depth), instead of any estimate. extra: (K, K) covariance that is
+    known from elsewhere (documents), nats².
 
     σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
-    τ² = mean of squared third differences of the cell means along ln N; what it exceeds the replicates' variance by is
-    shape noise (tuning, width-dependent luck), added to every mean: Var = max(σ²/S, τ²) where cells are alike.
+    τ² is the scatter of the cell means about smooth curves of ln N (scatter.py); what it exceeds the replicates'
+    variance by is shape noise (tuning, width-dependent luck), added to every mean: Var = max(σ²/S, τ²) for equal cells.
     """
     depths = [int(d) for d in np.unique(chosen_depth)]
     extra = np.zeros((len(means.mean),) * 2) if extra is None else extra
     if declared is not None:
-        if not (np.isfinite(declared) and declared > 0):
+        values = declared if isinstance(declared, Mapping) else dict.fromkeys(depths, declared)
+        if not all(isinstance(v, int | float) and np.isfinite(v) and v > 0 for v in values.values()):
             raise InputError(f"--noise: {declared!r}; the standard deviation of one run's loss in nats, above 0")
-        covariance = declared**2 * means.weights @ means.weights.T + extra
+        variance = np.array([values[int(d)] ** 2 for d in run_depth])
+        covariance = (means.weights * variance) @ means.weights.T + extra
+        scattered = scatter(means.mean[chosen], chosen_depth, chosen_x, covariance[np.ix_(chosen, chosen)])
         noise = Noise(
             "declared",
-            dict.fromkeys(depths, float(declared)),
+            {d: float(values[d]) for d in depths},
             dict.fromkeys(depths, np.inf),
             True,
             None,
-            *_tau(means.mean[chosen], chosen_depth, chosen_x),
+            scattered.tau if scattered else None,
+            scattered.df if scattered else 0.0,
             0.0,
             True,
         )
@@ -158,16 +146,17 @@ def estimate_noise(
     sigma2, df, pooled, p_value = _sigma(means, run_depth, depths)
     variance = np.array([sigma2.get(int(d), 0.0) for d in run_depth])
     covariance = (means.weights * variance) @ means.weights.T + extra
-    tau, tau_df = _tau(means.mean[chosen], chosen_depth, chosen_x)
     shape_variance = 0.0
     source = "replicates" if sigma2 else "none"
-    if tau is not None:
-        expected = _expected_square(covariance[np.ix_(chosen, chosen)], chosen_depth, chosen_x)
-        shape_variance = max(0.0, tau**2 - expected)
-        if not sigma2:
-            source, df, pooled = "third differences", dict.fromkeys(depths, tau_df), True
-        elif shape_variance > 0:
-            source, df, pooled = "replicates and third differences", dict.fromkeys(depths, tau_df), True
+    scattered = scatter(means.mean[chosen], chosen_depth, chosen_x, covariance[np.ix_(chosen, chosen)])
+    tau, tau_df = (scattered.tau, scattered.df) if scattered else (None, 0.0)
+    if scattered is not None and not sigma2:
+        shape_variance = scattered.excess
+        source, df, pooled = "scatter", dict.fromkeys(depths, tau_df), True
+    elif scattered is not None and scattered.separable:
+        shape_variance = scattered.excess
+        if shape_variance > 0:
+            source, df, pooled = "replicates and scatter", dict.fromkeys(depths, tau_df), True
     sigma: dict[int, float | None] = {d: float(np.sqrt(sigma2[d])) if d in sigma2 else None for d in depths}
     known = source != "none"
     df = {d: df.get(d, 0.0) for d in depths}
@@ -205,35 +194,3 @@ def bartlett(ss: dict[int, float], df: dict[int, float]) -> float | None:
     statistic = nu.sum() * np.log(pooled) - (nu * np.log(s2)).sum()
     correction = 1.0 + ((1.0 / nu).sum() - 1.0 / nu.sum()) / (3.0 * (len(used) - 1))
     return float(chi2.sf(statistic / correction, len(used) - 1))
-
-
-def _blocks(depth: np.ndarray, x: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each depth, the indices in order of x and the third-difference weights there."""
-    blocks = []
-    for d in np.unique(depth):
-        where = np.flatnonzero(depth == d)
-        where = where[np.argsort(x[where], kind="stable")]
-        if len(where) >= 4 and np.all(np.diff(x[where]) > 0):
-            blocks.append((where, third_differences(x[where])))
-    return blocks
-
-
-def _tau(mean: np.ndarray, depth: np.ndarray, x: np.ndarray) -> tuple[float | None, float]:
-    """(τ in nats, its degrees of freedom), or (None, 0) with fewer than four sizes at every depth."""
-    total, count, squares = 0.0, 0, 0.0
-    for where, W in _blocks(depth, x):
-        total += float(((W @ mean[where]) ** 2).sum())
-        count += len(W)
-        squares += float(((W @ W.T) ** 2).sum())
-    if not count:
-        return None, 0.0
-    return max(float(np.sqrt(total / count)), FLOOR_NATS), count * count / squares
-
-
-def _expected_square(covariance: np.ndarray, depth: np.ndarray, x: np.ndarray) -> float:
-    """Mean squared third difference that ``covariance`` alone would show."""
-    total, count = 0.0, 0
-    for where, W in _blocks(depth, x):
-        total += float(np.einsum("ij,jk,ik->", W, covariance[np.ix_(where, where)], W))
-        count += len(W)
-    return total / count

@@ -114,7 +114,7 @@ def _noise_warnings(curves: Curves) -> list[str]:
             "noise: one run a shape and fewer than four sizes a depth leave nothing to estimate the noise from; no "
             "transition is claimed (repeat with more seeds, or give --noise SIGMA in nats)"
         )
-    elif noise.source == "third differences":
+    elif noise.source == "scatter":
         lines.append(
             f"noise: one run a shape, so the error is judged by the scatter about smooth curves alone "
             f"(τ = {noise.tau:.2g} nats, {noise.tau_df:.0f} degrees of freedom)"
@@ -128,7 +128,7 @@ def _noise_warnings(curves: Curves) -> list[str]:
                 f"smooth curves; the errors are likely too small"
             )
     counts = Counter(int(n) for n in curves.n)
-    if noise.source != "third differences" and len(counts) > 1 and 1 in counts:
+    if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
         lines.append(f"seeds: {counts[1]} shapes have a single run")
     if max(curves.n) > 1 and not curves.paired:
         lines.append("seeds: not shared between shapes (or not named), so their common part does not cancel")

@@ -154,8 +154,8 @@ def _guideline(result: FitResult) -> Any:
         refused = row["depth"] is None
         trained = f"{row['trained_depth']}×{row['trained_width']}" if row["trained_depth"] else "–"
         rivals = "–"
-        if row["rival_depth_min"] is not None:
-            rivals = f"{row['rival_depth_min']:.0f} … {row['rival_depth_max']:.0f}"
+        if row["rival_depth_min"] is not None or row["rival_depth_max"] is not None:
+            rivals = _range(row["rival_depth_min"], row["rival_depth_max"], lambda v: f"{v:.0f}")
         factor = row["extrapolation_factor"]
         table.add_row(
             row["name"],

@@ -18,10 +18,10 @@ import numpy as np
 
 from dwsweep.fit.curves import Curves, Difference
 from dwsweep.fit.laws import from_ends, ln_width
-from dwsweep.fit.noise import FLOOR_NATS
+from dwsweep.fit.scatter import FLOOR_NATS
 from dwsweep.fit.transitions import Crossing
 
-COARSE = 101
+COARSE, FINE = 41, 81
 BOX_MARGIN = 2.0
 KEEP_DELTA = 14.0
 
@@ -118,10 +118,8 @@ class LawProblem:
         box = np.array([self._range(0), self._range(-1)])
         outer = box.copy()
         for _ in range(14):
-            axes = [np.linspace(lo, hi, COARSE) for lo, hi in box]
-            ends = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
-            theta = from_ends(form, ends, first, last)
-            value = self.chi2(form, theta)
+            ends = _mesh(box, COARSE)
+            value = self.chi2(form, from_ends(form, ends, first, last))
             best = int(np.argmin(value))
             near = ends[value - value[best] <= KEEP_DELTA]
             step = (box[:, 1] - box[:, 0]) / (COARSE - 1)
@@ -131,6 +129,14 @@ class LawProblem:
             if np.all(shrink > 0.6):
                 break
             box = new
+        # the last box holds Δχ² ≤ 14, the region about half of it: cut to the region before the fine grid
+        near = ends[value - value[best] <= 1.6 * self.level]
+        box = np.stack([near.min(axis=0) - 2 * step, near.max(axis=0) + 2 * step], axis=1)
+        box = np.stack([np.maximum(box[:, 0], outer[:, 0]), np.minimum(box[:, 1], outer[:, 1])], axis=1)
+        ends = _mesh(box, FINE)
+        theta = from_ends(form, ends, first, last)
+        value = self.chi2(form, theta)
+        best = int(np.argmin(value))
         delta = value - value[best]
         inside_level = ends[delta <= self.level]
         edge = np.stack([inside_level.min(axis=0), inside_level.max(axis=0)], axis=1)
@@ -161,6 +167,13 @@ class LawProblem:
         low = float(self.curves.ln_width_of(depth, self.low[pair]))
         high = float(self.curves.ln_width_of(depth, self.high[pair]))
         return low - BOX_MARGIN, high + BOX_MARGIN
+
+
+def _mesh(box: np.ndarray, points: int) -> np.ndarray:
+    """(points², 2) grid over box (2, 2) of lows and highs."""
+    return np.stack(np.meshgrid(*(np.linspace(lo, hi, points) for lo, hi in box), indexing="ij"), axis=-1).reshape(
+        -1, 2
+    )
 
 
 def constrained_chi2(g: np.ndarray, S: np.ndarray, sign: np.ndarray) -> np.ndarray:
