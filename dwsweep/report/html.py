@@ -193,7 +193,7 @@ def _provenance(
     """What the numbers were made with: of the runs, of the fit, of each call."""
 
     def distinct(name: str) -> str:
-        values = sorted({row[name] for row in runs if row.get(name)})
+        values = sorted({row[name] for row in runs if row.get(name)}, key=lambda value: (len(value), value))
         return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:12])} and {len(values) - 12} more"
 
     names = (

@@ -76,7 +76,9 @@ def runs(rows: Sequence[Row]) -> str:
                 spread([row.get("learning_rate") for row in group], significant(3)),
                 spread([row.get("tokens") for row in group], short),
                 spread([row.get("loss") for row in done], number(4)),
-                ", ".join(f"{n} {state}" for state, n in sorted(states.items())),
+                ", ".join(
+                    f"{n} {state}" for state, n in sorted(states.items(), key=lambda item: (item[0] != "done", item[0]))
+                ),
                 spread([row.get("tokens_per_second") for row in done], short),
                 whole(sum(float(row.get("wall_seconds") or 0.0) for row in done)) if done else "–",
             ]

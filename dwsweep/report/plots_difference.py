@@ -30,18 +30,14 @@ def differences(content: Content) -> Figure:
         return style.settle(made)
     columns = 1 if len(pairs) == 1 else 2 if len(pairs) in (2, 4) else 3
     rows = math.ceil(len(pairs) / columns)
-    made = style.figure(7.6, 0.85 + 2.0 * rows if columns > 1 else 3.6)
-    grid = made.subplots(rows, columns, squeeze=False)
+    made = style.figure(7.6, 0.95 + 2.05 * rows if columns > 1 else 3.6)
     low = min(float(pair.n[0]) for pair in pairs)
     high = max(float(pair.n[-1]) for pair in pairs)
-    for place, pair in enumerate(pairs):
-        axes = grid[place // columns][place % columns]
+    for axes, pair in zip(style.panels(made, len(pairs), columns), pairs, strict=True):
         _panel(axes, pair)
         style.log_axis(axes, "x", low / 1.12, high * 1.12, at_most=5 if columns > 1 else 9)
-    for place in range(len(pairs), rows * columns):
-        grid[place // columns][place % columns].set_axis_off()
     made.supxlabel(content.axis_label, fontsize=9)
-    made.supylabel("shallower − deeper (10⁻³ nats per token)", fontsize=9)
+    made.supylabel("loss of the shallower − deeper\n(10⁻³ nats per token)", fontsize=9, multialignment="center")
     made.suptitle(
         f"Above zero the deeper net is ahead. Dark band: pointwise {100 * content.confidence:.0f} %; pale: "
         "simultaneous (sup-t), from which the verdict is read.\nBar on the zero line: interval of the transition. "

@@ -131,15 +131,9 @@ def against_depth(content: Content) -> Figure:
     columns = min(3, len(content.fixed))
     rows = -(-len(content.fixed) // columns)
     made = style.figure(max(7.6 * columns / 3, 5.0), 0.85 + 2.1 * rows)
-    grid = made.subplots(rows, columns, squeeze=False, sharex=True)
     depths = sorted({depth for fixed in content.fixed for depth in fixed.depth})
     looks = style.depth_styles([curve.depth for curve in content.curves])
-    for place in range(rows * columns):
-        axes = grid[place // columns][place % columns]
-        if place >= len(content.fixed):
-            axes.set_axis_off()
-            continue
-        fixed = content.fixed[place]
+    for axes, fixed in zip(style.panels(made, len(content.fixed), columns, sharex=True), content.fixed, strict=True):
         _panel(axes, fixed, looks)
         axes.set_title(f"{'N' if content.axis.startswith('n_params') else content.axis} = {style.count(fixed.n)}")
         axes.set_xticks(style.thinned(depths, 8))
@@ -169,7 +163,7 @@ def _panel(axes: Axes, fixed: FixedSize, looks: dict[int, dict[str, str]]) -> No
     for depth, value in zip(fixed.depth, fixed.loss, strict=True):
         axes.plot(
             [depth], [value], marker=looks[depth]["marker"], color=looks[depth]["color"],
-            markeredgecolor="white", markeredgewidth=0.6, markersize=7,
+            markeredgewidth=0.0, markersize=6.5,
         )  # fmt: skip
     bottom, top = min(values), max(values)
     room = (top - bottom) or 0.01

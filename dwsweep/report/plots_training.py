@@ -65,12 +65,11 @@ def training(curves: Sequence[TrainingCurve]) -> Figure:
     columns = min(3, len(depths))
     rows = -(-len(depths) // columns)
     made = style.figure(8.0 if columns > 1 else 5.4, 0.5 + 2.2 * rows if columns > 1 else 3.2)
-    grid = made.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    panels = style.panels(made, len(depths), columns, sharex=True, sharey=True)
     scale = LinearSegmentedColormap.from_list("sizes", colormaps["cividis"]([i / 20 * 0.8 for i in range(21)]))
     low, high = min(c.n_params for c in curves), max(c.n_params for c in curves)
     norm = LogNorm(low / 1.001, high * 1.001)
-    for place, depth in enumerate(depths):
-        axes = grid[place // columns][place % columns]
+    for axes, depth in zip(panels, depths, strict=True):
         there = [c for c in curves if c.depth == depth]
         for c in sorted(there, key=lambda c: c.n_params):
             axes.plot(
@@ -81,18 +80,16 @@ def training(curves: Sequence[TrainingCurve]) -> Figure:
                 axes.plot(c.step[-1:], c.loss[-1:], marker="x", color=style.AGAINST, markersize=6)
         axes.set_title(f"L = {depth}   ({len(there)} run{'s' if len(there) > 1 else ''})")
     first, last = min(float(c.step[0]) for c in curves), max(float(c.step[-1]) for c in curves)
-    style.log_axis(grid[0][0], "x", first / 1.05, max(last, first * 2) * 1.1, at_most=5)
+    style.log_axis(panels[0], "x", first / 1.05, max(last, first * 2) * 1.1, at_most=5)
     # one bad spike must not flatten all other curves
     healthy = [c for c in curves if not c.diverged] or list(curves)
     bottom, top = min(float(c.loss.min()) for c in healthy), max(float(c.loss[0]) for c in healthy)
     room = 0.05 * (top - bottom) or 0.1
-    grid[0][0].set_ylim(bottom - room, top + room)
-    for place in range(len(depths), rows * columns):
-        grid[place // columns][place % columns].set_axis_off()
+    panels[0].set_ylim(bottom - room, top + room)
     made.supxlabel("optimizer step (log scale)", fontsize=9)
     made.supylabel("training loss (nats per token)", fontsize=9)
     if high > low:
-        bar = made.colorbar(ScalarMappable(norm, scale), ax=grid, shrink=0.7, pad=0.02, aspect=30)
+        bar = made.colorbar(ScalarMappable(norm, scale), ax=made.axes, shrink=0.7, pad=0.02, aspect=30)
         bar.ax.yaxis.set_major_locator(FixedLocator(style.log_ticks(low, high)))
         bar.ax.yaxis.set_minor_locator(NullLocator())
         bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _place: style.count(value)))

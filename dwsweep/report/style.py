@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.text import Annotation
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 LINES: tuple[Any, ...] = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (9, 2, 3, 2)))
 INK = "#222222"
 FAINT = "#767676"
@@ -98,6 +98,19 @@ def render(made: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     made.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else {"Date": None, "Creator": None})
     return buffer.getvalue()
+
+
+def panels(made: Figure, number: int, columns: int, sharex: bool = False, sharey: bool = False) -> list[Axes]:
+    """``number`` panels in rows of ``columns``; each column's lowest one carries the ticks of a shared x axis."""
+    rows = -(-number // columns)
+    grid = made.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
+    every = [axes for row in grid for axes in row]
+    for place, axes in enumerate(every):
+        if place >= number:
+            axes.set_axis_off()
+        elif place + columns >= number:
+            axes.tick_params(labelbottom=True)
+    return every[:number]
 
 
 def save(made: Figure, out_dir: Path, name: str) -> list[Path]:

@@ -1,0 +1,171 @@
+"""The figures: they are there, they can be read (no text over text, in grey too), and they tell when they are empty."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_sweeps
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from dwsweep.report import content, plots, plots_loss, plots_training, style
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@functools.cache
+def drawn(case: str) -> dict[str, Figure]:
+    with style.styled():
+        read = content.read(report_sweeps.fit(case))
+        return {name: make(read) for name, make in plots.FIGURES.items()}
+
+
+def words_of(figure: Figure) -> str:
+    return "\n".join(text.get_text() for text in figure.findobj(Text) if text.get_visible())
+
+
+def test_draw_writes_png_and_svg_that_parse_and_repeat(tmp_path: Path) -> None:
+    fit = report_sweeps.fit("one_pair")
+    first, second = plots.draw(fit, tmp_path / "a"), plots.draw(fit, tmp_path / "b")
+    assert [path.name for path in first] == [f"{name}.{kind}" for name in plots.FIGURES for kind in ("png", "svg")]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted(path.name for path in first)
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+        if one.suffix == ".svg":
+            assert ET.parse(one).getroot().tag == f"{SVG}svg"
+        else:
+            assert one.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", plots.FIGURES)
+@pytest.mark.parametrize("case", ["law", "one_pair", "not_reached", "one_depth", "noise_unknown", "many"])
+def test_no_text_lies_over_text_or_outside(case: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = drawn(case)[name]
+    canvas = figure.bbox.padded(1.0)
+    boxes = [(text.get_text(), text.get_window_extent()) for text in _texts_drawn(figure, monkeypatch)]
+    assert boxes
+    for label, box in boxes:
+        assert canvas.x0 <= box.x0 and box.x1 <= canvas.x1 and canvas.y0 <= box.y0 and box.y1 <= canvas.y1, label
+    for (label, box), (other, second) in itertools.combinations(boxes, 2):
+        wide = min(box.x1, second.x1) - max(box.x0, second.x0)
+        high = min(box.y1, second.y1) - max(box.y0, second.y0)
+        # a pixel of the boxes' own padding may meet
+        assert wide <= 1.0 or high <= 1.0, f"{label!r} over {other!r}"
+
+
+def _texts_drawn(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[Text]:
+    """The texts that reach the page: a figure keeps others, such as the labels of ticks outside their axis."""
+    texts: list[Text] = []
+    draw = Text.draw
+
+    def recorded(self: Text, renderer: Any) -> None:
+        if self.get_visible() and self.get_text().strip():
+            texts.append(self)
+        draw(self, renderer)
+
+    monkeypatch.setattr(Text, "draw", recorded)
+    figure.draw_without_rendering()
+    return texts
+
+
+def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
+    fit = report_sweeps.fit("law")
+    statuses = [row["status"] for row in fit["transitions"] if row["estimator"] == "pchip"]
+    assert statuses[:3] == ["crossed"] * 3 and "not_reached" in statuses
+    words = words_of(drawn("law")["width_law"])
+    for label in ("own exponential", "own linear", "own power", "published law", "3 crossed, 1 bounded on one side"):
+        assert label in words
+    assert "range of the" in words_of(drawn("law")["guideline"])
+
+
+@pytest.mark.parametrize("case", ["one_pair", "not_reached", "one_depth"])
+def test_without_a_law_the_figures_say_so_and_show_the_published_one(case: str) -> None:
+    assert "No law of its own" in words_of(drawn(case)["width_law"])
+    words = words_of(drawn(case)["guideline"])
+    assert "by the published law (this sweep has none)" in words and "own exponential" not in words
+
+
+def test_one_depth_says_that_there_is_nothing_to_compare() -> None:
+    figures = drawn("one_depth")
+    assert "No two depths to compare" in words_of(figures["differences"])
+    assert "one depth: no pair" in words_of(figures["loss_vs_size"])
+    assert "nothing to compare at fixed size" in words_of(figures["loss_vs_depth"])
+
+
+def test_unknown_noise_draws_no_band() -> None:
+    figures = drawn("noise_unknown")
+    assert "no band: the noise is not known" in words_of(figures["loss_vs_size"])
+    assert words_of(figures["differences"]).count("(noise unknown)") == 2
+    assert not figures["differences"].axes[0].collections  # a band would be one
+
+
+def test_nothing_finished_says_so() -> None:
+    row = {**report_sweeps.rows((6,), 1, 1e6, 1e6, seeds=1)[0], "status": "failed", "loss": None}
+    from dwsweep import fit_table
+    from dwsweep.fit import files
+
+    fit = files.clean(vars(fit_table([row])))
+    with style.styled():
+        read = content.read(fit)
+        assert "No finished run" in words_of(plots_loss.against_size(read))
+        for make in plots.FIGURES.values():
+            make(read)
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 11])
+def test_depths_differ_in_grey_and_without_colour(number: int) -> None:
+    looks = style.depth_styles(range(2, 2 + number)).values()
+    grey = [sum(w * c for w, c in zip((0.299, 0.587, 0.114), to_rgb(look["color"]), strict=True)) for look in looks]
+    assert all(later - earlier > 0.03 for earlier, later in itertools.pairwise(grey))
+    assert grey[-1] < 0.75  # still seen on white
+    shapes = [(look["marker"], str(look["linestyle"])) for look in looks]
+    assert len(set(shapes)) == number
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(950, "950"), (3.0e4, "30K"), (999_600, "1M"), (1.3e9, "1.3B"), (1e12, "1T"), (2.5e18, "2.5e18"), (0.5, "0.5")],
+)
+def test_counts_are_written_as_people_write_them(value: float, shown: str) -> None:
+    assert style.count(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1e6, 6e8), (9.5e5, 3.2e6), (180, 2300), (200, 260), (1e3, 1e15), (120, 130), (3e17, 4e19)]
+)
+def test_log_ticks_are_few_and_inside(low: float, high: float) -> None:
+    ticks = style.log_ticks(low, high)
+    assert 2 <= len(ticks) <= 7
+    assert all(low <= tick <= high for tick in ticks) and ticks == sorted(ticks)
+    labels = [style.count(tick) for tick in ticks]
+    assert len(set(labels)) == len(labels)
+
+
+def test_spread_moves_labels_apart_as_little_as_needed() -> None:
+    assert style.spread([5.0, 1.0, 9.0], 1.0, 0.0, 10.0) == [5.0, 1.0, 9.0]
+    placed = style.spread([5.0, 5.0, 5.1, 0.0], 1.0, 0.0, 10.0)
+    assert placed[3] == 0.0
+    assert sorted(placed[:3]) == pytest.approx([4.0333333, 5.0333333, 6.0333333])
+    crowded = style.spread([9.9, 9.8, 9.7], 1.0, 0.0, 10.0)
+    assert max(crowded) <= 10.0 and min(abs(a - b) for a, b in itertools.combinations(crowded, 2)) >= 1.0 - 1e-9
+
+
+def test_training_curves_keep_the_mean_and_mark_what_diverged() -> None:
+    logged = [{"step": s, "loss": 3.0} for s in range(1, 2001)]
+    logged += [{"step": 2001, "loss": float("nan")}, {"step": 2002}]
+    curve = plots_training.curve("a", 6, 1e6, True, logged)
+    assert curve is not None and len(curve.step) <= plots_training.BINS
+    assert set(curve.loss.round(9)) == {3.0} and curve.step[0] == 1.0 and curve.step[-1] <= 2000
+    assert plots_training.curve("b", 6, 1e6, False, [{"step": 1, "loss": None}]) is None
+    other = plots_training.curve("c", 12, 3e6, False, [{"step": 1, "loss": 5.0}])
+    assert other is not None
+    with style.styled():
+        figure = plots_training.training([curve, other])
+    assert {axes.get_title(loc="left") for axes in figure.axes[:2]} == {"L = 6   (1 run)", "L = 12   (1 run)"}
+    assert any(line.get_marker() == "x" for line in figure.axes[0].lines)

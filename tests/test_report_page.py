@@ -1,0 +1,225 @@
+"""The page: whole, self-contained, escaped, and in words that say no more than the fit."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import report_sweeps
+
+from dwsweep.errors import InputError
+from dwsweep.report import html, html_page, html_tables, plots, words
+
+VOID = {"meta", "img", "br", "link", "hr", "input"}
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text, and insists that every tag is closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> while {self.open[-3:]} are open"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.text += data
+
+
+def read(path: Path) -> Reader:
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+@pytest.fixture(scope="module")
+def law(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = report_sweeps.sweep(tmp_path_factory.mktemp("sweeps") / "law", "law", name="a <b>bold</b> & 'name'")
+    assert html.write(directory) == directory / "report.html"
+    return directory
+
+
+def test_page_is_whole_and_loads_nothing(law: Path) -> None:
+    page = read(law / "report.html")
+    images = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert len(images) == len(plots.FIGURES) + 1  # and the training curves
+    for image in images:
+        kind, content = (image["src"] or "").split(",", 1)
+        assert kind == "data:image/svg+xml;base64" and image["alt"]
+        assert ET.fromstring(base64.b64decode(content)).tag.endswith("svg")
+    for tag, attributes in page.tags:
+        assert tag not in {"script", "link", "iframe", "object"}
+        for name in ("src", "href"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:"))
+    assert not re.search(r"url\(|@import", (law / "report.html").read_text(encoding="utf-8"))
+    anchors = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
+    assert anchors == {f"#{attributes['id']}" for tag, attributes in page.tags if tag == "section"}
+
+
+def test_page_escapes_what_it_is_given(law: Path) -> None:
+    page = read(law / "report.html")
+    assert "a <b>bold</b> & 'name': how deep and how wide" in page.text
+    assert "b" not in {tag for tag, _ in page.tags}
+    assert html_page.table(["<i>"], [['"><script>']]).count("<i>") == 0
+    assert "<script>" not in html_page.page('"<script>', "<script>", [html_page.Section('"x', "<script>", "")])
+
+
+def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
+    text = read(law / "report.html").text
+    fit = json.loads((law / "fit" / "fit.json").read_text(encoding="utf-8"))
+    for row in words.references(fit["transitions"]):
+        assert words.transition(row) in text
+    assert "This sweep's width law: ln d = a + b·L with a = " in text
+    assert "2 done, 1 diverged" in text
+    for fact in ("0123abcd", "TPU v4", "0.10.2", fit["provenance"]["input_sha256"], *fit["warnings"]):
+        assert fact in text, fact
+
+
+def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(law: Path) -> None:
+    figure = law / "fit" / "width_law.svg"
+    drawn = figure.stat().st_mtime_ns
+    html.write(law)
+    assert figure.stat().st_mtime_ns == drawn
+    (law / "fit" / "fit.json").touch()
+    html.write(law)
+    assert figure.stat().st_mtime_ns > drawn
+
+
+@pytest.mark.parametrize("case", ["one_pair", "not_reached", "one_depth", "noise_unknown"])
+def test_page_without_a_law_says_so(case: str, tmp_path: Path) -> None:
+    text = read(html.write(report_sweeps.sweep(tmp_path / case, case))).text
+    assert "No law of its own: " in text and "No law of its own: no law" not in text
+    assert "In its place the published law stands: ln d = 5.039 + 0.0555·L" in text
+    assert "These rows follow the published law" in text
+    assert "This sweep's width law" not in text
+    if case == "one_depth":
+        assert "there is no pair to compare" in text
+    if case == "not_reached":
+        assert "Depth 12 → 18: not reached; in this range only the shallower net is ever significantly ahead." in text
+
+
+def test_a_fit_must_come_first(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"run `dwsweep fit .*` first"):
+        html.write(tmp_path)
+    with pytest.raises(InputError, match="an existing sweep directory"):
+        html.write(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_page_needs_only_the_fit(tmp_path: Path) -> None:
+    """A fit of somebody else's table has no runs, no manifest and no spec beside it."""
+    full = report_sweeps.sweep(tmp_path / "full", "one_pair")
+    bare = tmp_path / "bare"
+    shutil.copytree(full / "fit", bare / "fit")
+    text = read(html.write(bare)).text
+    assert "bare: how deep and how wide" in text
+    assert "No run has logged a training loss" in text and "no table of runs" in text
+
+
+def row(**facts: object) -> dict[str, object]:
+    blank = dict.fromkeys(("n_params", "n_params_low", "n_params_high", "width", "width_low", "width_high"))
+    return {"shallow": 6, "deep": 12, "estimator": "pchip", "confidence": 0.95, "reason": "", **blank, **facts}
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        (
+            row(status="crossed", n_params=5e6, n_params_low=4e6, width=264.0, width_low=236.0, width_high=300.0),
+            "Depth 6 → 12: the deeper net overtakes at N = 5M (95 %: from 4M, unbounded above), where the "
+            "shallower net is 264 wide (236 to 300).",
+        ),
+        (
+            row(status="not_reached", n_params_low=2e7),
+            "Depth 6 → 12: not reached; in this range only the shallower net is ever significantly ahead. It lies "
+            "above N = 20M.",
+        ),
+        (
+            row(status="already_crossed", n_params_high=1e6),
+            "Depth 6 → 12: already crossed; in this range only the deeper net is ever significantly ahead. It lies "
+            "below N = 1M.",
+        ),
+        (
+            row(status="undecided", reason="depth 12 has a single size: no curve"),
+            "Depth 6 → 12: undecided; neither net is significantly ahead anywhere "
+            "(depth 12 has a single size: no curve).",
+        ),
+        (
+            row(status="ambiguous"),
+            "Depth 6 → 12: ambiguous; the lead changes in no single, clear place.",
+        ),
+    ],
+)
+def test_sentences_say_what_the_row_says(facts: dict[str, object], sentence: str) -> None:
+    assert words.transition(facts) == sentence
+
+
+def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
+    fit = report_sweeps.fit("law")
+    rows = {entry["name"]: entry for entry in fit["guideline"]}
+    lines = words.guideline(fit["guideline"])
+    factor = rows["175B"]["extrapolation_factor"]
+    assert factor > 100 and any(f"{factor:,.0f} times outside the range of the transitions" in line for line in lines)
+    refused = [{**rows["1.3B"], "depth": None, "law": "own: refused, more than 2000 times outside its range"}]
+    assert words.guideline(refused) == ["N = 1.21B: no number (own: refused, more than 2000 times outside its range)."]
+    assert words.rivals({"rival_depth_min": 40.0, "rival_depth_max": 75.2}) == "40 to 75"
+    assert words.rivals({"rival_depth_min": 40.0, "rival_depth_max": 40.0}) == ""
+    assert words.rivals({"rival_depth_min": None}) == ""
+
+
+def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
+    rows = [
+        {key: "" if value is None else str(value) for key, value in row.items()}
+        for row in report_sweeps.rows((6,), 2, 1e6, 3e6)
+    ]
+    rows[0] |= {"status": "failed", "loss": ""}
+    reader = Reader()
+    reader.feed(html_tables.runs(rows))
+    assert reader.text.count("2 done, 1 failed") == 1 and "3 done" in reader.text
+    assert sum(tag == "tr" for tag, _ in reader.tags) == (1 + 2) + (1 + 6)
+
+
+@pytest.mark.slow
+def test_page_renders_in_a_browser(law: Path, tmp_path: Path) -> None:
+    browser = next((found for name in ("chromium", "google-chrome", "chrome") if (found := shutil.which(name))), None)
+    if browser is None:
+        pytest.skip("no chromium")
+    picture = tmp_path / "page.png"
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--window-size=1200,6000",
+        f"--screenshot={picture}",
+    ]
+    subprocess.run([browser, *options, (law / "report.html").as_uri()], check=True, capture_output=True, timeout=120)
+    import numpy as np
+    from matplotlib.image import imread
+
+    pixels = imread(picture)[..., :3]
+    assert pixels.shape[1] == 1200
+    ink = (np.abs(pixels - pixels[0, 0]).max(axis=2) > 0.2).mean(axis=1)
+    # drawn from top to bottom: no stretch of 600 rows is empty, as behind an image that failed to load
+    assert all(ink[start : start + 600].mean() > 0.005 for start in range(0, 5400, 300))
+    # and nothing sticks out on the right
+    assert (np.abs(pixels[:, -8:] - pixels[0, 0]).max() < 0.05).all()
