@@ -22,8 +22,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 @functools.cache
 def drawn(case: str) -> dict[str, Figure]:
     with style.styled():
-        read = content.read(report_sweeps.fit(case))
-        return {name: make(read) for name, make in plots.FIGURES.items()}
+        fit = report_sweeps.fit(case)
+        read = content.read(fit)
+        return {name: make(read) for name, make in plots.figures(fit).items()}
 
 
 def words_of(figure: Figure) -> str:
@@ -43,8 +44,10 @@ def test_draw_writes_png_and_svg_that_parse_and_repeat(tmp_path: Path) -> None:
             assert one.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", plots.FIGURES)
-@pytest.mark.parametrize("case", ["law", "one_pair", "not_reached", "one_depth", "noise_unknown", "many"])
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [("two_lengths", "tokens"), *itertools.product(report_sweeps.CASES, plots.FIGURES)],
+)
 def test_no_text_lies_over_text_or_outside(case: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = drawn(case)[name]
     canvas = figure.bbox.padded(1.0)
@@ -89,6 +92,14 @@ def test_without_a_law_the_figures_say_so_and_show_the_published_one(case: str) 
     assert "No law of its own" in words_of(drawn(case)["width_law"])
     words = words_of(drawn(case)["guideline"])
     assert "by the published law (this sweep has none)" in words and "own exponential" not in words
+
+
+def test_several_token_counts_have_a_figure_of_their_own() -> None:
+    assert "tokens" not in drawn("one_pair")
+    axes = drawn("two_lengths")["tokens"].axes[0]
+    marks = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [list(line.get_xdata()) for line in marks] == [[1e8, 2e8]]
+    assert "6 → 12" in words_of(drawn("two_lengths")["tokens"])
 
 
 def test_one_depth_says_that_there_is_nothing_to_compare() -> None:

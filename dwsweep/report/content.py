@@ -119,12 +119,11 @@ class Model:
 @dataclass(frozen=True)
 class Content:
     """All that is drawn of one fit. ``laws``: this sweep's own forms, the guiding one first; empty where there is none.
-    ``statement``: the fit's sentence on its law."""
+    ``by_tokens``: (training tokens, transition) where the table holds several token counts, else empty."""
 
     axis: str
     axis_label: str
     confidence: float
-    statement: str
     curves: Sequence[DepthCurve]
     transitions: Sequence[Transition]
     differences: Sequence[Difference]
@@ -132,6 +131,7 @@ class Content:
     published: Law
     fixed: Sequence[FixedSize]
     models: Sequence[Model]
+    by_tokens: Sequence[tuple[float, Transition]]
 
     @property
     def main(self) -> Law:
@@ -143,7 +143,7 @@ def read(fit: Mapping[str, Any]) -> Content:
     """The pictures' content of a fit.json, as ``dwsweep.fit.files.read`` returns it."""
     curves = fit["curves"]
     confidence = float(curves["confidence"])
-    rows = [row for row in fit["transitions"] if row.get("estimator", REFERENCE) == REFERENCE]
+    rows = _references(fit["transitions"])
     transitions = [_transition(row) for row in rows]
     df = {(row["shallow"], row["deep"]): row.get("df") for row in rows}
     by_pair = {(t.shallow, t.deep): t for t in transitions}
@@ -153,7 +153,6 @@ def read(fit: Mapping[str, Any]) -> Content:
         axis=curves["axis"],
         axis_label=AXIS_LABELS.get(curves["axis"], curves["axis_label"]),
         confidence=confidence,
-        statement=str(fit.get("law_statement") or ""),
         curves=[_curve(row, confidence) for row in curves["depths"]],
         transitions=transitions,
         differences=[_difference(p, by_pair[key], df.get(key), confidence) for p, key in pairs if key in by_pair],
@@ -161,7 +160,12 @@ def read(fit: Mapping[str, Any]) -> Content:
         published=_law(fit, PUBLISHED),
         fixed=[_fixed(row, confidence) for row in curves["fixed_n"] if len(row["depth"]) > 1],
         models=[Model(m["name"], m["n_params"], m["depth"], m["width"]) for m in curves["gpt3"]],
+        by_tokens=[(row["tokens"], _transition(row)) for row in _references(fit.get("by_tokens") or [])],
     )
+
+
+def _references(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row.get("estimator", REFERENCE) == REFERENCE]
 
 
 AXIS_LABELS = {"n_params": "non-embedding parameters N = 12·L·d²"}

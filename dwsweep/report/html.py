@@ -40,6 +40,10 @@ CAPTIONS = {
         "Loss against depth at fixed sizes, with the fitted loss surface",
         "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained.",
     ),
+    "tokens": (
+        "Transitions of each pair against training tokens",
+        "Whether the answer moves with longer training. The fit itself uses the runs of one token count only.",
+    ),
 }
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
@@ -128,9 +132,9 @@ def _warnings(fit: Mapping[str, Any]) -> str:
 
 
 def _figures(fit: Mapping[str, Any], root: Any) -> str:
-    """The five figures; those that ``dwsweep fit`` drew, unless fit.json is newer."""
+    """The figures; those that ``dwsweep fit`` drew, unless fit.json is newer."""
     folder = root / "fit"
-    paths = {name: folder / f"{name}.svg" for name in plots.FIGURES}
+    paths = {name: folder / f"{name}.svg" for name in plots.figures(fit)}
     if not all(_newer(path, folder / "fit.json") for path in paths.values()):
         plots.draw(fit, folder)
     return "".join(picture(path.read_bytes(), *CAPTIONS[name]) for name, path in paths.items())

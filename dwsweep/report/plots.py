@@ -5,6 +5,7 @@
     width_law        transition width against depth, the law with its band, rivals, censored pairs, the published law
     guideline        best depth and width against N, with GPT-3's models as trained
     loss_vs_depth    loss against depth at fixed sizes, with the fitted surface
+    tokens           transitions against training tokens, only where the table holds several token counts
 
 A figure that has nothing to show (one depth, no finished run) says so in its place.
 """
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.report import content, plots_difference, plots_guideline, plots_law, plots_loss, style
+from dwsweep.report import content, plots_difference, plots_guideline, plots_law, plots_loss, plots_tokens, style
 from dwsweep.sweep import files
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ FIGURES: dict[str, Callable[[content.Content], Figure]] = {
 }
 
 
+def figures(fit: Mapping[str, Any]) -> dict[str, Callable[[content.Content], Figure]]:
+    """Name → how it is drawn, for the figures that ``fit`` has."""
+    return {**FIGURES, "tokens": plots_tokens.against_tokens} if fit.get("by_tokens") else FIGURES
+
+
 def draw(fit: Mapping[str, Any], out_dir: Path) -> list[Path]:
     """Draw every figure of ``fit`` (a fit.json, as ``dwsweep.fit.files.read`` returns it) into ``out_dir``.
 
@@ -41,6 +47,6 @@ def draw(fit: Mapping[str, Any], out_dir: Path) -> list[Path]:
     files.make_directory(out)
     paths = []
     with style.styled():
-        for name, make in FIGURES.items():
+        for name, make in figures(fit).items():
             paths += style.save(make(drawn), out, name)
     return paths

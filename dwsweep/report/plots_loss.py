@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from dwsweep.report.content import Floats
 
 
+SIZES = {
+    "n_params": "N = {}",
+    "n_params_total": "{} parameters in all",
+    "flops": "{} FLOPs",
+    "device_seconds": "{} device-seconds",
+}
+
+
 def against_size(content: Content) -> Figure:
     """Three panels over one axis N: the losses; their distance from a common trend; the transitions.
 
@@ -135,7 +143,7 @@ def against_depth(content: Content) -> Figure:
     looks = style.depth_styles([curve.depth for curve in content.curves])
     for axes, fixed in zip(style.panels(made, len(content.fixed), columns, sharex=True), content.fixed, strict=True):
         _panel(axes, fixed, looks)
-        axes.set_title(f"{'N' if content.axis.startswith('n_params') else content.axis} = {style.count(fixed.n)}")
+        axes.set_title(SIZES.get(content.axis, "{}").format(style.count(fixed.n)))
         axes.set_xticks(style.thinned(depths, 8))
         axes.locator_params(axis="y", nbins=5)
     made.supxlabel("depth L", fontsize=9)
