@@ -21,6 +21,7 @@ RECIPE = (
     *("heads", "head_size", "parametrization", "optimizer", "schedule", "precision"),
     *("batch_size", "seq_len", "vocab_size", "data_hash"),
 )
+CENSORED_SHARE = 0.25
 Shape = tuple[int, float]
 
 
@@ -86,9 +87,9 @@ def select_runs(rows: list[dict[str, Any]], axis: str = "n_params") -> Selection
 
     Rows that failed or are not finished are missing at random: their seeds keep their pairing. A diverged replica (or
     a loss that is not finite) is not at random, and averaging only the good seeds of a deep net would flatter depth:
-    a learning rate that diverged is no candidate while another one stayed finite at that shape; where none did, either
-    the seed is dropped at every depth or the cell is censored, whichever discards fewer finished runs (and never down
-    to a single seed).
+    a learning rate that diverged is no candidate while another one stayed finite at that shape. Where none did, the
+    cell is censored, unless that would take more than a quarter of a depth's sizes: then the seed is dropped at every
+    depth, provided that two seeds remain.
     """
     if axis not in AXES:
         raise InputError(f"--axis: {axis!r}; one of {', '.join(AXES)} is allowed")
@@ -182,10 +183,10 @@ def _merge_duplicates(parts: _Parts) -> None:
         merged.append(Run(**{**first.__dict__, "loss": mean, "x": math.fsum(r.x for r in runs) / len(runs)}))
     parts.runs = merged
     if repeated:
-        parts.warnings.append(f"{repeated} rows repeat another row exactly; each run counts once")
+        parts.warnings.append(f"{repeated} row(s) repeat another row exactly; each run counts once")
     if averaged:
         parts.warnings.append(
-            f"{averaged} rows have the shape, learning rate and seed of another row and a different loss; averaged "
+            f"{averaged} row(s) have the shape, learning rate and seed of another row and a different loss; averaged "
             f"(if they differ in a recipe, choose with --where)"
         )
 
@@ -216,9 +217,10 @@ def _censor_or_drop(parts: _Parts, diverged: list[Run], excluded: dict[Shape, st
     shapes = {run.shape for run in diverged}
     seeds = {run.seed for run in diverged}
     remaining_seeds = {run.seed for run in parts.runs} - seeds
-    lost_by_seed = sum(run.seed in seeds for run in parts.runs)
-    lost_by_cell = sum(run.shape in shapes for run in parts.runs)
-    if None not in seeds and len(remaining_seeds) >= 2 and lost_by_seed < lost_by_cell:
+    sizes = Counter(depth for depth, _ in {run.shape for run in parts.runs} | shapes)
+    lost = Counter(depth for depth, _ in shapes)
+    heavy = any(lost[depth] > CENSORED_SHARE * sizes[depth] for depth in lost)
+    if None not in seeds and len(remaining_seeds) >= 2 and heavy:
         parts.runs = [run for run in parts.runs if run.seed not in seeds]
         for run in diverged:
             parts.missing[run.shape].append(f"seed {run.seed} diverged")

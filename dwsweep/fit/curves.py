@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from dwsweep.fit.noise import Noise, cell_means, estimate_noise
 from dwsweep.fit.scatter import FLOOR_NATS
 
 GRID_POINTS = 161
+INTERPOLATION_DRAWS = 301
+FEW_SIZES = 5
 
 
 @dataclass(frozen=True)
@@ -183,12 +186,64 @@ def difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
     grid = shared_grid(curves, shallow, deep)
     if grid is None:
         return None
-    both = []
+    both, smooth = [], []
     for depth in (shallow, deep):
         where = curves.at(depth)
-        values = np.vstack([curves.mean[where], curves.draws[:, where]])
-        both.append(pchip(*distinct(curves.x[where], values), grid))
-    return from_values(curves, shallow, deep, grid, both[0] - both[1])
+        x, values = distinct(curves.x[where], np.vstack([curves.mean[where], curves.draws[:, where]]))
+        both.append(pchip(x, values, grid))
+        smooth.append(spline(x, values[:INTERPOLATION_DRAWS], grid))
+    values = both[0] - both[1]
+    fewest = min((shallow, deep), key=lambda depth: len(curves.at(depth)))
+    error = interpolation_sd(grid, values, smooth[0] - smooth[1], curves.x[curves.at(fewest)])
+    # one number a draw: where the true curve bulges at one point between two sizes, it does at the next
+    values[1:] += _normal_scores(len(values) - 1, shallow) * error
+    return from_values(curves, shallow, deep, grid, values)
+
+
+def spline(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """(D, G): not-a-knot cubic spline through values (D, K) at x (K,); the parabola for K = 3, the line for K = 2."""
+    from scipy.interpolate import make_interp_spline
+
+    if len(x) >= 4:
+        return make_interp_spline(x, values, k=3, axis=1)(grid)
+    return make_interp_spline(x, values, k=len(x) - 1, axis=1)(grid)
+
+
+def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """(G,) sd of g on ``grid`` for not knowing the curves between the ``sizes`` trained, nats.
+
+    Two interpolants of the same cell means, PCHIP (values, (1 + D, G)) and a spline (other, (1 + D', G)), agree where
+    the sizes are dense. What their difference exceeds its own noise by is taken as the error: δ² = max(0, Δ² − Var Δ).
+    With five sizes or fewer both may miss the same bend, so each inner size is also predicted from the others: halving
+    a gap divides the error by at least four, so a quarter of that miss is expected in the middle of the gaps beside it.
+    With two sizes no bend can be seen, and the curve may leave the chord by a quarter of its rise.
+    """
+    gap = other - values[: len(other)]
+    sd = np.sqrt(np.maximum(0.0, gap[0] ** 2 - gap[1:].var(axis=0)))
+    inner = sizes[(sizes > grid[0] + 1e-9) & (sizes < grid[-1] - 1e-9)]
+    knots = np.concatenate([grid[:1], inner, grid[-1:]])
+    if len(knots) > FEW_SIZES:
+        return sd
+    u = (grid - knots[0]) / (knots[-1] - knots[0])
+    if len(knots) == 2:
+        return np.maximum(sd, u * (1.0 - u) * np.abs(values[0, -1] - values[0, 0]))
+    at = np.clip(np.searchsorted(grid, knots), 0, len(grid) - 1)
+    known = values[: len(other), at]
+    misses = []
+    for k in range(1, len(knots) - 1):
+        rest = np.delete(np.arange(len(knots)), k)
+        miss = pchip(knots[rest], known[:, rest], knots[k : k + 1])[:, 0] - known[:, k]
+        misses.append(math.sqrt(max(0.0, float(miss[0] ** 2 - miss[1:].var()))))
+    left = np.array([misses[0], *misses])
+    right = np.array([*misses, misses[-1]])
+    cell = np.clip(np.searchsorted(knots, grid, side="right") - 1, 0, len(knots) - 2)
+    u = (grid - knots[cell]) / (knots[cell + 1] - knots[cell])
+    return np.maximum(sd, u * (1.0 - u) * np.maximum(left, right)[cell])
+
+
+def _normal_scores(n: int, key: int) -> np.ndarray:
+    """(n, 1) standard normal draws that belong to one pair."""
+    return np.random.default_rng([key, n]).standard_normal((n, 1))
 
 
 def from_values(curves: Curves, shallow: int, deep: int, grid: np.ndarray, values: np.ndarray) -> Difference:

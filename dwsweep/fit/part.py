@@ -11,7 +11,7 @@ import numpy as np
 
 from dwsweep.fit.cells import Selection, select_runs
 from dwsweep.fit.confounds import confounds
-from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.curves import FEW_SIZES, Curves, build_curves
 from dwsweep.fit.documents import document_covariance
 from dwsweep.fit.pairs import Pair, analyse_pairs
 from dwsweep.fit.table import Table
@@ -130,6 +130,13 @@ def _noise_warnings(curves: Curves) -> list[str]:
     counts = Counter(int(n) for n in curves.n)
     if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
         lines.append(f"seeds: {counts[1]} shapes have a single run")
+    few = {d: len(curves.at(d)) for d in curves.depths if len(curves.at(d)) <= FEW_SIZES}
+    if few and len(curves.depths) > 1:
+        listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
+        lines.append(
+            f"sizes: {listed}; a crossing then rests on how the curve bends between sizes, which its interval covers only "
+            f"roughly (six sizes a depth or more are advised)"
+        )
     if max(curves.n) > 1 and not curves.paired:
         lines.append("seeds: not shared between shapes (or not named), so their common part does not cancel")
     return lines
