@@ -21,6 +21,10 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
+from dwsweep.sweep import files
+
+if "SWEEP_BUCKET" in os.environ:
+    import sweep_bucket  # noqa: F401 - lets gs:// lead to a local folder
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ def expected_loss(pack: Pack, seed: int, learning_rate: float, steps: int) -> fl
     return _loss(value)
 
 
-def train_pack(pack: Pack, store: Any, directory: Path, recorder: Any, *, should_stop: Any) -> Outcome:
+def train_pack(pack: Pack, store: Any, directory: Any, recorder: Any, *, should_stop: Any) -> Outcome:
     orders = _orders(pack)
     step, values = _restore(directory, pack)
     _fail_before_start(pack, orders)
@@ -138,10 +142,9 @@ def _save(directory: Path, step: int, values: list[str]) -> None:
     folder = directory / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     numbers = _numbers(directory)
-    draft = folder / "draft.tmp"
     padding = "x" * int(os.environ.get("SWEEP_STANDIN_CHECKPOINT_BYTES", "0"))
-    draft.write_text(json.dumps({"step": step, "values": values, "padding": padding}))
-    draft.replace(folder / str(numbers[-1] + 1 if numbers else 1))
+    content = json.dumps({"step": step, "values": values, "padding": padding})
+    files.write_atomic(folder / str(numbers[-1] + 1 if numbers else 1), content)
     for number in numbers[:-1]:
         (folder / str(number)).unlink()
 
@@ -155,5 +158,4 @@ def _restore(directory: Path, pack: Pack) -> tuple[int, list[str]]:
 
 
 def _numbers(directory: Path) -> list[int]:
-    folder = directory / "checkpoints"
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.exists() else []
+    return sorted(int(name) for name in files.names_in(directory / "checkpoints") if name.isdigit())

@@ -52,7 +52,7 @@ def run(plan: Plan, directory: Any, **options: Any) -> tuple[int, str]:
     return status, console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def start(directory: Path, changes: dict[str, Any] | None = None, **options: Any) -> subprocess.Popen[str]:
+def start(directory: Path | str, changes: dict[str, Any] | None = None, **options: Any) -> subprocess.Popen[str]:
     """A sweep whose parent is a process of its own."""
     command = [sys.executable, str(TESTS / "sweep_tools.py"), str(directory), json.dumps(changes or {})]
     return subprocess.Popen(

@@ -291,7 +291,7 @@ def test_shards_are_parsed() -> None:
 
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sweep").touch()
-    with pytest.raises(InputError, match="--out: .*must be a directory"):
+    with pytest.raises(InputError, match=r"--out: .*must be a directory"):
         run(make_plan(), tmp_path / "sweep")
 
 

@@ -2,13 +2,14 @@
 
 A local file is written beside its place and renamed over it, so that a reader sees the old content or the new one and
 nothing between. In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is
-neither append nor rename; appended lines are therefore kept in memory and uploaded as numbered segments beside the
+neither append nor rename; appended lines are therefore kept on this host and uploaded as numbered segments beside the
 file (``metrics.jsonl.000001``), which reading joins and ``rewrite_lines`` folds into one object.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -28,8 +29,18 @@ def as_path(path: str | os.PathLike[str]) -> Any:
         if text.startswith(f"{scheme}:/"):
             from etils import epath
 
+            _read_listings_anew()
             return epath.Path(f"{scheme}://" + text.removeprefix(f"{scheme}:").lstrip("/"))
     return Path(text)
+
+
+def _read_listings_anew() -> None:
+    """Keep fsspec from answering with listings of before: workers and parent write into the same bucket."""
+    with contextlib.suppress(ImportError):  # TensorFlow's file system is used then, and keeps no listings
+        import fsspec
+
+        for protocol in ("gcs", "gs", "s3", "abfs"):
+            fsspec.config.conf.setdefault(protocol, {}).setdefault("use_listings_cache", False)
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
@@ -134,34 +145,43 @@ def rewrite_lines(path: Any, rows: Iterable[dict[str, Any]]) -> None:
 
 
 class LineWriter:
-    """Appends JSON lines: at once to a local file, in segments every ``SEGMENT_SECONDS`` to a bucket."""
+    """Appends JSON lines: at once to a local file; for a bucket to a file of this host, uploaded in segments.
+
+    What a killed process had not uploaded is uploaded by the next one on this host.
+    """
 
     def __init__(self, path: Any) -> None:
         self.path = path
-        self._waiting: list[str] = []
+        self._remote = is_remote(path)
+        self._local = _staging(path) if self._remote else path
         self._uploaded_at = time.monotonic()
-        self._next = 1 + max((int(part.name.rsplit(".", 1)[1]) for part in _segments(path)), default=0)
+        self.flush()
 
     def append(self, rows: Iterable[dict[str, Any]]) -> None:
-        lines = [_line(row) for row in rows]
-        if not lines:
+        text = "".join(_line(row) for row in rows)
+        if not text:
             return
-        if not is_remote(self.path):
-            # one write call of whole lines: another process that reads sees no half row, bar a kill inside the call
-            with open(self.path, "ab", buffering=0) as file:
-                file.write("".join(lines).encode())
-            return
-        self._waiting += lines
-        if time.monotonic() - self._uploaded_at >= SEGMENT_SECONDS:
+        # one write call of whole lines: another process that reads sees no half row, bar a kill inside the call
+        with open(self._local, "ab", buffering=0) as file:
+            file.write(text.encode())
+        if self._remote and time.monotonic() - self._uploaded_at >= SEGMENT_SECONDS:
             self.flush()
 
     def flush(self) -> None:
         """Upload what waits; nothing to do for a local file."""
-        if self._waiting:
-            self.path.with_name(f"{self.path.name}.{self._next:06d}").write_text("".join(self._waiting))
-            self._next += 1
-            self._waiting = []
+        if self._remote and self._local.exists():
+            last = max((int(part.name.rsplit(".", 1)[1]) for part in _segments(self.path)), default=0)
+            text = self._local.read_text()
+            self.path.with_name(f"{self.path.name}.{last + 1:06d}").write_text(text[: text.rfind("\n") + 1])
+            self._local.unlink()
         self._uploaded_at = time.monotonic()
+
+
+def _staging(path: Any) -> Path:
+    """Where the lines for an object wait on this host."""
+    root = Path(os.environ.get("DWSWEEP_CACHE") or Path.home() / ".cache" / "dwsweep") / "uploads"
+    name = hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
+    return make_directory(root) / f"{name}.jsonl"
 
 
 def _segments(path: Any) -> list[Any]:

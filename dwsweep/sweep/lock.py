@@ -1,4 +1,4 @@
-"""One owner per sweep directory and shard, and one worker per pack."""
+"""One owner per sweep directory and shard."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import os
 import platform
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import files
+from dwsweep.sweep.guard import exclusive
 
 Shard = tuple[int, int]  # (index, count)
-PACK_WAIT_SECONDS = 180.0  # for an orphaned worker to reach its checkpoint
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def hold(directory: Any, shard: Shard = (0, 1), takeover: bool = False) -> Itera
     folder = files.make_directory(files.as_path(directory) / "locks")
     path = folder / f"shard-{shard[0]}-of-{shard[1]}.lock"
     mine = Owner.this_process(shard)
-    with _guard(folder):
+    with exclusive(folder / "guard"):
         for other in owners(directory):
             if other.shard != shard and other.shard[1] == shard[1]:
                 continue
@@ -143,52 +143,3 @@ def _create(path: Any, content: str, directory: Any) -> None:
 def _refusal(directory: Any, owner: Owner) -> str:
     hint = "wait for it or stop it" if owner.is_local else "if that process is gone, add --takeover"
     return f"--out: {directory}; another `dwsweep run` owns it ({owner}); {hint}"
-
-
-@contextlib.contextmanager
-def _guard(folder: Any) -> Iterator[None]:
-    """Makes looking and taking one step among the processes that share a file system with locks."""
-    if files.is_remote(folder):
-        yield
-        return
-    import fcntl
-
-    with open(folder / "guard", "w") as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def pack_guard(directory: Any, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Keep the worker of a dead parent and its successor from training one pack at the same time.
-
-    The kernel frees the lock when its process dies, however it dies. A worker whose parent was killed still writes
-    its last checkpoint; the next one waits for it.
-
-    Raises:
-        RuntimeError: the other worker holds the pack for too long.
-    """
-    files.make_directory(directory)
-    if files.is_remote(directory):
-        yield
-        return
-    import fcntl
-
-    with open(directory / "worker.lock", "w") as file:
-        deadline = time.monotonic() + PACK_WAIT_SECONDS
-        told = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    waiting(f"{directory.name}: waits for the worker of an earlier run to reach its checkpoint")
-                    told = True
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"another worker still trains {directory.name}") from None
-                time.sleep(0.1)
-            except OSError:
-                break  # a file system without locks
-        yield

@@ -71,6 +71,7 @@ class RunRecorder:
         self._cut = True
         for name in self._open():
             path = self._metrics_path(name)
+            files.LineWriter(path).flush()
             rows = files.read_lines(path)
             kept = [row for row in rows if row["step"] <= step]
             # also where nothing is dropped: a kill may have left half a line at the end
@@ -150,10 +151,14 @@ class RunRecorder:
     def unfinished(self) -> list[str]:
         return self._open()
 
-    def close(self) -> None:
-        """Bring everything that waits in memory to where it belongs."""
+    def flush(self) -> None:
+        """Bring every row to where it belongs: what a checkpoint is ahead of must not be lost with this host."""
         for writer in self._writers.values():
             writer.flush()
+
+    def close(self) -> None:
+        """Nothing waits any more, and the last progress is on disk."""
+        self.flush()
         if "step" in self._progress:
             self._write_progress()
         for logger in self.loggers:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.sweep import files
+from dwsweep.sweep.guard import exclusive
 from dwsweep.sweep.states import DONE, RUNNING
 
 if TYPE_CHECKING:
@@ -58,7 +56,8 @@ def row(store: SweepStore, run_id: str) -> dict[str, Any]:
 
 def rebuild(store: SweepStore) -> Any:
     """Write results.csv, and orphans.csv where there are any; returns the path of results.csv."""
-    with _alone(store.directory):
+    # reading and replacing go together, lest a slower shard put back an older table
+    with exclusive(store.directory / "locks" / "results.guard"):
         planned, orphans = rows(store)
         _write(store.results_path, planned)
         apart = store.directory / "orphans.csv"
@@ -75,18 +74,3 @@ def _write(path: Any, content: list[dict[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(content)
     files.write_atomic(path, buffer.getvalue())
-
-
-@contextlib.contextmanager
-def _alone(directory: Any) -> Iterator[None]:
-    """Reading the directories and replacing the table go together, lest a slower shard put back an older table."""
-    if not isinstance(directory, Path):
-        yield
-        return
-    import fcntl
-
-    files.make_directory(directory / "locks")
-    with open(directory / "locks" / "results.guard", "w") as guard:
-        with contextlib.suppress(OSError):  # a file system without locks: the next rebuild puts it right
-            fcntl.flock(guard, fcntl.LOCK_EX)
-        yield

@@ -27,7 +27,7 @@ from typing import Any
 
 from dwsweep.plan import Pack
 from dwsweep.sweep import causes, files, loggers
-from dwsweep.sweep.lock import pack_guard
+from dwsweep.sweep.guard import one_worker
 from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.sweep.store import SweepStore
 
@@ -118,7 +118,7 @@ def attempt(job: Job, channel: Channel) -> dict[str, Any]:
     recorder: RunRecorder | None = None
     try:
         train, open_store = find_trainer()
-        with pack_guard(store.pack_directory(job.pack.pack_id), waiting=lambda text: _note(channel, text)):
+        with one_worker(store.pack_directory(job.pack.pack_id), waiting=lambda text: _note(channel, text)):
             extra = loggers.make(job.pack.execution.loggers, store, job.pack)
             recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
             outcome = train(

@@ -1,0 +1,65 @@
+"""Locks of the kernel, freed when their process dies, however it dies. They hold among the processes of one host,
+and of several where the file system supports it. A bucket has none: there a file of this host stands in."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from dwsweep.sweep import files
+
+PACK_WAIT_SECONDS = 180.0  # for an orphaned worker to reach its checkpoint
+
+
+@contextlib.contextmanager
+def exclusive(path: Any) -> Iterator[None]:
+    """One process at a time inside the block; waits for its turn. Void where the file system has no locks."""
+    with _lock_file(path) as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[None]:
+    """Keep the worker of a dead parent and its successor from training one pack at the same time.
+
+    A worker whose parent was killed still writes its last checkpoint; the next one waits for it, and says so once.
+
+    Raises:
+        RuntimeError: the other worker holds the pack for too long.
+    """
+    with _lock_file(pack_directory / "worker.lock") as file:
+        deadline = time.monotonic() + PACK_WAIT_SECONDS
+        told = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    waiting(f"{pack_directory.name}: waits for the worker of an earlier run to reach its checkpoint")
+                    told = True
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"another worker still trains {pack_directory.name}") from None
+                time.sleep(0.1)
+            except OSError:
+                break  # a file system without locks
+        yield
+
+
+@contextlib.contextmanager
+def _lock_file(path: Any) -> Iterator[IO[bytes]]:
+    if files.is_remote(path):
+        name = hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
+        path = Path(tempfile.gettempdir()) / f"dwsweep-locks-{os.getuid()}" / name
+    files.make_directory(path.parent)
+    with open(path, "wb") as file:
+        yield file
