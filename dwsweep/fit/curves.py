@@ -215,8 +215,9 @@ def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, si
     Two interpolants of the same cell means, PCHIP (values, (1 + D, G)) and a spline (other, (1 + D', G)), agree where
     the sizes are dense. What their difference exceeds its own noise by is taken as the error: δ² = max(0, Δ² − Var Δ).
     With five sizes or fewer both may miss the same bend, so each inner size is also predicted from the others: halving
-    a gap divides the error by at least four, so a quarter of that miss is expected in the middle of the gaps beside it.
-    With two sizes no bend can be seen, and the curve may leave the chord by a quarter of its rise.
+    a gap divides the error by about four, so a quarter of that miss (half of it with three sizes, too few for the rule)
+    is expected in the middle of the gaps beside it. With two sizes no bend can be seen, and the curve may leave the
+    chord by a quarter of its rise.
     """
     gap = other - values[: len(other)]
     sd = np.sqrt(np.maximum(0.0, gap[0] ** 2 - gap[1:].var(axis=0)))
@@ -238,7 +239,8 @@ def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, si
     right = np.array([*misses, misses[-1]])
     cell = np.clip(np.searchsorted(knots, grid, side="right") - 1, 0, len(knots) - 2)
     u = (grid - knots[cell]) / (knots[cell + 1] - knots[cell])
-    return np.maximum(sd, u * (1.0 - u) * np.maximum(left, right)[cell])
+    share = 2.0 if len(knots) == 3 else 1.0  # of the miss, times the parabola's 1/4 in the middle of a gap
+    return np.maximum(sd, share * u * (1.0 - u) * np.maximum(left, right)[cell])
 
 
 def _normal_scores(n: int, key: int) -> np.ndarray:

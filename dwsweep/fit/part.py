@@ -134,8 +134,8 @@ def _noise_warnings(curves: Curves) -> list[str]:
     if few and len(curves.depths) > 1:
         listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
         lines.append(
-            f"sizes: {listed}; a crossing then rests on how the curve bends between sizes, which its interval covers only "
-            f"roughly (six sizes a depth or more are advised)"
+            f"sizes: {listed}; a crossing then rests on how the curve bends between sizes, which its interval "
+            f"covers only roughly (six sizes a depth or more are advised)"
         )
     if max(curves.n) > 1 and not curves.paired:
         lines.append("seeds: not shared between shapes (or not named), so their common part does not cancel")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.fit import published
@@ -33,12 +34,18 @@ def to_rich(result: FitResult) -> RenderableType:
     parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
     if result.transitions:
         parts += [Text(""), _transitions(result)]
+    if result.by_tokens:
+        parts += [Text(""), _by_tokens(result)]
     parts += [Text(""), *_law(result), Text(""), _guideline(result)]
     parts += [Text(line) for line in _surface(result)]
     if result.warnings:
         parts += [Text(""), Text("Warnings")]
-        parts += [Text(f"  · {line}") for line in result.warnings]
+        parts += [Text(line) for warning in result.warnings for line in _wrapped(warning)]
     return Group(*parts)
+
+
+def _wrapped(warning: str) -> list[str]:
+    return textwrap.wrap(warning, COLUMNS - 2, initial_indent="  · ", subsequent_indent="    ")
 
 
 def _cells_line(result: FitResult) -> str:
@@ -106,6 +113,22 @@ def _transitions(result: FitResult) -> Any:
             other.get("power", "–"),
             other.get("levine", "–"),
         )
+    return table
+
+
+def _by_tokens(result: FitResult) -> Any:
+    """N of each pair's transition against the tokens trained."""
+    rows = [row for row in result.by_tokens if row["estimator"] == "pchip"]
+    pairs = list(dict.fromkeys((row["shallow"], row["deep"]) for row in rows))
+    table = _table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs))
+    for tokens in dict.fromkeys(row["tokens"] for row in rows):
+        cells = {(row["shallow"], row["deep"]): row for row in rows if row["tokens"] == tokens}
+        texts = []
+        for pair in pairs:
+            row = cells.get(pair)
+            n = row["n_params"] if row else None
+            texts.append(format_size(n) if n else row["status"].replace("_", " ") if row else "–")
+        table.add_row(format_size(tokens), *texts)
     return table
 
 

@@ -101,11 +101,14 @@ class LawProblem:
         w = position - i0
         pair = np.arange(P)
         g = self.g[pair, i0] * (1 - w) + self.g[pair, i0 + 1] * w
-        S = np.zeros((len(x), P, P))
-        for a, wa in ((0, 1 - w), (1, w)):
-            for b, wb in ((0, 1 - w), (1, w)):
-                block = self.cov[pair[:, None], i0[:, :, None] + a, pair[None, :], i0[:, None, :] + b]
-                S += wa[:, :, None] * wb[:, None, :] * block
+        S = np.empty((len(x), P, P))
+        v = 1 - w
+        for a in range(P):
+            for b in range(a, P):
+                block, ia, ib = self.cov[a, :, b], i0[:, a], i0[:, b]
+                left = v[:, b] * block[ia, ib] + w[:, b] * block[ia, ib + 1]
+                right = v[:, b] * block[ia + 1, ib] + w[:, b] * block[ia + 1, ib + 1]
+                S[:, a, b] = S[:, b, a] = v[:, a] * left + w[:, a] * right
         S[:, pair, pair] += FLOOR_NATS**2
         return g, S
 
@@ -181,11 +184,11 @@ def constrained_chi2(g: np.ndarray, S: np.ndarray, sign: np.ndarray) -> np.ndarr
 
     g: (M, P), S: (M, P, P), sign: (M, P). Coordinate descent: each step solves for one μ_i exactly.
     """
-    Q = np.linalg.inv(S)
     mu = np.zeros_like(g)
     free = np.flatnonzero((sign != 0).any(axis=1))
     if len(free):
-        Qf, gf, sf, m = Q[free], g[free], sign[free], mu[free]
+        Qf = np.linalg.inv(S[free])
+        gf, sf, m = g[free], sign[free], mu[free]
         low = np.where(sf < 0, -np.inf, 0.0)
         high = np.where(sf > 0, np.inf, 0.0)
         columns = np.flatnonzero((sf != 0).any(axis=0))
@@ -198,7 +201,7 @@ def constrained_chi2(g: np.ndarray, S: np.ndarray, sign: np.ndarray) -> np.ndarr
                 break
         mu[free] = m
     r = g - mu
-    return np.einsum("mi,mij,mj->m", r, Q, r)
+    return np.einsum("mi,mi->m", r, np.linalg.solve(S, r[..., None])[..., 0])
 
 
 def _envelope(d: Difference, c: Crossing) -> np.ndarray:

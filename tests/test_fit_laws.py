@@ -1,0 +1,146 @@
+"""The published law, its rivals, and the law fitted to difference curves with censored pairs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from dwsweep.errors import InputError
+from dwsweep.fit import published
+from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, format_size, guideline_rows, rival_range
+from dwsweep.fit.laws import FORMS, Law, from_ends, ln_width, optimal_depth
+from dwsweep.fit.width_law import constrained_chi2
+
+# optimal depth and width at each GPT-3 model's own 12·L·d², computed from a = 5.039, b = 0.0555
+OPTIMA = {
+    "125M": (23.0, 554),
+    "350M": (31.6, 892),
+    "760M": (37.4, 1230),
+    "1.3B": (41.6, 1555),
+    "2.7B": (47.1, 2110),
+    "6.7B": (54.3, 3144),
+    "13B": (59.6, 4212),
+    "175B": (80.5, 13422),
+    "1T": (94.7, 29657),
+}
+
+
+def test_guideline_of_the_published_law():
+    rows = {row["name"]: row for row in guideline_rows(published.law())}
+    assert set(rows) == set(OPTIMA)
+    for name, (depth, width) in OPTIMA.items():
+        row = rows[name]
+        assert row["depth"] == pytest.approx(depth, abs=0.051)
+        assert row["width"] == pytest.approx(width, abs=1.0)
+        assert row["law"] == published.NAME
+        assert row["width_low"] == pytest.approx(math.sqrt(row["n_params"] / 12 / row["depth_high"]))
+        assert row["depth_low"] < row["depth"] < row["depth_high"]
+        assert row["n_params_actual"] == pytest.approx(row["n_params"], rel=0.12)
+    assert rows["125M"]["extrapolation_factor"] == 1.0
+    assert rows["1T"]["extrapolation_factor"] == pytest.approx(1e12 / 6e8)
+
+
+def test_lambert_inverts_the_law_and_agrees_with_bisection():
+    for depth in (1.0, 6.0, 48.0, 120.0):
+        n = published.n_transition(depth)
+        assert published.optimal_depth(n) == pytest.approx(depth, rel=1e-12)
+        theta = np.array([published.A, published.B])
+        assert float(optimal_depth("exponential", theta, n)) == pytest.approx(depth, rel=1e-9)
+    for bad in (0.0, -1.0):
+        with pytest.raises(ValueError, match="above 0"):
+            published.optimal_depth(bad)
+
+
+def test_interval_at_fixed_size_is_far_narrower_than_at_fixed_depth():
+    """sd of ln d at L = 48: 3.6 % at fixed L; at fixed N 0.6 %, with depth ± 0.54."""
+    law = published.law()
+    _, low, high = law.ln_width_band(np.array([48.0]))
+    assert (high - low)[0] / 2 / 1.959964 == pytest.approx(0.036, abs=0.002)
+    n = published.n_transition(48.0)
+    _, low, high = law.depth(n)
+    assert (high - low) / 2 / 1.959964 == pytest.approx(0.54, abs=0.03)
+    assert 0.5 * math.log(high / low) / 2 / 1.959964 == pytest.approx(0.0056, abs=0.0007)
+
+
+def test_rivals_of_the_published_law_part_ways_at_3e9():
+    """Refits to its own points at depths 6 … 36 give depth 48 (exponential), and 75 for linear and power."""
+    depths = np.array([6.0, 12, 18, 24, 30, 36])
+    target = published.A + published.B * depths
+    found = {}
+    for form in FORMS:
+        fit = scipy.optimize.least_squares(
+            lambda ends, form=form: ln_width(form, from_ends(form, ends, 6.0, 36.0), depths) - target,
+            target[[0, -1]],
+        )
+        found[form] = float(optimal_depth(form, from_ends(form, fit.x, 6.0, 36.0), 3e9))
+    assert found["exponential"] == pytest.approx(48.0, abs=0.5)
+    assert found["linear"] == pytest.approx(75.0, abs=6.0)
+    assert found["power"] == pytest.approx(75.0, abs=12.0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_pass_through_their_ends_and_invert(form):
+    ends = np.array([5.3, 7.2])
+    theta = from_ends(form, ends, 6.0, 40.0)
+    np.testing.assert_allclose(ln_width(form, theta, np.array([6.0, 40.0])), ends)
+    depth = float(optimal_depth(form, theta, 12 * 20.0 * math.exp(2 * float(ln_width(form, theta, 20.0)))))
+    assert depth == pytest.approx(20.0, rel=1e-9)
+
+
+def test_a_law_whose_size_does_not_grow_with_depth_has_no_optimum():
+    assert np.isnan(optimal_depth("exponential", np.array([5.0, -0.01]), 1e8))
+    law = Law("own", "exponential", (5.0, 0.01), 1e6, 1e8, np.array([[5.0, 0.01], [5.5, -0.01]]))
+    depth, low, high = law.depth(1e7)
+    assert depth is not None and low is not None and high is None
+
+
+def test_constrained_chi2_is_the_constrained_minimum():
+    rng = np.random.default_rng(0)
+    M, P = 40, 5
+    A = rng.normal(size=(M, P, P))
+    S = A @ A.transpose(0, 2, 1) + 0.3 * np.eye(P)
+    g = rng.normal(0, 2, (M, P))
+    sign = rng.integers(-1, 2, (M, P))
+    found = constrained_chi2(g, S, sign)
+    for m in range(M):
+        Q = np.linalg.inv(S[m])
+        bounds = [{0: (0, 0), 1: (0, None), -1: (None, 0)}[int(s)] for s in sign[m]]
+        best = scipy.optimize.minimize(
+            lambda mu, m=m, Q=Q: (g[m] - mu) @ Q @ (g[m] - mu),
+            np.zeros(P),
+            jac=lambda mu, m=m, Q=Q: -2 * Q @ (g[m] - mu),
+            bounds=bounds,
+            method="L-BFGS-B",
+            options={"ftol": 1e-14, "gtol": 1e-10},
+        )
+        assert found[m] == pytest.approx(best.fun, rel=1e-5, abs=1e-8)
+
+
+def test_guideline_refuses_far_extrapolation_and_bad_sizes():
+    own = Law("own", "exponential", (3.0, 0.1), 1e4, 1e6, np.array([[3.0, 0.1], [3.1, 0.1], [3.0, 0.11]]))
+    rows = {row["name"]: row for row in guideline_rows(own, params=[1e8])}
+    assert rows["1T"]["depth"] is None and "refused" in rows["1T"]["law"]
+    assert rows["1T"]["extrapolation_factor"] > EXTRAPOLATION_LIMIT
+    assert rows["100M"]["depth"] is not None and rows["100M"]["extrapolation_factor"] == pytest.approx(100.0)
+    for bad in (0, -5, float("nan"), "big"):
+        with pytest.raises(InputError, match="--params"):
+            guideline_rows(own, params=[bad])
+
+
+def test_rival_range_spans_every_form_and_is_open_where_one_is():
+    def law(theta, region):
+        return Law("", "exponential", theta, 1e6, 1e8, np.array(region))
+
+    close = law((5.0, 0.05), [[5.0, 0.051], [5.0, 0.049]])
+    other = law((5.0, 0.07), [[5.0, 0.071], [5.0, 0.069]])
+    low, high = rival_range([close, other], 1e9)
+    assert low == pytest.approx(other.depth(1e9)[1]) and high == pytest.approx(close.depth(1e9)[2])
+    open_law = law((5.0, 0.01), [[5.0, 0.01], [5.0, -0.01]])
+    assert rival_range([close, open_law], 1e9)[1] is None
+
+
+def test_sizes_are_named():
+    assert [format_size(n) for n in (1.3e9, 125e6, 3e4, 1e12, 12)] == ["1.3B", "125M", "30k", "1T", "12"]

@@ -1,0 +1,136 @@
+"""Cell means and their noise: pairing under missing runs, degrees of freedom, scatter about smooth curves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from dwsweep.errors import InputError
+from dwsweep.fit.noise import bartlett, cell_means, estimate_noise
+from dwsweep.fit.scatter import contrasts, scatter
+
+
+def grid(n_cells, n_seeds):
+    cells, seeds = np.divmod(np.arange(n_cells * n_seeds), n_seeds)
+    return cells, list(seeds)
+
+
+def test_missing_seeds_do_not_break_the_pairing():
+    """Seeds differ by far more than cells: only a fit of both recovers the cells from an incomplete table."""
+    rng = np.random.default_rng(0)
+    cells, seeds = grid(6, 3)
+    cell, seed = rng.normal(3.0, 0.1, 6), np.array([-1.0, 0.2, 0.8])
+    losses = cell[cells] + seed[seeds]
+    keep = np.setdiff1d(np.arange(18), [0, 4, 11])
+    means = cell_means(losses[keep], cells[keep], [seeds[i] for i in keep], 6)
+    assert means.paired
+    np.testing.assert_allclose(means.mean - means.mean.mean(), cell - cell.mean(), atol=1e-12)
+    np.testing.assert_allclose(means.weights @ losses[keep], means.mean, atol=1e-12)
+
+
+def test_degrees_of_freedom_are_those_of_the_design():
+    cells, seeds = grid(10, 3)
+    means = cell_means(np.random.default_rng(1).normal(size=30), cells, seeds, 10)
+    assert (1.0 - means.leverage).sum() == pytest.approx((10 - 1) * (3 - 1))
+
+
+def test_seeds_that_do_not_link_cells_are_not_paired():
+    cells, _ = grid(4, 3)
+    own = list(range(12))
+    for seeds in (own, [None] * 12):
+        means = cell_means(np.random.default_rng(1).normal(size=12), cells, seeds, 4)
+        assert not means.paired
+        assert (1.0 - means.leverage).sum() == pytest.approx(4 * 2)
+
+
+def test_bartlett_agrees_with_scipy():
+    rng = np.random.default_rng(2)
+    samples = [rng.normal(0, s, n) for s, n in ((1.0, 9), (1.4, 12), (0.8, 7))]
+    ss = {k: float(((v - v.mean()) ** 2).sum()) for k, v in enumerate(samples)}
+    df = {k: float(len(v) - 1) for k, v in enumerate(samples)}
+    assert bartlett(ss, df) == pytest.approx(scipy.stats.bartlett(*samples).pvalue)
+
+
+def test_contrasts_annihilate_parabolas_per_depth_and_shared_powers():
+    rng = np.random.default_rng(3)
+    depth = np.repeat([4, 8, 16], 8)
+    x = np.concatenate([np.sort(rng.uniform(13, 20, 8)) for _ in range(3)])
+    C = contrasts(depth, x)
+    assert C.shape == (24 - 9 - 4, 24)
+    np.testing.assert_allclose(C @ C.T, np.eye(len(C)), atol=1e-10)
+    z = x - 16.0
+    smooth = z**3 - 0.1 * z**5 + np.where(depth == 8, 5 * z**2 - z, 3.0)
+    assert np.abs(C @ smooth).max() < 1e-8 * np.abs(smooth).max()
+
+
+@pytest.mark.parametrize("bend", [2.0, 4.0])
+def test_scatter_finds_the_noise_of_bending_curves(bend):
+    """Curves that bend within exp(bend) in N: third differences would be off by up to a factor of 2 here."""
+    x = np.tile(np.linspace(13.8, 20.2, 9), 5)
+    depth = np.repeat(np.arange(5), 9)
+    curve = 8 * np.exp(-0.1 * x) - 0.1 * depth * np.tanh((x - 15 - depth) / bend)
+    squares, dfs = [], []
+    for k in range(40):
+        noisy = curve + np.random.default_rng(k).normal(0, 0.002, len(x))
+        found = scatter(noisy, depth, x, np.zeros((45, 45)))
+        assert found.separable
+        squares.append(found.tau**2)
+        dfs.append(found.df)
+    assert np.sqrt(np.mean(squares)) == pytest.approx(0.002, rel=0.12)
+    spread = 2.0 * np.mean(squares) ** 2 / np.var(squares)
+    assert 0.4 < np.mean(dfs) / spread < 2.0
+
+
+def test_scatter_needs_four_sizes():
+    x = np.tile([1.0, 2.0, 3.0], 2)
+    assert scatter(np.arange(6.0), np.repeat([1, 2], 3), x, np.zeros((6, 6))) is None
+
+
+def noise_of(losses, cells, seeds, depth_of_cell, x, **options):
+    means = cell_means(losses, cells, seeds, len(depth_of_cell))
+    chosen = np.arange(len(depth_of_cell))
+    return estimate_noise(means, depth_of_cell[cells], chosen, depth_of_cell, x, **options)
+
+
+def test_sigma_is_pooled_only_where_depths_agree():
+    cells, seeds = grid(40, 3)
+    depth = np.repeat([6, 12], 20)
+    x = np.tile(np.linspace(14, 20, 20), 2)
+    rng = np.random.default_rng(5)
+    equal, _ = noise_of(rng.normal(0, 0.002, 120), cells, seeds, depth, x)
+    assert equal.pooled and equal.sigma[6] == equal.sigma[12] == pytest.approx(0.002, rel=0.2)
+    sigma = np.where(depth[cells] == 6, 0.001, 0.004)
+    different, covariance = noise_of(rng.normal(0, sigma), cells, seeds, depth, x)
+    assert different.bartlett_p < 0.05
+    assert different.sigma[12] / different.sigma[6] == pytest.approx(4.0, rel=0.35)
+    assert covariance[30, 30] > 5 * covariance[3, 3]
+
+
+def test_shape_noise_that_seeds_share_is_added():
+    cells, seeds = grid(45, 3)
+    depth, x = np.repeat(np.arange(5), 9), np.tile(np.linspace(14, 20, 9), 5)
+    rng = np.random.default_rng(6)
+    losses = rng.normal(0, 0.004, 45)[cells] + rng.normal(0, 0.001, 135)
+    noise, _ = noise_of(losses, cells, seeds, depth, x)
+    assert noise.source == "replicates and scatter"
+    assert np.sqrt(noise.shape_variance) == pytest.approx(0.004, rel=0.35)
+    assert noise.df[0] < 30
+
+
+def test_declared_noise_replaces_the_estimate_and_is_checked():
+    cells, seeds = grid(8, 1)
+    depth, x = np.repeat([6, 12], 4), np.tile(np.linspace(14, 20, 4), 2)
+    noise, covariance = noise_of(np.zeros(8), cells, seeds, depth, x, declared=0.003)
+    assert noise.source == "declared" and np.isinf(noise.df[6])
+    np.testing.assert_allclose(covariance, 0.003**2 * np.eye(8))
+    for bad in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputError, match="--noise"):
+            noise_of(np.zeros(8), cells, seeds, depth, x, declared=bad)
+
+
+def test_one_seed_and_few_sizes_is_no_estimate():
+    cells, seeds = grid(6, 1)
+    depth, x = np.repeat([6, 12], 3), np.tile([14.0, 16.0, 18.0], 2)
+    noise, _ = noise_of(np.arange(6.0), cells, seeds, depth, x)
+    assert not noise.known and noise.source == "none" and noise.tau is None

@@ -1,0 +1,111 @@
+"""Status, root and interval of one difference curve, against closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from dwsweep.fit.curves import Difference, interpolation_sd, pchip, spline
+from dwsweep.fit.estimators import power_curve
+from dwsweep.fit.transitions import classify, sup_t_quantile
+
+X = np.linspace(14.0, 20.0, 161)
+
+
+def curve(g, sd=0.001, df=math.inf, draws=4000):
+    """A difference whose errors are a smooth Gaussian process of equal variance."""
+    rng = np.random.default_rng(0)
+    knots = np.linspace(14.0, 20.0, 9)
+    at_knots = rng.normal(0.0, 1.0, (draws, 9))
+    deviations = np.stack([np.interp(X, knots, row) for row in at_knots])
+    deviations *= sd / deviations.std(axis=0)
+    return Difference(6, 12, X, np.asarray(g), deviations, df)
+
+
+def test_linear_difference_gives_fieller_s_interval():
+    slope, sd = 0.01, 0.001
+    for df in (math.inf, 8.0):
+        c = classify(curve(slope * (X - 17.0), sd, df), 0.95)
+        t = 1.959964 if math.isinf(df) else scipy.stats.t.ppf(0.975, df)
+        assert c.status == "crossed"
+        assert c.root == pytest.approx(17.0, abs=1e-9)
+        assert c.low == pytest.approx(17.0 - t * sd / slope, abs=2e-3)
+        assert c.high == pytest.approx(17.0 + t * sd / slope, abs=2e-3)
+        assert c.se == pytest.approx(sd / slope, rel=0.05)
+        assert c.slope == pytest.approx(slope)
+        assert c.sign_changes == 1
+
+
+@pytest.mark.parametrize(
+    ("g", "status", "low", "high"),
+    [
+        (0.01 * (X - 25.0), "not_reached", True, False),
+        (0.01 * (X - 10.0), "already_crossed", False, True),
+        (0.0 * X, "undecided", False, False),
+        (0.02 * (17.0 - X), "ambiguous", False, False),
+        (0.02 * np.sin(2 * np.pi * (X - 14) / 4 + 0.3), "ambiguous", False, False),
+    ],
+)
+def test_statuses(g, status, low, high):
+    c = classify(curve(g), 0.95)
+    assert c.status == status
+    assert c.root is None
+    assert (c.low is not None, c.high is not None) == (low, high)
+
+
+def test_curves_that_coincide_at_small_sizes_have_one_root():
+    """The paper's shape: no difference, then the shallower ahead, then the deeper. The touch on the left is no root."""
+    g = np.where(X < 16, 0.0, -0.02 * np.sin(np.pi * (X - 16) / 2.0) * (X < 18) + 0.02 * (X - 18) * (X >= 18))
+    c = classify(curve(g, 0.0005), 0.95)
+    assert c.status == "crossed"
+    assert c.root == pytest.approx(18.0, abs=0.05)
+    assert 17.5 < c.low < 18.0 < c.high < 18.5
+
+
+def test_a_threshold_moves_the_crossing_to_where_the_lead_is_that_large():
+    d = curve(0.01 * (X - 17.0), 0.0005)
+    roots = [classify(d, 0.95, delta).root for delta in (0.0, 0.001, 0.003)]
+    np.testing.assert_allclose(roots, [17.0, 17.1, 17.3], atol=1e-6)
+
+
+def test_sup_t_quantile_covers_the_whole_curve():
+    d = curve(np.zeros_like(X))
+    critical = sup_t_quantile(d.deviations, d.se, math.inf, 0.95)
+    assert 1.96 < critical < math.sqrt(scipy.stats.chi2.ppf(0.95, 9))
+    fresh = np.stack(
+        [np.interp(X, np.linspace(14, 20, 9), row) for row in np.random.default_rng(9).normal(size=(3000, 9))]
+    )
+    inside = (np.abs(fresh / fresh.std(axis=0)) <= critical).all(axis=1).mean()
+    assert inside == pytest.approx(0.95, abs=0.015)
+    assert sup_t_quantile(d.deviations, d.se, 5.0, 0.95) > critical * 1.2
+
+
+def test_power_curve_recovers_power_laws():
+    x = np.linspace(14, 20, 9)
+    E, A, alpha = np.array([1.5, 2.0]), np.array([0.6, 0.2]), np.array([0.08, 0.31])
+    values = E[:, None] + A[:, None] * np.exp(-alpha[:, None] * (x - 17))
+    expected = E[:, None] + A[:, None] * np.exp(-alpha[:, None] * (X - 17))
+    np.testing.assert_allclose(power_curve(x, values, X), expected, atol=2e-4)
+
+
+def test_interpolation_error_is_seen_where_sizes_are_sparse_only():
+    def sd_of(sizes, rng=None):
+        x = np.linspace(14.0, 20.0, sizes)
+        g = 0.05 * np.tanh((x - 16.3) / 1.2)
+        values = np.tile(g, (301, 1))
+        if rng is not None:
+            values[1:] += rng.normal(0, 0.002, (300, sizes))
+            values[0] += rng.normal(0, 0.002, sizes)
+        return interpolation_sd(X, pchip(x, values, X), spline(x, values, X), x)
+
+    truth = 0.05 * np.tanh((X - 16.3) / 1.2)
+    for sizes in (3, 4, 5, 6, 8):
+        x = np.linspace(14.0, 20.0, sizes)
+        missed = np.abs(pchip(x, 0.05 * np.tanh((x - 16.3) / 1.2)[None], X)[0] - truth)
+        assert sd_of(sizes).max() > 0.3 * missed.max()
+    assert sd_of(25).max() < 2e-4
+    assert sd_of(25, np.random.default_rng(0)).mean() < 0.0005
+    assert sd_of(2).max() == pytest.approx(0.25 * abs(np.ptp(0.05 * np.tanh((X - 16.3) / 1.2))), rel=0.01)
