@@ -5,15 +5,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from dwsweep.cost.flops import training_flops
-from dwsweep.design.information import Cells, Errors, Judge
+from dwsweep.design.information import Cells, Judge
 from dwsweep.plan.checks import total_steps
 from dwsweep.shapes import Shape, match_width
 from dwsweep.spec import Spec, parse_spec
@@ -172,13 +171,3 @@ def fragments(spec: Spec, proposals: Sequence[Proposal]) -> list[Spec]:
         content["grid"] |= {"depths": [], "budgets": None, "widths": dict(widths), "seeds": list(wanted)}
         specs.append(parse_spec(content))
     return specs
-
-
-def totals(proposals: Sequence[Proposal], before: Errors, after: Errors) -> Mapping[str, Any]:
-    """What the proposals cost and bring."""
-    return {
-        "runs": len(proposals),
-        "flops": sum(proposal.flops for proposal in proposals),
-        "rms_before": before.rms,
-        "rms_after": after.rms,
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -45,6 +45,7 @@ class Study:
     proposals: tuple[Proposal, ...]
     proposed: Errors | None  # after the proposals
     fragments: tuple[Spec, ...]
+    uniform: tuple[tuple[int, float], ...]  # (FLOPs, rms) of further seeds on every shape that the proposals start from
 
     @property
     def halving(self) -> Alternative | None:
@@ -80,6 +81,7 @@ class Study:
                 for p in self.proposals
             ],
             "proposed": self.proposed.to_dict() if self.proposed else None,
+            "uniform": [{"flops": flops, "rms": rms} for flops, rms in self.uniform],
             "fragments": [fragment.to_yaml() for fragment in self.fragments],
         }
 
@@ -141,7 +143,19 @@ def study(
         proposals=tuple(found),
         proposed=judge.judge(_added(start, found)) if found else None,
         fragments=tuple(fragments(spec, found)) if found else (),
+        uniform=tuple(_uniform(judge, start, spec, costs)) if found else (),
     )
+
+
+def _uniform(judge: Judge, start: Cells, spec: Spec, costs: Costs) -> list[tuple[int, float]]:
+    """What one, two, … further seeds on every shape cost and leave: the plain way to spend what the proposals spend."""
+    block = spec.block()
+    price = sum(costs(block.shape(*key)) for key in start)
+    found = [(0, judge.rms(start))]
+    for extra in (1, 2, 3, 5, 8):
+        cells = {key: seeds | frozenset(range(len(seeds) + extra)) for key, seeds in start.items()}
+        found.append((extra * price, judge.rms(cells)))
+    return found
 
 
 def _added(cells: Cells, proposals: list[Proposal]) -> dict[tuple[int, int], frozenset[int]]:
@@ -217,15 +231,3 @@ def _between(depths: list[int], planned: Cells, block: Any, multiple: int) -> di
             if left < width < right:
                 cells[depth, width] = planned[depth, right]
     return cells
-
-
-def efficiency(study_: Study) -> Mapping[str, float] | None:
-    """How the proposals compare with spending the same on the plan: rms and FLOPs of both; None without a law."""
-    if study_.proposed is None or not math.isfinite(study_.proposed.rms):
-        return None
-    return {
-        "planned_rms": study_.errors.rms,
-        "proposed_rms": study_.proposed.rms,
-        "planned_flops": float(study_.flops),
-        "proposed_flops": float(sum(p.flops for p in study_.proposals)),
-    }
