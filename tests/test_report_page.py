@@ -58,6 +58,18 @@ def law(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = report_sweeps.sweep(tmp_path_factory.mktemp("sweeps") / "one_pair", "one_pair")
+    html.write(directory)
+    return directory
+
+
+def copy(directory: Path, to: Path) -> Path:
+    """With its times, which say that the figures are those of the fit."""
+    return Path(shutil.copytree(directory, to))
+
+
 def test_page_is_whole_and_loads_nothing(law: Path) -> None:
     page = read(law / "report.html")
     images = [attributes for tag, attributes in page.tags if tag == "img"]
@@ -94,27 +106,40 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
         assert fact in text, fact
 
 
-def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(law: Path) -> None:
-    figure = law / "fit" / "width_law.svg"
+def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, tmp_path: Path) -> None:
+    directory = copy(pair, tmp_path / "sweep")
+    figure = directory / "fit" / "width_law.svg"
     drawn = figure.stat().st_mtime_ns
-    html.write(law)
+    html.write(directory)
     assert figure.stat().st_mtime_ns == drawn
-    (law / "fit" / "fit.json").touch()
-    html.write(law)
+    (directory / "fit" / "fit.json").touch()
+    html.write(directory)
     assert figure.stat().st_mtime_ns > drawn
 
 
-@pytest.mark.parametrize("case", ["one_pair", "not_reached", "one_depth", "noise_unknown"])
-def test_page_without_a_law_says_so(case: str, tmp_path: Path) -> None:
-    text = read(html.write(report_sweeps.sweep(tmp_path / case, case))).text
+@pytest.mark.parametrize("case", ["one_pair", "not_reached", "one_depth"])
+def test_page_without_a_law_says_so(case: str, pair: Path, tmp_path: Path) -> None:
+    page = pair / "report.html" if case == "one_pair" else html.write(report_sweeps.sweep(tmp_path / case, case))
+    text = read(page).text
     assert "No law of its own: " in text and "No law of its own: no law" not in text
     assert "In its place the published law stands: ln d = 5.039 + 0.0555·L" in text
-    assert "These rows follow the published law" in text
+    assert "How deep and how wide, by the published law" in text
     assert "This sweep's width law" not in text
     if case == "one_depth":
         assert "there is no pair to compare" in text
     if case == "not_reached":
         assert "Depth 12 → 18: not reached; in this range only the shallower net is ever significantly ahead." in text
+
+
+def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pair: Path, tmp_path: Path) -> None:
+    directory = copy(pair, tmp_path / "sweep")
+    results = directory / "results.csv"
+    before = read(directory / "report.html").text
+    assert "unfinished" not in before and "stale" not in before
+    results.write_text(results.read_text(encoding="utf-8").replace(",diverged,", ",interrupted,"), encoding="utf-8")
+    after = read(html.write(directory)).text
+    assert "unfinished: 1 of 36 runs have no result (35 done, 1 interrupted)" in after
+    assert "stale: results.csv is newer than the fit" in after
 
 
 def test_a_fit_must_come_first(tmp_path: Path) -> None:
@@ -125,11 +150,10 @@ def test_a_fit_must_come_first(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_page_needs_only_the_fit(tmp_path: Path) -> None:
+def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:
     """A fit of somebody else's table has no runs, no manifest and no spec beside it."""
-    full = report_sweeps.sweep(tmp_path / "full", "one_pair")
     bare = tmp_path / "bare"
-    shutil.copytree(full / "fit", bare / "fit")
+    copy(pair / "fit", bare / "fit")
     text = read(html.write(bare)).text
     assert "bare: how deep and how wide" in text
     assert "No run has logged a training loss" in text and "no table of runs" in text
@@ -178,7 +202,7 @@ def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
     rows = {entry["name"]: entry for entry in fit["guideline"]}
     lines = words.guideline(fit["guideline"])
     factor = rows["175B"]["extrapolation_factor"]
-    assert factor > 100 and any(f"{factor:,.0f} times outside the range of the transitions" in line for line in lines)
+    assert factor > 100 and any(f"{factor:,.0f} times outside the range of the law" in line for line in lines)
     refused = [{**rows["1.3B"], "depth": None, "law": "own: refused, more than 2000 times outside its range"}]
     assert words.guideline(refused) == ["N = 1.21B: no number (own: refused, more than 2000 times outside its range)."]
     assert words.rivals({"rival_depth_min": 40.0, "rival_depth_max": 75.2}) == "40 to 75"

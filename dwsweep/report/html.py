@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
@@ -12,6 +13,7 @@ from dwsweep.errors import InputError
 from dwsweep.report import html_tables, plots, plots_training, style, words
 from dwsweep.report.html_page import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
 from dwsweep.sweep import files
+from dwsweep.sweep.states import FINAL
 
 CAPTIONS = {
     "loss_vs_size": (
@@ -76,7 +78,7 @@ def write(directory: str | PathLike[str]) -> Any:
     manifest = files.read_json(root / "manifest.json") or {}
     sections = [
         Section("answer", "The answer", _answer(fit)),
-        Section("warnings", "Warnings", _warnings(fit)),
+        Section("warnings", "Warnings", _warnings([*_stale(runs, root), *(fit.get("warnings") or [])])),
         Section("figures", "Figures", _figures(fit, root)),
         Section("transitions", "Transitions", _transitions(fit)),
         Section("guideline", "Guideline", _guideline(fit)),
@@ -91,7 +93,8 @@ def write(directory: str | PathLike[str]) -> Any:
     ]
     title = f"{_name(root)}: how deep and how wide"
     depths = sorted({int(curve["depth"]) for curve in fit["curves"]["depths"]})
-    subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes, {len(runs)} runs."
+    used = fit["provenance"]["rows_used"]
+    subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes; {used} runs used."
     path = root / "report.html"
     files.write_atomic(path, page(title, subtitle, sections))
     return path
@@ -122,13 +125,26 @@ def _answer(fit: Mapping[str, Any]) -> str:
         bullets(pairs) if pairs else paragraph("Fewer than two depths: there is no pair to compare.")
     )
     body += "<h3>Width law</h3>" + bullets(words.law(fit))
-    body += "<h3>How deep and how wide</h3>" + bullets(words.guideline(fit["guideline"]))
+    whose = "this sweep's own law" if fit.get("width_law") else "the published law"
+    body += f"<h3>How deep and how wide, by {whose}</h3>" + bullets(words.guideline(fit["guideline"]))
     return box("answer", body)
 
 
-def _warnings(fit: Mapping[str, Any]) -> str:
-    warnings = fit.get("warnings") or []
-    return box("warnings", bullets(warnings)) if warnings else paragraph("None.")
+def _warnings(lines: Sequence[str]) -> str:
+    return box("warnings", bullets(lines)) if lines else paragraph("None.")
+
+
+def _stale(runs: Sequence[Mapping[str, str]], root: Any) -> list[str]:
+    """What is missing from the sweep, or has changed since the fit."""
+    lines = []
+    states = Counter(row.get("status") or "unknown" for row in runs)
+    missing = sum(number for state, number in states.items() if state not in FINAL)
+    if missing:
+        told = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        lines.append(f"unfinished: {missing} of {len(runs)} runs have no result ({told})")
+    if runs and not _newer(root / "fit" / "fit.json", root / "results.csv"):
+        lines.append("stale: results.csv is newer than the fit; run `dwsweep fit` again")
+    return lines
 
 
 def _figures(fit: Mapping[str, Any], root: Any) -> str:

@@ -89,6 +89,12 @@ def definitions(pairs: Mapping[str, object]) -> str:
     return "<dl>" + "".join(f"<dt>{text(key)}</dt><dd>{text(value)}</dd>" for key, value in pairs.items()) + "</dl>"
 
 
+def without_empty(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The table less the columns in which every row says –."""
+    kept = [k for k in range(len(columns)) if not rows or any(row[k] != "–" for row in rows)]
+    return [columns[k] for k in kept], [[row[k] for k in kept] for row in rows]
+
+
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], left: Iterable[str] = (), long: Iterable[str] = ()
 ) -> str:

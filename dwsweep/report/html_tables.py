@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dwsweep.report import words
-from dwsweep.report.html_page import details, paragraph, table
+from dwsweep.report.html_page import details, paragraph, table, without_empty
 from dwsweep.report.style import count, plain
 
 Row = Mapping[str, Any]
@@ -152,7 +152,7 @@ def transitions(rows: Sequence[Row], first: str | None = None) -> str:
         *("pair", "estimator", "status", "N", "interval of N", "width", "interval of width"),
         *("t left", "t right", "σ (nats)", "seeds", "remark"),
     ]
-    return table(columns, body, left=["pair", "estimator", "status"], long=["remark"])
+    return table(*without_empty(columns, body), left=["pair", "estimator", "status"], long=["remark"])
 
 
 def guideline(rows: Sequence[Row]) -> str:
@@ -185,7 +185,7 @@ def guideline(rows: Sequence[Row]) -> str:
         *("model", "N", "trained L × d", "best L", "interval", "best d", "interval of d", "build L × d", "rivals' L"),
         *("range of the law", "loss above the best (nats)", "law"),
     ]
-    return table(columns, body, left=["model", "law"])
+    return table(*without_empty(columns, body), left=["model", "law"])
 
 
 def rivals(rows: Sequence[Row]) -> str:

@@ -24,7 +24,7 @@ def differences(content: Content) -> Figure:
     """
     pairs = content.differences
     if not pairs:
-        made = style.figure(6.0, 2.4)
+        made = style.figure(7.6, 1.3)
         why = "; ".join(f"{t.name}: {t.reason}" for t in content.transitions if t.reason)
         style.says(made.subplots(), f"No two depths to compare{': ' + why if why else '.'}")
         return style.settle(made)

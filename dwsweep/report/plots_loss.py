@@ -133,7 +133,7 @@ def against_depth(content: Content) -> Figure:
     Each panel has its own scale: what counts is the shape and the place of the minimum, not the level.
     """
     if not content.fixed:
-        made = style.figure(6.0, 2.4)
+        made = style.figure(7.6, 1.3)
         style.says(made.subplots(), "No size at which two depths were trained: nothing to compare at fixed size.")
         return style.settle(made)
     columns = min(3, len(content.fixed))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dwsweep.report.content import Floats
 
-BINS = 160  # along ln step: more than a panel can show
+BINS = 80  # along ln step: about what a panel can show, and smoother than the single steps
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def training(curves: Sequence[TrainingCurve]) -> Figure:
     panels[0].set_ylim(bottom - room, top + room)
     made.supxlabel("optimizer step (log scale)", fontsize=9)
     made.supylabel("training loss (nats per token)", fontsize=9)
-    if high > low:
+    if high > 1.3 * low:  # several budgets
         bar = made.colorbar(ScalarMappable(norm, scale), ax=made.axes, shrink=0.7, pad=0.02, aspect=30)
         bar.ax.yaxis.set_major_locator(FixedLocator(style.log_ticks(low, high)))
         bar.ax.yaxis.set_minor_locator(NullLocator())

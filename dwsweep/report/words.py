@@ -132,7 +132,7 @@ def guideline(rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ("1.3B",
         if row.get("trained_depth") is not None:
             trained = f"; GPT-3 {row['name']} was {row['trained_depth']} × {plain(row['trained_width'])}"
         factor = row.get("extrapolation_factor")
-        far = f"; {plain(factor)} times outside the range of the transitions" if factor and factor > 1 else ""
+        far = f"; {plain(factor)} times outside the range of the law" if factor and factor > 1 else ""
         others = f"; the forms that fit as well say {rivals(row)} deep" if rivals(row) else ""
         lines.append(f"N = {count(row['n_params'])}: {depth}, {width}{trained}{far}{others}.")
     return lines
