@@ -68,7 +68,7 @@ class Engine:
         self.seeds = sorted({replica.seed for replica in pack.replicas})
         self.seed_of = tuple(self.seeds.index(replica.seed) for replica in pack.replicas)
         self.streamed = not self._fits()
-        self.capacity = min(CAPACITY, dispatch_steps or CAPACITY)
+        self.capacity = CAPACITY
         if self.streamed:
             step_bytes = len(self.seeds) * train.batch_size * (train.seq_len + 1) * store.dtype.itemsize
             self.capacity = max(1, min(self.capacity, STREAM_BYTES // step_bytes))

@@ -1,0 +1,222 @@
+"""A pack's life: what is recorded, and that no interruption, dispatch length or way of reading data changes a bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from dwsweep.data.store import Store
+from dwsweep.errors import InputError
+from dwsweep.plan import Pack
+from dwsweep.train.loop import Outcome, train_pack
+from tests.train_support import Kept, make_pack, make_spec, make_store, same_bits
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The same few programs are compiled by most tests here: keep them on disk, as a worker does."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = str(tmp_path_factory.mktemp("compiled"))
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
+        jax.config.update("jax_compilation_cache_dir", folder)
+        yield
+        jax.config.update("jax_compilation_cache_dir", None)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return make_store(tmp_path_factory.mktemp("store"))
+
+
+def stop_after(dispatches: int) -> Callable[[], bool]:
+    asked = iter([False] * dispatches)
+    return lambda: next(asked, True)
+
+
+def train(pack: Pack, store: Store, folder: Path, *stops: int, steps: int = 3) -> tuple[Kept, Outcome]:
+    """Train with an interruption after each number of dispatches in ``stops``, then to the end."""
+    kept = Kept()
+    for dispatches in stops:
+        outcome = train_pack(pack, store, folder, kept, should_stop=stop_after(dispatches), dispatch_steps=steps)
+        assert outcome.interrupted
+    return kept, train_pack(pack, store, folder, kept, dispatch_steps=steps)
+
+
+def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, tmp_path: Path) -> None:
+    pack = make_pack(store)
+    kept, outcome = train(pack, store, tmp_path)
+    assert outcome == Outcome(False, 12, ("s0-lr0.01-12", "s1-lr0.01-12"), ())
+    for run_id in outcome.finished:
+        losses = kept.losses(run_id)
+        assert len(losses) == 12
+        assert abs(losses[0] - math.log(256)) < 0.1
+        result = kept.results[run_id]
+        assert result["loss"] < losses[0] - 0.5  # it learned something
+        nats, tokens = kept.documents[run_id].sum(axis=0)
+        assert result["loss"] == pytest.approx(nats / tokens, rel=1e-12)
+        assert result["steps"] == 12 and result["tokens"] == 12 * 4 * 16 and result["pack_size"] == 2
+        assert result["device_seconds"] == pytest.approx(result["wall_seconds"] / 2)
+        assert 0 < result["loss_stderr"] < 1 and result["bits_per_byte"] > 0
+        assert set(result["versions"]) == {"python", "jax", "flax", "optax", "orbax"}
+    assert kept.losses("s0-lr0.01-12") != kept.losses("s1-lr0.01-12")
+    again = Kept()
+    assert train_pack(pack, store, tmp_path, again).finished == ()
+    assert not again.facts and not again.results
+
+
+def test_dispatch_length_changes_no_bit(store: Store, tmp_path: Path) -> None:
+    pack = make_pack(store)
+    runs = [train(pack, store, tmp_path / str(steps), steps=steps)[0] for steps in (1, 5, 12)]
+    same_bits(runs[0], runs[1])
+    same_bits(runs[0], runs[2])
+    assert len(runs[0].dispatches) == 12 and len(runs[2].dispatches) == 1
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(store: Store, tmp_path: Path) -> None:
+    pack = make_pack(store)
+    whole, _ = train(pack, store, tmp_path / "whole")
+    parts, outcome = train(pack, store, tmp_path / "parts", 1, 0, 2)
+    same_bits(whole, parts)
+    assert parts.resumes == [3, 3, 9] and not outcome.interrupted
+    assert parts.results["s0-lr0.01-12"]["wall_seconds"] > 0
+
+
+def test_interrupted_before_the_first_step(store: Store, tmp_path: Path) -> None:
+    pack = make_pack(store)
+    whole, _ = train(pack, store, tmp_path / "whole")
+    parts, _ = train(pack, store, tmp_path / "parts", 0)
+    same_bits(whole, parts)
+
+
+def test_branches_are_exact_also_when_interrupted(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(train={"schedule": "wsd", "cooldown_fraction": 0.4})
+    pack = make_pack(store, spec, branch_steps=(5, 12))
+    whole, outcome = train(pack, store, tmp_path / "whole", steps=2)
+    assert len(outcome.finished) == 4
+    # a branch equals a run of that length alone, and the trunk is not disturbed by it
+    for alone in (5, 12):
+        single, _ = train(make_pack(store, spec, branch_steps=(alone,)), store, tmp_path / f"alone{alone}")
+        for run_id in single.results:
+            assert whole.results[run_id]["loss"] == single.results[run_id]["loss"]
+            assert whole.losses(run_id) == single.losses(run_id)
+    # dispatches: trunk 0-2, 2-3; branch 3-5; trunk 3-5, 5-7; cool-down 7-9, 9-11, 11-12
+    for stop in range(8):
+        parts, _ = train(pack, store, tmp_path / f"parts{stop}", stop, steps=2)
+        same_bits(whole, parts)
+    rates = [whole.rows["s0-lr0.01-5"][step]["learning_rate"] for step in range(1, 6)]
+    np.testing.assert_allclose(rates, [0.005, 0.01, 0.01, 0.01, 0.005], rtol=1e-6)
+
+
+def test_a_pack_of_one_equals_a_replica_of_a_larger_pack(store: Store, tmp_path: Path) -> None:
+    """To float tolerance only: batched products may add in another order. 1e-4 nats after 12 steps at a high rate."""
+    large, _ = train(make_pack(store, replicas=((0, 1e-2), (1, 1e-2), (1, 3e-3))), store, tmp_path / "large")
+    for seed, rate in ((0, 1e-2), (1, 1e-2), (1, 3e-3)):
+        alone, _ = train(make_pack(store, replicas=((seed, rate),)), store, tmp_path / f"{seed}{rate}")
+        run_id = f"s{seed}-lr{rate:g}-12"
+        np.testing.assert_allclose(alone.losses(run_id), large.losses(run_id), atol=1e-4)
+        assert alone.results[run_id]["loss"] == pytest.approx(large.results[run_id]["loss"], abs=1e-4)
+
+
+def test_a_seed_sees_the_same_batches_at_every_learning_rate(store: Store, tmp_path: Path) -> None:
+    """Common random numbers: equal first losses for equal seeds, since parameters and batch are the same."""
+    kept, _ = train(make_pack(store, replicas=((0, 1e-2), (0, 1e-3), (1, 1e-2))), store, tmp_path)
+    first = {run_id: kept.losses(run_id)[0] for run_id in kept.rows}
+    assert first["s0-lr0.01-12"] == pytest.approx(first["s0-lr0.001-12"], abs=1e-6)
+    assert first["s1-lr0.01-12"] != first["s0-lr0.01-12"]
+
+
+def test_streamed_batches_are_the_resident_ones(store: Store, tmp_path: Path) -> None:
+    resident, _ = train(make_pack(store), store, tmp_path / "resident")
+    spec = make_spec(execution={"data_on_device": False})
+    streamed, _ = train(make_pack(store, spec), store, tmp_path / "streamed")
+    assert streamed.facts[0]["streamed"] and not resident.facts[0]["streamed"]
+    same_bits(resident, streamed)
+
+
+def test_a_diverged_replica_leaves_its_pack_undisturbed(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(train={"grad_clip": None, "warmup_steps": 0})
+    good, bad = (0, 1e-2), (1, 1e30)
+    kept, outcome = train(make_pack(store, spec, replicas=(good, bad)), store, tmp_path / "pack")
+    assert outcome.finished == ("s0-lr0.01-12",) and outcome.diverged == ("s1-lr1e+30-12",)
+    step, loss = kept.ended["s1-lr1e+30-12"]
+    assert step == 2 and not math.isfinite(loss)
+    assert max(kept.rows["s1-lr1e+30-12"]) <= step
+    # the good one to the last bit as beside a good neighbour, and the same when the pack is interrupted later
+    beside, _ = train(make_pack(store, spec, replicas=(good, (1, 1e-2))), store, tmp_path / "beside")
+    assert kept.losses("s0-lr0.01-12") == beside.losses("s0-lr0.01-12")
+    parts, _ = train(make_pack(store, spec, replicas=(good, bad)), store, tmp_path / "parts", 2)
+    same_bits(kept, parts)
+
+
+def test_a_pack_whose_replicas_all_diverged_ends(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(train={"grad_clip": None, "warmup_steps": 0, "steps": 500})
+    kept, outcome = train(make_pack(store, spec, replicas=((0, 1e30),)), store, tmp_path, steps=5)
+    assert not outcome.interrupted and outcome.diverged == ("s0-lr1e+30-500",)
+    assert not kept.results and len(kept.dispatches) <= 3  # one is in the queue when the news comes
+
+
+def test_checkpoints_by_step_bound_what_a_kill_can_cost(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(execution={"checkpoint_steps": 4})
+    pack = make_pack(store, spec)
+
+    class Killed(Exception):
+        pass
+
+    class Kill(Kept):
+        def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
+            super().progress(step, steps, tokens_per_second, losses)
+            if step == 9:
+                raise Killed
+
+    killed = Kill()
+    with pytest.raises(Killed):
+        train_pack(pack, store, tmp_path / "killed", killed, dispatch_steps=1)
+    rest = Kept()
+    train_pack(pack, store, tmp_path / "killed", rest, dispatch_steps=1)
+    assert rest.resumes == [8]
+    whole, _ = train(pack, store, tmp_path / "whole")
+    assert whole.losses("s0-lr0.01-12")[8:] == rest.losses("s0-lr0.01-12")
+    assert whole.results["s1-lr0.01-12"]["loss"] == rest.results["s1-lr0.01-12"]["loss"]
+
+
+def test_nothing_is_transferred_unasked(store: Store, tmp_path: Path) -> None:
+    with jax.transfer_guard("disallow"):
+        _, outcome = train(make_pack(store), store, tmp_path)
+    assert len(outcome.finished) == 2
+
+
+def test_the_training_function_is_compiled_once(store: Store, tmp_path: Path) -> None:
+    names: list[str] = []
+
+    def listen(event: str, seconds: float, **attributes: str) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(attributes.get("fun_name", ""))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        spec = make_spec(train={"schedule": "wsd", "cooldown_fraction": 0.4})
+        train(make_pack(store, spec, width=20, branch_steps=(5, 12)), store, tmp_path, steps=2)
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert sum("dispatch" in name for name in names) == 1, names
+
+
+def test_too_little_data_is_refused(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(train={"batch_size": 5000})
+    with pytest.raises(InputError, match=r"train\.batch_size"):
+        train(make_pack(store, spec), store, tmp_path)
+
+
+def test_checkpoints_of_another_pack_are_refused_by_name(store: Store, tmp_path: Path) -> None:
+    pack = make_pack(store)
+    train_pack(pack, store, tmp_path, Kept(), should_stop=stop_after(1), dispatch_steps=3)
+    with pytest.raises(InputError, match="replicas"):
+        train(make_pack(store, replicas=((0, 1e-2), (7, 1e-2))), store, tmp_path)
+    with pytest.raises(InputError, match=r"current\.params\.blocks\.mlp\.up\.kernel: float32\[2, 2, 16, 64\]"):
+        train(replace(pack, shape=make_spec().block().shape(2, 20)), store, tmp_path)
