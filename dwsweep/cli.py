@@ -37,6 +37,11 @@ class Executor(StrEnum):
     ray = "ray"
 
 
+class Mlp(StrEnum):
+    plain = "plain"
+    gated = "gated"
+
+
 class Retry(StrEnum):
     failed = "failed"
     diverged = "diverged"
@@ -267,16 +272,84 @@ def fit(
     print("\n".join(str(path) for path in paths))
 
 
-@app.command(epilog="Examples: dwsweep guide --params 3e9 --width-multiple 128 · dwsweep guide --shape 96x12288")
+@app.command(
+    epilog="Examples: dwsweep guide --params 3e9 --width-multiple 128 · dwsweep guide --shape 96x12288 · "
+    "dwsweep guide --fit runs/smoke --compare"
+)
 def guide(
     params: Annotated[list[float] | None, typer.Option(metavar="N", help="Non-embedding parameters.")] = None,
-    shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape.")] = None,
-    fit: Annotated[
-        Path | None, typer.Option("--fit", metavar="PATH", help="A fit's directory; default: published.")
+    shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
+    fit: Annotated[Path | None, typer.Option("--fit", metavar="PATH", help="Your own fit; default: published.")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Your fit and the published law.")] = False,
+    total: Annotated[bool, typer.Option("--total", help="The budget counts embeddings too.")] = False,
+    width_multiple: Annotated[int | None, typer.Option(metavar="M", help="Widths are multiples of it.")] = None,
+    head_size: Annotated[int | None, typer.Option(metavar="P", help="Fixed head size.")] = None,
+    kv_heads: Annotated[int | None, typer.Option(metavar="K", help="Grouped key/value heads.")] = None,
+    mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.")] = Mlp.plain,
+    mlp_ratio: Annotated[float | None, typer.Option(metavar="R", help="Inner width / d_x.")] = None,
+    vocab_size: Annotated[int, typer.Option(metavar="V", help="Vocabulary.")] = 50_257,
+    tied_embeddings: Annotated[bool, typer.Option("--tied-embeddings", help="Unembedding = embedding.")] = False,
+    context: Annotated[int, typer.Option(metavar="T", help="Positions.")] = 2048,
+    tensor_parallel: Annotated[int, typer.Option(metavar="N", help="Must divide the heads.")] = 1,
+    pipeline_parallel: Annotated[int, typer.Option(metavar="N", help="Must divide the depth.")] = 1,
+    device: Annotated[str, typer.Option(help="For hours and latency.")] = "H100",
+    bench: Annotated[
+        Path | None, typer.Option("--bench", metavar="FILE", exists=True, help="Rates from `dwsweep bench`.")
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Depth and width for a budget, with intervals, or the verdict on a shape."""
+    """Depth and width for a budget, with intervals and costs, or the verdict on a shape."""
+    from dwsweep.cost.duration import Calibration
+    from dwsweep.guide import Options, answer
+    from dwsweep.report import guide_table
+
+    options = Options(
+        width_multiple=width_multiple,
+        head_size=head_size,
+        kv_heads=kv_heads,
+        mlp=mlp.value,
+        mlp_ratio=mlp_ratio,
+        vocab_size=vocab_size,
+        tied_embeddings=tied_embeddings,
+        context=context,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        total=total,
+        device=device,
+        calibration=Calibration.load(bench) if bench else None,
+    )
+    found = answer(params or (), shape or (), fit=fit, compare=compare, options=options)
+    _show(guide_table.render(found), found, json)
+
+
+@app.command(
+    epilog="Examples: dwsweep design sweeps/levine-mini.yaml --noise 0.003 · "
+    "dwsweep design SPEC --fit runs/mini --propose 12 --out next"
+)
+def design(
+    spec: SpecFile,
+    fit: Annotated[
+        Path | None, typer.Option("--fit", metavar="PATH", help="A finished round: noise, law, runs.")
+    ] = None,
+    noise: Annotated[float | None, typer.Option(metavar="SIGMA", help="Noise of one run's loss, nats.")] = None,
+    target: Annotated[float | None, typer.Option(metavar="N", help="Size at which the best depth is wanted.")] = None,
+    propose: Annotated[int, typer.Option(metavar="N", help="Runs that narrow the target most per FLOP.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where proposed specs and figure go.")
+    ] = None,
+    set_: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """The error a sweep would leave on each transition and on the law; the runs that would narrow it most."""
+    from dwsweep.design import study
+    from dwsweep.report import design_table
+    from dwsweep.spec import load_spec
+
+    found = study(load_spec(spec, set_ or ()), fit=fit, noise=noise, target=target, proposals=propose)
+    _show(design_table.render(found), found.to_dict(), json)
+    if out is not None:
+        paths = [*design_table.write_specs(found, out), design_table.draw(found, out / "design.png")]
+        print("\n".join(f"wrote {path}" for path in paths), file=sys.stderr)
 
 
 @app.command(epilog="Example: dwsweep report runs/smoke")
