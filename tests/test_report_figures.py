@@ -94,6 +94,24 @@ def test_without_a_law_the_figures_say_so_and_show_the_published_one(case: str) 
     assert "by the published law (this sweep has none)" in words and "own exponential" not in words
 
 
+def test_the_trend_of_few_sizes_does_not_swing_between_them() -> None:
+    """Matched budgets cluster: three sizes at slightly different N a depth must not carry a cubic."""
+    fit = report_sweeps.fit("one_pair")
+    for row in fit["curves"]["depths"]:
+        spread = 1.0 + 0.002 * row["depth"]
+        row |= {
+            "x": [spread * n for n in (1e4, 3e4, 1e5)],
+            "mean": [5.25, 5.24, 5.25 + 0.002 * row["depth"]],
+            "n": [3] * 3,
+        }
+        row |= {"se": None, "smooth": None}
+    curves = content.read(fit).curves
+    trend = plots_loss._trend(curves)
+    import numpy as np
+
+    assert np.ptp(trend(np.geomspace(1e4, 1e5, 100))) < 0.03
+
+
 def test_several_token_counts_have_a_figure_of_their_own() -> None:
     assert "tokens" not in drawn("one_pair")
     axes = drawn("two_lengths")["tokens"].axes[0]

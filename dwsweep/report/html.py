@@ -20,7 +20,8 @@ CAPTIONS = {
         "Loss of each depth against size, the same without the common trend, and the transitions",
         "Top: the losses. Middle: the same with the trend common to all depths taken off, so that hundredths of a nat "
         "can be seen; the lowest curve is the best depth at that size. Bottom: where each deeper net overtakes, with "
-        "its interval; an arrow means that there is no bound on that side.",
+        "its interval; an arrow means that there is no bound on that side. The bands hold what seeds share, which "
+        "cancels between depths: compare two depths by their difference, in the next figure.",
     ),
     "differences": (
         "Difference curve of each pair of depths with its bands and verdict",

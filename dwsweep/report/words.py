@@ -62,7 +62,7 @@ def law(fit: Mapping[str, Any]) -> list[str]:
     statement = str(fit.get("law_statement") or "")
     own = fit.get("width_law")
     if not own:
-        lines = [f"No law of its own: {_without_prefix(statement)}" if statement else "No law of its own."]
+        lines = [f"No law of its own: {_without_prefix(statement).rstrip('.')}." if statement else "No law of its own."]
         published = fit.get("published") or {}
         if published:
             lines.append(
