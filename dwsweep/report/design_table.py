@@ -92,9 +92,8 @@ def _halving(study: Study) -> Text:
     best = study.halving
     if best is None:
         return Text("None of these changes halves the error at the target.")
-    return Text(
-        f"The cheapest of these that halves the error at the target: {best.name}, {_power(best.flops)} FLOPs more."
-    )
+    what = "that halves the error at the target" if study.errors.se_a is not None else "that lets a law be fitted"
+    return Text(f"The cheapest of these {what}: {best.name}, {_power(best.flops)} FLOPs more.")
 
 
 def _proposals(study: Study) -> Table:
@@ -123,8 +122,8 @@ def _proposed(study: Study) -> list[Any]:
     if uniform is not None and study.proposed.rms < 10:
         lines.append(
             Text(
-                f"They cost {_power(spent)} FLOPs and leave {study.proposed.rms:.2%}; the same spent on further seeds of "
-                f"every shape leaves {uniform:.2%}."
+                f"They cost {_power(spent)} FLOPs and leave {study.proposed.rms:.2%}; the same spent on further "
+                f"seeds of every shape leaves {uniform:.2%}."
             )
         )
     return lines
@@ -149,9 +148,10 @@ def _line(text: str) -> Padding:
 
 def _legend() -> Padding:
     return _line(
-        "N, width: of the transition that the prior law expects (width: the shallower net's). ± one standard deviation. "
-        "bias: of interpolating between the sizes. P(crossed): chance that `fit` will call it crossed. Pairs outside the "
-        "sizes count as unknown here, though `fit` also draws on one-sided ones. FLOPs: training, all learning rates."
+        "N, width: of the transition that the prior law expects (width: the shallower net's). ± one standard "
+        "deviation. bias: of interpolating between the sizes. P(crossed): chance that `fit` will call it crossed. "
+        "Pairs outside the sizes count as unknown here, though `fit` also draws on one-sided ones. FLOPs: training, "
+        "all learning rates."
     )
 
 

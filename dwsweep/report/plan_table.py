@@ -161,8 +161,8 @@ def _totals(plan: Plan) -> Table:
     else:
         table.add_row(
             "time",
-            f"[bold]{duration_text(seconds)}[/] = {hours_text(seconds / 3600)} device-hours on one {total.device}, without "
-            "compilation and evaluation",
+            f"[bold]{duration_text(seconds)}[/] = {hours_text(seconds / 3600)} device-hours on one {total.device}, "
+            "without compilation and evaluation",
         )
         table.add_row("", total.basis)
     table.add_row("memory", f"{bytes_text(total.peak_memory_bytes)} at most on one device")

@@ -1,0 +1,273 @@
+"""The guide's numbers recomputed from the formulas: the published table, verdicts, true counts, limits, intervals."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dwsweep.cost import decode_bytes_per_token, find
+from dwsweep.errors import InputError
+from dwsweep.fit import published
+from dwsweep.guide import Options, answer, published_source
+from dwsweep.guide.candidates import LAYER_SECONDS, matched, near_optimal
+from dwsweep.guide.loss import KAPLAN_ALPHA, LawLoss, SurfaceLoss, smaller_percent
+
+# the law evaluated at the GPT-3 shapes' own 12·L·d²: optimal L, d
+TABLE = {
+    "125M": (23.0, 554),
+    "350M": (31.6, 892),
+    "760M": (37.4, 1230),
+    "1.3B": (41.6, 1555),
+    "2.7B": (47.1, 2110),
+    "6.7B": (54.3, 3144),
+    "13B": (59.6, 4212),
+    "175B": (80.5, 13422),
+    "1T": (94.7, 29657),
+}
+
+
+def test_overview_is_the_published_table() -> None:
+    rows = answer()["overview"]
+    assert [row["name"] for row in rows] == list(TABLE)
+    for row in rows:
+        depth, width = TABLE[row["name"]]
+        assert row["depth"] == pytest.approx(depth, abs=0.05)
+        assert row["width"] == pytest.approx(width, rel=1e-3)
+        assert row["depth_low"] < row["depth"] < row["depth_high"]
+        # at a fixed size the narrow end goes with the deep end
+        assert row["width_low"] == pytest.approx(math.sqrt(row["n_params"] / 12 / row["depth_high"]))
+        assert 12 * row["depth"] * row["width"] ** 2 == pytest.approx(row["n_params"])
+
+
+def test_interval_at_fixed_size_and_depth_48() -> None:
+    """At fixed N the published law's sd is 0.54 layers at L = 48; the region is the joint 95 % ellipse."""
+    row = answer([published.n_transition(48)])["budgets"][0]
+    sd_by_delta = (row["depth_high"] - row["depth_low"]) / 2 / 1.959964
+    assert sd_by_delta == pytest.approx(0.54, abs=0.03)
+
+
+def test_rivals_of_the_published_law() -> None:
+    """Refits to its points at L = 6 to 36 give about 75 at 3e9, where the law itself gives 48."""
+    row = answer([3e9])["budgets"][0]
+    assert row["depth"] == pytest.approx(48.5, abs=0.1)
+    assert row["rivals"]["linear"] == pytest.approx(74, abs=1.5)
+    assert row["rivals"]["power"] == pytest.approx(75, abs=1.5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "verdict"),
+    [
+        ("96x12288", "too deep"),
+        ("24x2048", "too shallow"),
+        ("12x768", "too shallow"),
+        ("48x2304", "balanced"),
+        ("41x1568", "balanced"),
+        ("64×512", "too deep"),
+    ],
+)
+def test_verdicts(shape: str, verdict: str) -> None:
+    (row,) = answer([], [shape])["verdicts"]
+    depth, width = (int(part) for part in shape.replace("×", "x").split("x"))
+    assert row["n_params"] == 12 * depth * width**2
+    assert row["verdict"] == verdict
+    assert row["nats"] >= 0 and row["nats_interval"][0] <= row["nats"] <= row["nats_interval"][1]
+    balanced = row["balanced"]
+    assert balanced["depth"] == round(row["depth"])
+    assert balanced["n_params"] == pytest.approx(row["n_params"], rel=0.09)
+
+
+def test_penalty_is_the_integral_it_claims_to_be() -> None:
+    model, n = LawLoss(published.law()), 1.2e9
+    best = published.optimal_depth(n)
+    for depth in (10.0, 24.0, 60.0, 120.0):
+        l = np.linspace(depth, best, 20_001)  # noqa: E741
+        gain = 0.025 * (l / 6) ** -2.1 * (math.log(n) - np.log(12 * l) - 2 * (published.A + published.B * l))
+        wanted = np.trapezoid(gain, l)
+        assert wanted > 0
+        assert model.penalties(n, np.array([depth]))[0] == pytest.approx(wanted, rel=1e-3)
+    assert model.penalties(n, np.array([best]))[0] == pytest.approx(0, abs=1e-9)
+
+
+def test_assumed_slopes_pass_near_the_public_ones() -> None:
+    """The differences 4/8, 8/12 and 16/24 have slopes of 0.106, 0.030 and 0.016 nats per ln N in public data."""
+    for shallow, deep, slope in ((4, 8, 0.106), (8, 12, 0.030), (16, 24, 0.0163)):
+        integral = 0.025 * 6**2.1 / -1.1 * (deep**-1.1 - shallow**-1.1)
+        assert 0.7 < integral / slope < 1.5
+
+
+def test_equivalent_size_undoes_the_loss() -> None:
+    model, n = LawLoss(published.law()), 3e9
+    percent = smaller_percent(model, n, 0.002)
+    smaller = n * (1 - percent / 100)
+    assert model.level(smaller) - model.level(n) == pytest.approx(0.002, rel=0.02)
+    assert model.slope(n) == pytest.approx(KAPLAN_ALPHA * (8.8e13 / n) ** 0.076)
+
+
+def test_near_optimal_sets_end_where_the_loss_says() -> None:
+    model, n = published_source().loss(3e9), 3e9
+    previous = None
+    for tolerance in (0.001, 0.005, 0.01):
+        found = near_optimal(model, n, tolerance)
+        for side in ("low", "high"):
+            at = model.penalties(n, np.array([found[f"depth_{side}"]]))[0]
+            assert at == pytest.approx(found["nats"], rel=0.05) and at <= 1.001 * found["nats"]
+            low, high = found[f"depth_{side}_interval"]
+            assert low <= found[f"depth_{side}"] <= high
+        if previous:
+            assert found["depth_low"] < previous["depth_low"] and found["depth_high"] > previous["depth_high"]
+        previous = found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(),
+        Options(width_multiple=256, head_size=64),
+        Options(mlp="gated", kv_heads=4, head_size=64),
+        Options(tensor_parallel=4, pipeline_parallel=8),
+        Options(total=True, tied_embeddings=True, vocab_size=128_000),
+    ],
+    ids=str,
+)
+def test_candidates_have_true_counts_and_fit_the_hardware(options: Options) -> None:
+    row = answer([3e9], options=options)["budgets"][0]
+    assert len(row["candidates"]) >= 4
+    for c in row["candidates"]:
+        d, L = c["width"], c["depth"]
+        attention = 2 * d * c["heads"] * c["head_size"] + 2 * d * c["kv_heads"] * c["head_size"]
+        mlp = (3 if options.mlp == "gated" else 2) * d * c["mlp_hidden"]
+        assert c["n_params"] == L * (attention + mlp)
+        tables = 1 if options.tied_embeddings else 2
+        assert c["n_params_total"] == c["n_params"] + tables * options.vocab_size * d + (2 * L + 1) * d
+        assert d % (options.width_multiple or 128) == 0 and d == c["heads"] * c["head_size"]
+        assert c["heads"] % options.tensor_parallel == 0 and L % options.pipeline_parallel == 0
+        # no neighbouring width is nearer to the budget
+        count = "n_params_total" if options.total else "n_params"
+        block, step = options.block(row["n_params"]), options.step(row["n_params"])
+        for width in (d - step, d + step):
+            if width > 0:
+                assert abs(getattr(block.shape(L, width), count) - 3e9) >= abs(c[count] - 3e9)
+
+
+def test_total_counts_embeddings_into_the_budget() -> None:
+    plain, total = (answer([1e9], options=Options(total=flag))["budgets"][0] for flag in (False, True))
+    assert total["n_params"] < 0.95 * plain["n_params"]
+    depth = published.optimal_depth(total["n_params"])
+    tables = 2 * 50_257 * math.sqrt(total["n_params"] / (12 * depth))
+    assert total["n_params"] + tables == pytest.approx(1e9, rel=1e-6)
+    assert total["depth"] == pytest.approx(depth)
+
+
+def test_costs_at_equal_size_flops_and_time() -> None:
+    row = answer([3e9])["budgets"][0]
+    rows = row["candidates"]
+    for key in ("nats_equal_flops", "nats_equal_time"):
+        assert min(c[key] for c in rows) == 0
+    # wide wins per hour: the best shape at equal time is not deeper than at equal size
+    assert row["best_equal_time"][0] < row["best_equal_size"][0]
+    h100 = find("H100")
+    assert h100 is not None
+    for c in rows:
+        shape = matched(c["depth"], 3e9, Options())
+        wanted = decode_bytes_per_token(shape, 2048) / (0.8 * h100.bandwidth) + c["depth"] * LAYER_SECONDS
+        assert c["decode_seconds_per_token"] == pytest.approx(wanted)
+
+
+def test_reach_is_said_in_words() -> None:
+    reach = {n: answer([n])["budgets"][0]["reach"] for n in (1e8, 3e9, 1e11, 2e12)}
+    assert reach[1e8].startswith("inside")
+    assert reach[3e9].startswith("projection, 5 times")
+    assert reach[1e11].startswith("far projection") and "rivals agree" in reach[1e11]
+    assert reach[2e12].startswith("refused") and all("do not use beyond 1.2e+12" in reach[n] for n in (3e9, 1e11, 2e12))
+    refused = answer([2e12], ["200x40000"])
+    assert refused["budgets"][0]["depth"] is None and not refused["budgets"][0]["candidates"]
+    assert refused["verdicts"][0]["verdict"] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (([-1.0, float("nan")], ["96"]), ["--params: -1", "--params: nan", "--shape: '96'"]),
+        (([], ["0x5", "axb"]), ["--shape: '0x5'", "--shape: 'axb'"]),
+    ],
+)
+def test_wrong_arguments_all_at_once(arguments: tuple, lines: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        answer(*arguments)
+    assert [line.split(";")[0] for line in caught.value.lines] == lines
+
+
+def test_wrong_options_all_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        Options(head_size=0, tensor_parallel=-1, mlp="fancy", device="H999")
+    assert [line.split(":")[0] for line in caught.value.lines] == [
+        "--head-size",
+        "--tensor-parallel",
+        "--mlp",
+        "--device",
+    ]
+    with pytest.raises(InputError, match="--kv-heads: 3"):
+        Options(kv_heads=3, tensor_parallel=2)
+    with pytest.raises(InputError, match="leave nothing for the blocks"):
+        answer([2e6], options=Options(total=True))
+
+
+def test_answers_are_json_and_fit_a_terminal() -> None:
+    from rich.console import Console
+
+    from dwsweep.report.guide_table import render
+
+    for arguments in ({}, {"params": [1e6, 3e9, 2e12]}, {"shapes": ["96x12288", "400x40000"]}):
+        found = answer(**arguments)
+        assert json.loads(json.dumps(found, allow_nan=False)) == found
+        console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        console.print(render(found))
+        assert max(map(len, console.export_text().splitlines())) <= 100
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A fit of a simulated sweep on the published law, written to disk."""
+    from dwsweep.fit import files
+    from dwsweep.fit.analysis import fit_table
+    from dwsweep.fit.simulate import Scenario, Truth, simulate
+
+    scenario = Scenario(Truth((6, 12, 18, 24, 30)), sigma=0.0005, seed_sd=0.001)
+    rows = simulate(scenario, np.random.default_rng(3))
+    out = tmp_path_factory.mktemp("fit")
+    files.write(fit_table(rows, draws=400), out)
+    return out
+
+
+def test_an_own_fit_guides_and_compares(fitted: Any) -> None:
+    both = answer([1e8], ["12x768"], fit=fitted, compare=True)
+    assert len(both["sources"]) == len(both["budgets"]) == len(both["verdicts"]) == 2
+    own, theirs = both["budgets"]
+    assert own["source"] != theirs["source"]
+    # the simulated truth is the published law
+    assert own["depth"] == pytest.approx(theirs["depth"], rel=0.1)
+    assert own["loss_tag"] == "the loss surface fitted to this sweep" and theirs["loss_tag"].startswith("ASSUMED")
+    assert [own["next_depth"] - own["depth"], theirs["next_depth"] - theirs["depth"]] == [6, 6]
+
+
+def test_a_surface_speaks_only_of_what_it_saw(fitted: Any) -> None:
+    from dwsweep.fit import files
+
+    surface = SurfaceLoss.of(files.read(fitted))
+    assert surface is not None
+    assert surface.covers(1e7) and not surface.covers(1e10)
+    depths = surface.depths(1e7)
+    assert depths[0] == pytest.approx(6) and depths[-1] == pytest.approx(30)
+    assert surface.penalties(1e7, depths).min() == pytest.approx(0, abs=1e-12)
+    assert 0 < surface.slope(1e7) < 1
+    far = answer([1e10], fit=fitted)["budgets"][0]
+    assert far["loss_tag"].startswith("ASSUMED")
+
+
+def test_no_fit_there(tmp_path: Any) -> None:
+    with pytest.raises(InputError, match="no fit"):
+        answer([1e9], fit=tmp_path)
