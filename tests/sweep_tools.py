@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -77,13 +78,13 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 def workers_of(parent: int) -> list[int]:
     """Live worker processes of a parent."""
-    import psutil
-
-    try:
-        children = psutil.Process(parent).children()
-        return [child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE]
-    except psutil.NoSuchProcess:
-        return []
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, ppid = path.read_text().rsplit(")", 1)[1].split()[:2]
+            if int(ppid) == parent and state != "Z":
+                found.append(int(path.parent.name))
+    return found
 
 
 def assert_complete(plan: Plan, directory: Any) -> None:

@@ -19,7 +19,9 @@ Post = Callable[[str, dict[str, Any]], None]
 
 
 class Executor(Protocol):
-    slots: int  # jobs that run at the same time
+    @property
+    def slots(self) -> int:
+        """Jobs that run at the same time."""
 
     def start(self, job: Job) -> None:
         """Begin an attempt; returns at once."""

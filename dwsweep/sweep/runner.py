@@ -153,7 +153,7 @@ class _Sweep:
         if name == "ray":
             from dwsweep.sweep.ray_executor import RayExecutor
 
-            return RayExecutor(address, post)
+            return RayExecutor(address, post, self.plan.spec.execution.workers or 1)
         return LocalExecutor(min(self.plan.spec.execution.workers or 1, packs), post)
 
     # the loop
