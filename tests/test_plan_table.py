@@ -1,0 +1,169 @@
+"""The plan as a person and a program read it, and the sweeps that ship: within their budgets, their costs in sight."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dwsweep.plan import DataFacts, Plan, build
+from dwsweep.plan.rows import COLUMNS, to_dict, to_rows
+from dwsweep.report import plan_table
+from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
+from dwsweep.spec import load_spec, parse_spec
+
+SWEEPS = Path(__file__).parent.parent / "sweeps"
+DATA = DataFacts("f" * 64, 700_000, 20_000, 3.0)
+
+
+def text_of(plan: Plan) -> str:
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(plan_table.render(plan))
+    return console.export_text()
+
+
+def plan_of(**sections: Any) -> Plan:
+    content = {
+        "name": "t",
+        "grid": {"depths": [2, 4, 12], "budgets": [3e4, 4e4, 3e5], "seeds": 2},
+        "train": {"steps": 100},
+    }
+    for name, section in sections.items():
+        content[name] = {**content.get(name, {}), **section}
+    return build(parse_spec(content), data=DATA)
+
+
+@pytest.mark.parametrize("name", ["levine2020", "levine-mini", "smoke"])
+def test_shipped_sweeps_fit_100_columns(name: str) -> None:
+    text = text_of(build(load_spec(SWEEPS / f"{name}.yaml")))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "Total, still to be trained" in text
+
+
+def test_levine2020_is_within_five_percent_and_shows_its_price() -> None:
+    spec = load_spec(SWEEPS / "levine2020.yaml")
+    plan = build(spec)
+    assert spec.grid.depth_values() == [6, 12, 18, 24, 30, 36, 48]
+    assert (min(spec.grid.budget_values()), max(spec.grid.budget_values())) == pytest.approx((1e6, 6e8))
+    assert spec.data.vocab_size == 1000 and spec.data.source.startswith("tfds:wikipedia")
+    assert plan.count("DROP") == 0
+    assert all(abs(run.shape.n_params / run.budget - 1) < 0.05 for run in plan.runs if run.budget)
+    assert plan.estimates.device_seconds is not None
+    hours = plan.estimates.device_seconds / 3600
+    assert hours > 1000
+    text = text_of(plan)
+    assert f"{hours:,.0f} device-hours" in text and "ASSUMED" in text
+
+
+def test_levine_mini_fits_half_an_hour_of_one_h200() -> None:
+    plan = build(load_spec(SWEEPS / "levine-mini.yaml"))
+    assert plan.estimates.device == "H200" and plan.estimates.device_seconds is not None
+    assert plan.estimates.device_seconds < 30 * 60
+    assert all(pack.fits for pack in plan.estimates.packs.values())
+    assert not any("published transition" in text for text in plan.warnings)
+
+
+def test_every_drop_points_to_its_reason() -> None:
+    plan = plan_of()
+    dropped = {run.reason for run in plan.runs if run.action == "DROP"}
+    assert dropped
+    text = " ".join(text_of(plan).split())
+    for reason in dropped:
+        number = text.split(reason[:40])[0].rsplit("[", 1)[1].split("]")[0]
+        assert f"DROP [{number}]" in text
+
+
+def test_unknown_times_are_marked_and_explained() -> None:
+    text = text_of(plan_of())
+    assert "unknown: no device is named" in " ".join(text.split())
+    assert " ? " in text
+
+
+def test_before_prepare_the_table_says_what_waits() -> None:
+    plan = build(parse_spec({"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5]}, "train": {"steps": 9}}))
+    text = " ".join(text_of(plan).split())
+    assert "not prepared yet; `dwsweep prepare` will give: hashes of the ids, epochs" in text
+
+
+def test_several_learning_rates_show_the_factor() -> None:
+    text = text_of(plan_of(grid={"learning_rates": [1e-3, 2e-3]}))
+    assert "lr ×" in text and "base learning rates 1e-3, 2e-3" in text
+
+
+def test_rows_hold_the_resolved_learning_rates() -> None:
+    rows = to_rows(plan_of(model={"base_depth": 2, "base_width": 64}))
+    for row in rows:
+        assert row["hidden_learning_rate"] == pytest.approx(1e-3 * 64 / row["width"])
+        assert row["residual_multiplier"] == pytest.approx(2 / row["depth"])
+        assert row["epochs"] == pytest.approx(row["tokens"] / 700_000)
+
+
+def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
+    plan = plan_of()
+    path = plan_table.write_csv(plan, tmp_path / "new")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == COLUMNS
+    assert [row["run_id"] for row in rows] == [run.run_id for run in plan.runs]
+    content = plan_table.to_json(plan)
+    assert content == to_dict(plan)
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    assert content["totals"]["flops"] == sum(row["flops"] for row in content["runs"] if row["action"] == "RUN")
+
+
+def test_a_shared_trunk_is_paid_once() -> None:
+    train = {"schedule": "wsd", "token_branches": [50 * 16 * 128]}
+    plan = plan_of(grid={"budgets": [3e5]}, train=train)
+    alone = plan_of(grid={"budgets": [3e5]}, train={"schedule": "wsd"})
+    # 100 steps, and the 10 cool-down steps of the branch at 50
+    assert plan.estimates.tokens == pytest.approx(alone.estimates.tokens * 1.1)
+    assert plan.estimates.flops == pytest.approx(alone.estimates.flops * 1.1)
+
+
+def test_the_command_answers_at_once_without_jax() -> None:
+    """The console script in a process of its own; the clock starts before Python does."""
+    code = (
+        "import sys; sys.argv = ['dwsweep', 'plan', sys.argv[1], '--json']\n"
+        "from dwsweep.cli import main\n"
+        "try: main()\n"
+        "finally: print([n for n in ('jax', 'flax', 'scipy', 'tensorflow') if n in sys.modules], file=sys.stderr)"
+    )
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(SWEEPS / "levine2020.yaml")], capture_output=True, text=True, check=False
+    )
+    seconds = time.monotonic() - began
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip().endswith("[]")
+    assert len(json.loads(done.stdout)["runs"]) == 252
+    assert seconds < 10  # about half a second on an idle machine
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        (count_text, 950, "950"),
+        (count_text, 999_600, "1M"),
+        (count_text, 6.55e10, "65.5B"),
+        (bytes_text, 5.12e8, "512 MB"),
+        (duration_text, 7.25, "7.2 s"),
+        (duration_text, 99.7, "1.66 min"),
+        (duration_text, 3600 * 3.4, "3.4 h"),
+        (duration_text, 86400 * 852, "852 d"),
+        (hours_text, 20447.3, "20,447"),
+        (hours_text, 0.278, "0.278"),
+        (rate_text, 1.5e-4, "1.5e-4"),
+        (rate_text, 1e-3, "1e-3"),
+        (rate_text, 0.125, "0.125"),
+    ],
+)
+def test_units(function: Any, value: float, text: str) -> None:
+    assert function(value) == text
