@@ -80,14 +80,15 @@ def _banded(content: Content) -> str:
 def _trend(curves: Sequence[DepthCurve]) -> Callable[[Floats], Floats]:
     """Least-squares cubic in ln N through the cells of all depths.
 
-    Of lower degree for few sizes: matched budgets cluster, and a polynomial with as many terms as there are clusters
-    swings freely between them.
+    Of lower degree for few sizes: matched budgets cluster, and a curve with as many terms as there are clusters
+    swings freely between them (a line cannot).
     """
     import numpy as np
 
     x = np.log(np.concatenate([curve.n for curve in curves]))
     y = np.concatenate([curve.loss for curve in curves])
-    degree = max(0, min(3, max(len(curve.n) for curve in curves) - 2))
+    sizes = max(len(curve.n) for curve in curves)
+    degree = 0 if sizes < 2 else min(3, max(1, sizes - 2))
     fitted = np.polynomial.Polynomial.fit(x, y, degree)
     return lambda n: fitted(np.log(n))
 
