@@ -1,7 +1,6 @@
-"""Causal softmax attention with grouped key/value heads, and rotary positions.
+"""Causal softmax attention with grouped key/value heads, and positions.
 
-Dimension key: B batch, T sequence, H query heads, K key/value heads, G = H / K query heads a key/value head, P head
-size.
+Dimension key: B batch, T sequence, H query heads, K key/value heads (a divisor of H), P head size, D width.
 """
 
 from __future__ import annotations
@@ -9,30 +8,25 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-MASKED = -1e30
-"""Logit of a masked position: far below any real one, and finite, so that no row can turn into NaN."""
+from dwsweep.model.ops import attend
 
 
 def causal_attention(
     q_BxTxHxP: jax.Array, k_BxTxKxP: jax.Array, v_BxTxKxP: jax.Array, scale: float, kernel: str = "xla"
 ) -> jax.Array:
-    """softmax(scale·q·kᵀ + causal mask)·v, shape (B, T, H, P), in the dtype of ``v``.
+    """softmax(scale·q·kᵀ + causal mask)·v, shape (B, T, H, P), in the dtype of q; query head h reads key head ⌊h·K/H⌋.
 
-    Softmax statistics are float32 whatever the dtype of the inputs. ``kernel``: ``xla``, or ``cudnn`` (flash attention;
-    an NVIDIA GPU, bfloat16, a head size that is a multiple of 8).
+    ``kernel``: ``xla``, or ``cudnn`` (flash attention; an NVIDIA GPU, bfloat16, head sizes that it takes).
     """
     if kernel == "cudnn":
         return jax.nn.dot_product_attention(
             q_BxTxHxP, k_BxTxKxP, v_BxTxKxP, scale=scale, is_causal=True, implementation="cudnn"
         )
-    B, T, H, P = q_BxTxHxP.shape
-    K = k_BxTxKxP.shape[2]
-    q_BxTxKxGxP = q_BxTxHxP.reshape(B, T, K, H // K, P)
-    logits = jnp.einsum("btkgp,bskp->bkgts", q_BxTxKxGxP, k_BxTxKxP, preferred_element_type=jnp.float32)
-    causal = jnp.tril(jnp.ones((T, T), bool))
-    weights = jax.nn.softmax(jnp.where(causal, logits * scale, MASKED), axis=-1).astype(v_BxTxKxP.dtype)
-    out = jnp.einsum("bkgts,bskp->btkgp", weights, v_BxTxKxP, preferred_element_type=jnp.float32)
-    return out.astype(v_BxTxKxP.dtype).reshape(B, T, H, P)
+    groups = q_BxTxHxP.shape[2] // k_BxTxKxP.shape[2]
+    if groups > 1:
+        k_BxTxKxP, v_BxTxKxP = (jnp.repeat(x, groups, axis=2) for x in (k_BxTxKxP, v_BxTxKxP))
+    q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q_BxTxHxP, k_BxTxKxP, v_BxTxKxP))
+    return jnp.swapaxes(attend(q, k, v, scale), 1, 2)
 
 
 def rotary(x_BxTxHxP: jax.Array, base: float = 10_000.0) -> jax.Array:

@@ -18,12 +18,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from dwsweep.model import ops
 from dwsweep.model.attention import causal_attention, rotary, sinusoids
+from dwsweep.model.cross_entropy import mean_nll
 from dwsweep.model.parametrization import Group, Scales
 from dwsweep.shapes import Shape
 
 Params = dict[str, Any]
-NORM_EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
@@ -37,31 +38,25 @@ class Compute:
 
 
 class Linear(nnx.Module):
-    """x·W (+ b), the product in the compute dtype with float32 accumulation, the result float32."""
+    """The parameters of x·W (+ b)."""
 
-    def __init__(self, n_in: int, n_out: int, bias: bool, dtype: str) -> None:
+    def __init__(self, n_in: int, n_out: int, bias: bool) -> None:
         self.kernel = nnx.Param(jnp.zeros((n_in, n_out)))
         self.bias = nnx.Param(jnp.zeros(n_out)) if bias else None
-        self.dtype = dtype
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        kernel = self.kernel[...].astype(self.dtype)
-        y = jnp.dot(x.astype(self.dtype), kernel, preferred_element_type=jnp.float32)
-        return y if self.bias is None else y + self.bias[...]
+    def values(self) -> tuple[jax.Array, jax.Array | None]:
+        return self.kernel[...], None if self.bias is None else self.bias[...]
 
 
 class LayerNorm(nnx.Module):
-    """(x − mean)/√(var + ε)·gain (+ bias) over the last axis, in float32."""
+    """(x − mean)/√(var + ε)·gain (+ bias) over the last axis."""
 
     def __init__(self, width: int, bias: bool) -> None:
         self.gain = nnx.Param(jnp.zeros(width))
         self.bias = nnx.Param(jnp.zeros(width)) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        centred = x - jnp.mean(x, axis=-1, keepdims=True)
-        inverse = jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + NORM_EPSILON)
-        y = centred * inverse * self.gain[...]
-        return y if self.bias is None else y + self.bias[...]
+        return ops.layer_norm(x, self.gain[...], None if self.bias is None else self.bias[...])
 
 
 class Attention(nnx.Module):
@@ -69,8 +64,8 @@ class Attention(nnx.Module):
 
     def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
         H, K, P = shape.heads, shape.kv_heads, shape.head_size
-        self.qkv = Linear(shape.width, (H + 2 * K) * P, shape.biases, compute.dtype)
-        self.out = Linear(H * P, shape.width, shape.biases, compute.dtype)
+        self.qkv = Linear(shape.width, (H + 2 * K) * P, shape.biases)
+        self.out = Linear(H * P, shape.width, shape.biases)
         self.sizes = (H, K, P)
         self.rotary = shape.positions == "rotary"
         self.scale, self.compute = scales.attention_scale, compute
@@ -78,13 +73,13 @@ class Attention(nnx.Module):
     def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
         B, T, _ = x_BxTxD.shape
         H, K, P = self.sizes
-        qkv = self.qkv(x_BxTxD).reshape(B, T, H + 2 * K, P)
+        dtype = self.compute.dtype
+        qkv = ops.linear(x_BxTxD, *self.qkv.values(), dtype, dtype).reshape(B, T, H + 2 * K, P)
         q, k, v = qkv[:, :, :H], qkv[:, :, H : H + K], qkv[:, :, H + K :]
         if self.rotary:
             q, k = rotary(q), rotary(k)
-        q, k, v = (a.astype(self.compute.dtype) for a in (q, k, v))
         mixed = causal_attention(q, k, v, self.scale, self.compute.kernel)
-        return self.out(mixed.reshape(B, T, H * P))
+        return ops.linear(mixed.reshape(B, T, H * P), *self.out.values(), dtype, "float32")
 
 
 class Mlp(nnx.Module):
@@ -92,18 +87,13 @@ class Mlp(nnx.Module):
 
     def __init__(self, shape: Shape, compute: Compute) -> None:
         self.gated = shape.mlp == "gated"
-        inner = shape.mlp_hidden * (2 if self.gated else 1)
-        self.up = Linear(shape.width, inner, shape.biases, compute.dtype)
-        self.down = Linear(shape.mlp_hidden, shape.width, shape.biases, compute.dtype)
-        self.activation = shape.activation
+        self.up = Linear(shape.width, shape.mlp_hidden * (2 if self.gated else 1), shape.biases)
+        self.down = Linear(shape.mlp_hidden, shape.width, shape.biases)
+        self.activation, self.dtype = shape.activation, compute.dtype
 
     def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
-        h = self.up(x_BxTxD)
-        act = jax.nn.relu if self.activation == "relu" else jax.nn.gelu
-        if self.gated:
-            gate, linear = jnp.split(h, 2, axis=-1)
-            return self.down(act(gate) * linear)
-        return self.down(act(h))
+        h = ops.linear(x_BxTxD, *self.up.values(), self.dtype, self.dtype)
+        return ops.activated_linear(h, *self.down.values(), self.activation, self.gated, self.dtype)
 
 
 class Block(nnx.Module):
@@ -177,8 +167,14 @@ class Model:
     def logits(self, params: Params, tokens: jax.Array) -> jax.Array:
         """Next-token logits (B, T, V), float32."""
         x = self.hidden(params, tokens) * self.scales.unembedding_multiplier
-        table = self.table(params).astype(self.compute.dtype)
-        return jnp.einsum("btd,vd->btv", x.astype(self.compute.dtype), table, preferred_element_type=jnp.float32)
+        logits = ops.product(x.reshape(-1, x.shape[-1]), self.table(params), self.compute.dtype, (-1, -1))
+        return logits.reshape(*tokens.shape, -1)
+
+    def mean_loss(self, params: Params, windows: jax.Array) -> jax.Array:
+        """Mean nats per token over windows (B, T + 1): inputs are all but the last token, targets all but the first."""
+        x = self.hidden(params, windows[:, :-1]) * self.scales.unembedding_multiplier
+        targets = windows[:, 1:].reshape(-1)
+        return mean_nll(x.reshape(-1, x.shape[-1]), self.table(params), targets, self.compute.dtype)
 
 
 def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:

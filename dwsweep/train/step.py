@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dwsweep.model.cross_entropy import token_nll
 from dwsweep.model.transformer import Model, Params
 from dwsweep.spec import TrainSpec
 from dwsweep.train import optimizer
@@ -54,17 +53,13 @@ def init_state(model: Model, seeds: jax.Array) -> State:
 
 def loss_and_grads(model: Model, params: Params, windows_BxT1: jax.Array, microbatch: int) -> tuple[jax.Array, Params]:
     """Mean loss (nats per token) and its gradient over a batch of windows, ``microbatch`` sequences at a time."""
-
-    def loss(params: Params, windows: jax.Array) -> jax.Array:
-        return jnp.mean(token_nll(model.logits(params, windows[:, :-1]), windows[:, 1:]))
-
     B = windows_BxT1.shape[0]
     if microbatch >= B:
-        return jax.value_and_grad(loss)(params, windows_BxT1)
+        return jax.value_and_grad(model.mean_loss)(params, windows_BxT1)
     chunks = windows_BxT1.reshape(B // microbatch, microbatch, -1)
 
     def add(total: Any, chunk: jax.Array) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, chunk)), None
+        return jax.tree.map(jnp.add, total, jax.value_and_grad(model.mean_loss)(params, chunk)), None
 
     zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
     total, _ = jax.lax.scan(add, zero, chunks)
