@@ -15,7 +15,7 @@ import pytest
 import report_sweeps
 
 from dwsweep.errors import InputError
-from dwsweep.report import html, html_page, html_tables, plots, words
+from dwsweep.report import content, html, html_page, html_tables, plots, words
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -195,6 +195,15 @@ def row(**facts: object) -> dict[str, object]:
 )
 def test_sentences_say_what_the_row_says(facts: dict[str, object], sentence: str) -> None:
     assert words.transition(facts) == sentence
+
+
+def test_a_rival_that_wins_guides_in_words_and_figures() -> None:
+    fit = report_sweeps.fit("law")
+    assert "guideline follows" not in " ".join(words.law(fit))
+    assert content.read(fit).main.form == "exponential"
+    fit["guideline_law"] = "linear"
+    assert "The linear form fits these transitions clearly better" in words.law(fit)[-1]
+    assert content.read(fit).main.form == "linear"
 
 
 def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:

@@ -86,6 +86,9 @@ def law(fit: Mapping[str, Any]) -> list[str]:
             f"Its transitions span N = {count(own['valid_from'])} to {count(own['valid_to'])}; "
             "anything outside is extrapolation."
         )
+    guiding = fit.get("guideline_law")
+    if guiding not in (None, own.get("form")):
+        lines.append(f"The {guiding} form fits these transitions clearly better, so the guideline follows that one.")
     return lines
 
 
