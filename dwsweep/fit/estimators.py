@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from dwsweep.fit.curves import Curves, Difference, distinct, from_values, pchip, shared_grid
+from dwsweep.fit.quantiles import t_two_sided
 from dwsweep.fit.transitions import Crossing
 
 EXPONENTS = np.geomspace(0.005, 3.0, 100)
@@ -65,9 +66,6 @@ def levine_crossing(curves: Curves, shallow: int, deep: int, confidence: float) 
     Both nets are compared at equal x; the deeper one's loss there is interpolated, since its widths need not match. The
     interval runs between the two widths. None without a noise estimate or a shared range.
     """
-    from scipy.stats import norm
-    from scipy.stats import t as student
-
     grid = shared_grid(curves, shallow, deep)
     if grid is None or not curves.noise.known:
         return None
@@ -79,8 +77,7 @@ def levine_crossing(curves: Curves, shallow: int, deep: int, confidence: float) 
     values = np.vstack([curves.mean, curves.draws])
     deeper = pchip(*distinct(curves.x[b], values[:, b]), x)
     d = from_values(curves, shallow, deep, x, values[:, keep] - deeper)
-    level = 0.5 + confidence / 2.0
-    pointwise = float(student.ppf(level, d.df)) if math.isfinite(d.df) else float(norm.ppf(level))
+    pointwise = t_two_sided(confidence, d.df)
     t = d.g / d.se
     worse = np.flatnonzero(t > pointwise)
     changes = int(np.count_nonzero(np.diff(np.sign(d.g[d.g != 0.0]))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import FORMS, Law, ln_width
 from dwsweep.fit.pairs import Pair
+from dwsweep.fit.quantiles import f_tail
 from dwsweep.fit.width_law import LawFit, LawProblem
 
 WINNING_DELTA_CHI2 = 4.0
@@ -220,8 +220,4 @@ def _held_out(curves: Curves, pairs: Sequence[Pair], df: float, confidence: floa
 
 def _chi2_sf(value: float, df: int, noise_df: float) -> float | None:
     """p-value of the fit, with the F distribution where the noise itself has few degrees of freedom."""
-    from scipy.stats import chi2, f
-
-    if df < 1:
-        return None
-    return float(f.sf(value / df, df, noise_df)) if math.isfinite(noise_df) else float(chi2.sf(value, df))
+    return f_tail(value / df, df, noise_df) if df >= 1 else None

@@ -42,11 +42,24 @@ def from_ends(form: str, ends: np.ndarray, first: float, last: float) -> np.ndar
 
 
 def optimal_depth(form: str, theta: np.ndarray, n_params: float) -> np.ndarray:
-    """L*(N) for theta (..., 2): the depth with 12·L·d(L)² = N, by bisection; NaN where N(L) does not grow with L.
+    """L*(N) for theta (..., 2): the depth with 12·L·d(L)² = N; NaN where N(L) does not grow with L, or beyond 1e5.
 
-    For the exponential form this is the Lambert function's W(2b·N·e^(−2a)/12)/(2b).
+    exponential: L = W(2b·N·e^(−2a)/12)/(2b), W the Lambert function. power: L = (N·e^(−2a)/12)^(1/(1 + 2b)). linear: by
+    bisection.
     """
     theta = np.asarray(theta, dtype=float)
+    a, b = theta[..., 0], theta[..., 1]
+    grows = (b > 0) if form != "power" else (b > -0.5)
+    if form != "linear":
+        from scipy.special import lambertw
+
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            scaled = n_params * np.exp(-2.0 * a) / 12.0
+            if form == "power":
+                depth = scaled ** (1.0 / (1.0 + 2.0 * b))
+            else:
+                depth = lambertw(2.0 * b * scaled).real / (2.0 * b)
+        return np.where(grows & (depth < DEPTH_LIMIT), depth, np.nan)
     target = np.log(n_params / 12.0)
     low = np.full(theta.shape[:-1], -6.0)
     high = np.full(theta.shape[:-1], np.log(DEPTH_LIMIT))
@@ -57,8 +70,6 @@ def optimal_depth(form: str, theta: np.ndarray, n_params: float) -> np.ndarray:
             value = ln_depth + 2.0 * ln_width(form, theta, depth) - target
         return np.where(np.isnan(value), -np.inf, value)
 
-    b = theta[..., 1]
-    grows = (b > 0) if form != "power" else (b > -0.5)
     valid = grows & (excess(low) < 0) & (excess(high) > 0)
     for _ in range(60):
         middle = (low + high) / 2.0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.errors import InputError
+from dwsweep.fit.quantiles import chi2_tail
 from dwsweep.fit.scatter import scatter
 
 POOLING_P_VALUE = 0.05
@@ -183,8 +184,6 @@ def _sigma(
 
 def bartlett(ss: dict[int, float], df: dict[int, float]) -> float | None:
     """p-value of Bartlett's test that the variances ss/df are equal; None where fewer than two can be compared."""
-    from scipy.stats import chi2
-
     used = [d for d in ss if df[d] >= 1.0 and ss[d] > 0]
     if len(used) < 2:
         return None
@@ -193,4 +192,4 @@ def bartlett(ss: dict[int, float], df: dict[int, float]) -> float | None:
     pooled = float((nu * s2).sum() / nu.sum())
     statistic = nu.sum() * np.log(pooled) - (nu * np.log(s2)).sum()
     correction = 1.0 + ((1.0 / nu).sum() - 1.0 / nu.sum()) / (3.0 * (len(used) - 1))
-    return float(chi2.sf(statistic / correction, len(used) - 1))
+    return chi2_tail(statistic / correction, len(used) - 1)

@@ -130,7 +130,7 @@ def _noise_warnings(curves: Curves) -> list[str]:
     counts = Counter(int(n) for n in curves.n)
     if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
         lines.append(f"seeds: {counts[1]} shapes have a single run")
-    few = {d: len(curves.at(d)) for d in curves.depths if len(curves.at(d)) <= FEW_SIZES}
+    few = {d: len(curves.at(d)) for d in curves.depths if 2 <= len(curves.at(d)) <= FEW_SIZES}
     if few and len(curves.depths) > 1:
         listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
         lines.append(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit.curves import Curves
+from dwsweep.fit.quantiles import chi2_tail
 
 TERM_SETS = (
     ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 1)),
@@ -133,8 +134,6 @@ class Surface:
 def fit_surface(curves: Curves, confidence: float) -> Surface | None:
     """The polynomial of the lowest χ² + T·ln K among three nested ones; None with fewer than three depths, without a
     noise estimate, or with too few cells (three more than terms)."""
-    from scipy.stats import chi2
-
     if len(curves.depths) < 3 or not curves.noise.known:
         return None
     y = np.log(curves.depth)
@@ -161,5 +160,5 @@ def fit_surface(curves: Curves, confidence: float) -> Surface | None:
     inflation = math.sqrt(max(1.0, value / df))
     draws = coefficients + inflation * (curves.draws - curves.mean) @ solve.T
     spans = {d: (float(curves.x[curves.at(d)][0]), float(curves.x[curves.at(d)][-1])) for d in curves.depths}
-    p_value = float(chi2.sf(value, df))
+    p_value = chi2_tail(value, df)
     return Surface(terms, coefficients, draws, centre, scale, spans, value, df, p_value, inflation, confidence)

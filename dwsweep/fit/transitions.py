@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.fit.curves import Difference
+from dwsweep.fit.quantiles import chi2_quantile, t_two_sided
 
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
 
@@ -42,13 +43,11 @@ def sup_t_quantile(deviations: np.ndarray, se: np.ndarray, df: float, confidence
 
     The χ² factors are quantiles in a fixed order, so that the value repeats exactly.
     """
-    from scipy.stats import chi2
-
     sup = np.max(np.abs(deviations) / se, axis=1)
     if math.isfinite(df):
         n = len(sup)
         levels = (np.arange(n) + 0.5) / n
-        sup = sup / np.sqrt(chi2.ppf(levels, df) / df)[_scatter(n)]
+        sup = sup / np.sqrt(chi2_quantile(levels, df) / df)[_scatter(n)]
     return float(np.quantile(sup, confidence))
 
 
@@ -66,12 +65,10 @@ def classify(d: Difference, confidence: float, threshold: float = 0.0) -> Crossi
     The interval is the set {x : |g(x)| ≤ t_df·se(x)} (Fieller 1954, by band inversion) between the two significant
     parts; where one part is missing, that end is unbounded.
     """
-    from scipy.stats import t as student
-
     g, se, x = d.g - threshold, d.se, d.x
     t = g / se
     critical = sup_t_quantile(d.deviations, se, d.df, confidence)
-    pointwise = float(student.ppf(0.5 + confidence / 2.0, d.df)) if math.isfinite(d.df) else _normal(confidence)
+    pointwise = t_two_sided(confidence, d.df)
     below, above = np.flatnonzero(t < -critical), np.flatnonzero(t > critical)
     changes = int(np.count_nonzero(np.diff(np.sign(g[g != 0.0]))))
     left = int(below[-1]) if len(below) else None
@@ -122,12 +119,6 @@ _REASONS = {
 def no_crossing(reason: str) -> Crossing:
     """A pair about which nothing can be said, and why."""
     return Crossing("undecided", None, None, None, None, None, None, None, None, None, None, 0, reason)
-
-
-def _normal(confidence: float) -> float:
-    from scipy.stats import norm
-
-    return float(norm.ppf(0.5 + confidence / 2.0))
 
 
 def _edge(x: np.ndarray, excess: np.ndarray, start: int | None, step: int) -> float:

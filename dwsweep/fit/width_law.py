@@ -18,6 +18,7 @@ import numpy as np
 
 from dwsweep.fit.curves import Curves, Difference
 from dwsweep.fit.laws import from_ends, ln_width
+from dwsweep.fit.quantiles import f_quantile
 from dwsweep.fit.scatter import FLOOR_NATS
 from dwsweep.fit.transitions import Crossing
 
@@ -57,10 +58,8 @@ class LawProblem:
     """χ² of any form over the pairs of one sweep, vectorised over many parameter pairs at once."""
 
     def __init__(self, curves: Curves, pairs: list[tuple[Difference, Crossing]], df: float, confidence: float) -> None:
-        from scipy.stats import chi2, f
-
         self.curves, self.pairs = curves, pairs
-        self.level = float(f.ppf(confidence, 1, df)) if math.isfinite(df) else float(chi2.ppf(confidence, 1))
+        self.level = f_quantile(confidence, 1, df)
         self.df = df
         self.depths = np.array([d.shallow for d, _ in pairs], dtype=float)
         G = len(pairs[0][0].x)

@@ -1,0 +1,97 @@
+"""Which runs count: missing, diverged, repeated and mixed rows, and what is said about each."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dwsweep.errors import InputError
+from dwsweep.fit.cells import select_runs
+
+WIDTHS = {6: (64, 96, 128, 160), 12: (48, 64, 96, 112)}
+
+
+def rows(**columns):
+    return [
+        {"depth": depth, "width": width, "seed": seed, "loss": 3.0 - 0.1 * k + 0.001 * seed, **columns}
+        for depth, widths in WIDTHS.items()
+        for k, width in enumerate(widths)
+        for seed in range(3)
+    ]
+
+
+def test_every_finished_run_counts():
+    selection = select_runs(rows())
+    assert len(selection.runs) == 24 and not selection.excluded and not selection.warnings
+    assert selection.runs[0].n_params == 12 * 6 * 64**2
+    assert selection.runs[0].x == pytest.approx(math.log(12 * 6 * 64**2))
+
+
+def test_failed_runs_are_missing_at_random():
+    table = rows()
+    table[0]["status"] = "failed"
+    for row in table[3:6]:
+        row["status"] = "oom"
+    selection = select_runs(table)
+    assert len(selection.runs) == 20
+    assert selection.notes == {(6, 64): "failed"}
+    assert selection.excluded == {(6, 96): "3 × oom"}
+
+
+def test_one_diverged_replica_censors_its_cell():
+    table = rows()
+    table[0]["loss"] = math.nan
+    selection = select_runs(table)
+    assert (6, 64) in selection.excluded
+    assert all(run.shape != (6, 64) for run in selection.runs)
+    assert len(selection.runs) == 21
+    assert any("diverged" in line for line in selection.warnings)
+
+
+def test_a_seed_that_keeps_diverging_is_left_out_at_every_depth():
+    """Averaging the two good seeds of the deep net alone would flatter depth."""
+    table = rows()
+    for row in table:
+        if row["depth"] == 12 and row["seed"] == 2:
+            row["status"] = "diverged"
+    selection = select_runs(table)
+    assert {run.seed for run in selection.runs} == {0, 1}
+    assert len({run.shape for run in selection.runs}) == 8
+    assert "seed 2" in selection.diverged_rule
+
+
+def test_a_learning_rate_that_diverged_is_no_candidate():
+    table = [{**row, "learning_rate": rate} for row in rows() for rate in (1e-3, 4e-3)]
+    table[1]["status"] = "diverged"
+    selection = select_runs(table)
+    assert {run.learning_rate for run in selection.runs if run.shape == (6, 64)} == {1e-3}
+    assert not selection.excluded
+
+
+def test_repeated_rows_count_once_and_conflicting_ones_are_averaged():
+    table = rows()
+    selection = select_runs([*table, table[0], {**table[1], "loss": table[1]["loss"] + 0.01}])
+    assert len(selection.runs) == 24
+    assert next(run.loss for run in selection.runs if run.seed == 1) == pytest.approx(table[1]["loss"] + 0.005)
+    assert len(selection.warnings) == 2
+
+
+def test_mixed_recipes_within_a_shape_are_not_averaged():
+    table = rows(heads=2) + [{**row, "heads": 8, "loss": 1.0} for row in rows()[:3]]
+    selection = select_runs(table)
+    assert {run.row["heads"] for run in selection.runs} == {2}
+    assert "heads = 8" in selection.notes[6, 64]
+    assert any("--where" in line for line in selection.warnings)
+
+
+def test_axes_are_checked():
+    with pytest.raises(InputError, match="one of n_params, n_params_total"):
+        select_runs(rows(), "params")
+    with pytest.raises(InputError, match="no column of that name"):
+        select_runs(rows(), "flops")
+    table = rows(flops=1e15)
+    table[0]["flops"] = None
+    selection = select_runs(table, "flops")
+    assert selection.notes[6, 64] == "no flops"
+    assert selection.runs[0].x == pytest.approx(math.log(1e15))

@@ -1,0 +1,163 @@
+"""The files of a fit: their columns, valid JSON, and what reads them back."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+
+import dwsweep
+from dwsweep.errors import InputError
+from dwsweep.fit import files, published
+from dwsweep.fit.guideline import guideline_rows
+from dwsweep.fit.simulate import scenarios, simulate
+
+CONTRACT = {
+    "cells.csv": "depth,width,n_params,mean,se,n,learning_rate,excluded,reason",
+    "transitions.csv": "shallow,deep,estimator,status,n_params,n_params_low,n_params_high,width,width_low,width_high,"
+    "se_ln_n,slope_difference,sup_t_left,sup_t_right,sign_changes,n_seeds,sigma,df,confidence,interval_method",
+    "guideline.csv": "name,n_params,trained_depth,trained_width,depth,depth_low,depth_high,width,width_low,width_high,"
+    "depth_int,width_int,n_params_actual,law,rival_depth_min,rival_depth_max,extrapolation_factor,loss_penalty,"
+    "penalty_low,penalty_high,equivalent_size_percent",
+}
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    table = simulate(scenarios()["base"], np.random.default_rng(3))
+    table[0]["status"] = "failed"
+    table[-1]["loss"] = math.nan
+    out = tmp_path_factory.mktemp("fit")
+    result = dwsweep.fit_table(table, draws=500)
+    files.write(result, out / "fit")
+    return result, out
+
+
+def read_csv(path):
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+def test_columns_are_the_contract_and_only_added_to(fitted):
+    _, out = fitted
+    for name, columns in CONTRACT.items():
+        header = (out / "fit" / name).read_text().splitlines()[0]
+        assert header == columns or header.startswith(columns + ",")
+    assert sorted(p.name for p in (out / "fit").iterdir()) == sorted(files.NAMES), "no temporary file is left"
+
+
+def test_csv_files_hold_the_result(fitted):
+    result, out = fitted
+    cells = read_csv(out / "fit" / "cells.csv")
+    assert len(cells) == 45
+    excluded = [row for row in cells if row["excluded"] == "true"]
+    assert len(excluded) == 1 and "diverged" in excluded[0]["reason"] and excluded[0]["mean"] == ""
+    assert [row["reason"] for row in cells if row["n"] == "2"] == ["failed"]
+    rows = read_csv(out / "fit" / "transitions.csv")
+    assert len(rows) == len(result.transitions)
+    assert float(rows[0]["n_params"]) == pytest.approx(result.transitions[0]["n_params"], rel=1e-9)
+    assert "nan" not in (out / "fit" / "transitions.csv").read_text().lower()
+    assert "| 175B |" in (out / "fit" / "guideline.md").read_text()
+
+
+def test_json_is_valid_and_complete(fitted):
+    _, out = fitted
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    content = json.loads((out / "fit" / "fit.json").read_text(), parse_constant=refuse)
+    law = content["width_law"]
+    for key in ("form", "a", "b", "cov", "interval_a", "interval_b", "chi2", "df", "pairs_used", "pairs_censored"):
+        assert law[key] is not None
+    assert law["valid_from"] < law["valid_to"]
+    curves = content["curves"]
+    assert [row["depth"] for row in curves["depths"]] == [6, 12, 18, 24, 30]
+    for row in curves["depths"]:
+        assert len(row["x"]) == len(row["mean"]) == len(row["se"])
+        assert len(row["smooth"]["x"]) == len(row["smooth"]["mean"]) == len(row["smooth"]["se"])
+    for row in curves["pairs"]:
+        assert all(low < g < high for low, g, high in zip(row["low"], row["g"], row["high"], strict=True))
+    assert set(curves["laws"]) == {"exponential", "linear", "power", "published"} == set(curves["guideline"])
+    assert len(curves["fixed_n"]) >= 3 and len(curves["gpt3"]) == 8
+    assert content["provenance"]["input_sha256"] and content["provenance"]["options"]["draws"] == 500
+
+
+def test_the_law_read_back_guides_as_before(fitted):
+    result, out = fitted
+    for place in (out, out / "fit", out / "fit" / "fit.json"):
+        content = files.read(place)
+    law, rivals = files.laws_of(content)
+    again = guideline_rows(law, rivals)
+    for old, new in zip(result.guideline, again, strict=True):
+        for key in ("depth", "depth_low", "depth_high", "rival_depth_min", "rival_depth_max"):
+            assert new[key] == (old[key] if old[key] is None else pytest.approx(old[key], rel=1e-9))
+
+
+def test_without_a_law_the_published_one_is_read_back(tmp_path):
+    table = simulate(scenarios()["no_effect"], np.random.default_rng(0))
+    files.write(dwsweep.fit_table(table, draws=500), tmp_path)
+    content = files.read(tmp_path)
+    assert content["width_law"] is None
+    law, rivals = files.laws_of(content)
+    assert law.name == published.NAME and rivals == []
+    assert published.COVARIANCE_TAG in (tmp_path / "guideline.md").read_text()
+
+
+def test_reading_what_is_not_a_fit(tmp_path):
+    with pytest.raises(InputError, match="run `dwsweep fit` first"):
+        files.read(tmp_path)
+    (tmp_path / "fit.json").write_text("{")
+    with pytest.raises(InputError, match="not valid JSON"):
+        files.read(tmp_path)
+    (tmp_path / "fit.json").write_text("{}")
+    with pytest.raises(InputError, match=r"not a fit\.json"):
+        files.read(tmp_path)
+
+
+def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True):
+    """A sweep directory whose documents are hard or easy for all shapes alike (shared_sd) or for each its own way."""
+    generator = np.random.default_rng(1)
+    table = simulate(scenarios()["base"], generator)
+    tokens = generator.integers(20, 200, n_documents).astype(float) if token_weights else np.ones(n_documents)
+    hard = generator.normal(0, shared_sd, n_documents)
+    rows = []
+    for k, row in enumerate(table):
+        run_id = f"run{k}"
+        own = np.random.default_rng([row["depth"], row["width"]]).normal(0, 0.05, n_documents)
+        per_token = hard + own
+        per_token += row["loss"] - (per_token * tokens).sum() / tokens.sum()
+        folder = root / "runs" / run_id
+        folder.mkdir(parents=True)
+        values = np.stack([per_token * tokens, tokens], axis=1) if token_weights else per_token
+        np.save(folder / "documents.npy", values)
+        rows.append({"run_id": run_id, **row})
+    with open(root / "results.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@pytest.mark.parametrize("token_weights", [True, False])
+def test_documents_add_what_another_sample_would_move_and_only_that(tmp_path, token_weights):
+    """What all shapes find hard cancels (0.5 nats a document); what each finds hard its own way counts."""
+    sweep_with_documents(tmp_path, shared_sd=0.5, token_weights=token_weights)
+    used = dwsweep.fit_table(tmp_path, draws=1000)
+    ignored = dwsweep.fit_table(tmp_path, draws=1000, documents=False)
+    assert used.noise["documents"] == "paired over 200 held-out documents"
+    se_used, se_ignored = (np.median(r.curves["pairs"][0]["se"]) for r in (used, ignored))
+    added = math.sqrt(se_used**2 - se_ignored**2)
+    # the effective number of documents is (Σt)²/Σt², 200 for equal ones and about 160 for 20 … 200 tokens
+    documents = 160 if token_weights else 200
+    assert added == pytest.approx(math.sqrt(2) * 0.05 / math.sqrt(documents), rel=0.35)
+    assert added < 0.02, "the 0.5 nats that documents share must cancel"
+
+
+def test_documents_are_left_aside_where_one_is_missing(tmp_path):
+    sweep_with_documents(tmp_path, shared_sd=0.1)
+    (tmp_path / "runs" / "run7" / "documents.npy").unlink()
+    result = dwsweep.fit_table(tmp_path, draws=500)
+    assert "not every run" in result.noise["documents"]
