@@ -32,7 +32,7 @@ def inspect(store: Store) -> Group:
     from rich.text import Text
 
     m = store.manifest
-    counts = Table(box=None, pad_edge=False, title=str(store.path), title_justify="left")
+    counts = Table(box=None, pad_edge=False)
     for column in ("", "documents", "tokens", "bytes"):
         counts.add_column(column, justify="left" if not column else "right")
     for split in ("train", "validation"):
