@@ -22,6 +22,7 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
 from dwsweep.sweep import files
+from dwsweep.sweep.recorder import SilentRecorder
 
 if "SWEEP_BUCKET" in os.environ:
     import sweep_bucket  # noqa: F401 - lets gs:// lead to a local folder
@@ -42,6 +43,7 @@ def expected_loss(pack: Pack, seed: int, learning_rate: float, steps: int) -> fl
 
 def train_pack(pack: Pack, store: Any, directory: Any, recorder: Any, *, should_stop: Any) -> Outcome:
     orders = _orders(pack)
+    follows = isinstance(recorder, SilentRecorder)  # a process of a slice beside process 0
     step, values = _restore(directory, pack)
     _fail_before_start(pack, orders)
     microbatch = pack.execution.microbatch or pack.train.batch_size
@@ -51,7 +53,8 @@ def train_pack(pack: Pack, store: Any, directory: Any, recorder: Any, *, should_
     every = pack.execution.checkpoint_steps or 10
     while step < pack.branch_steps[-1]:
         if should_stop():
-            _save(directory, step, values)
+            if not follows:
+                _save(directory, step, values)
             return Outcome(interrupted=True)
         step += 1
         values = [_advance(value, step) for value in values]
@@ -67,9 +70,10 @@ def train_pack(pack: Pack, store: Any, directory: Any, recorder: Any, *, should_
                 elif step == end and not (orders.get("diverge_at") and replica.seed == orders.get("diverge_seed")):
                     recorder.finished(run_id, _result(pack, value, step), np.array([[_loss(value), 1.0]]))
         recorder.progress(step, pack.branch_steps[-1], 1000.0, [_loss(value) for value in values])
-        if step % every == 0:
+        if step % every == 0 and not follows:
             _save(directory, step, values)
-    _save(directory, step, values)
+    if not follows:
+        _save(directory, step, values)
     return Outcome(interrupted=False)
 
 

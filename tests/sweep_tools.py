@@ -53,15 +53,17 @@ def run(plan: Plan, directory: Any, **options: Any) -> tuple[int, str]:
     return status, console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def start(directory: Path | str, changes: dict[str, Any] | None = None, **options: Any) -> subprocess.Popen[str]:
-    """A sweep whose parent is a process of its own."""
+def start(
+    directory: Path | str, changes: dict[str, Any] | None = None, more: dict[str, str] | None = None, **options: Any
+) -> subprocess.Popen[str]:
+    """A sweep whose parent is a process of its own, with ``more`` in its environment."""
     command = [sys.executable, str(TESTS / "sweep_tools.py"), str(directory), json.dumps(changes or {})]
     return subprocess.Popen(
         [*command, json.dumps(options)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment(),
+        env=environment(**(more or {})),
         start_new_session=True,
     )
 

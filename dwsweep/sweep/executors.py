@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -37,14 +37,17 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """Worker processes on this host, one thread here for each."""
+    """Worker processes on this host, one thread here for each.
 
-    def __init__(self, workers: int, post: Post) -> None:
-        parts = shares(workers)
-        self.slots = len(parts)
+    ``keep`` leaves them running when the executor is closed: whoever made them lets them go.
+    """
+
+    def __init__(self, workers: Sequence[WorkerProcess], post: Post, keep: bool = False) -> None:
+        self.slots = len(workers)
         self._post = post
+        self._keep = keep
         self._jobs: queue.Queue[Job | None] = queue.Queue()
-        self._workers = [WorkerProcess(part.environment, part.cores) for part in parts]
+        self._workers = list(workers)
         self._threads = [threading.Thread(target=self._serve, args=(w,), daemon=True) for w in self._workers]
         for thread in self._threads:
             thread.start()
@@ -75,4 +78,10 @@ class LocalExecutor:
                 worker.kill()
                 ended = Ended(*causes.of_exception(error))
             self._post(pack_id, {"event": "ended", "ended": ended})
-        worker.close()
+        if not self._keep:
+            worker.close()
+
+
+def local_workers(count: int) -> list[WorkerProcess]:
+    """Worker processes that share this host's devices."""
+    return [WorkerProcess(part.environment, part.cores) for part in shares(count)]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,18 @@ class WorkerProcess:
     """One child at a time. ``train`` blocks; ``stop`` and ``kill`` may come from another thread.
 
     ``environment`` is added to this process's own: which devices the child sees. ``cores`` limits it to these CPUs.
+    With ``slice_store``, the token store of this host, each child joins the slice of hosts when it starts.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None, cores: frozenset[int] | None = None) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        cores: frozenset[int] | None = None,
+        slice_store: str | None = None,
+    ) -> None:
         self.environment = dict(environment or {})
         self.cores = cores
+        self.slice_store = slice_store
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self._stop_cause: str | None = None
@@ -65,12 +72,7 @@ class WorkerProcess:
             self.kill()
             kind, cause = causes.of_exception(error)
             return Ended(kind, f"no worker could be started: {cause}")
-        assert process.stdout is not None
-        for line in process.stdout:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # the last line of a killed worker
+        for event in self._events(process):
             kind = event["event"]
             if kind == "ended":
                 healthy = event["kind"] in (causes.DONE, causes.INTERRUPTED)
@@ -91,6 +93,44 @@ class WorkerProcess:
             return Ended(causes.INTERRUPTED, self._stop_cause, None, **heard)
         kind, cause = causes.of_exit(returncode, tail, causes.kernel_oom_kills() - self._kernel_kills)
         return Ended(kind, cause, tail, **heard)
+
+    def join(self, log: Path) -> dict[str, Any]:
+        """Start the child and wait until it has joined the slice: ``process`` and ``processes``.
+
+        Raises:
+            RuntimeError: it has not; says why.
+        """
+        for event in self._events(self._ensure(log)):
+            if event["event"] == "joined":
+                return event
+        self._reap()
+        raise RuntimeError(causes.first_line("\n".join(reversed(causes.tail(log).splitlines()))))
+
+    def follow(self) -> int | None:
+        """Wait, as a process of the slice that follows; the exit status by which process 0 let it go, or None.
+
+        None: the child died, or ended because another did.
+        """
+        assert self._process is not None
+        status = None
+        for event in self._events(self._process):
+            if event["event"] == "released":
+                status = event["status"]
+        self._reap()
+        return status
+
+    def release(self, status: int, log: Path) -> None:
+        """Let the slice go, with the exit status that all its processes shall end with."""
+        self._ensure(log)
+        self._send({"command": "release", "status": status})
+        self.follow()
+
+    @staticmethod
+    def _events(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+        assert process.stdout is not None
+        for line in process.stdout:
+            with contextlib.suppress(ValueError):  # the last line of a killed worker
+                yield json.loads(line)
 
     def stop(self, cause: str) -> None:
         """Ask for a checkpoint and an end."""
@@ -135,6 +175,8 @@ class WorkerProcess:
         if cores and hasattr(os, "sched_setaffinity"):
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(self._process.pid, cores)
+        if self.slice_store is not None:
+            self._send({"command": "join", "store_path": self.slice_store})
         return self._process
 
     def _send(self, message: dict[str, Any]) -> None:

@@ -185,6 +185,31 @@ class RunRecorder:
         self._written_at = time.monotonic()
 
 
+class SilentRecorder:
+    """Of the processes of a slice that only follow: process 0 records."""
+
+    def started(self, facts: dict[str, Any]) -> None:
+        pass
+
+    def resumed(self, step: int) -> None:
+        pass
+
+    def metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
+        pass
+
+    def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
+        pass
+
+    def finished(self, run_id: str, result: dict[str, Any], documents: np.ndarray) -> None:
+        pass
+
+    def diverged(self, run_id: str, step: int, loss: float) -> None:
+        pass
+
+    def note(self, message: str) -> None:
+        pass
+
+
 def _number(value: Any) -> float | None:
     """JSON has no NaN: a loss that is none is None."""
     return float(value) if value is not None and np.isfinite(value) else None

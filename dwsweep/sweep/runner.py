@@ -20,7 +20,9 @@ from dwsweep.plan import Plan
 from dwsweep.sweep import causes, files, lock, loggers, manifest, schedule
 from dwsweep.sweep import retry as policy
 from dwsweep.sweep.causes import Ended
-from dwsweep.sweep.executors import Executor, LocalExecutor, Post
+from dwsweep.sweep.executors import Executor, LocalExecutor, Post, local_workers
+from dwsweep.sweep.follower import join_slice
+from dwsweep.sweep.process import WorkerProcess
 from dwsweep.sweep.progress import ProgressView
 from dwsweep.sweep.schedule import Unit
 from dwsweep.sweep.states import DIVERGED, DONE, FAILED, FINAL, OOM, RUNNING, STOPPED, PackEvent, RunState
@@ -96,14 +98,23 @@ def run_sweep(
         files.make_directory(store.directory)
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
         raise InputError(f"--out: {directory}; must be a directory that can be written ({error.strerror})") from None
-    try:
-        with lock.hold(directory, shard, takeover):
-            return _Sweep(plan, files.absolute(store_path), store, shard, retry, console).run(executor, address)
-    except OSError as error:
-        if not causes.is_disk_full(error):
-            raise
-        console.print(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
-        return STOPPED_EARLY
+    tokens = files.absolute(store_path)
+
+    def lead(worker: WorkerProcess | None = None) -> int:
+        try:
+            with lock.hold(directory, shard, takeover):
+                return _Sweep(plan, tokens, store, shard, retry, console).run(executor, address, worker)
+        except OSError as error:
+            if not causes.is_disk_full(error):
+                raise
+            console.print(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
+            return STOPPED_EARLY
+
+    if not distributed:
+        return lead()
+    if executor != "local":
+        raise InputError(f"--distributed: with --executor {executor}; allowed: --executor local")
+    return join_slice(tokens, lead, console)
 
 
 class _Sweep:
@@ -125,7 +136,7 @@ class _Sweep:
         self.signals = 0
         self.finished_since_rebuild = 0
 
-    def run(self, executor: str, address: str | None) -> int:
+    def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
         self.store.write_plan(self.plan)
         todo = schedule.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:
@@ -136,7 +147,7 @@ class _Sweep:
         self.waiting.extend(schedule.settle(todo, self.store, self.plan))
         self._announce(todo)
         packs = [unit.pack for unit in self.waiting]
-        self.executor = self._make_executor(executor, address, len(packs))
+        self.executor = self._make_executor(executor, address, len(packs), worker)
         with ProgressView(self.console, packs, self.plan.spec.name) as self.view, self._signals():
             try:
                 self._loop()
@@ -148,13 +159,16 @@ class _Sweep:
                     self.store.rebuild_results()
         return self._report(todo.run_ids, trained=True)
 
-    def _make_executor(self, name: str, address: str | None, packs: int) -> Executor:
+    def _make_executor(self, name: str, address: str | None, packs: int, worker: WorkerProcess | None) -> Executor:
         post: Post = lambda pack_id, event: self.inbox.put((pack_id, event))  # noqa: E731
+        workers = self.plan.spec.execution.workers or 1
         if name == "ray":
             from dwsweep.sweep.ray_executor import RayExecutor
 
-            return RayExecutor(address, post, self.plan.spec.execution.workers or 1)
-        return LocalExecutor(min(self.plan.spec.execution.workers or 1, packs), post)
+            return RayExecutor(address, post, workers)
+        if worker is not None:
+            return LocalExecutor([worker], post, keep=True)
+        return LocalExecutor(local_workers(min(workers, packs)), post)
 
     # the loop
 

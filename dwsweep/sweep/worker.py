@@ -1,6 +1,7 @@
 """The worker: ``python -m dwsweep.sweep.worker``, the only process of a sweep that imports JAX.
 
-Commands come as JSON lines on stdin: ``{"command": "train", …}`` (the fields of ``Job``), ``{"command": "stop"}``.
+Commands come as JSON lines on stdin: ``join`` (the slice of several hosts, first of all), ``train`` (with the fields
+of ``Job``), ``stop``, ``release`` (the end of a slice).
 Events leave as JSON lines on what was stdout at the start; stdout itself is joined to stderr, the pack's log, so that
 no library's print can break a line of the protocol. The end of stdin means that the parent is gone: the worker brings
 its pack to a checkpoint and exits.
@@ -21,17 +22,19 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dwsweep.plan import Pack
 from dwsweep.sweep import causes, files, loggers
 from dwsweep.sweep.guard import one_worker
-from dwsweep.sweep.recorder import RunRecorder
+from dwsweep.sweep.multihost import Group
+from dwsweep.sweep.recorder import RunRecorder, SilentRecorder
 from dwsweep.sweep.store import SweepStore
 
 TRAINER_VARIABLE = "DWSWEEP_TRAINER"  # module:function in place of the trainer; for tests of failures
+RELEASED_UNTOLD = 3  # exit status of a slice whose process 0 lost its parent
 ORPHAN_GRACE_SECONDS = 120.0  # to reach a checkpoint once the parent is gone
 
 
@@ -63,6 +66,7 @@ class Channel:
         self._lock = threading.Lock()
         self.jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.stop_cause: str | None = None
+        self.group: Group | None = None
         threading.Thread(target=self._listen, daemon=True).start()
 
     def emit(self, event: dict[str, Any]) -> None:
@@ -72,10 +76,19 @@ class Channel:
     def stop(self, cause: str) -> None:
         self.stop_cause = self.stop_cause or cause
 
+    def should_stop(self) -> bool:
+        """Whether the pack is to stop here; on several hosts all have to ask, and all get the same answer."""
+        if self.group is None:
+            return self.stop_cause is not None
+        by = self.group.must_stop(self.stop_cause is not None)
+        if by is not None:
+            self.stop(f"process {by} was told to stop")
+        return by is not None
+
     def _listen(self) -> None:
         for line in sys.stdin:
             message = json.loads(line)
-            if message["command"] == "stop":
+            if message["command"] == "stop":  # at once, while a pack trains
                 self.stop(message.get("cause", "stopped"))
             else:
                 self.jobs.put(message)
@@ -93,14 +106,33 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: channel.stop("preempted (SIGTERM)"))
     faulthandler.enable()
     prepare_environment()
-    while (message := channel.jobs.get()) is not None:
+    store_path: str | None = None  # of this host, where it joined a slice
+    while (message := next_command(channel))["command"] != "release":
+        if message["command"] == "join":
+            store_path = message["store_path"]
+            channel.group = Group()
+            channel.emit({"event": "joined", "process": channel.group.index, "processes": channel.group.count})
+            continue
         job = Job.from_dict(message["job"])
-        log_to(message["log"], job)
+        if store_path is not None:
+            job = replace(job, store_path=store_path)
+        log_to(message["log"], job, channel.group)
         outcome = attempt(job, channel)
         channel.emit({"event": "ended", **outcome})
         if outcome["kind"] not in (causes.DONE, causes.INTERRUPTED):
             return 1  # what failed here may have left the device in a bad state
+    channel.emit({"event": "released", "status": message["status"]})
+    if channel.group is not None:
+        channel.group.leave()
     return 0
+
+
+def next_command(channel: Channel) -> dict[str, Any]:
+    """What to do next; the processes of a slice that follow hear it from process 0."""
+    if channel.group is not None and channel.group.index > 0:
+        return channel.group.share(None)
+    message = channel.jobs.get() or {"command": "release", "status": RELEASED_UNTOLD}
+    return channel.group.share(message) if channel.group is not None else message
 
 
 def prepare_environment() -> None:
@@ -115,6 +147,8 @@ def prepare_environment() -> None:
 def attempt(job: Job, channel: Channel) -> dict[str, Any]:
     """Train the job's pack to its end or to a stop; returns ``kind`` and ``cause`` of ``causes.Ended``."""
     store = SweepStore(job.directory)
+    if channel.group is not None and channel.group.index > 0:
+        return follow(job, channel)
     recorder: RunRecorder | None = None
     try:
         train, open_store = find_trainer()
@@ -126,7 +160,7 @@ def attempt(job: Job, channel: Channel) -> dict[str, Any]:
                 open_store(job.store_path),
                 files.make_directory(store.pack_directory(job.pack.pack_id)),
                 recorder,
-                should_stop=lambda: channel.stop_cause is not None,
+                should_stop=channel.should_stop,
             )
             if outcome.interrupted:
                 cause = channel.stop_cause or "stopped"
@@ -146,6 +180,21 @@ def attempt(job: Job, channel: Channel) -> dict[str, Any]:
                 recorder.close()
 
 
+def follow(job: Job, channel: Channel) -> dict[str, Any]:
+    """A process of a slice beside process 0: the same steps, and nothing written but its part of the checkpoints."""
+    try:
+        train, open_store = find_trainer()
+        directory = SweepStore(job.directory).pack_directory(job.pack.pack_id)
+        outcome = train(
+            job.pack, open_store(job.store_path), directory, SilentRecorder(), should_stop=channel.should_stop
+        )
+    except Exception as error:
+        traceback.print_exc()
+        kind, cause = causes.of_exception(error)
+        return {"kind": kind, "cause": cause}
+    return {"kind": causes.INTERRUPTED if outcome.interrupted else causes.DONE, "cause": channel.stop_cause or ""}
+
+
 def find_trainer() -> tuple[Callable[..., Any], Callable[[str], Any]]:
     """(train_pack, what opens its store); a stand-in from the environment gets the store's path."""
     if name := os.environ.get(TRAINER_VARIABLE):
@@ -157,8 +206,12 @@ def find_trainer() -> tuple[Callable[..., Any], Callable[[str], Any]]:
     return train_pack, Store.open
 
 
-def log_to(path: str, job: Job) -> None:
+def log_to(path: str, job: Job, group: Group | None = None) -> None:
     """Send stdout and stderr, those of C libraries too, to the pack's log from here on."""
+    if group is not None and group.index > 0:
+        path = str(Path(path).with_name(f"log-{group.index}.txt"))
+        if not Path(path).parent.exists():
+            return  # process 0 keeps its log on its own host
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     sys.stderr.flush()
     os.dup2(descriptor, 2)
