@@ -83,6 +83,23 @@ def test_surface_puts_the_optimum_between_the_depths_that_tie(base_rows):
         assert row["depth_low"] is None or row["depth_low"] <= row["depth"]
 
 
+def test_surface_prices_a_depth():
+    """What 12 layers lose at 125M and 24 at 350M, against the best depth of the truth (between those of the grid)."""
+    sweep = scenarios()["base"]
+    result = dwsweep.fit_table(simulate(sweep, rng()), draws=DRAWS)
+    rows = {row["name"]: row for row in result.guideline}
+    for name, depth in (("125M", 12), ("350M", 24)):
+        x = math.log(rows[name]["n_params"])
+        losses = [float(sweep.truth.loss(d, x)) for d in sweep.truth.depths]
+        penalty = float(sweep.truth.loss(depth, x)) - min(losses)
+        row = rows[name]
+        assert row["penalty_low"] < row["loss_penalty"] < row["penalty_high"]
+        assert row["loss_penalty"] == pytest.approx(penalty, abs=0.006)
+        assert 50 < row["equivalent_size_percent"] < 95
+    assert rows["13B"]["loss_penalty"] is None, "no data there"
+    assert result.surface["p_value"] > 1e-3
+
+
 def test_seven_depths_ten_widths_three_seeds_under_five_seconds():
     truth = Truth((6, 12, 18, 24, 30, 36, 48))
     table = simulate(Scenario(truth, budgets=tuple(np.geomspace(1e6, 1e9, 10))), rng())

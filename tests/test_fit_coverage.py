@@ -1,7 +1,7 @@
 """Do the intervals cover? 400 simulated sweeps a scenario (slow tier), a handful in the default tier.
 
-The slow tier takes about an hour on two cores. Set DWSWEEP_COVERAGE_DIR to a folder to keep its simulations: it then goes
-on where it stopped. The table is printed (pytest -s) and is what ``python -m dwsweep.fit.coverage`` prints.
+The slow tier takes about an hour on two cores. DWSWEEP_COVERAGE_DIR names a folder that keeps its simulations, so that
+it goes on where it stopped. The table is printed (pytest -s), as by ``python -m dwsweep.fit.coverage``.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ def markdown(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:
     lines = [
         "# Guideline: depth and width at a budget",
         "",
-        "| model | N | trained L × d | optimal L | optimal d | build | rivals' L | outside the range by | law |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| model | N | trained L × d | it costs, nats | optimal L | optimal d | build | rivals' L | out of range by | law |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         trained = f"{row['trained_depth']} × {row['trained_width']}" if row["trained_depth"] else "–"
@@ -130,8 +130,9 @@ def markdown(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:
             ends = [_end(row[name], 1) for name in ("rival_depth_min", "rival_depth_max")]
             rivals = f"{ends[0]} … {ends[1]}"
         factor = row["extrapolation_factor"]
+        cost = _interval(row["loss_penalty"], row["penalty_low"], row["penalty_high"], 4)
         lines.append(
-            f"| {row['name']} | {row['n_params']:.4g} | {trained} "
+            f"| {row['name']} | {row['n_params']:.4g} | {trained} | {cost} "
             f"| {_interval(row['depth'], row['depth_low'], row['depth_high'], 1)} "
             f"| {_interval(row['width'], row['width_low'], row['width_high'], 0)} "
             f"| {build} | {rivals} | {'inside' if factor <= 1 else f'{factor:.3g}×'} | {row['law']} |"

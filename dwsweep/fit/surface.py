@@ -16,11 +16,8 @@ import numpy as np
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.quantiles import chi2_tail
 
-TERM_SETS = (
-    ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 1)),
-    ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 1), (3, 0), (2, 1), (1, 2)),
-    ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 1), (3, 0), (2, 1), (1, 2), (0, 3), (3, 1), (2, 2)),
-)
+# (highest power of X, of Y, highest total): from a paraboloid to what a dense grid can bear
+ORDERS = ((2, 2, 2), (3, 2, 3), (3, 3, 4), (4, 3, 5), (5, 3, 6), (5, 4, 6), (6, 4, 7))
 DEPTH_POINTS = 241
 ROWS = 9
 
@@ -132,8 +129,8 @@ class Surface:
 
 
 def fit_surface(curves: Curves, confidence: float) -> Surface | None:
-    """The polynomial of the lowest χ² + T·ln K among three nested ones; None with fewer than three depths, without a
-    noise estimate, or with too few cells (three more than terms)."""
+    """The polynomial of the lowest χ² + T·ln K among a few orders; None with fewer than three depths, without a noise
+    estimate, or with too few cells (three more than terms)."""
     if len(curves.depths) < 3 or not curves.noise.known:
         return None
     y = np.log(curves.depth)
@@ -143,8 +140,10 @@ def fit_surface(curves: Curves, confidence: float) -> Surface | None:
     weight = 1.0 / np.maximum(curves.se, 1e-6)
     K = len(X)
     best = None
-    for terms in TERM_SETS:
-        if len(terms) + 3 > K:
+    sizes = max(len(curves.at(d)) for d in curves.depths)
+    for top_x, top_y, total in ORDERS:
+        terms = tuple((j, k) for k in range(top_y + 1) for j in range(top_x + 1) if j + k <= total)
+        if len(terms) + 3 > K or top_y >= len(curves.depths) or top_x >= sizes:
             continue
         B = np.stack([X**j * Y**k for j, k in terms], axis=1)
         solve = np.linalg.pinv(B * weight[:, None]) * weight
