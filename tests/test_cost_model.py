@@ -51,18 +51,20 @@ def test_memory_adds_up() -> None:
     s = shape()
     memory = estimate(s, replicas=3, microbatch=8, precision="bfloat16", data_bytes=500)
     P = s.n_params_total
-    assert (memory.parameters, memory.optimizer, memory.gradients) == (3 * 6 * P, 3 * 8 * P, 3 * 4 * P)
-    assert memory.total == 3 * 18 * P + memory.activations + 500
+    assert (memory.parameters, memory.optimizer, memory.gradients) == (3 * 6 * P, 3 * 8 * P, 3 * 8 * P)
+    assert memory.total == 3 * 22 * P + memory.activations + 500
     double = estimate(s, replicas=3, microbatch=16, precision="bfloat16")
     assert double.activations == 2 * memory.activations
-    assert estimate(s, replicas=3, microbatch=8, precision="bfloat16", remat=True).activations < memory.activations / 2
+    assert (
+        estimate(s, replicas=3, microbatch=8, precision="bfloat16", remat=True).activations < memory.activations / 1.5
+    )
 
 
 def test_checkpoints_hold_three_floats_a_parameter() -> None:
     assert checkpoint_bytes(shape(), 5) == 5 * 12 * shape().n_params_total
 
 
-@pytest.mark.parametrize(("memory_gb", "microbatch"), [(None, 48), (1000.0, 48), (2.0, 24), (0.001, 1)])
+@pytest.mark.parametrize(("memory_gb", "microbatch"), [(None, 48), (1000.0, 48), (1.2, 24), (0.001, 1)])
 def test_the_largest_microbatch_that_fits(memory_gb: float | None, microbatch: int) -> None:
     def fit(memory_bytes: float | None) -> Memory:
         return fitting_microbatch(
@@ -77,9 +79,9 @@ def test_the_largest_microbatch_that_fits(memory_gb: float | None, microbatch: i
 
     found = fit(memory_gb and memory_gb * 1e9)
     assert found.microbatch == microbatch
-    if memory_gb == 2.0:
-        assert found.total <= 0.9 * 2e9
-        assert estimate(shape(), replicas=3, microbatch=48, precision="float32").total > 0.9 * 2e9
+    if memory_gb == 1.2:
+        assert found.total <= 0.9 * 1.2e9
+        assert estimate(shape(), replicas=3, microbatch=48, precision="float32").total > 0.9 * 1.2e9
 
 
 def test_a_decoding_step_reads_weights_and_cache() -> None:

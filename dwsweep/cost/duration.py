@@ -10,13 +10,13 @@ from typing import Any
 
 from dwsweep.cost.devices import Device, find
 from dwsweep.cost.flops import training_flops_per_token
-from dwsweep.cost.memory import FLOAT32, activation_bytes_per_token
+from dwsweep.cost.memory import FLOAT32, activation_bytes_per_token, recomputed_bytes_per_token
 from dwsweep.errors import InputError
 from dwsweep.shapes import Shape
 
 PEAK_SHARE = 0.6  # assumption: what large products reach of a device's peak
 BANDWIDTH_SHARE = 0.8  # assumption: what element-wise passes reach of its memory bandwidth
-ACTIVATION_PASSES = 3  # assumption: kept values are written forward and read backward, and their gradients pass once
+ACTIVATION_PASSES = 3  # assumption: written forward, read backward, and as many gradients
 
 
 def time_seconds(flops: float, device: str | Device | None, mfu: float) -> float | None:
@@ -29,13 +29,13 @@ def assumed_mfu(shape: Shape, device: Device, *, tokens_per_step: int, precision
     """Assumed share of the peak: products at PEAK_SHARE, then the traffic that small widths cannot hide.
 
     seconds a token = FLOPs / (PEAK_SHARE · peak) + bytes / (BANDWIDTH_SHARE · bandwidth), the roofline's two terms
-    added (Williams et al. 2009). Bytes: ACTIVATION_PASSES times the values kept for the backward pass, and the
-    optimizer's reads and writes of masters, moments and gradients (7 float32 a parameter) shared by the tokens of a
-    step. A narrow net has few FLOPs a byte, so its MFU is far below that of a wide one.
+    added (Williams et al. 2009). Bytes: ACTIVATION_PASSES times the values kept or recomputed for the backward pass,
+    and the optimizer's reads and writes of masters, moments and gradients (7 float32 a parameter) shared by the tokens
+    of a step. A narrow net has few FLOPs a byte, so its MFU is far below that of a wide one.
     """
     flops = training_flops_per_token(shape)
     block, once = activation_bytes_per_token(shape, precision, False)
-    traffic: float = ACTIVATION_PASSES * (shape.depth * block + once)
+    traffic: float = ACTIVATION_PASSES * (shape.depth * (block + recomputed_bytes_per_token(shape)) + once)
     traffic += 7 * FLOAT32 * shape.n_params_total / tokens_per_step
     extra = 4 / 3 if remat else 1.0  # one more forward pass
     seconds = extra * flops / (PEAK_SHARE * device.peak_flops) + traffic / (BANDWIDTH_SHARE * device.bandwidth)

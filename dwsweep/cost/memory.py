@@ -15,7 +15,7 @@ class Memory:
 
     parameters: int  # float32 masters, and the 16-bit copy the products read
     optimizer: int  # Adam's two moments
-    gradients: int
+    gradients: int  # and the copy that is clipped
     activations: int  # what the forward pass keeps for the backward pass, at the microbatch
     data: int  # the token store, where it lies on the device
     microbatch: int  # sequences of each replica in one forward pass
@@ -26,27 +26,33 @@ class Memory:
 
 
 def activation_bytes_per_token(shape: Shape, precision: str, remat: bool) -> tuple[int, int]:
-    """(bytes a token kept in every block, bytes a token kept once) for the backward pass.
+    """(bytes a token kept in every block, bytes a token that live once) for the backward pass.
 
-    Counted from what automatic differentiation keeps of this model, with p = 2 or 4 bytes for an operand of a product:
+    Counted from what this model's operations keep, with p = 2 or 4 bytes for an operand of a product:
 
-        residual stream and norms    6 · 4 · d_x, and 3 · p · d_x of operands
-        q, k, v                      p · (H + 2·H_kv) · d_p
-        attention probabilities      H · n · (4 + p)        not with a fused attention kernel, which keeps none
-        MLP, per inner unit          5 · 4 + p (GELU) or 1 + p (ReLU), and 8 more if gated
+        residual stream              2 · 4 · d_x
+        operands of products         3 · p · d_x
+        q, k, v, attention's output  4 · p · H · d_p, and 4 · H for the softmax
+        MLP, before the activation   p a unit, twice that if gated
 
-    With ``remat`` only the block's input is kept, and one block's worth lives at a time. Once: the logits and their
-    gradient in float32, and the ends of the residual stream.
+    Attention probabilities and activations are computed again in the backward pass, of one block at a time: they live
+    once, with the gradient of that block's inner values, the logits and their gradient. With ``remat`` only a block's
+    input is kept, and the rest of one block lives at a time.
     """
     product = 2 if precision == "bfloat16" else FLOAT32
-    width, inner = shape.width, shape.mlp_hidden
-    per_unit = (1 if shape.activation == "relu" else 5 * FLOAT32) + product + (8 if shape.mlp == "gated" else 0)
-    block = (6 * FLOAT32 + 3 * product) * width + product * (shape.heads + 2 * shape.kv_heads) * shape.head_size
-    block += shape.heads * shape.seq_len * (FLOAT32 + product) + inner * per_unit
-    once = 2 * FLOAT32 * shape.vocab_size + (4 * FLOAT32 + product) * width
+    width, query = shape.width, shape.heads * shape.head_size
+    inner = shape.mlp_hidden * (2 if shape.mlp == "gated" else 1)
+    block = (2 * FLOAT32 + 3 * product) * width + 4 * product * query + FLOAT32 * shape.heads + product * inner
+    once = 2 * FLOAT32 * shape.vocab_size + (FLOAT32 + product) * width + recomputed_bytes_per_token(shape)
     if remat:
         return FLOAT32 * width, once + block
     return block, once
+
+
+def recomputed_bytes_per_token(shape: Shape) -> int:
+    """Bytes a token that a block computes again: attention probabilities and inner values, two float32 of each."""
+    inner = shape.mlp_hidden * (2 if shape.mlp == "gated" else 1)
+    return 2 * FLOAT32 * (shape.heads * shape.seq_len + inner)
 
 
 def estimate(
@@ -59,7 +65,7 @@ def estimate(
     return Memory(
         parameters=values * (FLOAT32 + (2 if precision == "bfloat16" else 0)),
         optimizer=2 * FLOAT32 * values,
-        gradients=FLOAT32 * values,
+        gradients=2 * FLOAT32 * values,
         activations=tokens * (shape.depth * block + once),
         data=data_bytes,
         microbatch=microbatch,

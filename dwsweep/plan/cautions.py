@@ -212,6 +212,6 @@ def _flops(runs: Sequence[Run]) -> list[str]:
         return []
     ratio, budget, low, high = worst
     return [
-        f"equal N is not equal FLOPs: at budget {budget:.2g} {high.label} takes {ratio - 1:.0%} more a parameter than "
-        f"{low.label} (attention and unembedding); `fit --axis flops` compares at equal FLOPs"
+        f"equal N is not equal FLOPs: at budget {budget:.2g} {high.label} needs {ratio - 1:.0%} more FLOPs a parameter "
+        f"than {low.label} (attention and unembedding); `fit --axis flops` compares at equal FLOPs"
     ]
