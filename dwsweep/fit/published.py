@@ -11,14 +11,13 @@ import math
 import numpy as np
 
 from dwsweep.fit.laws import Law
+from dwsweep.theory.published_law import TRAINED_N_PARAMS, A, B
 
-A = 5.039
-B = 5.55e-2
 # recalled, not verified: the errors are consistent with ±0.030 and ±1.3e-3; used for intervals, labelled as such
 COVARIANCE = ((9.4e-4, -3.74e-5), (-3.74e-5, 1.7e-6))
 COVARIANCE_TAG = "recalled, not verified"
 # sizes of the networks trained: about 1e6 to 6e8 (recalled, not verified)
-VALID_FROM, VALID_TO = 1.0e6, 6.0e8
+VALID_FROM, VALID_TO = TRAINED_N_PARAMS
 DEPTHS = (6, 12, 18, 24, 30, 36, 48)
 NAME = "levine2020 (published)"
 
