@@ -12,8 +12,11 @@ import pytest
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import files, published
+from dwsweep.fit.cells import select_runs
+from dwsweep.fit.documents import document_covariance
 from dwsweep.fit.guideline import guideline_rows
 from dwsweep.fit.simulate import scenarios, simulate
+from dwsweep.fit.table import read_table
 
 CONTRACT = {
     "cells.csv": "depth,width,n_params,mean,se,n,learning_rate,excluded,reason",
@@ -156,8 +159,12 @@ def test_documents_add_what_another_sample_would_move_and_only_that(tmp_path, to
     assert added < 0.02, "the 0.5 nats that documents share must cancel"
 
 
-def test_documents_are_left_aside_where_one_is_missing(tmp_path):
+def test_documents_are_left_aside_where_one_is_missing_or_of_another_checkpoint(tmp_path):
     sweep_with_documents(tmp_path, shared_sd=0.1)
+    table = read_csv(tmp_path / "results.csv")
+    table[3]["loss"] = str(float(table[3]["loss"]) + 0.5)
+    runs = select_runs(read_table(table).rows).runs
+    assert "gives loss" in document_covariance(str(tmp_path), runs)[1]
     (tmp_path / "runs" / "run7" / "documents.npy").unlink()
     result = dwsweep.fit_table(tmp_path, draws=500)
     assert "not every run" in result.noise["documents"]

@@ -9,14 +9,17 @@ import numpy as np
 
 from dwsweep.fit.cells import Run
 
+# documents that belong to the row give its loss up to rounding; those of another checkpoint of the run do not
+TOLERANCE = 2e-3
+
 
 def document_covariance(directory: str, runs: Sequence[Run]) -> tuple[np.ndarray | None, str]:
     """Covariance (K, K) of the candidates' mean losses over samples of documents, and a sentence on its use.
 
     With per-document summed nats s_j and tokens t_j, loss = Σs/Σt, and its sampling variance is that of the influence
     u_j = (s_j − loss·t_j)/Σt summed over documents; covariances between shapes are kept, so differences are paired on
-    the same text. Candidates are in the order of ``build_curves``. None where a run lacks its documents.npy or the
-    numbers of documents differ.
+    the same text. Candidates are in the order of ``build_curves``. None where a run lacks its documents.npy, the
+    numbers of documents differ, or they belong to another checkpoint (their mean is not the row's loss).
     """
     from etils import epath
 
@@ -39,6 +42,8 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> tuple[np.ndarray
         size = len(values)
         total = values[:, 1].sum()
         loss = values[:, 0].sum() / total
+        if abs(loss - run.loss) > TOLERANCE * max(1.0, abs(run.loss)):
+            return None, f"not used: documents.npy of {run_id} gives loss {loss:.4g}, the table {run.loss:.4g}"
         influence[run.candidate].append((values[:, 0] - loss * values[:, 1]) / total)
     U = np.stack([np.mean(influence[candidate], axis=0) for candidate in candidates])
     n = U.shape[1]

@@ -119,7 +119,7 @@ def markdown(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:
     lines = [
         "# Guideline: depth and width at a budget",
         "",
-        "| model | N | trained L × d | it costs, nats | optimal L | optimal d | build | rivals' L | out of range by | law |",
+        "| model | N | trained L × d | it costs, nats | best L | best d | build | rivals' L | out of range by | law |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:

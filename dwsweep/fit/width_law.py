@@ -123,7 +123,7 @@ class LawProblem:
             ends = _mesh(box, COARSE)
             value = self.chi2(form, from_ends(form, ends, first, last))
             best = int(np.argmin(value))
-            near = ends[value - value[best] <= KEEP_DELTA]
+            near = ends[value - value[best] <= max(KEEP_DELTA, 2.0 * self.level)]
             step = (box[:, 1] - box[:, 0]) / (COARSE - 1)
             new = np.stack([near.min(axis=0) - 2 * step, near.max(axis=0) + 2 * step], axis=1)
             new = np.stack([np.maximum(new[:, 0], outer[:, 0]), np.minimum(new[:, 1], outer[:, 1])], axis=1)
