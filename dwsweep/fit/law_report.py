@@ -76,7 +76,7 @@ def fit_laws(
     if not crossed or len(informative) < 2:
         return LawReport.none(
             f"{len(crossed)} of {len(pairs)} pairs crossed and {len(informative) - len(crossed)} more bound their "
-            f"crossing on one side; at least one of the first and two together are needed"
+            f"crossing on one side; a law needs two such pairs, one of them crossed"
         )
     df = min(p.difference.df for p in usable if p.difference is not None)
     problem = _problem(curves, usable, df, confidence)
