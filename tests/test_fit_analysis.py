@@ -121,9 +121,13 @@ def change(base, **changes):
 
 
 POOR = {
-    "two depths": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] < 18], "two are needed"),
-    "one depth": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] == 6], "two are needed"),
-    "one cell": (lambda: simulate(change("base"), rng())[:1], "two are needed"),
+    "three depths": (
+        lambda: [r for r in simulate(change("base"), rng()) if r["depth"] < 24],
+        "2 pair(s); 3 are needed",
+    ),
+    "two depths": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] < 18], "3 are needed"),
+    "one depth": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] == 6], "3 are needed"),
+    "one cell": (lambda: simulate(change("base"), rng())[:1], "3 are needed"),
     "one size": (lambda: simulate(change("base", budgets=(1e7,)), rng()), "0 of 4 pairs crossed"),
     "one seed, three sizes": (
         lambda: simulate(change("one_seed", budgets=(1e6, 1e7, 1e8)), rng()),

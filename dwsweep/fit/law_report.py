@@ -23,6 +23,9 @@ OWN_NAMES = {
 }
 
 
+FEWEST_PAIRS = 3
+
+
 @dataclass(frozen=True)
 class LawReport:
     """width_law, rivals: as in fit.json. statement: one sentence. guideline_law: what guides (None: no law of its own).
@@ -63,20 +66,20 @@ def fit_laws(
 ) -> LawReport:
     """Fit the exponential law and its rivals to the difference curves of ``pairs``.
 
-    There is a law only if two pairs say where their crossing lies (one of them crossed) and the data bound both a
-    and b; otherwise the statement says what is missing.
+    There is a law only if ``FEWEST_PAIRS`` pairs say where their crossing lies (one of them crossed), so that one is
+    left to contradict its two constants, and the data bound both; otherwise the statement says what is missing.
     """
     usable = [p for p in pairs if p.difference is not None and p.crossing.critical is not None]
     crossed = [p for p in usable if p.crossing.status == "crossed"]
     informative = [p for p in usable if p.crossing.status in ("crossed", "not_reached", "already_crossed")]
-    if len(curves.depths) < 3:
+    if len(curves.depths) <= FEWEST_PAIRS:
         return LawReport.none(
-            f"{len(curves.depths)} depth(s) give {max(len(curves.depths) - 1, 0)} pair(s); two are needed"
+            f"{len(curves.depths)} depth(s) give {max(len(curves.depths) - 1, 0)} pair(s); {FEWEST_PAIRS} are needed"
         )
-    if not crossed or len(informative) < 2:
+    if not crossed or len(informative) < FEWEST_PAIRS:
         return LawReport.none(
             f"{len(crossed)} of {len(pairs)} pairs crossed and {len(informative) - len(crossed)} more bound their "
-            f"crossing on one side; a law needs two such pairs, one of them crossed"
+            f"crossing on one side; a law needs {FEWEST_PAIRS} such pairs, one of them crossed"
         )
     df = min(p.difference.df for p in usable if p.difference is not None)
     problem = _problem(curves, usable, df, confidence)
