@@ -114,11 +114,36 @@ execution: {{checkpoint_steps: 20, max_retries: 100, log_steps: 1}}
 """
 
 
+def write_texts(folder: Path) -> None:
+    words = np.random.default_rng(0).choice(["deep", "wide", "and", "net", "loss", "of", "the", "a"], 80_000)
+    for k in range(40):
+        (folder / f"{k}.txt").write_text(" ".join(words[k * 2000 : (k + 1) * 2000]))
+
+
+@pytest.mark.slow
+def test_the_real_trainer_really_out_of_memory(tmp_path: Path) -> None:
+    """XLA asks for more than the address space holds; half the microbatch fits. The batch stays the same."""
+    write_texts(tmp_path)
+    spec = tmp_path / "large.yaml"
+    spec.write_text(
+        SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache")
+        .replace("depths: [1, 2], budgets: [8.0e3, 3.0e4]", "widths: {1: [64]}")
+        .replace("seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5", "seq_len: 256, batch_size: 512, steps: 2")
+        .replace("checkpoint_steps: 20", "microbatch: 512, checkpoint_steps: 1")
+    )
+    env = {**environment(JAX_PLATFORMS="cpu", DWSWEEP_CACHE=str(tmp_path / "cache")), "DWSWEEP_TRAINER": ""}
+    command = f'ulimit -v 3000000; exec {sys.executable} -m dwsweep.cli run "$0" --out {tmp_path / "sweep"}'
+    done = subprocess.run(["bash", "-c", command, str(spec)], env=env, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "RESOURCE_EXHAUSTED" in done.stdout and "microbatch 512 → 256 of 512 sequences" in done.stdout
+    store = SweepStore(tmp_path / "sweep")
+    assert [store.state(name).state for name in store.run_ids()] == ["done", "done"]
+    assert store.pack_state(store.pack_ids()[0]).events[0].kind == "oom"
+
+
 @pytest.mark.slow
 def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path) -> None:
-    words = np.random.default_rng(0).choice(["deep", "wide", "and", "net", "loss", "of", "the", "a"], 20_000)
-    for k in range(40):
-        (tmp_path / f"{k}.txt").write_text(" ".join(words[k * 500 : (k + 1) * 500]))
+    write_texts(tmp_path)
     spec = tmp_path / "real.yaml"
     spec.write_text(SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache"))
     env = {**environment(JAX_PLATFORMS="cpu", DWSWEEP_CACHE=str(tmp_path / "cache")), "DWSWEEP_TRAINER": ""}

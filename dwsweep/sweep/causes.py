@@ -67,7 +67,9 @@ def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str
             name = f"signal {-returncode}"
         cause = f"the worker was killed by {name}"
     else:
-        cause = f"the worker exited with status {returncode}"
+        # a worker that came so far as to leave by itself says why on its last line
+        last = next((line.strip() for line in reversed(log_tail.splitlines()) if line.strip()), "")
+        cause = f"the worker exited with status {returncode}" + (f" ({first_line(last)})" if last else "")
     if returncode == -signal.SIGKILL:
         return (OOM, f"{cause}: the kernel ran out of memory") if kernel_kills else (CRASH, cause)
     if _DISK_FULL.search(log_tail):

@@ -120,7 +120,11 @@ def main() -> int:
         outcome = attempt(job, channel)
         channel.emit({"event": "ended", **outcome})
         if outcome["kind"] not in (causes.DONE, causes.INTERRUPTED):
-            return 1  # what failed here may have left the device in a bad state
+            # what failed here may have left the device in a bad state
+            if channel.group is not None:
+                sys.stderr.flush()
+                os._exit(1)  # a clean leave waits minutes for the others, who cannot come
+            return 1
     channel.emit({"event": "released", "status": message["status"]})
     if channel.group is not None:
         channel.group.leave()
