@@ -19,9 +19,9 @@ from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.plan import Pack
 from dwsweep.train.evaluate import HeldoutLoss, heldout_losses, make_evaluate
-from dwsweep.train.mesh import REPLICA, replica_mesh, replicated, state_shardings
+from dwsweep.train.mesh import REPLICA, replica_mesh, replicated, spread, state_shardings
 from dwsweep.train.schedule import multipliers
-from dwsweep.train.step import State, init_state, make_dispatch
+from dwsweep.train.step import State, in_parallel, in_turn, init_state, make_dispatch
 
 CAPACITY = 256
 """Steps that one dispatch can hold at most."""
@@ -29,6 +29,9 @@ STREAM_BYTES = 64 << 20
 """Of windows a dispatch when they are streamed from the host."""
 RESIDENT_FRACTION = 0.2
 """Of the device's memory that the token store may take."""
+CACHE_BYTES = 1_200_000
+"""On a CPU, the size of the largest activation (float32) of a microbatch: about half a core's second-level cache.
+Measured at L2 d64, L6 d192, L24 d64: 12–25 % faster than the whole batch of 16 × 128 at once."""
 EVAL_SEQUENCES = 64
 """Held-out windows a call, over all replicas at least one each."""
 
@@ -64,6 +67,8 @@ class Engine:
         self.kernel = "xla"
         self.compute = Compute(train.precision, self.kernel, execution.remat, min(execution.unroll, shape.depth))
         self.model = build(shape, scales, self.compute)
+        self.on_cpu = self.device.platform == "cpu"
+        self.each = spread(in_turn if self.on_cpu else in_parallel, self.mesh)
         self.microbatch = self._microbatch()
         self.seeds = sorted({replica.seed for replica in pack.replicas})
         self.seed_of = tuple(self.seeds.index(replica.seed) for replica in pack.replicas)
@@ -83,7 +88,10 @@ class Engine:
         self.last_steps = 1
 
     def _microbatch(self) -> int:
-        batch, asked = self.pack.train.batch_size, self.pack.execution.microbatch
+        shape, batch, asked = self.pack.shape, self.pack.train.batch_size, self.pack.execution.microbatch
+        if asked is None and self.on_cpu:
+            widest = max(shape.mlp_hidden, shape.vocab_size, shape.heads * shape.seq_len)
+            asked = max(1, CACHE_BYTES // (4 * shape.seq_len * widest))
         asked = min(asked or batch, batch)
         return max(n for n in range(1, asked + 1) if batch % n == 0)
 
@@ -92,7 +100,7 @@ class Engine:
         size = self.store.n_train_tokens * self.store.dtype.itemsize
         if self.store.n_train_tokens >= 2**31 or asked is False:  # indices on the device are 32-bit
             return False
-        limit = (self.device.memory_stats() or {}).get("bytes_limit") if self.device.platform != "cpu" else None
+        limit = (self.device.memory_stats() or {}).get("bytes_limit") if not self.on_cpu else None
         return bool(asked) or size <= RESIDENT_FRACTION * (limit or 16 << 30)
 
     def _put(self, x: Any, sharding: Any = None) -> jax.Array:
@@ -112,7 +120,9 @@ class Engine:
         began = time.monotonic()
         state, train, R = self.abstract, self.pack.train, len(self.pack.replicas)
         shardings = jax.tree.map(lambda x: x.sharding, state)
-        dispatch = make_dispatch(self.model, train, self.seed_of, self.capacity, self.microbatch, self.streamed)
+        dispatch = make_dispatch(
+            self.model, train, self.seed_of, self.capacity, self.microbatch, self.streamed, self.each
+        )
         batches, rates = self._batches(0, 0, None)
         arguments = (state, self.tokens, batches, rates, self.learning_rates, self._put(np.int32(0)))
         out = (shardings, self.everywhere)

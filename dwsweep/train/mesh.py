@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from dwsweep.train.step import Each
 
 REPLICA = "replica"
 
@@ -17,6 +20,19 @@ def replica_mesh(n_replicas: int, devices: Sequence[jax.Device] | None = None) -
     devices = list(devices or jax.local_devices())
     count = max(n for n in range(1, len(devices) + 1) if n_replicas % n == 0)
     return Mesh(np.array(devices[:count]), (REPLICA,))
+
+
+def spread(each: Each, mesh: Mesh) -> Each:
+    """``each`` on every device of the mesh for its own replicas, without communication."""
+    if mesh.devices.size == 1:
+        return each
+
+    def apply(function: Callable[[Any], Any], replicas: Any) -> Any:
+        split = PartitionSpec(REPLICA)
+        local = partial(each, function)
+        return jax.shard_map(local, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)(replicas)
+
+    return apply
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from dwsweep.model.transformer import Model, Params
 from dwsweep.spec import TrainSpec
@@ -71,8 +72,28 @@ def windows_at(tokens: jax.Array, indices: jax.Array, seq_len: int) -> jax.Array
     return tokens[indices[..., None] * seq_len + jnp.arange(seq_len + 1)].astype(jnp.int32)
 
 
+Each = Callable[[Callable[[Any], Any], Any], Any]
+"""Applies a function of one replica to all: (function, tree with leading axes R) → tree with leading axes R."""
+
+
+def in_parallel(function: Callable[[Any], Any], replicas: Any) -> Any:
+    """All replicas in each operation: what fills an accelerator."""
+    return jax.vmap(function)(replicas)
+
+
+def in_turn(function: Callable[[Any], Any], replicas: Any) -> Any:
+    """One replica after another: on a CPU one of them is work enough, and its activations stay in the cache."""
+    return jax.lax.map(function, replicas)
+
+
 def make_dispatch(
-    model: Model, train: TrainSpec, seed_of: tuple[int, ...], capacity: int, microbatch: int, streamed: bool
+    model: Model,
+    train: TrainSpec,
+    seed_of: tuple[int, ...],
+    capacity: int,
+    microbatch: int,
+    streamed: bool,
+    each: Each = in_parallel,
 ) -> Callable[..., tuple[State, dict[str, jax.Array]]]:
     """The function ``(state, tokens, batches, rates, learning_rates, n) → (state, metrics)`` to jit.
 
@@ -80,16 +101,15 @@ def make_dispatch(
     unused and ``batches`` (K, S, B, T + 1) the windows themselves. ``rates`` (K,) are schedule multipliers,
     ``learning_rates`` (R,) the peaks, ``n`` ≤ K the steps to take. Metrics: ``loss`` and ``grad_norm`` (K, R), zero
     from row n on, and copies of ``alive``, ``diverged_step`` and ``diverged_loss``. ``seed_of`` maps a replica to its
-    row of S.
+    row of S, ``each`` says how the replicas are gone through.
     """
     bound = math.log(model.shape.vocab_size) + DIVERGED_ABOVE
     rows = np.asarray(seed_of)
 
-    def one(
-        params: Params, m: Params, v: Params, alive: jax.Array, windows: jax.Array, rate: jax.Array, step: jax.Array
-    ) -> tuple[Any, ...]:
+    def one(replica: tuple[Any, ...], step: jax.Array) -> tuple[Any, ...]:
+        params, m, v, alive, windows, rate = replica
         loss, grads = loss_and_grads(model, params, windows, microbatch)
-        norm = optimizer.global_norm(grads)
+        norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         grads = optimizer.clip(grads, norm, train.grad_clip)
         new = optimizer.adamw(params, m, v, grads, step, rate, alive & finite, model.scales, train)
@@ -103,8 +123,9 @@ def make_dispatch(
             picked = jax.lax.dynamic_index_in_dim(batches, k, keepdims=False)
             windows = picked.astype(jnp.int32) if streamed else windows_at(tokens, picked, model.shape.seq_len)
             step, alive = state["step"], state["alive"]
-            params, m, v, loss, norm, finite = jax.vmap(one, in_axes=(0, 0, 0, 0, 0, 0, None))(
-                state["params"], state["m"], state["v"], alive, windows[rows], learning_rates * rates[k], step
+            params, m, v, loss, norm, finite = each(
+                lambda replica: one(replica, step),
+                (state["params"], state["m"], state["v"], alive, windows[rows], learning_rates * rates[k]),
             )
             bad = (loss > bound) & (step >= train.warmup_steps)
             bad_steps = jnp.where(bad, state["bad_steps"] + 1, 0)
