@@ -98,6 +98,13 @@ def test_a_lock_taken_over_is_not_removed_by_its_old_owner(tmp_path: Path) -> No
     assert [owner.nonce for owner in lock.owners(tmp_path)] == ["the new owner's"]
 
 
+def test_a_lock_that_a_power_cut_left_empty_is_no_owner(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / "shard-0-of-1.lock").touch()
+    with lock.hold(tmp_path) as owner:
+        assert [found.nonce for found in lock.owners(tmp_path)] == [owner.nonce]
+
+
 def test_of_many_at_once_one_gets_it(tmp_path: Path) -> None:
     """Six processes race for the lock of a dead owner."""
     put(tmp_path, replace(Owner.this_process((0, 1)), pid=2**22 - 1, started="gone", nonce="x"))

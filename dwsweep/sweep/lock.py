@@ -107,8 +107,11 @@ def hold(directory: Any, shard: Shard = (0, 1), takeover: bool = False) -> Itera
             if other.is_alive and not (takeover and not other.is_local):
                 raise InputError(_refusal(directory, other))
         for name in files.names_in(folder):
-            other_owner = Owner.read(folder / name) if name.endswith(".lock") else None
-            if other_owner and (other_owner.shard == shard or other_owner.shard[1] != shard[1]):
+            if not name.endswith(".lock"):
+                continue
+            other_owner = Owner.read(folder / name)
+            # one that cannot be read is what a power cut left: a lock appears with its content or not at all
+            if other_owner is None or other_owner.shard == shard or other_owner.shard[1] != shard[1]:
                 with contextlib.suppress(FileNotFoundError):
                     (folder / name).unlink()
         _create(path, json.dumps(asdict(mine)), directory)

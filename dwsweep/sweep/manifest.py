@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dwsweep
+from dwsweep.sweep.guard import exclusive
 from dwsweep.sweep.store import SweepStore
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -20,7 +22,6 @@ _CALLS_KEPT = 100
 
 def record_call(store: SweepStore, **flags: Any) -> None:
     """Add this call to the manifest: time, host, command line, flags, versions, git commit."""
-    manifest = store.manifest
     call = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "host": platform.node(),
@@ -28,20 +29,28 @@ def record_call(store: SweepStore, **flags: Any) -> None:
         "flags": flags,
         "git_commit": git_commit(),
     }
-    manifest["versions"] = versions()
-    manifest["calls"] = [*manifest.get("calls", []), call][-_CALLS_KEPT:]
-    store.write_manifest(manifest)
+    with _guarded(store):
+        manifest = store.manifest
+        manifest["versions"] = versions()
+        manifest["calls"] = [*manifest.get("calls", []), call][-_CALLS_KEPT:]
+        store.write_manifest(manifest)
 
 
 def record_device(store: SweepStore, facts: dict[str, Any]) -> None:
     """Add what a worker reported of its devices, once for each kind."""
     kind = facts.get("device_kind")
-    manifest = store.manifest
-    devices = manifest.setdefault("devices", {})
-    if kind is None or kind in devices:
-        return
-    devices[kind] = {name: facts[name] for name in ("devices", "attention_kernel", "host") if name in facts}
-    store.write_manifest(manifest)
+    with _guarded(store):
+        manifest = store.manifest
+        devices = manifest.setdefault("devices", {})
+        if kind is None or kind in devices:
+            return
+        devices[kind] = {name: facts[name] for name in ("devices", "attention_kernel") if name in facts}
+        store.write_manifest(manifest)
+
+
+def _guarded(store: SweepStore) -> contextlib.AbstractContextManager[None]:
+    """Shards add to one manifest."""
+    return exclusive(store.directory / "locks" / "manifest.guard")
 
 
 def versions() -> dict[str, str]:
