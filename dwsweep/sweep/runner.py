@@ -229,7 +229,8 @@ class _Sweep:
         self.waiting.extendleft(reversed(queued))
         if queued and queued[0].pack.pack_id != pack_id:
             self.view.replaced(len(queued))
-        self.view.ended(pack_id, self._outcome(unit, ended, decision.state.events), not queued)
+        over = not queued and ended.kind not in (causes.INTERRUPTED, causes.DISK_FULL)
+        self.view.ended(pack_id, self._outcome(unit, ended, decision.state.events), over)
         self.finished_since_rebuild += 1
         # reading the directories costs time in proportion to the sweep, so large sweeps do it less often
         if self.finished_since_rebuild * 20 >= len(self.plan.packs):
