@@ -1,0 +1,146 @@
+"""Hand-written derivatives against automatic differentiation of the plain forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from dwsweep.model import ops
+from dwsweep.model.attention import causal_attention, rotary, sinusoids
+from dwsweep.model.cross_entropy import mean_nll, token_nll
+
+
+def normal(seed: int, *shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+def agree(ours: Callable[..., Any], plain: Callable[..., Any], *arguments: Any, tolerance: float = 2e-5) -> None:
+    """Values and all gradients of a random projection agree."""
+    value, reference = ours(*arguments), plain(*arguments)
+    np.testing.assert_allclose(value, reference, atol=tolerance, rtol=tolerance)
+    weights = normal(99, *value.shape)
+    which = tuple(i for i, x in enumerate(arguments) if x is not None)
+
+    @jax.jit
+    def both(*x: Any) -> tuple[Any, Any]:
+        return (
+            jax.grad(lambda *x: jnp.sum(ours(*x) * weights), argnums=which)(*x),
+            jax.grad(lambda *x: jnp.sum(plain(*x) * weights), argnums=which)(*x),
+        )
+
+    for got, want in zip(*both(*arguments), strict=True):
+        np.testing.assert_allclose(got, want, atol=tolerance * float(jnp.abs(want).max() + 1))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("outputs", [3, 20])  # the two orientations of the weight's gradient
+def test_linear(bias: bool, outputs: int) -> None:
+    x, w, b = normal(0, 2, 5, 8), normal(1, 8, outputs), normal(2, outputs) if bias else None
+
+    def plain(x: Any, w: Any, b: Any) -> Any:
+        return x @ w if b is None else x @ w + b
+
+    agree(lambda x, w, b: ops.linear(x, w, b, "float32", "float32"), plain, x, w, b)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+@pytest.mark.parametrize("gated", [True, False])
+def test_activated_linear(activation: str, gated: bool) -> None:
+    act = getattr(jax.nn, activation)
+    h, w, b = normal(0, 2, 5, 16), normal(1, 8 if gated else 16, 6), normal(2, 6)
+
+    def plain(h: Any, w: Any, b: Any) -> Any:
+        return (act(h[..., :8]) * h[..., 8:] if gated else act(h)) @ w + b
+
+    agree(lambda h, w, b: ops.activated_linear(h, w, b, activation, gated, "float32"), plain, h, w, b)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_layer_norm(bias: bool) -> None:
+    x, gain, b = 3 + 2 * normal(0, 4, 7, 12), normal(1, 12), normal(2, 12) if bias else None
+
+    def plain(x: Any, gain: Any, b: Any) -> Any:
+        y = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + ops.NORM_EPSILON) * gain
+        return y if b is None else y + b
+
+    agree(ops.layer_norm, plain, x, gain, b)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_attention_against_jax_nn(kv_heads: int) -> None:
+    q, k, v = normal(0, 2, 9, 4, 6), normal(1, 2, 9, kv_heads, 6), normal(2, 2, 9, kv_heads, 6)
+
+    def plain(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, scale=0.7, is_causal=True, implementation="xla")
+
+    agree(lambda q, k, v: causal_attention(q, k, v, 0.7), plain, q, k, v)
+
+
+def test_attention_survives_large_logits() -> None:
+    q = 1e4 * normal(0, 1, 8, 2, 4)
+    out, gradient = jax.value_and_grad(lambda q: causal_attention(q, q, q, 1.0).sum())(q)
+    assert jnp.isfinite(out) and jnp.isfinite(gradient).all()
+
+
+def test_mean_nll_against_optax() -> None:
+    x, table = normal(0, 30, 8), normal(1, 50, 8)
+    targets = jax.random.randint(jax.random.key(2), (30,), 0, 50)
+
+    def plain(x: Any, table: Any) -> Any:
+        return optax.softmax_cross_entropy_with_integer_labels(x @ table.T, targets).mean()
+
+    agree(lambda x, table: mean_nll(x, table, targets, "float32"), plain, x, table)
+    per_token = optax.softmax_cross_entropy_with_integer_labels(x @ table.T, targets)
+    np.testing.assert_allclose(token_nll(x @ table.T, targets), per_token, rtol=1e-5)
+
+
+def test_backward_products_are_bfloat16_too() -> None:
+    """An accelerator has no fast product of a float32 cotangent with a bfloat16 weight."""
+    x, w, b = normal(0, 64, 32), normal(1, 32, 16), normal(2, 16)
+    table, targets = normal(3, 50, 16), jnp.zeros(64, jnp.int32)
+
+    def loss(x: Any, w: Any) -> Any:
+        h = ops.linear(x, w, b, "bfloat16", "bfloat16")
+        h = ops.activated_linear(h, normal(4, 16, 16), b, "gelu", False, "bfloat16")
+        q = h.astype(jnp.bfloat16).reshape(2, 32, 2, 8)
+        return mean_nll(causal_attention(q, q, q, 1.0).reshape(64, 16), table, targets, "bfloat16")
+
+    products = _products(jax.make_jaxpr(jax.grad(loss, argnums=(0, 1)))(x, w).jaxpr)
+    kinds = [{v.aval.dtype.name for v in equation.invars} for equation in products]
+    sums = [e for e in products if e.invars[0].aval.shape == (1, 64)]  # of bias gradients, in float32 on purpose
+    assert len(products) - len(sums) == kinds.count({"bfloat16"}) >= 12
+    assert all(e.outvars[0].aval.dtype == jnp.float32 for e in products)
+
+
+def _products(jaxpr: Any) -> list[Any]:
+    found = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            found.append(equation)
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                found += _products(inner)
+    return found
+
+
+def test_rotary_depends_on_distance_only() -> None:
+    q, k = jnp.broadcast_to(normal(0, 8), (1, 12, 1, 8)), jnp.broadcast_to(normal(1, 8), (1, 12, 1, 8))
+    scores = jnp.einsum("bthp,bshp->ts", rotary(q), rotary(k))
+    for distance in (-3, 0, 5):
+        diagonal = jnp.diagonal(scores, distance)
+        np.testing.assert_allclose(diagonal, diagonal[0], rtol=1e-4, atol=1e-5)
+    assert jnp.ptp(scores) > 0.1
+
+
+def test_sinusoids_have_their_wavelengths() -> None:
+    table = sinusoids(64, 10)
+    np.testing.assert_allclose(table[:, 0], np.sin(np.arange(64)), atol=1e-5)
+    np.testing.assert_allclose(table[:, 9], np.cos(np.arange(64) / 1e4), atol=1e-5)
+    assert jnp.mean(jnp.square(table)) == pytest.approx(0.5, abs=0.02)

@@ -1,0 +1,77 @@
+"""The three parametrizations against the published table, and what they promise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dwsweep.model.parametrization import resolve
+from dwsweep.shapes import Block, HeadRule
+from dwsweep.spec import ModelSpec, TrainSpec
+
+TRAIN = TrainSpec(steps=1, weight_decay=0.1, epsilon=1e-8)
+
+
+def block(**rule: int) -> Block:
+    return Block(HeadRule(**(rule or {"count": 2})), vocab_size=256, seq_len=16)
+
+
+def scales(parametrization: str, depth: int, width: int, **rule: int):
+    model = ModelSpec(parametrization=parametrization, base_depth=2, base_width=64)
+    return resolve(block(**rule).shape(depth, width), model, TRAIN, 1e-3)
+
+
+def test_completep_follows_its_table() -> None:
+    """m_N = 4, m_L = 8: every entry of table 1 of arXiv 2505.01618 at α = 1."""
+    base, s = scales("completep", 2, 64), scales("completep", 16, 256)
+    assert s.residual_multiplier == 1 / 8
+    assert s.unembedding_multiplier == 1 / 4
+    assert s.hidden.learning_rate == s.residual.learning_rate == 1e-3 / 4
+    assert s.hidden.weight_decay == 0.1 * 4
+    assert s.hidden.init_std == pytest.approx(base.hidden.init_std / 2)
+    assert s.block_vector.learning_rate == 1e-3
+    assert s.hidden.epsilon == s.block_vector.epsilon == 1e-8 / 4 / 8
+    for group in (s.embedding, s.final_norm, s.unembedding):
+        assert group.learning_rate == 1e-3
+        assert group.epsilon == 1e-8 / 4
+    assert s.embedding.init_std == base.embedding.init_std
+
+
+def test_all_agree_with_mup_at_the_base_shape_and_mup_ignores_depth() -> None:
+    assert scales("mup", 2, 64) == scales("completep", 2, 64)
+    assert scales("mup", 48, 256) == scales("mup", 2, 256)
+    assert scales("completep", 48, 64).residual_multiplier == 2 / 48
+
+
+def test_standard_is_gpt2() -> None:
+    s = scales("standard", 8, 256)
+    assert s.hidden.init_std == s.embedding.init_std == 0.02
+    assert s.residual.init_std == pytest.approx(0.02 / math.sqrt(16))
+    assert {group.learning_rate for group in s.groups().values()} == {1e-3}
+    assert s.residual_multiplier == s.unembedding_multiplier == 1
+    assert s.attention_scale == pytest.approx(1 / math.sqrt(128))
+
+
+def test_attention_scale_follows_the_head_size_only_where_that_follows_the_width() -> None:
+    """Two heads at every width: √32/d_p for base head size 32. Fixed head size: 1/√d_p at every width."""
+    assert scales("mup", 2, 64).attention_scale == pytest.approx(1 / math.sqrt(32))
+    assert scales("mup", 2, 256).attention_scale == pytest.approx(math.sqrt(32) / 128)
+    assert scales("mup", 2, 256, size=32).attention_scale == pytest.approx(1 / math.sqrt(32))
+    assert scales("mup", 2, 256, count=8, size=128).attention_scale == pytest.approx(1 / math.sqrt(128))
+
+
+def test_the_decay_a_step_does_not_depend_on_the_width() -> None:
+    """η·λ of hidden matrices: the rate falls with the width as the decay rises."""
+    for width in (16, 64, 512):
+        hidden = scales("completep", 4, width).hidden
+        assert hidden.learning_rate * hidden.weight_decay == pytest.approx(1e-4)
+
+
+def test_the_initial_function_does_not_depend_on_the_base_width() -> None:
+    shape = block().shape(4, 128)
+    stds = {
+        resolve(shape, ModelSpec(parametrization="mup", base_width=base), TRAIN, 1e-3).hidden.init_std
+        for base in (32, 128, 768)
+    }
+    assert max(stds) == pytest.approx(min(stds)) == pytest.approx(0.02 * math.sqrt(768 / 128))

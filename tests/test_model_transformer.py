@@ -1,0 +1,145 @@
+"""The built model: counts, causality, and that no way of computing it changes what it computes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dwsweep.model.parametrization import resolve
+from dwsweep.model.transformer import Compute, Model, build, group_of
+from tests.train_support import make_spec
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"norm": "post"},
+    {"activation": "relu"},
+    {"positions": "sinusoidal"},
+    {"positions": "rotary"},
+    {"tied_embeddings": True},
+    {"biases": False},
+    {"mlp": "gated", "mlp_ratio": 2.6},
+    {"kv_heads": 1},
+    {"norm": "post", "biases": False, "mlp": "gated", "positions": "rotary", "tied_embeddings": True, "kv_heads": 2},
+]
+NAMES = ["-".join(f"{value}" for value in option.values()) or "default" for option in OPTIONS]
+HEADS = {"count": 4, "size": 6}  # head size apart from d_x / H
+
+
+def make(depth: int = 3, width: int = 16, compute: Compute = Compute(), **model: Any) -> Model:
+    spec = make_spec(grid={"heads": HEADS}, model=model)
+    shape = spec.block().shape(depth, width)
+    return build(shape, resolve(shape, spec.model, spec.train, 1e-2), compute)
+
+
+def params_and_tokens(model: Model) -> tuple[Any, jax.Array]:
+    params = jax.jit(model.init)(jax.random.key(0))
+    return params, jax.random.randint(jax.random.key(1), (2, 16), 0, 256)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
+def test_the_built_model_has_the_parameters_that_are_counted(options: dict[str, Any]) -> None:
+    model = make(**options)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.shape.n_params_total
+    kernels = [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params) if path[-1].key == "kernel"]
+    assert sum(leaf.size for leaf in kernels) == model.shape.n_params
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
+def test_no_position_sees_a_later_one_and_each_sees_all_before(options: dict[str, Any]) -> None:
+    """Through gradients: ∂ hidden[t] / ∂ embedding row of the token at s is zero exactly where s > t."""
+    model = make(depth=2, **options)
+    params = jax.jit(model.init)(jax.random.key(0))
+    tokens = jnp.arange(16)[None]  # all different, so that a row of the table is a position
+    probe = jax.random.normal(jax.random.key(3), (16,))
+
+    def reads(t: jax.Array) -> jax.Array:
+        gradient = jax.grad(lambda p: jnp.vdot(model.hidden(p, tokens)[0, t], probe))(params)["embedding"]
+        return jnp.abs(gradient[:16]).max(axis=-1)
+
+    touched = np.asarray(jax.jit(jax.vmap(reads))(jnp.arange(16)))
+    later = np.triu(np.ones((16, 16), bool), 1)
+    assert (touched[later] == 0).all()
+    assert (touched[~later] > 0).all()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
+def test_the_first_loss_is_near_a_uniform_guess(options: dict[str, Any]) -> None:
+    model = make(depth=6, width=32, **options)
+    params, _ = params_and_tokens(model)
+    windows = jax.random.randint(jax.random.key(1), (8, 17), 0, 256)
+    assert float(jax.jit(model.mean_loss)(params, windows)) == pytest.approx(math.log(256), abs=0.15)
+
+
+def test_scanned_unrolled_and_recomputed_layers_agree() -> None:
+    """Three programs: a scan, all layers written out, and a backward pass that recomputes each block."""
+    results = []
+    for compute in (Compute(), Compute(unroll=3), Compute(remat=True)):
+        model = make(compute=compute)
+        params, tokens = params_and_tokens(model)
+        windows = jnp.concatenate([tokens, tokens[:, :1]], axis=1)
+        compiled = jax.jit(jax.value_and_grad(model.mean_loss)).lower(params, windows).compile()
+        results.append((compiled(params, windows), compiled.as_text().count(" while(")))
+    (scanned, loops), (unrolled, without), (recomputed, _) = results
+    assert loops > without  # it is another program that is compared
+    for other in (unrolled, recomputed):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), scanned, other)
+
+
+def test_layers_are_applied_in_order_to_their_own_parameters() -> None:
+    """The scan against single-layer models, each fed the output of the one before as its embedding table."""
+    model = make(depth=3, positions="rotary", norm="post")  # nothing after the last block, nothing before the first
+    params, tokens = params_and_tokens(model)
+    single = build(replace(model.shape, depth=1), model.scales)
+    x = params["embedding"][tokens]
+    for layer in range(3):
+        own = jax.tree.map(lambda leaf, i=layer: leaf[i : i + 1], params["blocks"])
+        rows = jnp.arange(tokens.size).reshape(tokens.shape)
+        x = single.hidden({**params, "blocks": own, "embedding": x.reshape(tokens.size, -1)}, rows)
+    np.testing.assert_allclose(model.hidden(params, tokens), x, atol=1e-5)
+
+
+def test_bfloat16_products_leave_the_residual_stream_float32() -> None:
+    model, exact = make(compute=Compute("bfloat16")), make()
+    params, tokens = params_and_tokens(model)
+    hidden = model.hidden(params, tokens)
+    assert hidden.dtype == jnp.float32
+    assert model.logits(params, tokens).dtype == jnp.float32
+    difference = jnp.abs(hidden - exact.hidden(params, tokens)).max()
+    assert 0 < difference < 0.05
+
+
+def test_every_parameter_has_its_group() -> None:
+    model = make()
+    groups = {
+        ".".join(key.key for key in path): group_of(path, model.scales)
+        for path, _ in jax.tree_util.tree_leaves_with_path(jax.eval_shape(model.init, jax.random.key(0)))
+    }
+    s = model.scales
+    assert groups["embedding"] == groups["positions"] == s.embedding
+    assert groups["unembedding"] == s.unembedding
+    assert groups["final_norm.gain"] == groups["final_norm.bias"] == s.final_norm
+    assert groups["blocks.attention.qkv.kernel"] == groups["blocks.mlp.up.kernel"] == s.hidden
+    assert groups["blocks.attention.out.kernel"] == groups["blocks.mlp.down.kernel"] == s.residual
+    for name in ("attention.qkv.bias", "mlp.down.bias", "attention_norm.gain", "mlp_norm.bias"):
+        assert groups[f"blocks.{name}"] == s.block_vector
+
+
+def test_initial_values_have_their_scales() -> None:
+    spec = make_spec(model={"parametrization": "standard"})
+    shape = spec.block().shape(8, 64)
+    model = build(shape, resolve(shape, spec.model, spec.train, 1e-2))
+    params = jax.jit(model.init)(jax.random.key(0))
+    assert params["embedding"].std() == pytest.approx(0.02, rel=0.03)
+    assert params["blocks"]["mlp"]["up"]["kernel"].std() == pytest.approx(0.02, rel=0.03)
+    assert params["blocks"]["mlp"]["down"]["kernel"].std() == pytest.approx(0.005, rel=0.03)
+    assert (params["blocks"]["mlp_norm"]["gain"] == 1).all() and (params["blocks"]["mlp"]["up"]["bias"] == 0).all()
+    flat = jnp.concatenate([params["blocks"]["mlp"]["up"]["kernel"].ravel()[:8000], params["embedding"].ravel()[:8000]])
+    halves = flat.reshape(2, -1)
+    assert abs(jnp.corrcoef(halves)[0, 1]) < 0.05  # no draw is used twice
