@@ -129,6 +129,8 @@ def guideline_notes(result: FitResult) -> list[str]:
         "the deep end of L.",
         "The law gives the depth at which the next depth of the grid starts to win, so the best depth lies between the "
         "two, and the answer depends on the spacing of the grid.",
+        "An interval of L or d holds if its law has the right form. Where the data cannot tell the forms apart, trust "
+        "the range of the rivals: with a linear truth it covered 97 to 99 % in simulation, the law's own 23 to 59 %.",
         f"Beyond {guideline.EXTRAPOLATION_LIMIT:g} times outside the range of its transitions a law gives no number.",
     ]
     if result.width_law is None:
