@@ -59,6 +59,9 @@ def train_pack(pack: Pack, store: Any, directory: Any, recorder: Any, *, should_
         step += 1
         values = [_advance(value, step) for value in values]
         time.sleep(orders.get("step_seconds", 0.0))
+        if step == orders.get("hang_at"):
+            (directory / "hangs").touch()
+            time.sleep(orders["hang_seconds"])
         _fail_at(step, orders, directory)
         for replica, value in zip(pack.replicas, values, strict=True):
             row = {"step": step, "loss": _loss(value), "learning_rate": 1.0, "grad_norm": 1.0, "seconds": 0.0}

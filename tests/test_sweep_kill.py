@@ -91,10 +91,9 @@ def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path) ->
 
 def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:
     """The orphan sits in a long step; the next call must not train the same pack beside it."""
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 2.5}}')
+    (tmp_path / "orders.json").write_text('{"*": {"hang_at": 3, "hang_seconds": 6.0}}')
     process = start(tmp_path / "sweep")
-    store = SweepStore(tmp_path / "sweep")
-    wait_for(lambda: any(store.state(name).state == "running" for name in store.run_ids()))
+    wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     (tmp_path / "orders.json").write_text("{}")

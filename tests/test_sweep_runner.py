@@ -267,13 +267,12 @@ def test_a_preempted_worker_interrupts_the_sweep(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=60.0)
+    order(tmp_path, hang_at=3, hang_seconds=60.0)
     process = start(tmp_path / "sweep")
-    store = SweepStore(tmp_path / "sweep")
-    wait_for(lambda: any(state.state == "running" for state in map(store.state, store.run_ids())))
+    wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
     os.kill(process.pid, signal.SIGINT)
     time.sleep(0.3)
-    assert process.poll() is None
+    assert process.poll() is None, process.communicate()[0]
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 3

@@ -267,13 +267,16 @@ class _Sweep:
             return
 
         def on_signal(number: int, _frame: Any) -> None:
+            # in a thread of its own: the handler may have interrupted whoever holds a lock or writes to the console
             self.signals += 1
             if self.signals == 1:
-                self.view.say(KILL_NOTICE)
-                # in a thread of its own: the handler interrupts whatever held the executor's locks
-                threading.Thread(target=self._stop, args=(f"stopped by {signal.Signals(number).name}",)).start()
+                threading.Thread(target=stop, args=(f"stopped by {signal.Signals(number).name}",)).start()
             else:
                 threading.Thread(target=self.executor.kill).start()
+
+        def stop(cause: str) -> None:
+            self._stop(cause)
+            self.view.say(KILL_NOTICE)
 
         old = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

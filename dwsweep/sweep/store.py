@@ -90,8 +90,10 @@ class SweepStore:
         return files.read_json(self.run_directory(run_id) / "config.json") or {}
 
     def state(self, run_id: str) -> RunState:
+        """Where a run stands; ``done`` without a readable result.json is pending: it has to be trained again."""
         content = files.read_json(self.run_directory(run_id) / "status.json")
-        return RunState.from_dict(content) if content else RunState()
+        state = RunState.from_dict(content) if content else RunState()
+        return RunState() if state.state == DONE and not self.result(run_id) else state
 
     def write_state(self, run_id: str, state: RunState) -> None:
         directory = files.make_directory(self.run_directory(run_id))
