@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -63,6 +64,8 @@ def main() -> None:
     """Entry point: every bad input is one clear line and exit status 2."""
     try:
         code = typer.main.get_command(app).main(standalone_mode=False)
+        if code == 128 + signal.SIGINT:  # typer's own status for Ctrl-C
+            raise KeyboardInterrupt
     except InputError as error:
         for line in error.lines:
             _print_error(line)
@@ -73,6 +76,11 @@ def main() -> None:
     except BrokenPipeError:  # `dwsweep plan … | head`
         sys.stderr.close()
         code = DONE
+    except OSError as error:  # a folder that is a file, no right to write, a full disk
+        if error.filename is None or error.strerror is None:
+            raise
+        _print_error(f"{error.filename}: {error.strerror}")
+        code = WRONG_INPUT
     except Exception as error:
         # typer may bring its own click, so its usage errors are told by what they can do
         if not hasattr(error, "format_message"):
@@ -231,13 +239,22 @@ def status(
 
 @app.command(epilog="Example: dwsweep bench sweeps/smoke.yaml --out runs/smoke (then `plan` uses it)")
 def bench(spec: SpecFile, out: OutDirectory = None, set_: Overrides = None, json: AsJson = False) -> None:
-    """Compile seconds, step time, tokens/s, MFU and memory of each shape on this host."""
+    """Compile seconds, step time, tokens/s, MFU and memory of each shape on this host, and the gain from packing."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from dwsweep.data.prepare import prepare as prepare_store
+    from dwsweep.plan import DataFacts, build
     from dwsweep.report import bench_table
     from dwsweep.spec import load_spec
     from dwsweep.train.bench import bench as measure
 
     sweep = load_spec(spec, set_ or ())
-    rows = measure(sweep)
+    build(sweep)
+    store = prepare_store(sweep.data)
+    planned = build(sweep, data=DataFacts.of(store))
+    shapes = len({pack.shape for pack in planned.packs})
+    rows = list(track(measure(planned, store), "benchmark", total=shapes, console=Console(stderr=True)))
     _show(bench_table.render(rows), rows, json)
     directory = out or Path("runs") / sweep.name
     print(f"wrote {bench_table.write_json(rows, directory)}", file=sys.stderr)

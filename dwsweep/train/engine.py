@@ -147,6 +147,15 @@ class Engine:
             "compile_seconds": self.compile_seconds,
         }
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of the training program on one device, by its own analysis; None where the backend gives none."""
+        analysis = self._dispatch.memory_analysis()
+        if analysis is None:
+            return None
+        held = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+        return int(held + analysis.temp_size_in_bytes)
+
     def init(self) -> State:
         """The state before the first step."""
         began = time.monotonic()

@@ -1,0 +1,60 @@
+"""What ``dwsweep bench`` measured, for a terminal of 100 columns and for the file that ``plan`` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from dwsweep.report.units import count_text
+
+FILE_NAME = "bench.json"
+
+
+def render(rows: Sequence[dict[str, Any]]) -> Group:
+    """Rows of :func:`dwsweep.train.bench.bench`."""
+    first = rows[0]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("L", "d_x", "heads", "replicas", "compile", "step", "tokens/s", "MFU", "memory", "packing"):
+        table.add_column(name, justify="left" if name == "packing" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            str(row["depth"]),
+            str(row["width"]),
+            str(row["heads"]),
+            str(row["replicas"]),
+            f"{row['compile_seconds']:.1f} s",
+            f"{1000 * row['step_seconds']:.1f} ms",
+            f"{row['tokens_per_second']:,.0f}",
+            f"{100 * row['mfu']:.1f} %",
+            f"{row['memory_bytes'] / 1e6:,.0f} MB" if row["memory_bytes"] else "unknown",
+            _packing(row["packing"]),
+        )
+    devices = f"{first['devices']} × {first['device_kind']}" if first["devices"] > 1 else first["device_kind"]
+    peak = f"{count_text(first['peak_flops'])} FLOP/s, {first['peak_basis']}"
+    legend = (
+        f"{devices}; attention kernel {first['attention_kernel']}. Steps and rates are of all replicas of a pack "
+        f"together, best of three. MFU: achieved FLOP/s over {peak} in this call. "
+        "packing: rate of 1, 2, 4 … replicas over the rate of one."
+    )
+    return Group(table, Text(), Text(legend, style="dim"))
+
+
+def _packing(points: Sequence[dict[str, Any]]) -> str:
+    alone = points[0]["tokens_per_second"]
+    return " ".join(f"{point['replicas']}:{point['tokens_per_second'] / alone:.2f}" for point in points)
+
+
+def write_json(rows: Sequence[dict[str, Any]], directory: Path) -> Path:
+    """``directory/bench.json``, which ``plan --out directory`` and ``guide --bench`` read."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / FILE_NAME
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(list(rows), indent=1), encoding="utf-8")
+    partial.replace(path)
+    return path

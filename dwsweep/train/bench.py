@@ -1,0 +1,118 @@
+"""What a sweep costs on this host: compile seconds, step time, rate, MFU and memory of each pack, gain from packing.
+
+A rate is that of the program a sweep runs: the same compiled function, the same batches. The clock is read with the
+device synchronised on both sides, after one dispatch that is not counted, and the best of three counts, since other
+work on a machine can only slow a step down.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dwsweep.cost import find, training_flops_per_token
+from dwsweep.data.store import Store
+from dwsweep.plan import Pack, Plan
+from dwsweep.train.engine import CAPACITY, Engine
+
+REPEATS = 3
+MEASURE_SECONDS = 0.5  # of one timed dispatch, at least one step
+PEAK_SIZE = {"cpu": 1024}  # side of the square matrices of the peak; elsewhere 8192
+
+
+def bench(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
+    """Measure each shape of ``plan`` once, yielding a row as soon as it is known.
+
+    A row holds ``device_kind, depth, width, heads, replicas, microbatch, attention_kernel, compile_seconds,
+    step_seconds`` (one step of all replicas), ``tokens_per_second`` (of all replicas together), ``flops_per_token``,
+    ``mfu`` (against ``peak_flops``, whose ``peak_basis`` is ``measured`` or the name of a datasheet),
+    ``memory_bytes`` (of the program on one device) and ``packing``: rates of 1, 2, 4 … replicas.
+    """
+    peak = measured_peak(plan.spec.train.precision)
+    seen: set[Any] = set()
+    for pack in plan.packs:
+        if pack.shape in seen:
+            continue
+        seen.add(pack.shape)
+        packing = []
+        full: dict[str, Any] = {}
+        for size in sizes(len(pack.replicas)):
+            full = measure(replace(pack, replicas=pack.replicas[:size]), store)
+            packing.append({"replicas": size, "tokens_per_second": full["tokens_per_second"]})
+        achieved = full["tokens_per_second"] * full["flops_per_token"]
+        device = find(full["device_kind"])
+        yield {
+            **full,
+            "achieved_flops": achieved,
+            "peak_flops": peak,
+            "peak_basis": f"measured, {plan.spec.train.precision} matrix product",
+            "mfu": achieved / (peak * full["devices"]),
+            "datasheet": device.name if device else None,
+            "packing": packing,
+        }
+
+
+def sizes(replicas: int) -> list[int]:
+    """1, 2, 4 … and the pack's own size last."""
+    powers = [1 << k for k in range(replicas.bit_length()) if 1 << k < replicas]
+    return [*powers, replicas]
+
+
+def measure(pack: Pack, store: Store) -> dict[str, Any]:
+    """One pack: compile it and time its training step."""
+    # a replica of a shortened pack still trains its own seed, so only the number of them differs
+    engine = Engine(pack, store)
+    engine.compile()
+    state = engine.init()
+    total = pack.branch_steps[-1]
+    step, seconds = 0, 0.0
+    state, seconds = _timed(engine, state, step, 1, total)
+    state, seconds = _timed(engine, state, 1, 1, total)
+    steps = max(1, min(CAPACITY, engine.capacity, int(MEASURE_SECONDS / max(seconds, 1e-6))))
+    best = float("inf")
+    for k in range(REPEATS):
+        state, seconds = _timed(engine, state, 2 + k * steps, steps, total)
+        best = min(best, seconds / steps)
+    shape, train, R = pack.shape, pack.train, len(pack.replicas)
+    return {
+        "device_kind": engine.device.device_kind,
+        "devices": int(engine.mesh.devices.size),
+        "depth": shape.depth,
+        "width": shape.width,
+        "heads": shape.heads,
+        "replicas": R,
+        "microbatch": engine.microbatch,
+        "attention_kernel": engine.kernel,
+        "compile_seconds": engine.compile_seconds,
+        "step_seconds": best,
+        "tokens_per_second": R * train.batch_size * train.seq_len / best,
+        "flops_per_token": training_flops_per_token(shape),
+        "memory_bytes": engine.memory_bytes,
+    }
+
+
+def _timed(engine: Engine, state: Any, step: int, n: int, total: int) -> tuple[Any, float]:
+    began = time.perf_counter()
+    state, metrics = engine.dispatch(state, step, n, max(total, step + n))
+    jax.block_until_ready((state, metrics))
+    return state, time.perf_counter() - began
+
+
+def measured_peak(precision: str) -> float:
+    """FLOP/s of a large square matrix product in the sweep's precision on one device: the roof that MFU refers to."""
+    device = jax.local_devices()[0]
+    side = PEAK_SIZE.get(device.platform, 8192)
+    x = jax.device_put(jnp.ones((side, side), precision), device)
+    product = jax.jit(lambda a, b: jnp.dot(a, b, preferred_element_type=jnp.float32)).lower(x, x).compile()
+    product(x, x).block_until_ready()
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        product(x, x).block_until_ready()
+        best = min(best, time.perf_counter() - began)
+    return 2.0 * side**3 / best

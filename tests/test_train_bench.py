@@ -1,0 +1,35 @@
+"""What `bench` measures, on a tiny sweep: real programs, consistent numbers, a file that `plan` takes."""
+
+from __future__ import annotations
+
+import pytest
+from train_support import make_spec, make_store
+
+from dwsweep.cost import training_flops_per_token
+from dwsweep.plan import DataFacts, build
+from dwsweep.report import bench_table
+from dwsweep.train.bench import bench, sizes
+
+
+def test_pack_sizes_double_and_end_with_the_pack() -> None:
+    assert [sizes(n) for n in (1, 2, 3, 4, 6)] == [[1], [1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4, 6]]
+
+
+def test_rows_are_consistent_and_calibrate_the_plan(tmp_path) -> None:
+    store = make_store(tmp_path / "store")
+    spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2})
+    plan = build(spec, data=DataFacts.of(store))
+    rows = list(bench(plan, store))
+    assert [(row["depth"], row["width"]) for row in rows] == [(1, 8), (2, 16)]
+    for row, pack in zip(rows, plan.packs, strict=True):
+        tokens = row["replicas"] * spec.train.batch_size * spec.train.seq_len
+        assert row["replicas"] == 2
+        assert row["tokens_per_second"] == pytest.approx(tokens / row["step_seconds"])
+        assert row["flops_per_token"] == training_flops_per_token(pack.shape)
+        assert row["mfu"] == pytest.approx(row["achieved_flops"] / row["peak_flops"] / row["devices"])
+        assert row["memory_bytes"] > 2 * 3 * 4 * pack.shape.n_params_total  # parameters and two moments, two replicas
+        assert [point["replicas"] for point in row["packing"]] == [1, 2]
+    path = bench_table.write_json(rows, tmp_path)
+    assert build(spec, data=DataFacts.of(store)).estimates.device_seconds is None
+    calibrated = build(spec, data=DataFacts.of(store), calibration=path).estimates
+    assert calibrated.device_seconds > 0
