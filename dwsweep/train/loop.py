@@ -76,6 +76,11 @@ def train_pack(
         OSError: a checkpoint could not be written; the last good one is kept.
         jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when the device's memory does not suffice.
     """
+    if jax.process_count() > 1:
+        # dispatch lengths and saves follow each process's own clock, so the processes would drift apart
+        raise InputError(
+            f"--distributed: {jax.process_count()} processes; the trainer runs a pack in one process (use --shard or Ray)"
+        )
     return _Trainer(pack, store, directory, recorder, should_stop, dispatch_steps, dispatch_seconds).run()
 
 
