@@ -78,9 +78,8 @@ def train_pack(
     """
     if jax.process_count() > 1:
         # dispatch lengths and saves follow each process's own clock, so the processes would drift apart
-        raise InputError(
-            f"--distributed: {jax.process_count()} processes; the trainer runs a pack in one process (use --shard or Ray)"
-        )
+        count = jax.process_count()
+        raise InputError(f"--distributed: {count} processes; allowed: 1 a pack (divide a sweep by --shard or Ray)")
     return _Trainer(pack, store, directory, recorder, should_stop, dispatch_steps, dispatch_seconds).run()
 
 
