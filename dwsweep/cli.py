@@ -138,6 +138,7 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
     from dwsweep.plan import DataFacts, build
     from dwsweep.report import plan_table
     from dwsweep.spec import load_spec
+    from dwsweep.sweep.files import as_path
     from dwsweep.sweep.store import SweepStore
 
     sweep = load_spec(spec, set_ or ())
@@ -146,7 +147,7 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
     planned = build(
         sweep,
         data=DataFacts.of(store) if store else None,
-        finished=SweepStore(directory).finished() if directory.exists() else {},
+        finished=SweepStore(directory).finished() if as_path(directory).exists() else {},
         calibration=directory / "bench.json",
     )
     _show(plan_table.render(planned), plan_table.to_json(planned), json)
