@@ -8,18 +8,39 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from dwsweep.errors import InputError
 from dwsweep.shapes import Block, HeadRule
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=10**12)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """YAML reads ``yes`` and ``on`` as true, and true would pass for the number 1."""
+        held = value if isinstance(value, list) else [value]
+        if any(isinstance(item, bool) for item in held):
+            annotation = cls.model_fields[str(info.field_name)].annotation
+            if annotation is not bool and bool not in get_args(annotation):
+                raise ValueError("must not be true or false, which only switches are")
+        return value
 
 
 class BudgetRange(Section):
@@ -46,7 +67,8 @@ Budgets = Annotated[
     Discriminator(lambda value: "|range" if isinstance(value, dict | BudgetRange) else "|list"),
 ]
 Seeds = Annotated[
-    Annotated[Positive, Tag("|count")] | Annotated[list[Annotated[int, Field(ge=0)]], Tag("|list")],
+    Annotated[Annotated[int, Field(gt=0, le=10_000)], Tag("|count")]
+    | Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Tag("|list")],  # an int32 on the device
     Discriminator(lambda value: "|list" if isinstance(value, list) else "|count"),
 ]
 
@@ -83,7 +105,7 @@ class Grid(Section):
             unlisted = sorted(set(self.widths) ^ set(self.depths)) if self.depths else []
             if unlisted:
                 raise ValueError(f"`depths` and the keys of `widths` differ at {unlisted}; leave `depths` out")
-            if not all(self.widths.values()):
+            if not self.widths or not all(self.widths.values()):
                 raise ValueError("every depth in `widths` needs at least one width")
         elif self.budgets is None:
             raise ValueError("give `depths` with `budgets`, or `widths`")
@@ -150,10 +172,10 @@ class TrainSpec(Section):
     optimizer: Literal["adamw"] = "adamw"
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
     epsilon: PositiveFloat = 1e-8
-    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
     grad_clip: PositiveFloat | None = 1.0  # global norm; None: off
     schedule: Literal["cosine", "wsd", "constant"] = "cosine"
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Annotated[int, Field(ge=0, le=10**12)] = 0
     cooldown_fraction: Annotated[float, Field(gt=0, le=1)] = 0.2  # wsd: last part of the steps, linear to zero
     precision: Literal["float32", "bfloat16"] = "float32"  # of the matrix products; everything else is float32
     eval_tokens: Positive | None = None  # held-out tokens used; None: all of them
@@ -189,7 +211,7 @@ class ExecutionSpec(Section):
 
 
 class Spec(Section):
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
     grid: Grid
     model: ModelSpec = ModelSpec()
     data: DataSpec = DataSpec()
@@ -211,6 +233,20 @@ class Spec(Section):
         return yaml.safe_dump(self.model_dump(mode="json", by_alias=True), sort_keys=False)
 
 
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice, where the last one would win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise InputError(f"{key.value}: given twice, again in line {line}; every key is allowed once")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
 def load_spec(path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Spec:
     """Read and validate a spec file; ``overrides`` are ``dotted.key=value`` with YAML values.
 
@@ -225,9 +261,11 @@ def load_spec(path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> 
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"SPEC: {path} cannot be read: {error}") from None
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise InputError(f"SPEC: {path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        raise InputError(f"SPEC: {path} is empty; allowed: a mapping with the keys {_keys(Spec)}")
     if not isinstance(content, dict):
         raise InputError(f"SPEC: {path} holds {type(content).__name__}; allowed: a mapping with the keys {_keys(Spec)}")
     for override in overrides:
@@ -253,7 +291,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
     if not separator or not key.strip():
         raise InputError(f"--set: {override!r}; allowed: KEY=VALUE with a dotted key, such as train.steps=50")
     try:
-        parsed = yaml.safe_load(value)
+        parsed = yaml.load(value, _Loader)
     except yaml.YAMLError:
         raise InputError(f"--set {key}: {value!r} is not a YAML value") from None
     *path, last = key.strip().split(".")
@@ -286,6 +324,9 @@ def _describe(item: Any) -> str:
     if kind == "missing":
         return f"{key}: missing; it has no default"
     message = str(item["msg"]).removeprefix("Value error, ")
+    if kind in ("model_type", "dict_type"):
+        section = _known_keys(location)
+        message = f"must be a mapping{' with the keys ' + ', '.join(section) if section else ''}"
     message = message[0].lower() + message[1:]
     message = message.replace("input should", "must", 1)
     shown = repr(value)

@@ -112,7 +112,7 @@ def test_overrides_that_are_none(tmp_path: Path, override: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"), [("a: [", "not valid YAML"), ("- 1", "holds list"), ("", "holds NoneType"), ("{}", "name")]
+    ("text", "wanted"), [("a: [", "not valid YAML"), ("- 1", "holds list"), ("", "is empty"), ("{}", "name")]
 )
 def test_files_that_are_no_spec(tmp_path: Path, text: str, wanted: str) -> None:
     with pytest.raises(InputError, match=wanted):

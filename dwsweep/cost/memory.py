@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dwsweep.shapes import Shape
@@ -86,7 +87,8 @@ def fitting_microbatch(
 
     The whole batch where the memory is unknown; 1 sequence where nothing fits, and then the total says so.
     """
-    divisors = [n for n in range(batch_size, 0, -1) if batch_size % n == 0]
+    small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
+    divisors = sorted({*small, *(batch_size // n for n in small)}, reverse=True)
     for microbatch in divisors:
         memory = estimate(
             shape,

@@ -63,8 +63,8 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     Raises:
         InputError: a noise that is not positive, or no fit at ``fit``.
     """
-    if noise is not None and not 0 < noise < 10:
-        raise InputError(f"--noise: {noise}; must be nats between 0 and 10, such as 0.003")
+    if noise is not None and not 1e-9 <= noise < 10:
+        raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
     content: Mapping[str, Any] = files.read(fit) if fit is not None else {}
     law = files.laws_of(content)[0] if content else published.law()
     basis = [f"law: {law.name}"]

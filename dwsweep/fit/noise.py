@@ -127,8 +127,10 @@ def estimate_noise(
     extra = np.zeros((len(means.mean),) * 2) if extra is None else extra
     if declared is not None:
         values = declared if isinstance(declared, Mapping) else dict.fromkeys(depths, declared)
-        if not all(isinstance(v, int | float) and np.isfinite(v) and v > 0 for v in values.values()):
-            raise InputError(f"--noise: {declared!r}; the standard deviation of one run's loss in nats, above 0")
+        if not all(isinstance(v, int | float) and 1e-12 <= v <= 100 for v in values.values()):
+            raise InputError(
+                f"--noise: {declared!r}; the standard deviation of one run's loss in nats, above 0 (1e-12), at most 100"
+            )
         variance = np.array([values[int(d)] ** 2 for d in run_depth])
         covariance = (means.weights * variance) @ means.weights.T + extra
         scattered = scatter(means.mean[chosen], chosen_depth, chosen_x, covariance[np.ix_(chosen, chosen)])

@@ -100,6 +100,8 @@ def _profile(
 
     The known covariance S is scaled to τ² below its own level, so that τ² runs over all values with the same shape.
     """
+    if len(tau2) > 1 and len(z) > 200:  # hundreds of cells: all τ² at once would need gigabytes
+        return np.concatenate([_profile(z, S, K, explained, tau2[k : k + 1], smooth) for k in range(len(tau2))])
     share = np.minimum(1.0, tau2 / explained) if explained > 0 else np.zeros_like(tau2)
     rest = np.maximum(tau2 - explained, 0.0) if explained > 0 else tau2
     rough = share[:, None, None] * S + (rest[:, None, None] + FLOOR_NATS**2) * np.eye(len(z))

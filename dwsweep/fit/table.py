@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ NUMERIC = (
     "seq_len",
 )
 MISSING_TEXT = {"", "none", "null", "na", "n/a"}
+LARGEST = 1e12  # depth and width; their product in 12·L·d_x² stays far inside the range of floats
+LARGEST_LOSS = 1e6
 FORMATS = (".csv", ".jsonl", ".ndjson", ".parquet")
 
 
@@ -132,9 +135,7 @@ def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
     digest = hashlib.sha256(content).hexdigest()
     try:
         if suffix == ".csv":
-            rows = [dict(row) for row in csv.DictReader(io.StringIO(content.decode("utf-8-sig")))]
-            if any(None in row for row in rows):
-                raise InputError(f"table: {name}; a row has more fields than the header")
+            rows = _read_csv(name, content.decode("utf-8-sig"))
         elif suffix == ".parquet":
             import pyarrow.parquet as pq
 
@@ -148,6 +149,20 @@ def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
     except (UnicodeDecodeError, ValueError, OSError, csv.Error) as error:
         raise InputError(f"table: {name}; not readable as {suffix[1:]}: {str(error).splitlines()[0]}") from error
     return _numbers(rows), str(path), digest, directory
+
+
+def _read_csv(name: str, text: str) -> list[dict[str, Any]]:
+    """Rows of a CSV, whose fields a comma, a semicolon or a tab separates: whichever the header has most of."""
+    header = text.lstrip().partition("\n")[0]
+    reader = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=header.count))
+    rows = [dict(row) for row in reader]
+    names = [field.strip() for field in reader.fieldnames or ()]
+    twice = sorted({field for field in names if names.count(field) > 1})
+    if twice:
+        raise InputError(f"table: {name}; column {twice[0]!r} is there twice, a name is allowed once")
+    if any(None in row for row in rows):
+        raise InputError(f"table: {name}; a row has more fields than the header")
+    return rows
 
 
 def _numbers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -211,8 +226,15 @@ def _check_numbers(rows: list[dict[str, Any]]) -> None:
                 lines.append(f"{name}: {value!r} in row {number}; a number is allowed")
         for name in ("depth", "width"):
             value = row.get(name)
-            if value is None or (not isinstance(value, str) and not value > 0):
-                lines.append(f"{name}: {value!r} in row {number}; a positive number is allowed")
+            if value is None or (not isinstance(value, str) and not 0 < value <= LARGEST):
+                shown = f"{value:g}" if isinstance(value, float) else str(value)[:40]
+                lines.append(f"{name}: {shown} in row {number}; a positive number is allowed, at most {LARGEST:g}")
+        value = row.get("loss")
+        if isinstance(value, int | float) and math.isfinite(value) and abs(value) > LARGEST_LOSS:
+            lines.append(
+                f"loss: {value:g} in row {number}; nats per token are allowed, at most {LARGEST_LOSS:g} "
+                "(nan marks a run that diverged)"
+            )
     if lines:
         more = [f"table: {len(lines) - 5} more bad values"] if len(lines) > 5 else []
         raise InputError(*lines[:5], *more)

@@ -47,15 +47,16 @@ def answer(
     """
     chosen = options or Options()
     errors = [
-        f"--params: {value:g}; must be at least 1e5 non-embedding parameters"
+        f"--params: {value:g}; must be at least 1e5 (and at most 1e30) non-embedding parameters"
         for value in params
-        if not (math.isfinite(value) and value >= 1e5)
+        if not (1e5 <= value <= 1e30)
     ]
     parsed = []
     for text in shapes:
         found = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
-        if not found or not int(found[1]) or not int(found[2]):
-            errors.append(f"--shape: {text!r}; allowed: DEPTHxWIDTH, such as 96x12288")
+        # twelve digits are beyond any net and keep 12·L·d_x² inside the range of floats
+        if not found or not all(len(part) <= 12 and int(part) for part in found.groups()):
+            errors.append(f"--shape: {text[:40]!r}; allowed: DEPTHxWIDTH, such as 96x12288")
         else:
             parsed.append((int(found[1]), int(found[2])))
     if errors:

@@ -54,14 +54,14 @@ class Options:
             "pipeline_parallel",
         )
         wrong = [
-            f"--{name.replace('_', '-')}: {getattr(self, name)}; must be at least 1"
+            f"--{name.replace('_', '-')}: {getattr(self, name)}; must be at least 1 and at most 1e12"
             for name in sizes
-            if getattr(self, name) is not None and getattr(self, name) < 1
+            if getattr(self, name) is not None and not 1 <= getattr(self, name) <= 1e12
         ]
         if self.mlp not in ("plain", "gated"):
             wrong.append(f"--mlp: {self.mlp!r}; allowed: plain, gated")
-        if self.mlp_ratio is not None and not self.mlp_ratio > 0:
-            wrong.append(f"--mlp-ratio: {self.mlp_ratio}; must be greater than 0")
+        if self.mlp_ratio is not None and not 0 < self.mlp_ratio <= 1000:
+            wrong.append(f"--mlp-ratio: {self.mlp_ratio}; must be greater than 0 and at most 1000")
         if find(self.device) is None:
             wrong.append(f"--device: {self.device!r} is not in the table; allowed: {suggestion(self.device)}")
         kv, tensor = self.kv_heads, self.tensor_parallel

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dwsweep.cost.duration import Calibration
+from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
 from dwsweep.plan.cautions import cautions
 from dwsweep.plan.checks import branch_steps, device_errors, head_errors, length_errors
@@ -44,13 +45,15 @@ def build(
         calibration: rates measured by ``bench``, or the path of its file; a path that does not exist is passed over.
 
     Raises:
-        InputError: combinations that cannot be built or trained, all at once.
+        InputError: combinations that cannot be built or trained, all at once; a text too short for one batch.
     """
     _check(spec, None)
     status_of: Callable[[str], str | None] = finished if callable(finished) else dict(finished or {}).get
     candidates = _shapes(spec)
     _check(spec, [shape for shape, *_ in candidates])
     data_hash = data.data_hash if data else None
+    if data is not None:
+        check_enough(data.n_train_tokens, spec.train.seq_len, spec.train.batch_size)
 
     runs: list[Run] = []
     packs: list[Pack] = []

@@ -1,0 +1,166 @@
+"""What a hostile user tries first: every refusal is one line that names the key, and no traceback."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dwsweep.cost.memory import fitting_microbatch
+from dwsweep.errors import InputError
+from dwsweep.fit.scatter import scatter
+from dwsweep.fit.table import read_table
+from dwsweep.guide import Options, answer
+from dwsweep.plan import DataFacts, build
+from dwsweep.shapes import Block, HeadRule
+from dwsweep.spec import load_spec
+
+SPEC = """
+name: small
+grid:
+  depths: [1, 2]
+  budgets: [1.0e4, 3.0e4]
+  heads: {count: 2}
+  seeds: 1
+train: {seq_len: 64, batch_size: 4, steps: 5}
+"""
+
+
+def spec_file(tmp_path: Path, text: str = SPEC) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    return path
+
+
+def dwsweep(*arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dwsweep.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (SPEC + "name: other\n", "name: given twice, again in line 9"),
+        (SPEC.replace("  seeds: 1", "  seeds: 1\n  seeds: 4"), "seeds: given twice"),
+        ("", "is empty"),
+        (SPEC.replace("name: small", "name: " + "x" * 200), "name: "),
+    ],
+)
+def test_a_spec_that_would_be_misread_is_refused(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_spec(spec_file(tmp_path, text))
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("train.steps=yes", "train.steps: True; must not be true or false"),
+        ("grid.depths=[1, on]", "grid.depths: [1, True]"),
+        ("grid.seeds=1000000000000000000000000000000", "grid.seeds"),
+        ("grid.seeds=[2147483648]", "grid.seeds[0]: 2147483648"),
+        (f"grid.depths=[{10**400}]", "grid.depths[0]"),
+        ("grid.widths={}", "widths"),
+        ("train.weight_decay=.inf", "train.weight_decay: inf"),
+        ("grid.heads=7", "grid.heads: 7; must be a mapping with the keys count, size"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(tmp_path: Path, override: str, named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_spec(spec_file(tmp_path), [override])
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0]
+
+
+def test_switches_stay_switches(tmp_path: Path) -> None:
+    overrides = ["model.tied_embeddings=yes", "execution.data_on_device=false", "grid.strict_budgets=true"]
+    spec = load_spec(spec_file(tmp_path), overrides)
+    assert spec.model.tied_embeddings is True and spec.execution.data_on_device is False
+
+
+@pytest.mark.parametrize("override", ["train.batch_size=100000", "train.seq_len=1000000"])
+def test_a_text_too_short_for_one_batch_is_refused_before_anything_trains(tmp_path: Path, override: str) -> None:
+    spec = load_spec(spec_file(tmp_path), [override])
+    build(spec)  # before `prepare` nobody knows
+    with pytest.raises(InputError, match=r"data.source: 900,000 training tokens make"):
+        build(spec, data=DataFacts("0" * 64, 900_000, 10_000))
+
+
+def test_the_divisors_of_a_huge_batch_are_found_at_once() -> None:
+    shape = Block(HeadRule(count=2), vocab_size=1000, seq_len=64).shape(1, 8)
+    common: dict[str, Any] = {"replicas": 1, "precision": "float32", "remat": False, "data_bytes": 0}
+    whole = fitting_microbatch(shape, batch_size=10**12, memory_bytes=None, **common)
+    assert whole.microbatch == 10**12
+    part = fitting_microbatch(shape, batch_size=12, memory_bytes=whole.total * 5.5e-12, **common)
+    assert part.microbatch in (1, 2, 3, 4, 6) and part.total < whole.total
+
+
+def rows() -> list[tuple[int, int, float]]:
+    return [(depth, width, 4.0 - 0.1 * np.log(width)) for depth in (2, 4) for width in (32, 64, 128, 256)]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_any_separator_and_a_byte_order_mark(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "table.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file, delimiter=separator, lineterminator="\r\n")
+        writer.writerows([("depth", "width", "loss"), *rows()])
+    table = read_table(path)
+    assert table.columns == ("depth", "width", "loss") and len(table.rows) == 8 and table.rows[0]["width"] == 32
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("depth,width,loss,loss\n2,32,4,5\n", "column 'loss' is there twice"),
+        ("depth,width,loss\n2,inf,4\n", "width: inf in row 1"),
+        (f"depth,width,loss\n2,{10**200},4\n", "in row 1; a positive number is allowed, at most 1e+12"),
+        ("depth,width,loss\n2,32,1e308\n", "loss: 1e+308 in row 1"),
+        ("depth;width;loss\n2;32;4,5\n", "loss: '4,5' in row 1"),
+    ],
+)
+def test_a_table_that_cannot_be_right_is_refused(tmp_path: Path, content: str, named: str) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(content)
+    with pytest.raises(InputError) as refused:
+        read_table(path)
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0]
+
+
+def test_the_scatter_of_hundreds_of_cells_takes_their_square_and_not_gigabytes() -> None:
+    import tracemalloc
+
+    rng = np.random.default_rng(0)
+    x = np.tile(np.linspace(10.0, 14.0, 75), 3)
+    depth = np.repeat([2, 4, 8], 75)
+    mean = 4.0 - 0.1 * x + 0.01 * rng.standard_normal(len(x))
+    tracemalloc.start()
+    found = scatter(mean, depth, x, np.zeros((len(x), len(x))))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found is not None and 0.008 < found.tau < 0.012
+    assert peak < 200 * 8 * len(x) ** 2
+
+
+@pytest.mark.parametrize("shape", ["9" * 400 + "x5", "5x" + "9" * 13])
+def test_shapes_beyond_floats_are_refused(shape: str) -> None:
+    with pytest.raises(InputError, match="--shape"):
+        answer((), [shape])
+
+
+@pytest.mark.parametrize("ratio", [float("inf"), 1e30, 0.0])
+def test_an_mlp_ratio_beyond_reason_is_refused(ratio: float) -> None:
+    with pytest.raises(InputError, match="--mlp-ratio"):
+        Options(mlp_ratio=ratio)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    spec = spec_file(tmp_path)
+    found = dwsweep("plan", spec, "--out", spec, DWSWEEP_CACHE=str(tmp_path))
+    assert found.returncode == 2
+    assert found.stderr.strip().splitlines() == [f"error: {spec}: File exists"]
