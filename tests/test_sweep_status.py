@@ -50,6 +50,8 @@ def test_hundreds_of_runs_fit_a_terminal(tmp_path: Path) -> None:
     for k, planned in enumerate(plan.runs):
         state = ("done", "done", "pending", "interrupted", "diverged")[k % 5]
         store.write_state(planned.run_id, RunState(state, planned.steps, 3.0 + k / 1000, planned.pack_id, "a cause"))
+        if state == "done":
+            files.write_json(store.run_directory(planned.run_id) / "result.json", {"loss": 3.0 + k / 1000})
     text = printed(tmp_path / "sweep")
     lines = text.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 100

@@ -94,6 +94,7 @@ def test_a_file_of_a_later_version_is_read(store: SweepStore) -> None:
     files.write_json(store.pack_directory("p") / "state.json", {"state": "done", "invented_later": 1})
     assert store.pack_state("p").state == "done"
     files.write_json(files.make_directory(store.run_directory("r")) / "status.json", {"state": "done", "new": 1})
+    files.write_json(store.run_directory("r") / "result.json", {"loss": 3.0, "new": 1})
     assert store.state("r").state == "done"
 
 
@@ -223,10 +224,13 @@ def test_finished_leaves_out_what_is_to_be_tried_again(store: SweepStore) -> Non
     names = store.run_ids()
     for name, state in zip(names, ("done", "diverged", "failed", "oom", "interrupted", "running"), strict=False):
         store.write_state(name, RunState(state))
+    files.write_json(store.run_directory(names[0]) / "result.json", {"loss": 3.0})
     assert set(store.finished().values()) == {"done", "diverged", "failed", "oom"}
     assert set(store.finished(retry={"failed"}).values()) == {"done", "diverged"}
     assert set(store.finished(retry={"diverged"}).values()) == {"done", "failed", "oom"}
     assert SweepStore("/does/not/exist").finished() == {}
+    (store.run_directory(names[0]) / "result.json").write_text("")  # lost with a disk: trained again
+    assert store.state(names[0]).state == "pending" and set(store.finished().values()) == {"diverged", "failed", "oom"}
 
 
 def test_the_manifest_tells_how_a_sweep_was_made(tmp_path: Path) -> None:
