@@ -132,6 +132,17 @@ def test_a_table_that_cannot_be_right_is_refused(tmp_path: Path, content: str, n
     assert len(refused.value.lines) == 1 and named in refused.value.lines[0]
 
 
+@pytest.mark.parametrize("expression", ["not " * 3000 + "depth == 2", "-" * 3000 + "1 == depth"])
+def test_an_expression_that_would_exhaust_the_stack_is_refused(expression: str) -> None:
+    with pytest.raises(InputError, match=r"--where: .* characters, at most 500"):
+        read_table([{"depth": 2, "width": 32, "loss": 4.0}], where=[expression])
+
+
+def test_a_text_is_not_repeated_to_fill_the_memory() -> None:
+    with pytest.raises(InputError, match=r"keeps none of the 1 rows"):
+        read_table([{"depth": 2, "width": 32, "loss": 4.0}], where=["depth == 'a' * 99999999999999"])
+
+
 def test_the_scatter_of_hundreds_of_cells_takes_their_square_and_not_gigabytes() -> None:
     import tracemalloc
 

@@ -33,6 +33,7 @@ NODES = (
     *COMPARE,
     *ARITHMETIC,
 )
+LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
 ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
 
 
@@ -41,6 +42,10 @@ def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[dic
 
     Raises InputError for anything but comparisons of columns and constants, and for an unknown column.
     """
+    if len(expression) > LONGEST:
+        raise InputError(
+            f"--where: {expression[:40]!r}…; {len(expression):,} characters, at most {LONGEST:,} are allowed"
+        )
     try:
         tree = ast.parse(expression.strip(), mode="eval").body
     except SyntaxError as error:
@@ -82,6 +87,8 @@ def _value(node: ast.AST, row: dict[str, Any]) -> Any:
         case ast.BinOp():
             left, right = _value(node.left, row), _value(node.right, row)
             try:
+                if isinstance(left, str | list) or isinstance(right, str | list):
+                    return None  # texts and lists are compared, never repeated to fill the memory
                 return ARITHMETIC[type(node.op)](left, right)
             except (TypeError, ZeroDivisionError, OverflowError):
                 return None
