@@ -314,12 +314,13 @@ def guide(
     bench: Annotated[
         Path | None, typer.Option("--bench", metavar="FILE", exists=True, help="Rates from `dwsweep bench`.")
     ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where a figure goes.")] = None,
     json: AsJson = False,
 ) -> None:
     """Depth and width for a budget, with intervals and costs, or the verdict on a shape."""
     from dwsweep.cost.duration import Calibration
     from dwsweep.guide import Options, answer
-    from dwsweep.report import guide_table
+    from dwsweep.report import guide_figure, guide_table
 
     options = Options(
         width_multiple=width_multiple,
@@ -338,6 +339,8 @@ def guide(
     )
     found = answer(params or (), shape or (), fit=fit, compare=compare, options=options)
     _show(guide_table.render(found), found, json)
+    if out is not None:
+        print("\n".join(f"wrote {path}" for path in guide_figure.draw(found, out)), file=sys.stderr)
 
 
 @app.command(

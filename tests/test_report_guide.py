@@ -1,0 +1,24 @@
+"""The figure of `guide`: drawn from an answer, a panel a budget, nothing without budgets."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from dwsweep.guide import answer
+from dwsweep.report import guide_figure
+
+
+def test_one_panel_a_budget(tmp_path) -> None:
+    paths = guide_figure.draw(answer([3e8, 3e9]), tmp_path)
+    assert [path.name for path in paths] == ["guide.png", "guide.svg"]
+    assert paths[0].read_bytes().startswith(b"\x89PNG")
+    ElementTree.parse(paths[1])
+    text = paths[1].read_text(encoding="utf-8")  # glyphs are drawn as paths, each text named in a comment
+    assert "300M non-embedding parameters" in text
+    assert "3B non-embedding parameters" in text
+    assert "equal FLOPs" in text
+
+
+def test_a_verdict_alone_draws_nothing(tmp_path) -> None:
+    assert guide_figure.draw(answer([], ["96x12288"]), tmp_path) == []
+    assert not list(tmp_path.iterdir())
