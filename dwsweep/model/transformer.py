@@ -116,7 +116,7 @@ class Block(nnx.Module):
 
 
 class Transformer(nnx.Module):
-    """Token ids (B, T) → the hidden state before the unembedding, (B, T, D).
+    """Token ids (B, T) → the residual stream after the last block, (B, T, D).
 
     The parameters of all blocks are stacked along a leading layer axis and scanned, so compile time does not grow with
     depth.
@@ -147,6 +147,11 @@ class Transformer(nnx.Module):
 
         step = jax.checkpoint(layer, prevent_cse=False) if self.compute.remat else layer
         x, _ = jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
+        return x
+
+    def normalised(self, tokens_BxT: jax.Array) -> jax.Array:
+        """What the unembedding reads, (B, T, D): with pre-norm blocks the stream still has to be normalised."""
+        x = self(tokens_BxT)
         return x if self.final_norm is None else self.final_norm(x)
 
 
@@ -158,7 +163,8 @@ class Model:
     scales: Scales
     compute: Compute
     init: Callable[[jax.Array], Params]  # PRNG key → parameters
-    hidden: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → (B, T, D), float32
+    residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
+    hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: what the unembedding reads
 
     def table(self, params: Params) -> jax.Array:
         """The unembedding (V, D): the embedding itself if tied."""
@@ -197,12 +203,18 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
 
         return jax.tree_util.tree_map_with_path(fill, declared)
 
-    def hidden(params: Params, tokens: jax.Array) -> jax.Array:
+    def filled(params: Params) -> Transformer:
         state = jax.tree.map(lambda leaf: leaf, abstract)
         nnx.replace_by_pure_dict(state, params)
-        return nnx.merge(graph, state)(tokens)
+        return nnx.merge(graph, state)
 
-    return Model(shape, scales, compute, init, hidden)
+    def residual(params: Params, tokens: jax.Array) -> jax.Array:
+        return filled(params)(tokens)
+
+    def hidden(params: Params, tokens: jax.Array) -> jax.Array:
+        return filled(params).normalised(tokens)
+
+    return Model(shape, scales, compute, init, residual, hidden)
 
 
 def _name(path: tuple[Any, ...]) -> str:

@@ -1,0 +1,82 @@
+"""The coordinate check: how far the residual stream and the logits move in a few steps, over width and over depth.
+
+Under completep both stay where they are at the base shape, so one learning rate serves all shapes. Under standard they
+grow with the width (each hidden update adds up over the fan-in) and with the depth (each block adds its own).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from dwsweep.model.parametrization import resolve
+from dwsweep.model.transformer import build
+from dwsweep.train import optimizer
+from tests.train_support import make_spec
+
+STEPS, RATE = 4, 2e-3
+
+
+@cache
+def movement(parametrization: str, depth: int, width: int) -> tuple[float, float, float]:
+    """Root mean squares: of the stream at the start, of its change in ``STEPS`` steps, of the logits' change."""
+    spec = make_spec(model={"parametrization": parametrization, "base_width": 32, "base_depth": 2})
+    shape = spec.block().shape(depth, width)
+    model = build(shape, resolve(shape, spec.model, spec.train, RATE))
+    windows = jax.random.randint(jax.random.key(1), (4, 17), 0, 256)
+
+    @jax.jit
+    def measure(key: jax.Array) -> tuple[jax.Array, ...]:
+        start = model.init(key)
+
+        def step(carry: tuple, k: jax.Array) -> tuple[tuple, None]:
+            params, m, v = carry
+            grads = jax.grad(model.mean_loss)(params, windows)
+            return optimizer.adamw(
+                params, m, v, grads, k, jnp.float32(RATE), jnp.bool_(True), model.scales, spec.train
+            ), None
+
+        zeros = jax.tree.map(jnp.zeros_like, start)
+        (end, _, _), _ = jax.lax.scan(step, (start, zeros, zeros), jnp.arange(STEPS))
+        tokens = windows[:, :-1]
+        before, after = model.residual(start, tokens), model.residual(end, tokens)
+        logits = model.logits(end, tokens) - model.logits(start, tokens)
+        return tuple(jnp.sqrt(jnp.mean(jnp.square(x))) for x in (before, after - before, logits))
+
+    values = jnp.mean(jnp.array([measure(jax.random.key(seed)) for seed in range(2)]), axis=0)
+    first, second, third = (float(value) for value in values)
+    return first, second, third
+
+
+def ratios(parametrization: str, depth: int, width: int) -> list[float]:
+    """Stream, its change and the logits' change, relative to the base shape L2 d32."""
+    base = movement(parametrization, 2, 32)
+    return [a / b for a, b in zip(movement(parametrization, depth, width), base, strict=True)]
+
+
+@pytest.mark.parametrize(("depth", "width"), [(2, 256), (48, 32)])
+def test_completep_moves_every_shape_alike(depth: int, width: int) -> None:
+    for ratio in ratios("completep", depth, width):
+        assert 0.55 < ratio < 1.6
+
+
+@pytest.mark.parametrize(("depth", "width"), [(2, 256), (48, 32)])
+def test_standard_moves_large_shapes_more(depth: int, width: int) -> None:
+    _, stream, logits = ratios("standard", depth, width)
+    assert stream > 3 or logits > 3
+
+
+@pytest.mark.slow
+def test_the_check_over_a_grid_of_widths_and_depths() -> None:
+    for depth, width in [(2, 64), (2, 128), (2, 512), (6, 32), (12, 32), (24, 32), (12, 128), (48, 128)]:
+        print(depth, width, ratios("completep", depth, width), ratios("standard", depth, width))
+        assert all(0.5 < ratio < 1.8 for ratio in ratios("completep", depth, width)), (depth, width)
+
+
+@pytest.mark.slow
+def test_mup_is_flat_over_width_but_not_over_depth() -> None:
+    assert all(0.5 < ratio < 1.8 for ratio in ratios("mup", 2, 512))
+    assert ratios("mup", 48, 32)[1] > 5

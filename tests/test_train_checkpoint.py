@@ -1,0 +1,174 @@
+"""Checkpoints: damaged ones are passed over, foreign ones refused, and a full disk costs the last good one nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dwsweep.errors import InputError
+from dwsweep.train.checkpoint import Checkpoints, fingerprints
+
+
+def tree(value: float, size: int = 500) -> dict[str, Any]:
+    return {
+        "w": jnp.full((3, size), value, jnp.float32),
+        "alive": jnp.array([True, False, True]),
+        "step": jnp.int32(value),
+    }
+
+
+def like(x: Any) -> Any:
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), x)
+
+
+def write(folder: Path, *values: float) -> None:
+    checkpoints = Checkpoints(folder, keep=3, note=print)
+    for value in values:
+        checkpoints.save(tree(value), {"value": value})
+    checkpoints.close()
+
+
+def read(folder: Path) -> tuple[Any, list[str]]:
+    notes: list[str] = []
+    checkpoints = Checkpoints(folder, keep=3, note=notes.append)
+    found = checkpoints.restore(lambda meta: like(tree(0)))
+    checkpoints.close()
+    return found, notes
+
+
+def test_the_newest_is_read_and_few_are_kept(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2, 3, 4, 5)
+    (state, meta), notes = read(tmp_path)
+    assert meta == {"value": 5} and not notes
+    jax.tree.map(np.testing.assert_array_equal, state, tree(5))
+    assert len([p for p in tmp_path.iterdir() if p.is_dir()]) == 3
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert read(tmp_path / "new") == (None, [])
+
+
+def data_files(checkpoint: Path) -> list[Path]:
+    return sorted(
+        (p for p in (checkpoint / "state").rglob("*") if p.parent.name == "d"), key=lambda p: -p.stat().st_size
+    )
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing data", "missing meta", "half meta"])
+def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path, damage: str) -> None:
+    write(tmp_path, 1, 2)
+    newest = tmp_path / "2"
+    if damage == "truncated":
+        for file in data_files(newest):
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    elif damage == "flipped":
+        for file in data_files(newest):
+            content = bytearray(file.read_bytes())
+            content[len(content) // 2] ^= 0x40
+            file.write_bytes(bytes(content))
+    elif damage == "missing data":
+        shutil.rmtree(newest / "state")
+    elif damage == "missing meta":
+        shutil.rmtree(newest / "meta")
+    else:
+        file = newest / "meta" / "metadata"
+        file.write_text(file.read_text()[:20])
+    (state, meta), notes = read(tmp_path)
+    assert meta == {"value": 1}
+    jax.tree.map(np.testing.assert_array_equal, state, tree(1))
+    assert len(notes) == 1 and "checkpoint 2 cannot be used" in notes[0]
+    write(tmp_path, 7)  # and training goes on beyond it
+    assert read(tmp_path)[0][1] == {"value": 7}
+
+
+def test_wrong_numbers_that_can_be_read_are_found(tmp_path: Path) -> None:
+    """The fingerprint, apart from what the storage layer finds by itself."""
+    write(tmp_path, 1, 2)
+    file = tmp_path / "2" / "meta" / "metadata"
+    meta = json.loads(file.read_text())
+    meta["fingerprints"]["w"] ^= 1
+    file.write_text(json.dumps(meta))
+    found, notes = read(tmp_path)
+    assert found[1] == {"value": 1} and "damaged: w" in notes[0]
+
+
+def test_fingerprints_see_any_changed_word_and_any_swap() -> None:
+    x = jax.random.normal(jax.random.key(0), (40,))
+    marks = {int(fingerprints({"x": x})["x"])}
+    for i in range(40):
+        marks.add(int(fingerprints({"x": x.at[i].multiply(1.0001)})["x"]))
+    marks.add(int(fingerprints({"x": x[::-1]})["x"]))
+    assert len(marks) == 42
+
+
+def test_half_written_ones_are_not_seen(tmp_path: Path) -> None:
+    """A process killed in the middle of a save leaves the checkpoint before it."""
+    program = textwrap.dedent(f"""
+        import os, threading
+        from tests.test_train_checkpoint import tree
+        from dwsweep.train.checkpoint import Checkpoints
+        checkpoints = Checkpoints({str(tmp_path)!r}, keep=3, note=print)
+        checkpoints.save(tree(1, 200_000), {{"value": 1}})
+        checkpoints.wait()
+        checkpoints.save(tree(2, 2_000_000), {{"value": 2}})
+        os._exit(9)
+    """)
+    assert subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[1]).returncode == 9
+    notes: list[str] = []
+    checkpoints = Checkpoints(tmp_path, keep=3, note=notes.append)
+    assert checkpoints.numbers() == [1]
+    found = checkpoints.restore(lambda meta: like(tree(0, 200_000)))
+    assert found is not None and found[1] == {"value": 1} and not notes
+    checkpoints.close()
+
+
+def test_other_arrays_are_refused_by_name(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    other = {"w": jnp.zeros((3, 7)), "step": jnp.int32(0), "extra": jnp.zeros(2)}
+    checkpoints = Checkpoints(tmp_path, keep=3, note=print)
+    with pytest.raises(InputError) as error:
+        checkpoints.restore(lambda meta: like(other))
+    checkpoints.close()
+    text = str(error.value)
+    assert "w: float32[3, 500] in the checkpoint, float32[3, 7] in the model" in text
+    assert "alive: unknown" in text and "extra: missing" in text and "step" not in text.replace("steps", "")
+
+
+def test_a_full_disk_is_an_os_error_and_keeps_the_last_good_one(tmp_path: Path) -> None:
+    """A limit on file size stands in for the full disk: writes fail in the same place, with the system's own error."""
+    program = textwrap.dedent(f"""
+        import resource, signal
+        from tests.test_train_checkpoint import tree
+        from dwsweep.train.checkpoint import Checkpoints
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        import jax
+        big = {{**tree(2), "w": jax.random.normal(jax.random.key(0), (3, 400_000))}}
+        checkpoints = Checkpoints({str(tmp_path)!r}, keep=3, note=print)
+        checkpoints.save(tree(1), {{"value": 1}})
+        checkpoints.wait()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            checkpoints.save(big, {{"value": 2}})
+            checkpoints.close()
+        except OSError as error:
+            print("OSError:", error)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[1], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "OSError: a checkpoint could not be written" in done.stdout
+    assert os.strerror(errno.EFBIG) in done.stdout
+    assert read(tmp_path)[0][1] == {"value": 1}

@@ -1,0 +1,130 @@
+"""One step: the update against optax, microbatches against the batch, a known step, the packs' independence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from dwsweep.model.parametrization import resolve
+from dwsweep.model.transformer import Compute, Model, build, group_of
+from dwsweep.train import optimizer
+from dwsweep.train.engine import configure
+from dwsweep.train.step import PATIENCE, in_parallel, in_turn, init_state, loss_and_grads, make_dispatch
+from tests.train_support import make_spec
+
+configure()
+SPEC = make_spec()
+
+
+def make_model(width: int = 16, **model: Any) -> Model:
+    spec = make_spec(model=model)
+    shape = spec.block().shape(2, width)
+    return build(shape, resolve(shape, spec.model, spec.train, 1.0), Compute())
+
+
+def windows(batch: int = 4) -> jax.Array:
+    return jax.random.randint(jax.random.key(7), (batch, 17), 0, 256)
+
+
+def test_adamw_is_optax_with_one_transform_a_group() -> None:
+    model = make_model(width=32)  # m_N = 2: the groups differ
+    params = model.init(jax.random.key(0))
+    names = [*model.scales.groups()]
+    labels = jax.tree_util.tree_map_with_path(
+        lambda path, _: next(n for n in names if model.scales.groups()[n] is group_of(path, model.scales)), params
+    )
+    rate = 3e-2
+    reference = optax.chain(
+        optax.clip_by_global_norm(0.5),
+        optax.multi_transform(
+            {
+                name: optax.adamw(rate * g.learning_rate, 0.9, 0.95, g.epsilon, weight_decay=g.weight_decay)
+                for name, g in model.scales.groups().items()
+            },
+            labels,
+        ),
+    )
+    ours, state = params, reference.init(params)
+    m = v = jax.tree.map(jnp.zeros_like, params)
+    theirs = params
+    for step in range(3):
+        grads = jax.tree.map(lambda p, s=step: jax.random.normal(jax.random.key(s), p.shape), params)
+        updates, state = reference.update(grads, state, theirs)
+        theirs = optax.apply_updates(theirs, updates)
+        clipped = optimizer.clip(grads, optax.tree.norm(grads), 0.5)
+        arguments = (jnp.int32(step), jnp.float32(rate), jnp.bool_(True), model.scales, SPEC.train)
+        ours, m, v = optimizer.adamw(ours, m, v, clipped, *arguments)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7), ours, theirs)
+
+
+def test_clipping() -> None:
+    grads = {"a": jnp.array([3.0, 0.0]), "b": jnp.array(4.0)}
+    assert optax.tree.norm(grads) == 5
+    clipped = optimizer.clip(grads, jnp.float32(5), 1.0)
+    np.testing.assert_allclose(clipped["a"], [0.6, 0.0], rtol=1e-6)
+    assert optimizer.clip(grads, jnp.float32(5), 10.0)["b"] == 4
+    assert optimizer.clip(grads, jnp.float32(5), None) is grads
+
+
+@pytest.mark.parametrize("microbatch", [1, 2])
+def test_microbatches_add_up_to_the_batch(microbatch: int) -> None:
+    model = make_model()
+    params = model.init(jax.random.key(0))
+    whole = jax.jit(lambda p, w: loss_and_grads(model, p, w, 4))(params, windows())
+    parts = jax.jit(lambda p, w: loss_and_grads(model, p, w, microbatch))(params, windows())
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), whole, parts)
+
+
+def run(model: Model, seeds: list[int], rates: list[float], steps: int, each: Any = in_parallel) -> tuple[Any, Any]:
+    dispatch = make_dispatch(model, SPEC.train, tuple(range(len(seeds))), steps, 4, False, each)
+    tokens = jax.random.randint(jax.random.key(5), (2000,), 0, 256).astype(jnp.uint16)
+    indices = jnp.stack([jax.random.randint(jax.random.key(s), (steps, 4), 0, 120) for s in seeds], axis=1)
+    state = jax.jit(lambda s: init_state(model, s))(jnp.array(seeds, jnp.int32))
+    return jax.jit(dispatch)(state, tokens, indices, jnp.ones(steps), jnp.array(rates), jnp.int32(steps))
+
+
+GOLDEN_LOSSES = [[5.54843, 5.54591], [5.55095, 5.52991], [5.54948, 5.54547]]  # three steps of two seeds
+
+
+def test_a_known_first_step() -> None:
+    """A golden step: if it moves, old checkpoints and results are no longer comparable; say so where you change it."""
+    model = make_model()
+    state, metrics = run(model, [0, 1], [1e-2, 1e-2], 3)
+    losses = np.asarray(metrics["loss"])
+    assert abs(losses[0] - math.log(256)).max() < 0.02
+    np.testing.assert_allclose(losses, GOLDEN_LOSSES, atol=2e-4)
+    # Adam's first step has size η·ratio on every parameter with a gradient that is not tiny
+    first, _ = run(model, [0], [1e-2], 1)
+    start = init_state(model, jnp.array([0]))["params"]
+    moved = jnp.abs(first["params"]["unembedding"] - start["unembedding"])
+    assert float(jnp.median(moved)) == pytest.approx(1e-2, rel=0.01)
+    assert int(state["step"]) == 3
+
+
+def test_replicas_in_turn_and_in_parallel_agree() -> None:
+    """Two programs for the same arithmetic; the batched one may add in another order."""
+    model = make_model()
+    one, other = (run(model, [0, 1, 2], [1e-2, 1e-3, 1e-2], 4, each) for each in (in_parallel, in_turn))
+    np.testing.assert_allclose(one[1]["loss"], other[1]["loss"], rtol=1e-5)
+    np.testing.assert_allclose(one[0]["params"]["embedding"], other[0]["params"]["embedding"], atol=1e-4)
+
+
+def test_a_loss_above_the_bound_for_long_is_divergence() -> None:
+    """Finite but hopeless: a rate of 5 keeps the loss far above ln V + 3 until patience ends."""
+    model = make_model()
+    state, metrics = run(model, [0, 1], [5.0, 1e-3], PATIENCE + 20)
+    losses = np.asarray(metrics["loss"])
+    bound = math.log(256) + 3
+    first_bad = int(np.argmax(losses[SPEC.train.warmup_steps :, 0] > bound)) + SPEC.train.warmup_steps
+    assert np.isfinite(losses[: first_bad + PATIENCE, 0]).all()
+    assert (losses[first_bad : first_bad + PATIENCE, 0] > bound).all()
+    assert state["alive"].tolist() == [False, True]
+    assert int(state["diverged_step"][0]) == first_bad + PATIENCE
+    frozen = losses[first_bad + PATIENCE :, 0]
+    assert len(frozen) > 3 and int(state["diverged_step"][1]) == -1
