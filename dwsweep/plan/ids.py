@@ -12,7 +12,7 @@ from dwsweep.spec import Spec
 UNHASHED = "unhashed"
 """Stands for the hash in every id while the data is not prepared."""
 
-HASH_VERSION = 1  # raise it when the same settings come to mean another result
+HASH_VERSION = 2  # raise it when the same settings come to mean another result
 
 
 def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, Any]:
