@@ -31,6 +31,8 @@ def kill_until_done(
 ) -> tuple[int, int]:
     """(workers killed, parents killed) until ``kills`` are done; then the sweep is left to finish."""
     chance = random.Random(seed)
+    # both in turn, in an order that the seed decides: whatever a machine's speed, each is killed several times
+    victims = [victim for _ in range(kills) for victim in chance.sample(("worker", "parent"), 2)][:kills]
     killed = {"worker": 0, "parent": 0}
     deadline = time.monotonic() + patience
     process = begin()
@@ -40,9 +42,10 @@ def kill_until_done(
             break  # finished before all kills were done
         time.sleep(chance.uniform(*seconds))
         workers = workers_of(process.pid)
-        if workers and chance.random() < 0.6:
-            os.kill(chance.choice(workers), signal.SIGKILL)
-            killed["worker"] += 1
+        if victims[sum(killed.values())] == "worker":
+            if workers:
+                os.kill(chance.choice(workers), signal.SIGKILL)
+                killed["worker"] += 1
         elif process.poll() is None:
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
