@@ -105,6 +105,13 @@ def _console() -> Any:
     return console if console.is_terminal else Console(width=100)
 
 
+def _waiting(what: str) -> Any:
+    """A spinner beside ``what`` is being done; nothing where the output is no terminal."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)
+
+
 def _show(renderable: Any, as_json: Any, wants_json: bool) -> None:
     if wants_json:
         import json
@@ -280,12 +287,14 @@ def fit(
     from dwsweep.fit.analysis import fit_table
     from dwsweep.report import plots
 
-    result = fit_table(
-        table, axis=axis.value, noise=noise, columns=column or (), where=where or (), params=params or ()
-    )
-    if out is None:
-        out = table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit")
-    paths = [*files.write(result, out), *plots.draw(files.read(out), out)]
+    with _waiting("fitting") as waiting:
+        result = fit_table(
+            table, axis=axis.value, noise=noise, columns=column or (), where=where or (), params=params or ()
+        )
+        if out is None:
+            out = table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit")
+        waiting.update("drawing")
+        paths = [*files.write(result, out), *plots.draw(files.read(out), out)]
     _console().print(result)
     print("\n".join(str(path) for path in paths))
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import scipy.stats
 
 from dwsweep.errors import InputError
+from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.noise import bartlett, cell_means, estimate_noise
-from dwsweep.fit.scatter import contrasts, scatter
+from dwsweep.fit.scatter import FLOOR_NATS, LENGTHS, _Contrasts, _profile, contrasts, kernel_root, scatter
+from dwsweep.fit.simulate import Scenario, Truth, simulate
 
 
 def grid(n_cells, n_seeds):
@@ -134,3 +138,35 @@ def test_one_seed_and_few_sizes_is_no_estimate():
     depth, x = np.repeat([6, 12], 3), np.tile([14.0, 16.0, 18.0], 2)
     noise, _ = noise_of(np.arange(6.0), cells, seeds, depth, x)
     assert not noise.known and noise.source == "none" and noise.tau is None
+
+
+def test_the_likelihood_of_rough_and_smooth_is_that_of_the_written_model():
+    """Against the normal density of z with the covariance of the module's docstring, formed and solved in full."""
+    rng = np.random.default_rng(5)
+    depth = np.repeat([4, 8], 9)
+    x = np.concatenate([np.sort(rng.uniform(13, 20, 9)) for _ in range(2)])
+    C = contrasts(depth, x)
+    half = rng.normal(size=(18, 18))
+    S, z = C @ (1e-6 * half @ half.T) @ C.T, C @ rng.normal(0.0, 0.003, 18)
+    explained = float(np.trace(S)) / len(C)
+    tau2, smooth = explained * np.array([0.1, 1.0, 7.0]), 1e-6 * np.array([0.0, 0.3, 40.0])
+    same = depth[:, None] == depth
+    direct = []
+    for value in tau2:
+        rough = min(1.0, value / explained) * S + (max(0.0, value - explained) + FLOOR_NATS**2) * np.eye(len(C))
+        kernels = [same * np.exp(-((x[:, None] - x) ** 2) / (2.0 * length**2)) for length in LENGTHS]
+        density = [scipy.stats.multivariate_normal(cov=rough + s2 * C @ K @ C.T) for K in kernels for s2 in smooth]
+        direct.append(max(normal.logpdf(z) for normal in density) + 0.5 * len(C) * np.log(2.0 * np.pi))
+    problem = _Contrasts.of(z, S, [C @ kernel_root(depth, x, length) for length in LENGTHS])
+    np.testing.assert_allclose(_profile(problem, explained, tau2, smooth), direct, rtol=1e-9)
+
+
+def test_a_thousand_shapes_take_seconds():
+    """3,000 runs at 1,000 shapes; solving the covariance of the contrasts at every step took over five minutes."""
+    truth = Truth(tuple(range(6, 66, 6)))
+    rows = simulate(Scenario(truth, budgets=tuple(np.geomspace(1e6, 6e8, 100))), np.random.default_rng(0))
+    begin = time.process_time()
+    result = fit_table(rows)
+    assert time.process_time() - begin < 60.0  # about 4 on a quiet machine
+    assert result.noise["sigma"]["6"] == pytest.approx(0.002, rel=0.1)
+    assert len(result.cells) > 800 and result.width_law is not None

@@ -153,10 +153,11 @@ def _one_recipe(parts: _Parts) -> None:
         if not mixed:
             continue
         best = max(counts, key=lambda value: (counts[value], str(value)))
-        dropped = [run for run in parts.runs if run.shape in mixed and run.row.get(name) != best]
-        for run in dropped:
-            parts.missing[run.shape].append(f"{name} = {run.row.get(name)}")
-        parts.runs = [run for run in parts.runs if run not in dropped]
+        kept = [run for run in parts.runs if run.shape not in mixed or run.row.get(name) == best]
+        for run in parts.runs:
+            if run.shape in mixed and run.row.get(name) != best:
+                parts.missing[run.shape].append(f"{name} = {run.row.get(name)}")
+        parts.runs = kept
         parts.diverged = [run for run in parts.diverged if run.shape not in mixed or run.row.get(name) == best]
         parts.warnings.append(
             f"{name}: {', '.join(map(str, sorted(counts, key=str)))} within one shape; only {name} = {best} is used "

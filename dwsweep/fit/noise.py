@@ -82,13 +82,21 @@ def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable],
             X = both
         else:
             paired = False
-    inverse = np.linalg.pinv(X.T @ X, hermitian=True)
-    hat = inverse @ X.T
+    hat = _inverse(X.T @ X, n_cells) @ X.T
     coefficients = hat @ losses
-    leverage = np.einsum("ij,ji->i", X, hat)
+    leverage = (X * hat.T).sum(axis=1)
     residual = losses - X @ coefficients
     residual[np.abs(residual) < 1e-12] = 0.0
     return CellMeans(coefficients[:n_cells], hat[:n_cells], residual, leverage, paired)
+
+
+def _inverse(gram: np.ndarray, k: int) -> np.ndarray:
+    """Inverse of XᵀX whose first k columns are cells: that block is diagonal, so only the few seeds need solving."""
+    counts, both = np.diagonal(gram)[:k], gram[:k, k:]
+    scaled = both / counts[:, None]
+    seeds = np.linalg.inv(gram[k:, k:] - both.T @ scaled)
+    corner = scaled @ seeds
+    return np.block([[np.diag(1.0 / counts) + corner @ scaled.T, -corner], [-corner.T, seeds]])
 
 
 def _linked(cells: np.ndarray, seeds: Sequence[Hashable], n_cells: int) -> bool:

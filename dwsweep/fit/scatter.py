@@ -24,6 +24,8 @@ LENGTHS = (1.2, 2.0, 3.5)
 SEPARABLE_SIZES = 6
 SHARED_POWERS = (3, 4, 5, 6)
 SMOOTH_STEPS = np.concatenate([[0.0], np.geomspace(1e-1, 1e5, 19)])
+# eigenvalues of a kernel below this share of the largest are rounding
+ROUNDING = 1e-15
 ROUGH_STEPS = np.geomspace(1e-3, 4.0, 25)
 
 
@@ -51,26 +53,24 @@ def scatter(mean: np.ndarray, depth: np.ndarray, x: np.ndarray, known: np.ndarra
     C = contrasts(depth[used], x[used])
     if not len(C):
         return None
-    same = depth[used][:, None] == depth[used][None, :]
-    gap = x[used][:, None] - x[used][None, :]
-    K = np.stack([C @ (same * np.exp(-(gap**2) / (2.0 * length**2))) @ C.T for length in LENGTHS])
-    problem = (C @ mean[used], C @ known[np.ix_(used, used)] @ C.T, K)
     count = len(C)
-    explained = float(np.trace(problem[1])) / count
-    top = max(float(problem[0] @ problem[0]) / count, explained, FLOOR_NATS**2)
+    z, S = C @ mean[used], C @ known[np.ix_(used, used)] @ C.T
+    explained = float(np.trace(S)) / count
+    problem = _Contrasts.of(z, S, [C @ kernel_root(depth[used], x[used], length) for length in LENGTHS])
+    top = max(float(z @ z) / count, explained, FLOOR_NATS**2)
     separable = bool(np.unique(depth[used], return_counts=True)[1].max() >= SEPARABLE_SIZES)
     smooth = top * (SMOOTH_STEPS if separable else SMOOTH_STEPS[:1])
     tau2 = np.maximum(top * ROUGH_STEPS, FLOOR_NATS**2)
     best = 0
     for steps in (9, 9, 1):
-        best = int(_profile(*problem, explained, tau2, smooth).argmax())
+        best = int(_profile(problem, explained, tau2, smooth).argmax())
         low, high = tau2[max(best - 1, 0)], tau2[min(best + 1, len(tau2) - 1)]
         if steps == 1 or high <= low:
             break
         tau2 = np.geomspace(low, high, steps)
     value = float(tau2[best])
     spread = 0.35
-    p = _profile(*problem, explained, value * np.exp(np.array([-spread, 0.0, spread])), smooth)
+    p = _profile(problem, explained, value * np.exp(np.array([-spread, 0.0, spread])), smooth)
     df = float(np.clip(-2.0 * (p[0] - 2.0 * p[1] + p[2]) / spread**2, 1.0, count))
     return Scatter(max(float(np.sqrt(value)), FLOOR_NATS), df, max(0.0, value - explained), count, separable)
 
@@ -93,20 +93,53 @@ def _usable(depth: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.concatenate(kept) if kept else np.array([], dtype=int)
 
 
-def _profile(
-    z: np.ndarray, S: np.ndarray, K: np.ndarray, explained: float, tau2: np.ndarray, smooth: np.ndarray
-) -> np.ndarray:
+def kernel_root(depth: np.ndarray, x: np.ndarray, length: float) -> np.ndarray:
+    """F (K, R) with F·Fᵀ = K_ℓ to rounding. K_ℓ has one block a depth, each of low rank: R is about 15 a depth at any
+    number of sizes."""
+    columns = []
+    for d in np.unique(depth):
+        where = np.flatnonzero(depth == d)
+        values, vectors = np.linalg.eigh(np.exp(-((x[where][:, None] - x[where]) ** 2) / (2.0 * length**2)))
+        kept = values > ROUNDING * values[-1]
+        block = np.zeros((len(depth), int(kept.sum())))
+        block[where] = vectors[:, kept] * np.sqrt(values[kept])
+        columns.append(block)
+    return np.hstack(columns)
+
+
+@dataclass(frozen=True)
+class _Contrasts:
+    """The contrasts in the basis where their known covariance S is diagonal: z (C,), variances (C,), and for each
+    length the root of the smooth part's covariance (C, R)."""
+
+    z: np.ndarray
+    variances: np.ndarray
+    roots: list[np.ndarray]
+
+    @classmethod
+    def of(cls, z: np.ndarray, S: np.ndarray, roots: list[np.ndarray]) -> _Contrasts:
+        values, Q = np.linalg.eigh(S)
+        return cls(Q.T @ z, np.maximum(values, 0.0), [Q.T @ root for root in roots])
+
+
+def _profile(problem: _Contrasts, explained: float, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
     """(T,) restricted log likelihood at each τ² (T,), maximised over the smooth part's variance and length.
 
     The known covariance S is scaled to τ² below its own level, so that τ² runs over all values with the same shape.
+    With W the inverse of the (diagonal) rough covariance and A = Fᵀ·W·F = U·diag(a)·Uᵀ, every s² costs R steps:
+    ln|V| = ln|W⁻¹| + Σ ln(1 + s²·a),  zᵀV⁻¹z = zᵀWz − s²·Σ (UᵀFᵀWz)² / (1 + s²·a)  (Woodbury).
     """
-    if len(tau2) > 1 and len(z) > 200:  # hundreds of cells: all τ² at once would need gigabytes
-        return np.concatenate([_profile(z, S, K, explained, tau2[k : k + 1], smooth) for k in range(len(tau2))])
-    share = np.minimum(1.0, tau2 / explained) if explained > 0 else np.zeros_like(tau2)
-    rest = np.maximum(tau2 - explained, 0.0) if explained > 0 else tau2
-    rough = share[:, None, None] * S + (rest[:, None, None] + FLOOR_NATS**2) * np.eye(len(z))
-    V = rough[:, None, None] + smooth[None, None, :, None, None] * K[None, :, None]
-    L = np.linalg.cholesky(V)
-    solved = np.linalg.solve(L, np.broadcast_to(z[:, None], (*V.shape[:-1], 1)))[..., 0]
-    logdet = 2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(axis=-1)
-    return (-0.5 * (logdet + (solved**2).sum(axis=-1))).max(axis=(1, 2))
+    best = np.empty(len(tau2))
+    for k, value in enumerate(tau2):
+        share = min(1.0, value / explained) if explained > 0 else 0.0
+        rough = share * problem.variances + (max(value - explained, 0.0) if explained > 0 else value) + FLOOR_NATS**2
+        weighted = problem.z / rough
+        best[k] = -np.inf
+        for F in problem.roots:
+            a, U = np.linalg.eigh(F.T @ (F / rough[:, None]))
+            gain = 1.0 + smooth[:, None] * np.maximum(a, 0.0)
+            fitted = smooth[:, None] * (U.T @ (F.T @ weighted)) ** 2 / gain
+            deviance = np.log(gain).sum(axis=1) - fitted.sum(axis=1)
+            best[k] = max(best[k], -0.5 * float(deviance.min()))
+        best[k] -= 0.5 * float(np.log(rough).sum() + problem.z @ weighted)
+    return best
