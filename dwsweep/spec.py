@@ -192,6 +192,14 @@ class TrainSpec(Section):
         return self
 
 
+class MeshSpec(Section):
+    """Devices along each axis: packs of replicas, the batch, and the parameters with the batch (fully sharded)."""
+
+    replica: Positive = 1
+    data: Positive = 1
+    fsdp: Positive = 1
+
+
 class ExecutionSpec(Section):
     """How a sweep is carried out. Nothing in here changes a result, and nothing in here is hashed."""
 
@@ -206,6 +214,9 @@ class ExecutionSpec(Section):
     data_on_device: bool | None = None  # None: when it fits
     remat: bool = False
     unroll: Positive = 1  # layers unrolled in the scan
+    attention: Literal["auto", "xla", "cudnn"] = "auto"  # kernel; auto: the faster one, as measured
+    mesh: MeshSpec | None = None  # how devices are divided; None: by replicas, and only large models within themselves
+    compile_ahead: bool | None = None  # the next pack while this one trains; None: on accelerators
     loggers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
     device: str | None = None  # a name of the table of devices, for the estimates of `plan`
 

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import NamedSharding
 
 from dwsweep.model import ops
 from dwsweep.model.attention import causal_attention, rotary, sinusoids
@@ -28,6 +29,14 @@ Params = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Placement:
+    """Where the parts of one model that is divided among devices have to lie; the partitioner infers the rest."""
+
+    stream: NamedSharding  # of the residual stream, (B, T, D)
+    weights: NamedSharding | None  # of a layer's parameters while it is computed; None: as they are stored
+
+
+@dataclass(frozen=True)
 class Compute:
     """How the model is computed. Nothing in here changes what it computes beyond rounding."""
 
@@ -35,6 +44,7 @@ class Compute:
     kernel: str = "xla"  # of attention: xla | cudnn
     remat: bool = False  # recompute a block's activations in the backward pass
     unroll: int = 1  # layers unrolled in the scan
+    placement: Placement | None = None  # None: the model is on one device
 
 
 class Linear(nnx.Module):
@@ -115,6 +125,10 @@ class Block(nnx.Module):
         return self.mlp_norm(x + self.multiplier * self.mlp(x))
 
 
+def _constrained(tree: Any, sharding: NamedSharding | None) -> Any:
+    return tree if sharding is None else jax.lax.with_sharding_constraint(tree, sharding)
+
+
 class Transformer(nnx.Module):
     """Token ids (B, T) → the residual stream after the last block, (B, T, D).
 
@@ -141,9 +155,13 @@ class Transformer(nnx.Module):
         elif self.sinusoid_amplitude:
             x = x + self.sinusoid_amplitude * sinusoids(T, D)
         graph, layers = nnx.split(self.blocks)
+        placed = self.compute.placement
+        x = _constrained(x, placed.stream if placed else None)
 
         def layer(x: jax.Array, params: nnx.State) -> tuple[jax.Array, None]:
-            return nnx.merge(graph, params)(x), None
+            # a layer's weights are gathered here, one layer at a time, and not the activations of all instead
+            params = _constrained(params, placed.weights if placed else None)
+            return _constrained(nnx.merge(graph, params)(x), placed.stream if placed else None), None
 
         step = jax.checkpoint(layer, prevent_cse=False) if self.compute.remat else layer
         x, _ = jax.lax.scan(step, x, layers, unroll=self.compute.unroll)

@@ -81,13 +81,13 @@ def measure(pack: Pack, store: Store) -> dict[str, Any]:
     shape, train, R = pack.shape, pack.train, len(pack.replicas)
     return {
         "device_kind": engine.device.device_kind,
-        "devices": int(engine.mesh.devices.size),
+        "devices": engine.layout.size,
         "depth": shape.depth,
         "width": shape.width,
         "heads": shape.heads,
         "replicas": R,
         "microbatch": engine.microbatch,
-        "attention_kernel": engine.kernel,
+        "attention_kernel": engine.facts["attention_kernel"],
         "compile_seconds": engine.compile_seconds,
         "step_seconds": best,
         "tokens_per_second": R * train.batch_size * train.seq_len / best,

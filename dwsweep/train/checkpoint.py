@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from etils import epath
+from jax.sharding import NamedSharding, PartitionSpec
 
 from dwsweep.errors import InputError
+from dwsweep.train.agree import agreed, all_agree
 
 
 def fingerprints(tree: Any) -> Any:
@@ -43,7 +45,7 @@ class Checkpoints:
 
     def __init__(self, directory: Any, keep: int, note: Callable[[str], None]) -> None:
         self.directory, self.keep, self.note = epath.Path(directory), keep, note
-        self._hash = jax.jit(fingerprints)
+        self._hash: dict[Any, Any] = {}  # jitted, by where its results lie
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
@@ -59,10 +61,10 @@ class Checkpoints:
         Raises:
             OSError: this write or the one before failed (a full disk); the checkpoints before them are kept.
         """
-        hashes = {name: int(value) for name, value in _named(jax.device_get(self._hash(state))).items()}
+        hashes = self._hashes(state)
         try:
             self._manager.wait_until_finished()
-            number = max(self._manager.all_steps(), default=0) + 1
+            number = agreed(max(self._manager.all_steps(), default=0) + 1)
             self._manager.save(
                 number,
                 args=ocp.args.Composite(
@@ -71,6 +73,15 @@ class Checkpoints:
             )
         except Exception as error:
             raise OSError(f"checkpoint could not be written to {self.directory}: {error}") from error
+
+    def _hashes(self, state: Any) -> dict[str, int]:
+        where = jax.tree.leaves(state)[0].sharding
+        if isinstance(where, NamedSharding):
+            where = NamedSharding(where.mesh, PartitionSpec())  # each process has to read them
+        if where not in self._hash:
+            self._hash[where] = jax.jit(fingerprints, out_shardings=where)
+        hashes = self._hash[where](state)
+        return {name: int(value) for name, value in _named(jax.device_get(hashes)).items()}
 
     def wait(self) -> None:
         """Until the last save is on disk.
@@ -96,13 +107,15 @@ class Checkpoints:
             InputError: a checkpoint that can be read holds other arrays than those expected.
         """
         for number in self.numbers():
+            problem: object = None
             try:
                 restored = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))
                 meta = dict(restored["meta"])
                 hashes = meta.pop("fingerprints")
                 found = _named(self._manager.item_metadata(number)["state"].tree)
             except Exception as error:
-                self._passed_over(number, error)
+                problem = error
+            if self._is_passed_over(number, problem):
                 continue
             expected = like(meta)
             self._check(number, found, _named(expected))
@@ -111,19 +124,23 @@ class Checkpoints:
                     number, args=ocp.args.Composite(state=ocp.args.StandardRestore(expected))
                 )
             except Exception as error:
-                self._passed_over(number, error)
+                problem = error
+            if self._is_passed_over(number, problem):
                 continue
             state = restored["state"]
-            now = {name: int(value) for name, value in _named(jax.device_get(self._hash(state))).items()}
+            now = self._hashes(state)
             damaged = sorted(name for name in now if now[name] != hashes.get(name))
-            if damaged:
-                self._passed_over(number, f"damaged: {', '.join(damaged)}")
+            if self._is_passed_over(number, f"damaged: {', '.join(damaged)}" if damaged else None):
                 continue
             return state, meta
         return None
 
-    def _passed_over(self, number: int, why: object) -> None:
-        self.note(f"checkpoint {number} cannot be used and is passed over: {' '.join(str(why).split())[:300]}")
+    def _is_passed_over(self, number: int, why: object) -> bool:
+        """Whether any process has a reason to: all of them have to go on from the same checkpoint."""
+        if why is not None:
+            reason = " ".join(str(why).split())[:300]
+            self.note(f"checkpoint {number} cannot be used and is passed over: {reason}")
+        return not all_agree(why is None)
 
     def _check(self, number: int, found: dict[str, Any], expected: dict[str, Any]) -> None:
         lines = [f"{name}: missing" for name in sorted(expected.keys() - found.keys())]

@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
+from dwsweep.cost import training_flops
 from dwsweep.data.batches import check_enough, gather, window_indices
 from dwsweep.data.heldout import HeldoutSet
 from dwsweep.data.store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.plan import Pack
+from dwsweep.train import kernel
+from dwsweep.train.agree import agreed
 from dwsweep.train.evaluate import HeldoutLoss, heldout_losses, make_evaluate
-from dwsweep.train.mesh import REPLICA, replica_mesh, replicated, spread, state_shardings
+from dwsweep.train.mesh import Layout, Load
 from dwsweep.train.schedule import multipliers
-from dwsweep.train.step import State, in_parallel, in_turn, init_state, make_dispatch
+from dwsweep.train.step import State, init_state, make_dispatch
 
 CAPACITY = 256
 """Steps that one dispatch can hold at most."""
@@ -32,6 +35,10 @@ RESIDENT_FRACTION = 0.2
 CACHE_BYTES = 1_200_000
 """On a CPU, the size of the largest activation (float32) of a microbatch: about half a core's second-level cache.
 Measured at L2 d64, L6 d192, L24 d64: 12–25 % faster than the whole batch of 16 × 128 at once."""
+MEMORY_FRACTION = 0.92
+"""Of the device's memory that the training program may take by its own analysis; the evaluation runs beside it."""
+STATE_ARRAYS = 4
+"""Float32 arrays of the parameters' size while a step is taken: parameters, two moments, gradients."""
 EVAL_SEQUENCES = 64
 """Held-out windows a call, over all replicas at least one each."""
 
@@ -43,6 +50,13 @@ def configure() -> None:
         # the programs of small models compile in under the default's second and would not be kept
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def memory_limit(device: jax.Device) -> int | None:
+    """Bytes of a device's memory that JAX may use; None on a CPU, and where the backend does not say."""
+    if device.platform == "cpu":
+        return None
+    return (device.memory_stats() or {}).get("bytes_limit")
 
 
 class Engine:
@@ -60,16 +74,22 @@ class Engine:
         self.pack, self.store, self.fixed_steps = pack, store, dispatch_steps
         shape, train, execution = pack.shape, pack.train, pack.execution
         self.n_windows = check_enough(store.n_train_tokens, train.seq_len, train.batch_size)
-        self.mesh = replica_mesh(len(pack.replicas), devices)
-        self.device = self.mesh.devices.flat[0]
         # rates enter as ratios to the base rate, so one set of scales serves all replicas
         scales = resolve(shape, pack.model, train, 1.0)
-        self.kernel = "xla"
-        self.compute = Compute(train.precision, self.kernel, execution.remat, min(execution.unroll, shape.depth))
-        self.model = build(shape, scales, self.compute)
+        self.layout = self._layout(devices)
+        self.device = next(d for d in self.layout.mesh.devices.flat if d.process_index == jax.process_index())
         self.on_cpu = self.device.platform == "cpu"
-        self.each = spread(in_turn if self.on_cpu else in_parallel, self.mesh)
-        self.microbatch = self._microbatch()
+        self.each = self.layout.each(self.on_cpu)
+        self.microbatch = self._microbatch(execution.microbatch)
+        self.compute = Compute(
+            train.precision,
+            kernel.XLA,
+            execution.remat,
+            min(execution.unroll, shape.depth),
+            self.layout.placement,
+        )
+        self.model = build(shape, scales, self.compute)
+        self.kernel: kernel.Choice | None = None
         self.seeds = sorted({replica.seed for replica in pack.replicas})
         self.seed_of = tuple(self.seeds.index(replica.seed) for replica in pack.replicas)
         self.streamed = not self._fits()
@@ -77,34 +97,41 @@ class Engine:
         if self.streamed:
             step_bytes = len(self.seeds) * train.batch_size * (train.seq_len + 1) * store.dtype.itemsize
             self.capacity = max(1, min(self.capacity, STREAM_BYTES // step_bytes))
-        self.everywhere = replicated(self.mesh)
-        self.learning_rates = self._put(
-            np.array([replica.learning_rate for replica in pack.replicas], np.float32),
-            NamedSharding(self.mesh, PartitionSpec(REPLICA)),
+        self.learning_rates = self.layout.put(
+            np.array([replica.learning_rate for replica in pack.replicas], np.float32), self.layout.by_replica
         )
-        self.tokens = self._put(np.zeros(1, store.dtype) if self.streamed else store.train_tokens())
+        self.tokens = self.layout.put(np.zeros(1, store.dtype) if self.streamed else store.train_tokens())
         self.compile_seconds = 0.0
         self.step_seconds: float | None = None
         self.last_steps = 1
 
-    def _microbatch(self) -> int:
-        shape, batch, asked = self.pack.shape, self.pack.train.batch_size, self.pack.execution.microbatch
+    def _layout(self, devices: Sequence[jax.Device] | None) -> Layout:
+        shape, train = self.pack.shape, self.pack.train
+        load = Load(
+            replicas=len(self.pack.replicas),
+            batch=train.batch_size,
+            state_bytes=STATE_ARRAYS * 4 * shape.n_params_total,
+            step_flops=training_flops(shape, train.batch_size * train.seq_len),
+            memory_bytes=memory_limit((devices or jax.local_devices())[0]),
+        )
+        return Layout.of(load, devices, self.pack.execution.mesh)
+
+    def _microbatch(self, asked: int | None) -> int:
+        """The largest divisor of the batch that is at most ``asked``, in whole rows for every device of a model."""
+        shape, batch, split = self.pack.shape, self.pack.train.batch_size, self.layout.split
         if asked is None and self.on_cpu:
             widest = max(shape.mlp_hidden, shape.vocab_size, shape.heads * shape.seq_len)
-            asked = max(1, CACHE_BYTES // (4 * shape.seq_len * widest))
+            asked = max(1, CACHE_BYTES // (4 * shape.seq_len * widest)) * split
         asked = min(asked or batch, batch)
-        return max(n for n in range(1, asked + 1) if batch % n == 0)
+        sizes = [n for n in range(split, batch + 1, split) if batch % n == 0]
+        return max((n for n in sizes if n <= asked), default=sizes[0])
 
     def _fits(self) -> bool:
         asked = self.pack.execution.data_on_device
         size = self.store.n_train_tokens * self.store.dtype.itemsize
         if self.store.n_train_tokens >= 2**31 or asked is False:  # indices on the device are 32-bit
             return False
-        limit = (self.device.memory_stats() or {}).get("bytes_limit") if not self.on_cpu else None
-        return bool(asked) or size <= RESIDENT_FRACTION * (limit or 16 << 30)
-
-    def _put(self, x: Any, sharding: Any = None) -> jax.Array:
-        return jax.device_put(x, sharding or self.everywhere)
+        return bool(asked) or size <= RESIDENT_FRACTION * (memory_limit(self.device) or 16 << 30)
 
     @property
     def abstract(self) -> State:
@@ -112,35 +139,63 @@ class Engine:
         seeds = jax.ShapeDtypeStruct((len(self.pack.replicas),), jnp.int32)
         shapes = jax.eval_shape(lambda s: init_state(self.model, s), seeds)
         return jax.tree.map(
-            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, state_shardings(self.mesh, shapes)
+            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+            shapes,
+            self.layout.state_shardings(shapes),
         )
 
-    def compile(self) -> None:
-        """Compile, ahead of time and once, the training and the evaluation function."""
+    def compile(self, asked_kernel: str | None = None) -> None:
+        """Choose the attention kernel and compile, ahead of time and once, the training and the evaluation function.
+
+        ``asked_kernel`` in place of the spec's: that of the checkpoint which is gone on with. Where the compiled
+        program would not fit into the device's memory, the microbatch is halved and it is compiled again.
+        """
         began = time.monotonic()
-        state, train, R = self.abstract, self.pack.train, len(self.pack.replicas)
+        self._choose_kernel(asked_kernel or self.pack.execution.attention)
+        limit = memory_limit(self.device)
+        while True:
+            self._dispatch = self._compiled_dispatch()
+            smaller = self._microbatch(self.microbatch // 2) if self.microbatch > 1 else self.microbatch
+            needed = self.memory_bytes
+            if limit is None or needed is None or needed <= MEMORY_FRACTION * limit or smaller == self.microbatch:
+                break
+            self.microbatch = smaller
+        T, split = self.pack.train.seq_len, self.layout.split
+        self.eval_batch = max(1, EVAL_SEQUENCES // len(self.pack.replicas) // split) * split
+        evaluate = jax.jit(make_evaluate(self.model), out_shardings=self.layout.replicated)
+        windows = jax.ShapeDtypeStruct((self.eval_batch, T + 1), self.store.dtype, sharding=self.layout.replicated)
+        self._evaluate = evaluate.lower(self.abstract["params"], windows).compile()
+        self.compile_seconds += time.monotonic() - began
+
+    def _choose_kernel(self, asked: str) -> None:
+        rows = self.microbatch * len(self.pack.replicas) // self.layout.size
+        choice = kernel.choose(asked, self.pack.shape, self.pack.train.precision, rows, self.device)
+        # measured on each host, and hosts that differ would not run the same program
+        names = (kernel.XLA, kernel.CUDNN)
+        self.kernel = replace(choice, kernel=names[agreed(names.index(choice.kernel))])
+        self.compute = replace(self.compute, kernel=self.kernel.kernel)
+        self.model = build(self.pack.shape, self.model.scales, self.compute)
+
+    def _compiled_dispatch(self) -> Any:
+        state, train = self.abstract, self.pack.train
         shardings = jax.tree.map(lambda x: x.sharding, state)
         dispatch = make_dispatch(
             self.model, train, self.seed_of, self.capacity, self.microbatch, self.streamed, self.each
         )
         batches, rates = self._batches(0, 0, None)
-        arguments = (state, self.tokens, batches, rates, self.learning_rates, self._put(np.int32(0)))
-        out = (shardings, self.everywhere)
-        self._dispatch = jax.jit(dispatch, donate_argnums=0, out_shardings=out).lower(*arguments).compile()
-        T = train.seq_len
-        self.eval_batch = max(1, EVAL_SEQUENCES // R)
-        evaluate = jax.jit(make_evaluate(self.model), out_shardings=self.everywhere)
-        windows = jax.ShapeDtypeStruct((self.eval_batch, T + 1), self.store.dtype, sharding=self.everywhere)
-        self._evaluate = evaluate.lower(state["params"], windows).compile()
-        self.compile_seconds += time.monotonic() - began
+        arguments = (state, self.tokens, batches, rates, self.learning_rates, self.layout.put(np.int32(0)))
+        out = (shardings, self.layout.replicated)
+        return jax.jit(dispatch, donate_argnums=0, out_shardings=out).lower(*arguments).compile()
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the hardware decided, for the record."""
         return {
             "device_kind": self.device.device_kind,
-            "devices": self.mesh.devices.size,
-            "attention_kernel": self.kernel,
+            "devices": self.layout.size,
+            "mesh": self.layout.sizes,
+            "attention_kernel": self.kernel.kernel if self.kernel else None,
+            "attention_why": self.kernel.why if self.kernel else None,
             "microbatch": self.microbatch,
             "streamed": self.streamed,
             "pack_size": len(self.pack.replicas),
@@ -160,7 +215,7 @@ class Engine:
         """The state before the first step."""
         began = time.monotonic()
         shardings = jax.tree.map(lambda x: x.sharding, self.abstract)
-        seeds = self._put(np.array([replica.seed for replica in self.pack.replicas], np.int32))
+        seeds = self.layout.put(np.array([replica.seed for replica in self.pack.replicas], np.int32))
         state = jax.jit(lambda s: init_state(self.model, s), out_shardings=shardings)(seeds)
         jax.block_until_ready(state)
         self.compile_seconds += time.monotonic() - began
@@ -168,7 +223,8 @@ class Engine:
 
     def copy(self, state: State) -> State:
         """A second state that survives the donation of the first."""
-        return jax.tree.map(lambda x: x.copy(), state)
+        shardings = jax.tree.map(lambda x: x.sharding, state)
+        return jax.jit(lambda tree: jax.tree.map(jnp.copy, tree), out_shardings=shardings)(state)
 
     def steps_for(self, seconds: float, room: int) -> int:
         """Steps of the next dispatch: about ``seconds`` long, at most ``room``; grows gently from 1."""
@@ -190,20 +246,20 @@ class Engine:
         rates = np.zeros(self.capacity, np.float32)
         rates[:n] = multipliers(step, n, stop, train)
         if not self.streamed:
-            return self._put(indices), self._put(rates)
+            return self.layout.put(indices), self.layout.put(rates)
         windows = np.zeros((*indices.shape, train.seq_len + 1), self.store.dtype)
         windows[:n] = gather(self.store.shards("train"), indices[:n].astype(np.int64), train.seq_len)
-        return self._put(windows), self._put(rates)
+        return self.layout.put(windows), self.layout.put(rates)
 
     def dispatch(self, state: State, step: int, n: int, stop: int | None) -> tuple[State, dict[str, jax.Array]]:
         """Put ``n`` steps from ``step`` on in the device's queue; ``state`` is consumed. Returns without waiting."""
         batches, rates = self._batches(step, n, stop)
-        return self._dispatch(state, self.tokens, batches, rates, self.learning_rates, self._put(np.int32(n)))
+        return self._dispatch(state, self.tokens, batches, rates, self.learning_rates, self.layout.put(np.int32(n)))
 
     def evaluate(self, state: State, heldout: HeldoutSet) -> list[HeldoutLoss]:
         """Held-out loss of each replica."""
 
         def call(params: Any, windows: np.ndarray) -> jax.Array:
-            return self._evaluate(params, self._put(windows))
+            return self._evaluate(params, self.layout.put(windows))
 
         return heldout_losses(call, state["params"], heldout, self.eval_batch)

@@ -22,6 +22,7 @@ from dwsweep.data.heldout import heldout_set
 from dwsweep.data.store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Replica
+from dwsweep.train.agree import agreed
 from dwsweep.train.checkpoint import Checkpoints
 from dwsweep.train.engine import Engine
 from dwsweep.train.evaluate import HeldoutLoss
@@ -29,7 +30,7 @@ from dwsweep.train.recorder import Recorder
 from dwsweep.train.schedule import Phase, multipliers, phases
 from dwsweep.train.step import State
 
-FORMAT = 1
+FORMAT = 2
 """Of the checkpoint's meta data."""
 
 
@@ -76,10 +77,6 @@ def train_pack(
         OSError: a checkpoint could not be written; the last good one is kept.
         jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when the device's memory does not suffice.
     """
-    if jax.process_count() > 1:
-        # dispatch lengths and saves follow each process's own clock, so the processes would drift apart
-        count = jax.process_count()
-        raise InputError(f"--distributed: {count} processes; allowed: 1 a pack (divide a sweep by --shard or Ray)")
     return _Trainer(pack, store, directory, recorder, should_stop, dispatch_steps, dispatch_seconds).run()
 
 
@@ -100,6 +97,7 @@ class _Trainer:
         self.engine = Engine(pack, store, dispatch_steps=dispatch_steps)
         self.progress = Progress(losses=[math.nan] * len(pack.replicas))
         self.finished: list[str] = []
+        self.kernel: str | None = None  # of the checkpoint that is gone on with
         self.state: State = {}
         self.trunk: State | None = None
         self.checkpoints = Checkpoints(
@@ -122,7 +120,8 @@ class _Trainer:
     def _run(self) -> Outcome:
         resumed = self._restore()
         if self.progress.phase < len(self.phases):
-            self.engine.compile()
+            self.engine.compile(self.kernel)
+            self._note_kernel()
             if not resumed:
                 self.state = self.engine.init()
             self.progress.compile_seconds += self.engine.compile_seconds
@@ -141,6 +140,12 @@ class _Trainer:
             self._end(phase)
         return self._outcome(interrupted=False)
 
+    def _note_kernel(self) -> None:
+        asked = self.kernel or self.pack.execution.attention
+        facts = self.engine.facts
+        if asked not in ("auto", facts["attention_kernel"]):
+            self.recorder.note(f"attention: {facts['attention_kernel']} in place of {asked}: {facts['attention_why']}")
+
     def _outcome(self, interrupted: bool) -> Outcome:
         step, diverged = int(self.state["step"]), tuple(self.progress.diverged)
         return Outcome(interrupted, step, tuple(self.finished), diverged)
@@ -156,18 +161,18 @@ class _Trainer:
             if self.should_stop():
                 self._read(phase, queued)
                 return False
-            n = self.engine.steps_for(self.dispatch_seconds, self._room(step, phase))
+            if agreed(self._save_is_due()):
+                self._read(phase, queued)
+                queued = None
+                self._save()
+                self.mark = time.monotonic()
+            n = agreed(self.engine.steps_for(self.dispatch_seconds, self._room(step, phase)))
             self.state, metrics = self.engine.dispatch(self.state, step, n, stop)
             # these steps are in the device's queue before those ahead of them are read, so that it never waits
             self._read(phase, queued)
             queued = (step, n, metrics)
             step += n
             self.progress.tick += n
-            if self._save_is_due():
-                self._read(phase, queued)
-                queued = None
-                self._save()
-                self.mark = time.monotonic()
         self._read(phase, queued)
         return True
 
@@ -297,11 +302,16 @@ class _Trainer:
 
     def _meta(self) -> dict[str, Any]:
         forked = self.trunk is not None
-        return {"format": FORMAT, "pack": self._identity(), "forked": forked, "progress": asdict(self.progress)}
+        return {
+            "pack": self._identity(),
+            "forked": forked,
+            "progress": asdict(self.progress),
+            "kernel": self.engine.facts["attention_kernel"],  # the last bits depend on it
+        }
 
     def _restore(self) -> bool:
         def like(meta: dict[str, Any]) -> State:
-            if meta["format"] != FORMAT or meta["pack"] != self._identity():
+            if meta["pack"] != self._identity():
                 raise InputError(
                     f"{self.checkpoints.directory}: these checkpoints are of another pack "
                     f"({', '.join(sorted(k for k, v in self._identity().items() if meta['pack'].get(k) != v))}); "
@@ -315,6 +325,7 @@ class _Trainer:
             return False
         arrays, meta = restored
         self.progress = Progress(**meta["progress"])
+        self.kernel = meta["kernel"]
         self.saved_tick = self.progress.tick
         self.state, self.trunk = arrays["current"], arrays.get("trunk")
         return True
@@ -323,6 +334,7 @@ class _Trainer:
         """What must agree for a checkpoint to be gone on with, beside the arrays' shapes."""
         pack = self.pack
         return {
+            "format": FORMAT,
             "replicas": [[replica.seed, replica.learning_rate] for replica in pack.replicas],
             "branch_steps": list(pack.branch_steps),
             "model": pack.model.model_dump(mode="json"),

@@ -1,8 +1,15 @@
-"""Which devices a pack uses: replicas are spread over a host's devices before one model is ever split."""
+"""How a pack lies on its devices.
+
+Three axes: replicas are spread first, since they need no communication; only a model that is large, or that does not
+fit, is then divided within itself: its batch over ``data``, and its parameters too over ``fsdp`` (Rajbhandari et al.
+2020; Zhao et al. 2023). The partitioning itself is XLA's, from the shardings of arguments and of the residual stream.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,37 +17,168 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dwsweep.train.step import Each
+from dwsweep.errors import InputError
+from dwsweep.model.transformer import Placement
+from dwsweep.spec import MeshSpec
+from dwsweep.train.step import Each, in_parallel, in_turn
 
-REPLICA = "replica"
+REPLICA, DATA, FSDP = "replica", "data", "fsdp"
+BATCH = (DATA, FSDP)
 
-
-def replica_mesh(n_replicas: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A one-axis mesh of as many local devices as divide the replicas evenly."""
-    devices = list(devices or jax.local_devices())
-    count = max(n for n in range(1, len(devices) + 1) if n_replicas % n == 0)
-    return Mesh(np.array(devices[:count]), (REPLICA,))
-
-
-def spread(each: Each, mesh: Mesh) -> Each:
-    """``each`` on every device of the mesh for its own replicas, without communication."""
-    if mesh.devices.size == 1:
-        return each
-
-    def apply(function: Callable[[Any], Any], replicas: Any) -> Any:
-        split = PartitionSpec(REPLICA)
-        local = partial(each, function)
-        return jax.shard_map(local, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)(replicas)
-
-    return apply
+WORTHWHILE_FLOPS = 1e12
+"""Of a device's share of one training step, below which dividing a model costs more in communication than it gains:
+some 2 ms of a modern accelerator."""
+STATE_FRACTION = 0.5
+"""Of a device's memory that parameters, moments and gradients may take before they are divided."""
 
 
-def replicated(mesh: Mesh) -> NamedSharding:
-    """The same on every device."""
-    return NamedSharding(mesh, PartitionSpec())
+@dataclass(frozen=True)
+class Load:
+    """What decides how devices are divided."""
+
+    replicas: int
+    batch: int  # sequences
+    state_bytes: int  # of one replica: parameters, moments, gradients
+    step_flops: float  # of one replica
+    memory_bytes: int | None  # of one device
 
 
-def state_shardings(mesh: Mesh, state: Any) -> Any:
-    """Leaves with a leading replica axis are split along it, scalars are replicated."""
-    split = NamedSharding(mesh, PartitionSpec(REPLICA))
-    return jax.tree.map(lambda leaf: split if leaf.ndim else replicated(mesh), state)
+def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = None) -> tuple[int, int, int]:
+    """Devices along (replica, data, fsdp); their product is at most ``devices``.
+
+    ``whole``: all devices have to take part, as on several hosts, where each process runs the same program.
+
+    Raises:
+        InputError: what is asked for, or taking all devices, does not divide the replicas or the batch.
+    """
+    if asked is not None:
+        sizes = (asked.replica, asked.data, asked.fsdp)
+        _check(sizes, devices, load, whole, "execution.mesh")
+        return sizes
+    if whole:
+        replica = math.gcd(load.replicas, devices)
+        rest = devices // replica
+    else:
+        replica = max(n for n in range(1, devices + 1) if load.replicas % n == 0)
+        rest = max(n for n in range(1, devices // replica + 1) if load.batch % n == 0)
+    crowded = load.memory_bytes is not None and (
+        load.replicas // replica * load.state_bytes > STATE_FRACTION * load.memory_bytes
+    )
+    if not whole and not crowded:
+        rest = max(n for n in range(1, rest + 1) if n == 1 or _worthwhile(n, rest, load))
+    sizes = (replica, 1, rest) if crowded else (replica, rest, 1)
+    _check(sizes, devices, load, whole, "--distributed")
+    return sizes
+
+
+def _worthwhile(n: int, rest: int, load: Load) -> bool:
+    return rest % n == 0 and load.batch % n == 0 and load.step_flops / n >= WORTHWHILE_FLOPS
+
+
+def _check(sizes: tuple[int, int, int], devices: int, load: Load, whole: bool, key: str) -> None:
+    replica, data, fsdp = sizes
+    count = math.prod(sizes)
+    shown = f"{key}: replica {replica}, data {data}, fsdp {fsdp}"
+    if count > devices or (whole and count != devices):
+        raise InputError(f"{shown}; allowed: a product of {'' if whole else 'at most '}{devices} devices")
+    if load.replicas % replica:
+        raise InputError(f"{shown}; allowed: replica a divisor of the pack's {load.replicas} replicas")
+    if load.batch % (data * fsdp):
+        raise InputError(f"{shown}; allowed: data · fsdp a divisor of train.batch_size = {load.batch}")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A mesh of devices and where the parts of a pack lie on it."""
+
+    mesh: Mesh
+
+    @classmethod
+    def of(cls, load: Load, devices: Sequence[jax.Device] | None = None, asked: MeshSpec | None = None) -> Layout:
+        """Over ``devices``; by default those of this host, or of all processes where there are several."""
+        whole = jax.process_count() > 1
+        devices = list(devices or (jax.devices() if whole else jax.local_devices()))
+        sizes = divide(len(devices), load, whole=whole, asked=asked)
+        return cls(Mesh(np.array(devices[: math.prod(sizes)]).reshape(sizes), (REPLICA, DATA, FSDP)))
+
+    @property
+    def size(self) -> int:
+        return self.mesh.devices.size
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Devices along each axis."""
+        return dict(self.mesh.shape)
+
+    @property
+    def split(self) -> int:
+        """Devices among which one model is divided."""
+        return self.mesh.shape[DATA] * self.mesh.shape[FSDP]
+
+    @property
+    def replicated(self) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    @property
+    def by_replica(self) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec(REPLICA))
+
+    @property
+    def placement(self) -> Placement | None:
+        """What the model has to say to the partitioner; None where no model is divided."""
+        if self.split == 1:
+            return None
+        stream = NamedSharding(self.mesh, PartitionSpec(BATCH, None, None))
+        return Placement(stream, self.replicated if self.mesh.shape[FSDP] > 1 else None)
+
+    def state_shardings(self, state: Any) -> Any:
+        """Leaves with a leading replica axis are split along it, those of a divided model along one more; scalars are
+        replicated."""
+
+        def one(path: Any, leaf: Any) -> NamedSharding:
+            if not leaf.ndim:
+                return self.replicated
+            layered = any(getattr(key, "key", None) == "blocks" for key in path)
+            axis = self._divided_axis(leaf.shape, 2 if layered else 1)
+            return NamedSharding(
+                self.mesh, PartitionSpec(REPLICA, *(FSDP if i == axis else None for i in range(1, leaf.ndim)))
+            )
+
+        return jax.tree_util.tree_map_with_path(one, state)
+
+    def _divided_axis(self, shape: tuple[int, ...], first: int) -> int | None:
+        """The longest axis of a matrix that divides evenly; vectors are small, and every layer is read by itself."""
+        fsdp = self.mesh.shape[FSDP]
+        if fsdp == 1 or len(shape) - first < 2:
+            return None
+        axes = [axis for axis in range(first, len(shape)) if shape[axis] % fsdp == 0]
+        return max(axes, key=lambda axis: shape[axis], default=None)
+
+    def put(self, x: Any, sharding: NamedSharding | None = None) -> jax.Array:
+        """An array of the host on the devices; every process gives the same."""
+        sharding = sharding or self.replicated
+        if sharding.is_fully_addressable:
+            return jax.device_put(x, sharding)
+        x = np.asarray(x)
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+    def each(self, on_cpu: bool) -> Each:
+        """How the replicas are gone through."""
+        base = in_turn if on_cpu else in_parallel
+        if self.mesh.shape[REPLICA] == 1:
+            return base
+        if self.split > 1:
+            return _named_in_parallel
+
+        def apply(function: Callable[[Any], Any], replicas: Any) -> Any:
+            # every device for its own replicas, without communication
+            spec = PartitionSpec(REPLICA)
+            local = partial(base, function)
+            return jax.shard_map(local, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)(replicas)
+
+        return apply
+
+
+def _named_in_parallel(function: Callable[[Any], Any], replicas: Any) -> Any:
+    # the name keeps what the model says of its own axes true of each replica on its own devices
+    return jax.vmap(function, spmd_axis_name=REPLICA)(replicas)

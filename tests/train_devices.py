@@ -1,0 +1,64 @@
+"""A tiny pack trained as a program of its own, on as many devices and processes as the environment says.
+
+``python train_devices.py ORDERS.json``: what to train and where the result goes. Several devices of a CPU and several
+processes are settings of a whole process, so tests start this one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main(orders: dict[str, Any]) -> None:
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={orders.get('devices', 1)}"
+    import jax
+
+    if "processes" in orders:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(orders["coordinator"], orders["processes"], orders["process"])
+    from train_support import Kept, make_pack, make_spec
+
+    from dwsweep.data.store import Store
+    from dwsweep.train.loop import train_pack
+
+    store = Store.open(orders["store"])
+    spec = make_spec(**orders.get("sections", {}))
+    pack = make_pack(
+        store,
+        spec,
+        depth=orders.get("depth", 2),
+        width=orders.get("width", 16),
+        replicas=tuple((seed, 1e-2) for seed in range(orders.get("replicas", 2))),
+        branch_steps=tuple(orders["branch_steps"]) if "branch_steps" in orders else None,
+    )
+    kept = Kept()
+    asked = iter([False] * orders.get("dispatches", 10**6))
+    # without a fixed length, dispatches follow each process's own clock, as in a sweep
+    outcome = train_pack(
+        pack,
+        store,
+        orders["directory"],
+        kept,
+        should_stop=lambda: next(asked, True),
+        dispatch_steps=orders.get("dispatch_steps"),
+        dispatch_seconds=orders.get("dispatch_seconds", 1.0),
+    )
+    content = {
+        "facts": kept.facts,
+        "resumes": kept.resumes,
+        "notes": kept.notes,
+        "losses": {run_id: kept.losses(run_id) for run_id in kept.rows},
+        "results": {run_id: result["loss"] for run_id, result in kept.results.items()},
+        "interrupted": outcome.interrupted,
+        "step": outcome.step,
+    }
+    Path(orders["result"]).write_text(json.dumps(content))
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))
