@@ -98,11 +98,13 @@ def _print_error(line: str) -> None:
 
 
 def _console() -> Any:
+    import os
+
     from rich.console import Console
 
     console = Console()
-    # without a terminal rich assumes 80 columns; tables are made for 100
-    return console if console.is_terminal else Console(width=100)
+    # without a terminal rich assumes 80 columns; tables are made for 100 (and fold where there are fewer)
+    return console if console.is_terminal or os.environ.get("COLUMNS", "").isdigit() else Console(width=100)
 
 
 def _waiting(what: str) -> Any:

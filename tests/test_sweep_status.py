@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 import time
@@ -58,6 +59,10 @@ def test_hundreds_of_runs_fit_a_terminal(tmp_path: Path) -> None:
     assert "400 runs · 160 done · 80 pending · 80 interrupted · 80 diverged" in text
     assert [line.split()[0] for line in lines[2:6]] == ["1", "2", "4", "6"]
     assert "and 79 more: a cause" in text
+    narrow = printed(tmp_path / "sweep", 48).splitlines()
+    assert max(map(len, narrow)) <= 48
+    assert not re.search(r"\S…", "\n".join(narrow))
+    assert re.findall(r"\d\.\d{4}–\d\.\d{4}", "\n".join(narrow)) == re.findall(r"\d\.\d{4}–\d\.\d{4}", text)
 
 
 def test_small_sweeps_show_every_shape(tmp_path: Path) -> None:

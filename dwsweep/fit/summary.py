@@ -1,8 +1,7 @@
-"""A FitResult for people: one page of tables that fit 100 columns, and the same as plain text."""
+"""A FitResult for people: one page of tables that fit 100 columns and fold where there are fewer."""
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.fit import published
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from dwsweep.fit.analysis import FitResult
 
 COLUMNS = 100
+_BRIEF = {"already_crossed": "already"}  # beside the reference estimator's status, where room is scarce
 
 
 def to_text(result: FitResult) -> str:
@@ -31,21 +31,32 @@ def to_rich(result: FitResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    from dwsweep.folding import Folded
+
     parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
     if result.transitions:
-        parts += [Text(""), _transitions(result)]
+        parts += [Text(""), Folded(_transitions(result), beside="interval")]
     if result.by_tokens:
-        parts += [Text(""), _by_tokens(result)]
-    parts += [Text(""), *_law(result), Text(""), _guideline(result)]
+        parts += [Text(""), Folded(_by_tokens(result))]
+    parts += [Text(""), *_law(result), Text(""), Folded(_guideline(result), beside="interval")]
     parts += [Text(line) for line in _surface(result)]
     if result.warnings:
         parts += [Text(""), Text("Warnings")]
-        parts += [Text(line) for warning in result.warnings for line in _wrapped(warning)]
+        parts.append(_list(result.warnings))
     return Group(*parts)
 
 
-def _wrapped(warning: str) -> list[str]:
-    return textwrap.wrap(warning, COLUMNS - 2, initial_indent="  · ", subsequent_indent="    ")
+def _list(lines: list[str]) -> Any:
+    """Each line a paragraph that wraps beside its dot, not under it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for _ in range(2):
+        grid.add_column(overflow="fold")
+    for line in lines:
+        grid.add_row("  ·", Text(line))
+    return grid
 
 
 def _cells_line(result: FitResult) -> str:
@@ -96,7 +107,8 @@ def _transitions(result: FitResult) -> Any:
     )
     beside: dict[tuple[int, int], dict[str, str]] = {}
     for row in result.transitions:
-        text = format_size(row["n_params"]) if row["n_params"] else row["status"].replace("_", " ")[:9]
+        status = _BRIEF.get(row["status"], row["status"].replace("_", " "))
+        text = format_size(row["n_params"]) if row["n_params"] else status
         beside.setdefault((row["shallow"], row["deep"]), {})[row["estimator"]] = text
     for row in result.transitions:
         if row["estimator"] != "pchip":

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from dwsweep.folding import Folded
 from dwsweep.report.units import count_text
 
 FILE_NAME = "bench.json"
@@ -42,7 +43,7 @@ def render(rows: Sequence[dict[str, Any]]) -> Group:
         f"together, best of three. MFU: achieved FLOP/s over {peak} in this call. "
         "packing: rate of 1, 2, 4 … replicas over the rate of one."
     )
-    return Group(table, Text(), Text(legend, style="dim"))
+    return Group(Folded(table, keys=2), Text(), Text(legend, style="dim"))
 
 
 def _packing(points: Sequence[dict[str, Any]]) -> str:

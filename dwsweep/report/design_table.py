@@ -13,6 +13,7 @@ from rich.text import Text
 
 from dwsweep.design.information import Errors, PairError
 from dwsweep.design.study import Study
+from dwsweep.folding import Folded
 from dwsweep.report.units import count_text
 
 
@@ -23,15 +24,18 @@ def render(study: Study) -> Group:
         Text.from_markup(f"[bold]{study.spec.name}[/]: {study.runs} runs to train, {_power(study.flops)} FLOPs"),
         *(_line(text) for text in study.prior.basis),
         Text("\nTransitions that this sweep would find", style="bold"),
-        _pairs(errors),
+        Folded(_pairs(errors)),
         Text(),
         Text.from_markup(f"[bold]Law and target:[/] {law_text(errors)}"),
     ]
     if study.now is not None:
         parts.append(Text(f"With the finished runs alone: {law_text(study.now)}"))
-    parts += [Text("\nWhat a change would buy", style="bold"), _alternatives(study), Text(), _halving(study)]
+    parts += [Text("\nWhat a change would buy", style="bold"), Folded(_alternatives(study)), Text(), _halving(study)]
     if study.proposals:
-        parts += [Text("\nRuns to add, the most telling per FLOP first", style="bold"), _proposals(study)]
+        parts += [
+            Text("\nRuns to add, the most telling per FLOP first", style="bold"),
+            Folded(_proposals(study), keys=2),
+        ]
         parts += [Text(), *_proposed(study)]
     parts += [Text(), _legend()]
     return Group(*parts)

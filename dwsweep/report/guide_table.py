@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dwsweep.folding import Folded
 from dwsweep.report.units import count_text
 
 FAR_OFF = 0.10
@@ -21,7 +22,7 @@ def render(answer: dict[str, Any]) -> Group:
         parts.append(Text.from_markup(f"[bold]{source['name']}[/]"))
         parts += [_line(note) for note in source["notes"]]
     if answer["overview"]:
-        parts += [Text(), _overview(answer["overview"]), Text(), _overview_legend()]
+        parts += [Text(), Folded(_overview(answer["overview"])), Text(), _overview_legend()]
     for row in answer["verdicts"]:
         parts += [Text(), _verdict(row)]
     for row in answer["budgets"]:
@@ -133,9 +134,16 @@ def _budget(row: dict[str, Any], assumptions: dict[str, Any], several: bool) -> 
     )
     for form, depth in row["rivals"].items():
         lines.append(_line(f"rival {form} form: depth {depth:.1f}, width {_width(row['n_params'], depth):,.0f}"))
-    lines += [_line(row["reach"]), Text(), _near(row["near_optimal"]), Text(), _candidates(row["candidates"]), Text()]
+    lines += [
+        _line(row["reach"]),
+        Text(),
+        Folded(_near(row["near_optimal"])),
+        Text(),
+        Folded(_candidates(row["candidates"])),
+        Text(),
+    ]
     bests = [
-        f"{name}: {row[key][0]} × {row[key][1]}"
+        f"{name}: {row[key][0]}×{row[key][1]}"
         for key, name in (
             ("best_equal_size", "equal size"),
             ("best_equal_flops", "equal FLOPs"),

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dwsweep.folding import Folded
 from dwsweep.plan.rows import COLUMNS, to_dict, to_rows
 from dwsweep.plan.units import DROP, RUN, SKIP, Plan, Run
 from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
@@ -40,7 +41,7 @@ def render(plan: Plan) -> Group:
     """Header, table, reasons, warnings, totals and legend, at most 100 columns wide."""
     notes: list[str] = []
     table = _table(plan, notes)
-    parts: list[Any] = [_header(plan), Text(), table]
+    parts: list[Any] = [_header(plan), Text(), Folded(table, keys=2)]
     if notes:
         parts += [Text(), *(_hanging(f"[{number}]", note) for number, note in enumerate(notes, 1))]
     if plan.warnings:

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from dwsweep.cost import find
 from dwsweep.errors import InputError
+from dwsweep.folding import Folded
 from dwsweep.sweep import lock
 from dwsweep.sweep.progress import duration
 from dwsweep.sweep.states import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING, RunState
@@ -126,9 +127,10 @@ def follow(directory: str | os.PathLike[str], console: Console | None = None) ->
 def show(now: Snapshot) -> RenderableType:
     parts: list[RenderableType] = [_headline(now)]
     shapes = {(run.depth, run.width) for run in now.runs}
-    parts.append(_table(now, by_depth=len(shapes) > MAX_ROWS))
+    by_depth = len(shapes) > MAX_ROWS
+    parts.append(Folded(_table(now, by_depth), keys=1 if by_depth else 2))
     if now.progress:
-        parts.append(_running(now))
+        parts.append(Folded(_running(now)))
     parts += _reasons(now)
     if now.orphans:
         parts.append(Text(f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"))
@@ -169,18 +171,18 @@ def time_left(now: Snapshot) -> float | None:
 
 def _table(now: Snapshot, by_depth: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("depth", justify="right")
-    table.add_column("widths" if by_depth else "width", justify="right")
-    table.add_column("n_params", justify="right")
-    table.add_column("runs", justify="right")
+    table.add_column("depth", justify="right", no_wrap=True)
+    table.add_column("widths" if by_depth else "width", justify="right", no_wrap=True)
+    table.add_column("n_params", justify="right", no_wrap=True)
+    table.add_column("runs", justify="right", no_wrap=True)
     states = [state for state in RUN_STATES if now.count(state)]
     if by_depth:  # a column a state is narrower than words in each row
         for state in states:
-            table.add_column(state, justify="right", style=_STYLES.get(state, "dim"))
+            table.add_column(state, justify="right", style=_STYLES.get(state, "dim"), no_wrap=True)
     else:
         table.add_column("state")
-    table.add_column("step", justify="right")
-    table.add_column("loss", justify="right")
+    table.add_column("step", justify="right", no_wrap=True)
+    table.add_column("loss", justify="right", no_wrap=True)
     groups: dict[tuple[int, ...], list[RunView]] = {}
     for run in now.runs:
         key = (run.depth,) if by_depth else (run.depth, run.width)
@@ -204,7 +206,8 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
 def _running(now: Snapshot) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold cyan")
     for name in ("running pack", "step", "train loss", "tokens/s", "MFU", "device"):
-        table.add_column(name, justify="left" if name in ("running pack", "device") else "right")
+        words = name in ("running pack", "device")
+        table.add_column(name, justify="left" if words else "right", no_wrap=name != "device")
     for pack_id, progress in sorted(now.progress.items()):
         facts = progress.get("started") or {}
         losses = [loss for loss in progress.get("losses") or [] if loss is not None]

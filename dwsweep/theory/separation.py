@@ -156,6 +156,8 @@ def render(facts: dict[str, Any]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
+    from dwsweep.folding import Folded
+
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("quantity", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
@@ -170,7 +172,8 @@ def render(facts: dict[str, Any]) -> Any:
         "(ln d_x − 5.039) / 0.0555, trained nets of Levine et al. 2020, depths 6 to 48",
     )
     if depth is None:
-        return Group(table, Text("\nGive --depth for the regime, the bounds and the width a shallower net needs."))
+        more = Text("\nGive --depth for the regime, the bounds and the width a shallower net needs.")
+        return Group(Folded(table), more)
     eq = "7" if facts["regime"] == DEPTH_EFFICIENT else "8"
     low, high = facts["log3_separation_rank_lower"], facts["log3_separation_rank_upper"]
     table.add_row("depth L", str(depth), f"mixes (3^L − 1)/2 = {facts['mixed_inputs']:.4g} copies of the input")
@@ -182,12 +185,12 @@ def render(facts: dict[str, Any]) -> Any:
         f"d_x = {facts['published_transition_width']:,.0f}",
         f"N = {facts['published_transition_n_params']:.3g} non-embedding parameters",
     )
-    parts: list[Any] = [table]
+    parts: list[Any] = [Folded(table)]
     if facts["widths_needed"]:
         needed = Table(box=None, pad_edge=False, title="\nWidth that a shallower net needs", title_justify="left")
         needed.add_column("depth", justify="right")
         needed.add_column("d_x at least", justify="right")
-        needed.add_column("times this width", justify="right")
+        needed.add_column("times this width", justify="right", overflow="fold")
         for row in facts["widths_needed"]:
             exponent, times = row["log10_width"], row["log10_width"] - math.log10(width)
             if times < 0:

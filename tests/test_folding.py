@@ -1,0 +1,92 @@
+"""Narrow terminals: columns go below one another, and no number is cut."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from dwsweep import fit_table
+from dwsweep.design import study
+from dwsweep.fit.simulate import Scenario, Truth, simulate
+from dwsweep.folding import Folded
+from dwsweep.guide import answer
+from dwsweep.plan import build
+from dwsweep.report import design_table, guide_table, plan_table
+from dwsweep.spec import load_spec
+from dwsweep.theory import separation
+
+SWEEPS = Path(__file__).parent.parent / "sweeps"
+CUT = re.compile(r"\S…")  # rich cuts right behind a character; our own ellipses stand free
+
+
+def printed(renderable, width: int) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get().splitlines()
+
+
+def table() -> Table:
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("row", "first", "interval", "words", "last"):
+        made.add_column(name, no_wrap=name != "words")
+    for k in range(3):
+        made.add_row(f"r{k}", f"{k}.23456789", f"{k}.1 … {k}.9", "some words that may well wrap", f"9{k}.87654321")
+    return made
+
+
+def test_a_table_that_fits_is_left_alone() -> None:
+    assert printed(Folded(table()), 100) == printed(table(), 100)
+
+
+@pytest.mark.parametrize("width", [24, 30, 40, 60, 79])
+def test_columns_fold_whole_and_every_block_says_its_rows(width: int) -> None:
+    lines = printed(Folded(table(), beside="interval"), width)
+    text = "\n".join(lines)
+    assert all(len(line) <= width for line in lines)
+    for k in range(3):
+        for cell in (f"{k}.23456789", f"{k}.1 … {k}.9", f"9{k}.87654321"):
+            assert text.count(cell) == 1
+    headers = [line for line in lines if line.startswith("row")]
+    assert text.count("r1") == len(headers)
+    if width >= 30:  # below, a value and its interval do not fit side by side
+        assert "interval" in next(line for line in headers if "first" in line)
+
+
+@pytest.fixture(scope="module")
+def own_fit():
+    scenario = Scenario(Truth((6, 12, 18, 24)), budgets=tuple(np.geomspace(1e6, 3e8, 8)))
+    return fit_table(simulate(scenario, np.random.default_rng(1)), params=[1e12])
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_what_the_commands_say_fits_and_no_number_is_cut(width: int, own_fit) -> None:
+    mini = load_spec(SWEEPS / "levine-mini.yaml")
+    said = {
+        "fit": own_fit,
+        "guide": guide_table.render(answer([3e9, 1e8], ["96x12288"])),
+        "overview": guide_table.render(answer([], [])),
+        "plan": plan_table.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
+        "design": design_table.render(study(mini, noise=0.003, proposals=2)),
+        "theory": separation.render(separation.summary(width=1024, depth=24, heads=2)),
+    }
+    for name, renderable in said.items():
+        lines = printed(renderable, width)
+        assert all(len(line) <= width for line in lines), name
+        assert not [line for line in lines if CUT.search(line)], name
+    assert "not reached" in "\n".join(printed(own_fit, width)) or own_fit.transitions[-1]["status"] != "not_reached"
+
+
+def test_the_command_line_follows_the_columns_of_the_terminal() -> None:
+    command = [sys.executable, "-m", "dwsweep.cli", "guide", "--params", "3e9"]
+    environment = {"COLUMNS": "60", "PATH": "", "PYTHONIOENCODING": "utf-8"}
+    lines = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8").stdout
+    assert max(map(len, lines.splitlines())) <= 60
+    assert "3.67 ms" in lines
