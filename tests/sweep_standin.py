@@ -41,7 +41,9 @@ def expected_loss(pack: Pack, seed: int, learning_rate: float, steps: int) -> fl
     return _loss(value)
 
 
-def train_pack(pack: Pack, store: Any, directory: Any, recorder: Any, *, should_stop: Any) -> Outcome:
+def train_pack(
+    pack: Pack, store: Any, directory: Any, recorder: Any, *, should_stop: Any, following: Pack | None = None
+) -> Outcome:
     orders = _orders(pack)
     follows = isinstance(recorder, SilentRecorder)  # a process of a slice beside process 0
     step, values = _restore(directory, pack)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from dwsweep.data.store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
+from dwsweep.train.ahead import AHEAD
 from dwsweep.train.loop import Outcome, train_pack
 from tests.train_support import Kept, make_pack, make_spec, make_store, same_bits
 
@@ -205,6 +207,50 @@ def test_the_training_function_is_compiled_once(store: Store, tmp_path: Path) ->
     finally:
         jax.monitoring.clear_event_listeners()
     assert sum("dispatch" in name for name in names) == 1, names
+
+
+def compiled_dispatches(action: Callable[[], object]) -> list[str]:
+    """Names of the threads in which a training function was compiled."""
+    threads: list[str] = []
+
+    def listen(event: str, seconds: float, **attributes: str) -> None:
+        if event == "/jax/core/compile/backend_compile_duration" and "dispatch" in attributes.get("fun_name", ""):
+            threads.append(threading.current_thread().name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        action()
+    finally:
+        jax.monitoring.clear_event_listeners()
+    return threads
+
+
+def test_the_next_pack_is_compiled_while_this_one_trains(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(execution={"compile_ahead": True})
+    first, second = make_pack(store, spec, width=12), make_pack(store, spec, width=24)
+    alone, _ = train(second, store, tmp_path / "alone")
+    kept = Kept()
+    threads = compiled_dispatches(
+        lambda: train_pack(first, store, tmp_path / "first", Kept(), following=second, dispatch_steps=3)
+    )
+    main = threading.current_thread().name
+    AHEAD._thread.join()
+    assert len(threads) == 2 and threads.count(main) == 1
+    assert not compiled_dispatches(lambda: train_pack(second, store, tmp_path / "second", kept, dispatch_steps=3))
+    same_bits(alone, kept)
+
+
+def test_what_was_compiled_ahead_in_vain_does_no_harm(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(execution={"compile_ahead": True})
+    other = make_pack(store, spec, width=24)
+    small = make_pack(store, make_spec(train={"batch_size": 5000}, execution={"compile_ahead": True}))
+    whole, _ = train(make_pack(store, spec), store, tmp_path / "whole")
+    train_pack(make_pack(store, spec, width=12), store, tmp_path / "first", Kept(), following=other)
+    kept, _ = train(make_pack(store, spec), store, tmp_path / "kept")
+    same_bits(whole, kept)
+    # one that cannot be built says so in its own turn, not in this one's
+    outcome = train_pack(make_pack(store, spec, width=12), store, tmp_path / "second", Kept(), following=small)
+    assert len(outcome.finished) == 2
 
 
 def test_too_little_data_is_refused(store: Store, tmp_path: Path) -> None:

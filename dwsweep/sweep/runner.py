@@ -186,7 +186,8 @@ class _Sweep:
         self.active[pack.pack_id] = unit
         self.view.started(pack)
         directory = files.absolute(self.store.directory)  # a worker may stand elsewhere, and Orbax wants it so
-        self.executor.start(Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen))
+        following = self.waiting[0].pack if self.waiting else None
+        self.executor.start(Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following))
 
     def _handle(self, pack_id: str, event: dict[str, Any]) -> None:
         kind = event["event"]

@@ -47,14 +47,18 @@ class Job:
     store_path: str  # of the tokens
     attempt: int = 1
     frozen: tuple[str, ...] = ()  # runs of the pack whose results are another pack's business
+    following: Pack | None = None  # what the same worker will probably train next
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "pack": self.pack.to_dict()}
+        following = self.following.to_dict() if self.following else None
+        return {**self.__dict__, "pack": self.pack.to_dict(), "following": following}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Job:
         known = {name: content[name] for name in cls.__dataclass_fields__}
-        return cls(**known | {"pack": Pack.from_dict(content["pack"]), "frozen": tuple(content["frozen"])})
+        following = Pack.from_dict(content["following"]) if content["following"] else None
+        pack, frozen = Pack.from_dict(content["pack"]), tuple(content["frozen"])
+        return cls(**known | {"pack": pack, "frozen": frozen, "following": following})
 
 
 class Channel:
@@ -165,6 +169,7 @@ def attempt(job: Job, channel: Channel) -> dict[str, Any]:
                 files.make_directory(store.pack_directory(job.pack.pack_id)),
                 recorder,
                 should_stop=channel.should_stop,
+                following=job.following,
             )
             if outcome.interrupted:
                 cause = channel.stop_cause or "stopped"
@@ -233,4 +238,6 @@ def _note(channel: Channel, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # at once: a compilation begun ahead must not hold up, or break, the end of the interpreter

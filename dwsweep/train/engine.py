@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -67,11 +68,10 @@ class Engine:
         pack: Pack,
         store: Store,
         *,
-        dispatch_steps: int | None = None,
         devices: Sequence[jax.Device] | None = None,
     ) -> None:
         configure()
-        self.pack, self.store, self.fixed_steps = pack, store, dispatch_steps
+        self.pack, self.store = pack, store
         shape, train, execution = pack.shape, pack.train, pack.execution
         self.n_windows = check_enough(store.n_train_tokens, train.seq_len, train.batch_size)
         # rates enter as ratios to the base rate, so one set of scales serves all replicas
@@ -97,13 +97,22 @@ class Engine:
         if self.streamed:
             step_bytes = len(self.seeds) * train.batch_size * (train.seq_len + 1) * store.dtype.itemsize
             self.capacity = max(1, min(self.capacity, STREAM_BYTES // step_bytes))
-        self.learning_rates = self.layout.put(
-            np.array([replica.learning_rate for replica in pack.replicas], np.float32), self.layout.by_replica
-        )
-        self.tokens = self.layout.put(np.zeros(1, store.dtype) if self.streamed else store.train_tokens())
+        self._dispatch: Any = None
+        self.fixed_steps: int | None = None  # of every dispatch; None: they follow the clock
         self.compile_seconds = 0.0
         self.step_seconds: float | None = None
         self.last_steps = 1
+
+    @cached_property
+    def tokens(self) -> jax.Array:
+        """The token store on the device; where batches are streamed, next to nothing in its place."""
+        return self.layout.put(np.zeros(1, self.store.dtype) if self.streamed else self.store.train_tokens())
+
+    @cached_property
+    def learning_rates(self) -> jax.Array:
+        """Peak rate of each replica."""
+        rates = np.array([replica.learning_rate for replica in self.pack.replicas], np.float32)
+        return self.layout.put(rates, self.layout.by_replica)
 
     def _layout(self, devices: Sequence[jax.Device] | None) -> Layout:
         shape, train = self.pack.shape, self.pack.train
@@ -151,7 +160,10 @@ class Engine:
         program would not fit into the device's memory, the microbatch is halved and it is compiled again.
         """
         began = time.monotonic()
-        self._choose_kernel(asked_kernel or self.pack.execution.attention)
+        before = self.kernel
+        self.choose_kernel(asked_kernel)
+        if self._dispatch is not None and before is not None and before.kernel == self.compute.kernel:
+            return  # it was compiled ahead
         limit = memory_limit(self.device)
         while True:
             self._dispatch = self._compiled_dispatch()
@@ -167,7 +179,9 @@ class Engine:
         self._evaluate = evaluate.lower(self.abstract["params"], windows).compile()
         self.compile_seconds += time.monotonic() - began
 
-    def _choose_kernel(self, asked: str) -> None:
+    def choose_kernel(self, asked: str | None = None) -> None:
+        """Measure what attention there is, unless the spec or ``asked`` says which."""
+        asked = asked or self.pack.execution.attention
         rows = self.microbatch * len(self.pack.replicas) // self.layout.size
         choice = kernel.choose(asked, self.pack.shape, self.pack.train.precision, rows, self.device)
         # measured on each host, and hosts that differ would not run the same program
@@ -182,8 +196,19 @@ class Engine:
         dispatch = make_dispatch(
             self.model, train, self.seed_of, self.capacity, self.microbatch, self.streamed, self.each
         )
-        batches, rates = self._batches(0, 0, None)
-        arguments = (state, self.tokens, batches, rates, self.learning_rates, self.layout.put(np.int32(0)))
+        K, S, B, T = self.capacity, len(self.seeds), train.batch_size, train.seq_len
+        here = self.layout.replicated
+        indices = jax.ShapeDtypeStruct((K, S, B), jnp.int32, sharding=here)
+        windows = jax.ShapeDtypeStruct((K, S, B, T + 1), self.store.dtype, sharding=here)
+        tokens = 1 if self.streamed else self.store.n_train_tokens
+        arguments = (
+            state,
+            jax.ShapeDtypeStruct((tokens,), self.store.dtype, sharding=here),
+            windows if self.streamed else indices,
+            jax.ShapeDtypeStruct((K,), jnp.float32, sharding=here),
+            jax.ShapeDtypeStruct((len(self.pack.replicas),), jnp.float32, sharding=self.layout.by_replica),
+            jax.ShapeDtypeStruct((), jnp.int32, sharding=here),
+        )
         out = (shardings, self.layout.replicated)
         return jax.jit(dispatch, donate_argnums=0, out_shardings=out).lower(*arguments).compile()
 

@@ -23,6 +23,7 @@ from dwsweep.data.store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Replica
 from dwsweep.train.agree import agreed
+from dwsweep.train.ahead import AHEAD
 from dwsweep.train.checkpoint import Checkpoints
 from dwsweep.train.engine import Engine
 from dwsweep.train.evaluate import HeldoutLoss
@@ -66,18 +67,21 @@ def train_pack(
     should_stop: Callable[[], bool] = lambda: False,
     dispatch_steps: int | None = None,
     dispatch_seconds: float = 1.0,
+    following: Pack | None = None,
 ) -> Outcome:
     """Train ``pack`` to its end, or until ``should_stop()`` (asked between dispatches), in ``directory``.
 
     Goes on from the newest good checkpoint in ``directory/checkpoints``; a pack that is complete returns at once.
-    ``dispatch_steps`` fixes the steps of a dispatch, otherwise they follow from ``dispatch_seconds``.
+    ``dispatch_steps`` fixes the steps of a dispatch, otherwise they follow from ``dispatch_seconds``. ``following`` is
+    the pack that this process will probably train next: its programs are compiled meanwhile.
 
     Raises:
         InputError: too little data, or a checkpoint of another model.
         OSError: a checkpoint could not be written; the last good one is kept.
         jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when the device's memory does not suffice.
     """
-    return _Trainer(pack, store, directory, recorder, should_stop, dispatch_steps, dispatch_seconds).run()
+    trainer = _Trainer(pack, store, directory, recorder, should_stop, dispatch_steps, dispatch_seconds)
+    return trainer.run(following)
 
 
 class _Trainer:
@@ -94,7 +98,8 @@ class _Trainer:
         self.pack, self.store, self.recorder, self.should_stop = pack, store, recorder, should_stop
         self.dispatch_seconds = dispatch_seconds
         self.phases = phases(pack.branch_steps, pack.train)
-        self.engine = Engine(pack, store, dispatch_steps=dispatch_steps)
+        self.engine = AHEAD.take(pack, store) or Engine(pack, store)
+        self.engine.fixed_steps = dispatch_steps
         self.progress = Progress(losses=[math.nan] * len(pack.replicas))
         self.finished: list[str] = []
         self.kernel: str | None = None  # of the checkpoint that is gone on with
@@ -106,9 +111,9 @@ class _Trainer:
         self.saved_seconds, self.saved_tick = time.monotonic(), 0
         self.mark = 0.0  # last reading of the training clock
 
-    def run(self) -> Outcome:
+    def run(self, following: Pack | None) -> Outcome:
         try:
-            outcome = self._run()
+            outcome = self._run(following)
         except BaseException:
             # the failure in hand matters more than a second one while a checkpoint is being finished
             with contextlib.suppress(OSError):
@@ -117,7 +122,7 @@ class _Trainer:
         self.checkpoints.close()
         return outcome
 
-    def _run(self) -> Outcome:
+    def _run(self, following: Pack | None) -> Outcome:
         resumed = self._restore()
         if self.progress.phase < len(self.phases):
             self.engine.compile(self.kernel)
@@ -129,6 +134,8 @@ class _Trainer:
             self.recorder.started({**self.engine.facts, "step": step})
             if resumed:
                 self.recorder.resumed(step)
+            if following is not None:
+                AHEAD.begin(following, self.store, self.engine)
             self.heldout = heldout_set(self.store, self.pack.shape.seq_len, self.pack.train.eval_tokens)
         while self.progress.phase < len(self.phases):
             phase = self.phases[self.progress.phase]
