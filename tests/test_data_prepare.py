@@ -195,6 +195,22 @@ def test_interrupted_prepare_leaves_nothing_that_looks_finished(tmp_path: Path, 
     store.verify()
 
 
+def test_what_a_killed_prepare_of_other_settings_left_is_removed(tmp_path: Path) -> None:
+    """By the next prepare that writes, unless the owner of the unfinished store still holds its lock."""
+    import fcntl
+
+    cache = tmp_path / "cache"
+    for name in ("dead", "alive"):
+        (cache / f"{name}.partial").mkdir(parents=True)
+        (cache / f"{name}.partial" / "spool.zst").write_bytes(bytes(1000))
+        (cache / f"{name}.lock").touch()
+    (cache / "unknown.partial").mkdir()  # no lock beside it: not one of ours
+    with open(cache / "alive.lock", "w") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        prepare(spec(write(tmp_path / "a.jsonl", articles(50)), cache), progress=False)
+    assert sorted(path.name for path in cache.glob("*.partial")) == ["alive.partial", "unknown.partial"]
+
+
 def test_two_at_once(tmp_path: Path) -> None:
     data = spec(write(tmp_path / "a.jsonl", articles(4000)), tmp_path / "cache", workers=1)
     processes = [start(data, tmp_path / "run.py") for _ in range(2)]

@@ -87,6 +87,7 @@ def prepare(data: DataSpec, *, progress: bool = True) -> Store:
     with _lock(path, progress):
         if (path / "manifest.json").exists():
             return Store.open(path)
+        _remove_abandoned(path.parent)
         partial = path.with_name(path.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
@@ -98,6 +99,19 @@ def prepare(data: DataSpec, *, progress: bool = True) -> Store:
         shutil.rmtree(path, ignore_errors=True)
         partial.rename(path)
     return Store.open(path)
+
+
+def _remove_abandoned(root: Path) -> None:
+    """Remove what killed processes left of other stores: those whose lock nobody holds."""
+    import fcntl
+
+    for partial in root.glob("*.partial"):
+        try:
+            with open(partial.with_suffix(".lock"), "r+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(partial, ignore_errors=True)
+        except OSError:  # its owner lives, or it is not ours to judge
+            continue
 
 
 @contextmanager
