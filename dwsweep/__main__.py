@@ -1,0 +1,19 @@
+"""Entry point of the command and of ``python -m dwsweep``: from its first line on, Ctrl-C is one line and status 3."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Import the command line and run it."""
+    try:
+        from dwsweep import cli
+    except KeyboardInterrupt:  # imports take most of the first half second
+        print("error: interrupted", file=sys.stderr)
+        sys.exit(3)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()
