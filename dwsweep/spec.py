@@ -27,6 +27,12 @@ Positive = Annotated[int, Field(gt=0, le=10**12)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
+# what data.source may be
+SOURCE_FORMS = (
+    *("stdlib-docs", "tfds:NAME[/CONFIG]", "wikidump:PATH", "wikiextractor:PATH"),
+    *("text:GLOB", "jsonl:GLOB", "parquet:GLOB"),
+)
+
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -160,6 +166,16 @@ class DataSpec(Section):
     seed: Annotated[int, Field(ge=0)] = 0  # of the tokenizer's sample
     cache_dir: str | None = None  # not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep
     workers: Positive | None = None  # not hashed; processes of `prepare`; None: all cores
+
+    @field_validator("source")
+    @classmethod
+    def _known_form(cls, value: str) -> str:
+        """The form alone, so that `plan` refuses it too; whether anything is there is seen when it is opened."""
+        kind, colon, rest = value.partition(":")
+        forms = dict(form.partition(":")[::2] for form in SOURCE_FORMS)
+        if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
+            raise ValueError(f"one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
+        return value
 
 
 class TrainSpec(Section):

@@ -128,3 +128,15 @@ def test_sections_cannot_be_changed() -> None:
     spec: Spec = parse_spec(GOOD)
     with pytest.raises(ValueError, match="frozen"):
         spec.train.steps = 3
+
+
+@pytest.mark.parametrize("source", ["wikkipedia:foo", "text:", "text: ", "jsonl", "stdlib-docs:x", "", "/data/a.txt"])
+def test_the_form_of_a_source_is_checked_before_anything_is_opened(source: str) -> None:
+    (line,) = errors(content(data={"source": source}))
+    assert line.startswith(f"data.source: {source!r}; one of stdlib-docs, tfds:NAME[/CONFIG], ")
+    assert "parquet:GLOB" in line
+
+
+def test_every_form_of_source_passes() -> None:
+    for source in ("stdlib-docs", "tfds:wikipedia/20230601.en", "text:gs://bucket/a/*.txt", "wikidump:a b.xml.bz2"):
+        assert parse_spec(content(data={"source": source})).data.source == source

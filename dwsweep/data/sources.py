@@ -16,11 +16,6 @@ from dwsweep.errors import InputError
 
 ITEM_BYTES = 1 << 20
 
-FORMS = (
-    "stdlib-docs, tfds:NAME[/CONFIG], wikidump:PATH, wikiextractor:PATH, text:GLOB, jsonl:GLOB, parquet:GLOB "
-    "(PATH and GLOB local or gs://)"
-)
-
 
 class Item(NamedTuple):
     """A piece of work for ``documents``; ``n_bytes`` of the source's ``total_bytes`` are then read."""
@@ -92,4 +87,6 @@ def open_source(source: str, text_field: str | None = None, *, download: bool = 
         from dwsweep.data import tfds
 
         return tfds.TfdsRecords.find(rest, text_field, download=download)
-    raise InputError(f"data.source: {source}; one of {FORMS}")
+    from dwsweep.spec import SOURCE_FORMS
+
+    raise InputError(f"data.source: {source}; one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
