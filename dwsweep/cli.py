@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from enum import StrEnum
@@ -247,8 +248,22 @@ def status(
         _console().print(view.render(directory))
 
 
-@app.command(epilog="Example: dwsweep bench sweeps/smoke.yaml --out runs/smoke (then `plan` uses it)")
-def bench(spec: SpecFile, out: OutDirectory = None, set_: Overrides = None, json: AsJson = False) -> None:
+@app.command(
+    epilog="Examples: dwsweep bench sweeps/smoke.yaml --out runs/smoke (then `plan` uses it) · "
+    "dwsweep bench sweeps/levine2020.yaml --compile-only --devices 1,4,8 --set grid.depths=[48] --set grid.seeds=1"
+)
+def bench(
+    spec: SpecFile,
+    out: OutDirectory = None,
+    set_: Overrides = None,
+    compile_only: Annotated[
+        bool, typer.Option("--compile-only", help="Compile and report memory per device; trains and allocates nothing.")
+    ] = False,
+    devices: Annotated[
+        str, typer.Option(metavar="N,N…", help="With --compile-only: for these numbers of devices (on a CPU virtual).")
+    ] = "1",
+    json: AsJson = False,
+) -> None:
     """Compile seconds, step time, tokens/s, MFU and memory of each shape on this host, and the gain from packing."""
     from rich.console import Console
     from rich.progress import track
@@ -257,24 +272,44 @@ def bench(spec: SpecFile, out: OutDirectory = None, set_: Overrides = None, json
     from dwsweep.plan import DataFacts, build
     from dwsweep.report import bench_table
     from dwsweep.spec import load_spec
-    from dwsweep.train.bench import bench as measure
+
+    counts = _counts(devices)
+    if compile_only:  # JAX reads this when it is imported; only a CPU heeds it
+        flag = f"--xla_force_host_platform_device_count={max(counts)}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
+    from dwsweep.train import bench as benchmark
 
     sweep = load_spec(spec, set_ or ())
     build(sweep)
     store = prepare_store(sweep.data)
     planned = build(sweep, data=DataFacts.of(store))
     shapes = len({pack.shape for pack in planned.packs})
-    rows = list(track(measure(planned, store), "benchmark", total=shapes, console=Console(stderr=True)))
+    console = Console(stderr=True)
+    if compile_only:
+        total = shapes * len(counts)
+        rows = list(track(benchmark.compile_only(planned, store, counts), "compile", total=total, console=console))
+        _show(bench_table.render_compiled(rows), rows, json)
+        return
+    rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
     _show(bench_table.render(rows), rows, json)
     directory = out or Path("runs") / sweep.name
     print(f"wrote {bench_table.write_json(rows, directory)}", file=sys.stderr)
+
+
+def _counts(text: str) -> list[int]:
+    from dwsweep.errors import InputError
+
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and 0 < int(part) <= 4096 for part in parts):
+        raise InputError(f"--devices: {text!r}; allowed: numbers of devices from 1 to 4096, such as 1,4,8")
+    return [int(part) for part in parts]
 
 
 @app.command(
     epilog="Examples: dwsweep fit runs/smoke · dwsweep fit mine.csv --column loss=val_loss --where 'warmup == 400'"
 )
 def fit(
-    table: Annotated[Path, typer.Argument(metavar="DIR|TABLE", help="Sweep directory, CSV, JSONL or Parquet.")],
+    table: Annotated[Path, typer.Argument(metavar="DIR|TABLE", help="Sweep directory, CSV, TSV, JSON(L) or Parquet.")],
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where the results go; default: fit/ beside the table.")
     ] = None,

@@ -6,9 +6,10 @@ import pytest
 from train_support import make_spec, make_store
 
 from dwsweep.cost import training_flops_per_token
+from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
 from dwsweep.report import bench_table
-from dwsweep.train.bench import bench, sizes
+from dwsweep.train.bench import bench, compile_only, sizes
 
 
 def test_pack_sizes_double_and_end_with_the_pack() -> None:
@@ -33,3 +34,19 @@ def test_rows_are_consistent_and_calibrate_the_plan(tmp_path) -> None:
     assert build(spec, data=DataFacts.of(store)).estimates.device_seconds is None
     calibrated = build(spec, data=DataFacts.of(store), calibration=path).estimates
     assert calibrated.device_seconds > 0
+
+
+def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> None:
+    store = make_store(tmp_path / "store")
+    spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2})
+    plan = build(spec, data=DataFacts.of(store))
+    rows = list(compile_only(plan, store, [1]))
+    assert [(row["depth"], row["width"]) for row in rows] == [(1, 8), (2, 16)]
+    for row, pack in zip(rows, plan.packs, strict=True):
+        # float32 parameters and two moments of two replicas, beside a few scalars
+        state = 2 * 3 * 4 * pack.shape.n_params_total
+        assert state < row["state_bytes"] < state + 100
+        assert row["memory_bytes"] > row["state_bytes"] and row["microbatch"] == spec.train.batch_size
+    bench_table.render_compiled(rows)
+    with pytest.raises(InputError, match=r"--devices: 64; allowed: at most 1"):
+        list(compile_only(plan, store, [1, 64]))

@@ -46,6 +46,33 @@ def render(rows: Sequence[dict[str, Any]]) -> Group:
     return Group(Folded(table, keys=2), Text(), Text(legend, style="dim"))
 
 
+def render_compiled(rows: Sequence[dict[str, Any]]) -> Group:
+    """Rows of :func:`dwsweep.train.bench.compile_only`."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("L", "d_x", "parameters", "replicas", "devices", "mesh", "microbatch", "compile", "state", "memory"):
+        table.add_column(name, justify="left" if name == "mesh" else "right", no_wrap=True)
+    for row in rows:
+        mesh = " ".join(f"{axis} {size}" for axis, size in row["mesh"].items() if size > 1)
+        table.add_row(
+            str(row["depth"]),
+            str(row["width"]),
+            f"{row['n_params_total']:,}",
+            str(row["replicas"]),
+            str(row["devices"]),
+            mesh or "–",
+            f"{row['microbatch']} of {row['batch_size']}",
+            f"{row['compile_seconds']:.1f} s",
+            f"{row['state_bytes'] / 1e9:,.2f} GB",
+            f"{row['memory_bytes'] / 1e9:,.2f} GB" if row["memory_bytes"] else "unknown",
+        )
+    legend = (
+        f"Compiled for {rows[0]['device_kind']}; nothing was trained or allocated. Of one device: state, parameters and "
+        "moments; memory, the whole training program, by the compiler's own analysis, which differs between "
+        "backends."
+    )
+    return Group(Folded(table, keys=2), Text(), Text(legend, style="dim"))
+
+
 def _packing(points: Sequence[dict[str, Any]]) -> str:
     alone = points[0]["tokens_per_second"]
     return " ".join(f"{point['replicas']}:{point['tokens_per_second'] / alone:.2f}" for point in points)

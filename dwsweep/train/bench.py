@@ -8,7 +8,7 @@ work on a machine can only slow a step down.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from dwsweep.cost import find, training_flops_per_token
 from dwsweep.data.store import Store
+from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Plan
 from dwsweep.train.engine import CAPACITY, Engine
 
@@ -55,6 +56,43 @@ def bench(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
             "datasheet": device.name if device else None,
             "packing": packing,
         }
+
+
+def compile_only(plan: Plan, store: Store, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Compile each shape of ``plan`` for each number of devices, without allocating a model; yields a row at once.
+
+    A row holds ``device_kind, depth, width, n_params_total, replicas, devices, mesh, microbatch, compile_seconds``,
+    ``memory_bytes`` of one device (by the compiled program's own analysis) and ``state_bytes``, its part that stays
+    between steps. On a CPU the program is divided as an accelerator's would be; a device's memory is that of
+    ``execution.device``, where the spec names one.
+
+    Raises:
+        InputError: there are fewer devices.
+    """
+    devices = jax.local_devices()
+    if max(counts) > len(devices):
+        raise InputError(f"--devices: {max(counts)}; allowed: at most {len(devices)}, which JAX found here")
+    named = find(plan.spec.execution.device) if plan.spec.execution.device else None
+    memory = int(named.memory_bytes) if named and named.memory_bytes else None
+    shapes = {pack.shape: pack for pack in reversed(plan.packs)}
+    for pack in reversed(shapes.values()):
+        for count in counts:
+            engine = Engine(pack, store, devices=devices[:count], memory_bytes=memory, as_accelerator=True)
+            engine.compile()
+            yield {
+                "device_kind": engine.device.device_kind,
+                "depth": pack.shape.depth,
+                "width": pack.shape.width,
+                "n_params_total": pack.shape.n_params_total,
+                "replicas": len(pack.replicas),
+                "devices": count,
+                "mesh": engine.layout.sizes,
+                "microbatch": engine.microbatch,
+                "batch_size": pack.train.batch_size,
+                "compile_seconds": engine.compile_seconds,
+                "memory_bytes": engine.memory_bytes,
+                "state_bytes": engine.state_bytes,
+            }
 
 
 def sizes(replicas: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -69,16 +70,21 @@ class Engine:
         store: Store,
         *,
         devices: Sequence[jax.Device] | None = None,
+        memory_bytes: int | None = None,
+        as_accelerator: bool = False,
     ) -> None:
+        """``devices``: by default all. ``memory_bytes`` of a device: by default what it says. ``as_accelerator``: a
+        program for a CPU that is divided as an accelerator's would be, to learn of its memory without one."""
         configure()
         self.pack, self.store = pack, store
         shape, train, execution = pack.shape, pack.train, pack.execution
         self.n_windows = check_enough(store.n_train_tokens, train.seq_len, train.batch_size)
         # rates enter as ratios to the base rate, so one set of scales serves all replicas
         scales = resolve(shape, pack.model, train, 1.0)
+        self.device = (devices or jax.local_devices())[0]
+        self.memory_limit = memory_bytes or memory_limit(self.device)
+        self.on_cpu = self.device.platform == "cpu" and not as_accelerator
         self.layout = self._layout(devices)
-        self.device = next(d for d in self.layout.mesh.devices.flat if d.process_index == jax.process_index())
-        self.on_cpu = self.device.platform == "cpu"
         self.each = self.layout.each(self.on_cpu)
         self.microbatch = self._microbatch(execution.microbatch)
         self.compute = Compute(
@@ -121,7 +127,7 @@ class Engine:
             batch=train.batch_size,
             state_bytes=STATE_ARRAYS * 4 * shape.n_params_total,
             step_flops=training_flops(shape, train.batch_size * train.seq_len),
-            memory_bytes=memory_limit((devices or jax.local_devices())[0]),
+            memory_bytes=self.memory_limit,
         )
         return Layout.of(load, devices, self.pack.execution.mesh)
 
@@ -140,7 +146,7 @@ class Engine:
         size = self.store.n_train_tokens * self.store.dtype.itemsize
         if self.store.n_train_tokens >= 2**31 or asked is False:  # indices on the device are 32-bit
             return False
-        return bool(asked) or size <= RESIDENT_FRACTION * (memory_limit(self.device) or 16 << 30)
+        return bool(asked) or size <= RESIDENT_FRACTION * (self.memory_limit or 16 << 30)
 
     @property
     def abstract(self) -> State:
@@ -164,7 +170,7 @@ class Engine:
         self.choose_kernel(asked_kernel)
         if self._dispatch is not None and before is not None and before.kernel == self.compute.kernel:
             return  # it was compiled ahead
-        limit = memory_limit(self.device)
+        limit = self.memory_limit
         while True:
             self._dispatch = self._compiled_dispatch()
             smaller = self._microbatch(self.microbatch // 2) if self.microbatch > 1 else self.microbatch
@@ -235,6 +241,12 @@ class Engine:
             return None
         held = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
         return int(held + analysis.temp_size_in_bytes)
+
+    @property
+    def state_bytes(self) -> int:
+        """Of parameters and moments on one device."""
+        leaves = jax.tree.leaves(self.abstract)
+        return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
 
     def init(self) -> State:
         """The state before the first step."""
