@@ -66,8 +66,8 @@ def render_compiled(rows: Sequence[dict[str, Any]]) -> Group:
             f"{row['memory_bytes'] / 1e9:,.2f} GB" if row["memory_bytes"] else "unknown",
         )
     legend = (
-        f"Compiled for {rows[0]['device_kind']}; nothing was trained or allocated. Of one device: state, parameters and "
-        "moments; memory, the whole training program, by the compiler's own analysis, which differs between "
+        f"Compiled for {rows[0]['device_kind']}; nothing was trained or allocated. Of one device: state, parameters "
+        "and moments; memory, the whole training program, by the compiler's own analysis, which differs between "
         "backends."
     )
     return Group(Folded(table, keys=2), Text(), Text(legend, style="dim"))
