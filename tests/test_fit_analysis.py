@@ -284,3 +284,11 @@ def test_options_are_checked(base_rows):
 def test_the_same_seed_gives_the_same_result(base_rows):
     one, two = (files.json_text(dwsweep.fit_table(base_rows, draws=DRAWS)) for _ in range(2))
     assert one == two
+
+
+def test_negative_losses_are_pointed_out(base_rows):
+    """Log-likelihoods by mistake: the table is fitted, and said to be suspicious."""
+    flipped = [{**row, "loss": -row["loss"]} if k < 3 else row for k, row in enumerate(base_rows)]
+    text = "\n".join(dwsweep.fit_table(flipped, draws=100).warnings)
+    assert f"loss: 3 of {len(base_rows)} losses are negative, down to -" in text
+    assert "losses are negative" not in "\n".join(dwsweep.fit_table(base_rows, draws=100).warnings)

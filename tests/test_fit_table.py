@@ -38,6 +38,12 @@ def test_every_format_gives_the_same_rows(tmp_path):
     write_csv(tmp_path / "sweep" / "results.csv")
     columns = {name: [row[name] for row in ROWS] for name in ROWS[0]}
     tables = [tmp_path / "t.csv", tmp_path / "t.jsonl", tmp_path / "t.parquet", tmp_path / "sweep"]
+    (tmp_path / "t.tsv").write_text((tmp_path / "t.csv").read_text().replace(",", "\t"))
+    (tmp_path / "records.json").write_text(json.dumps(ROWS))
+    (tmp_path / "columns.json").write_text(json.dumps(columns))
+    labelled = {name: {str(k): value for k, value in enumerate(values)} for name, values in columns.items()}
+    (tmp_path / "pandas.json").write_text(json.dumps(labelled))
+    tables += [tmp_path / name for name in ("t.tsv", "records.json", "columns.json", "pandas.json")]
     for table in [*tables, ROWS, columns, pa.Table.from_pylist(ROWS)]:
         assert read_table(table).rows == ROWS
     assert read_table(tmp_path / "sweep").directory == str(tmp_path / "sweep")
@@ -98,12 +104,22 @@ def test_bad_files_are_one_clear_line(tmp_path):
     (tmp_path / "t.parquet").write_text("not parquet")
     (tmp_path / "t.jsonl").write_text("[1]\n")
     (tmp_path / "t.xlsx").write_text("")
+    (tmp_path / "bad.jsonl").write_text('{"depth": 6}\n\n{"depth": 6, oops}\n')
+    (tmp_path / "t.json").write_text("[{]")
+    (tmp_path / "one.json").write_text('{"depth": 6, "width": 64, "loss": 3}')
+    (tmp_path / "three.json").write_text("[1, 2, 3]")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "empty").mkdir()
     for name, message in (
         ("missing.csv", "no such file"),
         ("t.parquet", "not readable as parquet"),
-        ("t.jsonl", "must be a JSON object"),
-        ("t.xlsx", "must end in one of"),
+        ("t.jsonl", r"t\.jsonl, line 1: '\[1\]'; a JSON object is allowed"),
+        ("bad.jsonl", r"bad\.jsonl, line 3: '\{\"depth\": 6, oops\}'; not JSON: "),
+        ("t.json", "not readable as json: "),
+        ("one.json", "one value; a list of values, one a row, is allowed"),
+        ("three.json", "a list of objects, one a run, or an object of columns is allowed"),
+        ("deep.json", "not readable as json: "),
+        ("t.xlsx", r"must end in one of \.csv, \.tsv, \.json, \.jsonl, \.ndjson, \.parquet, or be a sweep directory"),
         ("empty", "needs a results.csv"),
     ):
         with pytest.raises(InputError, match=message) as caught:

@@ -83,9 +83,9 @@ def fit_table(
 ) -> FitResult:
     """Depth-efficiency transitions, width law and guideline of any table of runs.
 
-    table: a sweep directory, a CSV, JSONL or Parquet file, a list of dicts, or a dict of columns; at least depth, width
-    and loss (held-out nats per token); n_params defaults to 12·L·d_x²; seed, learning_rate, tokens, status and the
-    other columns of results.csv are used where present.
+    table: a sweep directory, a CSV, TSV, JSON, JSONL or Parquet file, a list of dicts, or a dict of columns; at least
+    depth, width and loss (held-out nats per token); n_params defaults to 12·L·d_x²; seed, learning_rate, tokens, status
+    and the other columns of results.csv are used where present.
     axis: what "equal size" means: n_params, n_params_total, flops or device_seconds.
     noise: standard deviation of one run's loss in nats, instead of an estimate.
     columns: ``{ours: theirs}``; where: row filters. draws, seed: Gaussian draws behind the errors. confidence: of every

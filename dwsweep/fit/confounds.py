@@ -29,10 +29,21 @@ FLOPS_TOLERANCE = 0.10
 
 def confounds(runs: Sequence[Run], curves: Curves, axis: str) -> list[str]:
     """Warnings about ``runs``, one line each."""
-    warnings = [*_differing(runs), *_counting(runs), *_learning_rates(runs, curves), *_capacity(runs)]
+    warnings = [*_negative(runs), *_differing(runs), *_counting(runs), *_learning_rates(runs, curves), *_capacity(runs)]
     if axis == "n_params":
         warnings += _flops(runs)
     return warnings
+
+
+def _negative(runs: Sequence[Run]) -> list[str]:
+    below = [run for run in runs if run.loss < 0]
+    if not below:
+        return []
+    worst = min(below, key=lambda run: run.loss)
+    return [
+        f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
+        f"{worst.width:g}; a cross-entropy in nats per token never is: check the column (--column loss=THEIRS)"
+    ]
 
 
 def _differing(runs: Sequence[Run]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Any table of runs, read into plain rows: a sweep directory, a CSV, JSONL or Parquet file, rows, or columns."""
+"""Any table of runs, read into plain rows: a sweep directory, CSV, TSV, JSON, JSONL or Parquet, rows or columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NUMERIC = (
 MISSING_TEXT = {"", "none", "null", "na", "n/a"}
 LARGEST = 1e12  # depth and width; their product in 12·L·d_x² stays far inside the range of floats
 LARGEST_LOSS = 1e6
-FORMATS = (".csv", ".jsonl", ".ndjson", ".parquet")
+FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,9 @@ class Table:
 def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Table:
     """Read ``table`` and rename and select its rows.
 
-    table: path of a sweep directory (its results.csv is read) or of a CSV, JSONL or Parquet file; or a list of dicts;
-    or a dict of columns; or an object with ``to_pydict`` (pyarrow) or ``to_dict("list")`` (pandas).
+    table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
+    Parquet file; or a list of dicts; or a dict of columns; or an object with ``to_pydict`` (pyarrow) or
+    ``to_dict("list")`` (pandas).
     columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
     where: expressions over the columns, such as ``"warmup == 400"``; a row stays if all are true.
 
@@ -103,11 +104,7 @@ def _load(table: Any) -> tuple[list[dict[str, Any]], str, str, str | None]:
     elif hasattr(table, "to_dict") and not isinstance(table, Mapping):
         table = table.to_dict("list")
     if isinstance(table, Mapping):
-        lengths = {str(name): len(values) for name, values in table.items()}
-        if len(set(lengths.values())) > 1:
-            raise InputError(f"table: columns of different lengths {lengths}; all columns need the same length")
-        rows = [dict(zip(lengths, values, strict=True)) for values in zip(*table.values(), strict=True)]
-        rows = _numbers(rows)
+        rows = _numbers(_of_columns("table:", table))
         return rows, "a dict of columns", _digest(rows), None
     if isinstance(table, Sequence) and not isinstance(table, str | bytes):
         if not all(isinstance(row, Mapping) for row in table):
@@ -134,27 +131,65 @@ def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     try:
-        if suffix == ".csv":
-            rows = _read_csv(name, content.decode("utf-8-sig"))
+        if suffix in (".csv", ".tsv"):
+            rows = _read_csv(name, content.decode("utf-8-sig"), "\t" if suffix == ".tsv" else None)
+        elif suffix == ".json":
+            rows = _read_json(name, content.decode("utf-8-sig"))
         elif suffix == ".parquet":
             import pyarrow.parquet as pq
 
             rows = pq.read_table(io.BytesIO(content)).to_pylist()
         else:
-            rows = [json.loads(line) for line in content.decode("utf-8").splitlines() if line.strip()]
-            if not all(isinstance(row, dict) for row in rows):
-                raise InputError(f"table: {name}; every line must be a JSON object")
+            rows = _read_json_lines(name, content.decode("utf-8-sig"))
     except InputError:
         raise
-    except (UnicodeDecodeError, ValueError, OSError, csv.Error) as error:
+    except (UnicodeDecodeError, ValueError, OSError, RecursionError, csv.Error) as error:
         raise InputError(f"table: {name}; not readable as {suffix[1:]}: {str(error).splitlines()[0]}") from error
     return _numbers(rows), str(path), digest, directory
 
 
-def _read_csv(name: str, text: str) -> list[dict[str, Any]]:
+def _of_columns(what: str, columns: Mapping[Any, Any]) -> list[dict[str, Any]]:
+    """Rows of a dict of columns; a column is a sequence, or a dict by row label (what pandas writes as JSON)."""
+    held = {str(name): list(v.values()) if isinstance(v, Mapping) else v for name, v in columns.items()}
+    single = [name for name, values in held.items() if isinstance(values, str) or not hasattr(values, "__len__")]
+    if single:
+        raise InputError(f"{what} column {single[0]!r} is one value; a list of values, one a row, is allowed")
+    lengths = {name: len(values) for name, values in held.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"{what} columns of different lengths {lengths}; all columns need the same length")
+    return [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
+
+
+def _read_json(name: str, text: str) -> list[dict[str, Any]]:
+    """Rows of a JSON file: a list of records, or an object of columns."""
+    found = json.loads(text)
+    if isinstance(found, dict):
+        return _of_columns(f"table: {name};", found)
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise InputError(f"table: {name}; a list of objects, one a run, or an object of columns is allowed")
+    return found
+
+
+def _read_json_lines(name: str, text: str) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):  # no other line break: strings may hold them
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            raise InputError(f"table: {name}, line {number}: {line.strip()[:40]!r}; not JSON: {what}") from None
+        if not isinstance(row, dict):
+            raise InputError(f"table: {name}, line {number}: {line.strip()[:40]!r}; a JSON object is allowed")
+        rows.append(row)
+    return rows
+
+
+def _read_csv(name: str, text: str, delimiter: str | None) -> list[dict[str, Any]]:
     """Rows of a CSV, whose fields a comma, a semicolon or a tab separates: whichever the header has most of."""
     header = text.lstrip().partition("\n")[0]
-    reader = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=header.count))
+    reader = csv.DictReader(io.StringIO(text), delimiter=delimiter or max(",;\t", key=header.count))
     rows = [dict(row) for row in reader]
     names = [field.strip() for field in reader.fieldnames or ()]
     twice = sorted({field for field in names if names.count(field) > 1})
