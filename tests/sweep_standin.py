@@ -56,6 +56,7 @@ def train_pack(
     while step < pack.branch_steps[-1]:
         if should_stop():
             if not follows:
+                recorder.flush()
                 _save(directory, step, values)
             return Outcome(interrupted=True)
         step += 1
@@ -76,8 +77,10 @@ def train_pack(
                     recorder.finished(run_id, _result(pack, value, step), np.array([[_loss(value), 1.0]]))
         recorder.progress(step, pack.branch_steps[-1], 1000.0, [_loss(value) for value in values])
         if step % every == 0 and not follows:
+            recorder.flush()
             _save(directory, step, values)
     if not follows:
+        recorder.flush()
         _save(directory, step, values)
     return Outcome(interrupted=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -108,6 +109,19 @@ def test_a_killed_worker_in_a_bucket(bucket: Path, tmp_path: Path) -> None:
     store = SweepStore("gs://b/sweep")
     steps = [row["step"] for row in files.read_lines(store.run_directory(plan.runs[0].run_id) / "metrics.jsonl")]
     assert steps == list(range(1, 31))
+
+
+def test_metrics_are_in_the_bucket_no_later_than_the_checkpoint_over_them(bucket: Path, tmp_path: Path) -> None:
+    """A host that dies takes along what it had not uploaded; its successor trains on from the checkpoint."""
+    (tmp_path / "orders.json").write_text('{"*": {"kill_at": 17}}')
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], execution={"checkpoint_steps": 5, "max_retries": 0})
+    assert run(plan, "gs://b/sweep")[0] == 1
+    path = SweepStore("gs://b/sweep").run_directory(plan.runs[0].run_id) / "metrics.jsonl"
+    assert list((tmp_path / "cache").rglob("*.jsonl*"))
+    shutil.rmtree(tmp_path / "cache")
+    (tmp_path / "orders.json").write_text("{}")
+    assert run(plan, "gs://b/sweep", retry={"failed"})[0] == 0
+    assert [row["step"] for row in files.read_lines(path)] == list(range(1, 31))
 
 
 def test_one_owner_of_a_bucket(bucket: Path) -> None:

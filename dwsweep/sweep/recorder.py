@@ -134,6 +134,11 @@ class RunRecorder:
             logger.finished(run_id, {"diverged": True})
         self.emit({"event": "diverged", "run_id": run_id, "step": step, "cause": cause})
 
+    def flush(self) -> None:
+        """Bring every row to where it belongs: what a checkpoint is ahead of must not be lost with this host."""
+        for writer in self._writers.values():
+            writer.flush()
+
     def note(self, message: str) -> None:
         self.emit({"event": "note", "message": message})
 
@@ -150,11 +155,6 @@ class RunRecorder:
 
     def unfinished(self) -> list[str]:
         return self._open()
-
-    def flush(self) -> None:
-        """Bring every row to where it belongs: what a checkpoint is ahead of must not be lost with this host."""
-        for writer in self._writers.values():
-            writer.flush()
 
     def close(self) -> None:
         """Nothing waits any more, and the last progress is on disk."""
@@ -204,6 +204,9 @@ class SilentRecorder:
         pass
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
+        pass
+
+    def flush(self) -> None:
         pass
 
     def note(self, message: str) -> None:

@@ -28,5 +28,8 @@ class Recorder(Protocol):
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         """A run ended with a loss that is not finite or beyond the bound; its pack goes on without it."""
 
+    def flush(self) -> None:
+        """Right before a checkpoint is saved: what was recorded up to its step must outlive this host, as it does."""
+
     def note(self, message: str) -> None:
         """Something to know: a corrupt checkpoint passed over, a fallback of the attention kernel."""
