@@ -181,7 +181,7 @@ def test_checkpoints_by_step_bound_what_a_kill_can_cost(store: Store, tmp_path: 
         train_pack(pack, store, tmp_path / "killed", killed, dispatch_steps=1)
     rest = Kept()
     train_pack(pack, store, tmp_path / "killed", rest, dispatch_steps=1)
-    assert rest.resumes == [8]
+    assert rest.resumes == [8] and killed.flushed_at == 8
     whole, _ = train(pack, store, tmp_path / "whole")
     assert whole.losses("s0-lr0.01-12")[8:] == rest.losses("s0-lr0.01-12")
     assert whole.results["s1-lr0.01-12"]["loss"] == rest.results["s1-lr0.01-12"]["loss"]

@@ -81,6 +81,7 @@ class Kept:
         self.ended: dict[str, tuple[int, float]] = {}
         self.notes: list[str] = []
         self.dispatches: list[tuple[int, int]] = []
+        self.flushed_at = 0  # last step recorded before the last flush
 
     def started(self, facts: dict[str, Any]) -> None:
         self.facts.append(facts)
@@ -99,6 +100,9 @@ class Kept:
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         self.ended[run_id] = (step, loss)
+
+    def flush(self) -> None:
+        self.flushed_at = max((max(rows) for rows in self.rows.values()), default=0)
 
     def note(self, message: str) -> None:
         self.notes.append(message)

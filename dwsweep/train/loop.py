@@ -304,6 +304,7 @@ class _Trainer:
 
     def _save(self) -> None:
         arrays = {"current": self.state} | ({"trunk": self.trunk} if self.trunk is not None else {})
+        self.recorder.flush()  # no checkpoint is ahead of what was recorded
         self.checkpoints.save(arrays, self._meta())
         self.saved_seconds, self.saved_tick = time.monotonic(), self.progress.tick
 
