@@ -16,6 +16,7 @@ from dwsweep.data.store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
 from dwsweep.train.ahead import AHEAD
+from dwsweep.train.engine import Engine
 from dwsweep.train.loop import Outcome, train_pack
 from tests.train_support import Kept, make_pack, make_spec, make_store, same_bits
 
@@ -251,6 +252,19 @@ def test_what_was_compiled_ahead_in_vain_does_no_harm(store: Store, tmp_path: Pa
     # one that cannot be built says so in its own turn, not in this one's
     outcome = train_pack(make_pack(store, spec, width=12), store, tmp_path / "second", Kept(), following=small)
     assert len(outcome.finished) == 2
+
+
+def test_the_microbatch_is_told_before_a_compilation_that_may_fail(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Engine, "compile", no_memory)
+    kept = Kept()
+    with pytest.raises(MemoryError):
+        train_pack(make_pack(store, make_spec(execution={"microbatch": 2})), store, tmp_path, kept)
+    assert kept.tried == [2] and not kept.facts
 
 
 def test_too_little_data_is_refused(store: Store, tmp_path: Path) -> None:

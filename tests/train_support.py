@@ -74,6 +74,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.facts: list[dict[str, Any]] = []
+        self.tried: list[int] = []
         self.resumes: list[int] = []
         self.rows: dict[str, dict[int, dict[str, Any]]] = {}
         self.results: dict[str, dict[str, Any]] = {}
@@ -82,6 +83,9 @@ class Kept:
         self.notes: list[str] = []
         self.dispatches: list[tuple[int, int]] = []
         self.flushed_at = 0  # last step recorded before the last flush
+
+    def compiling(self, microbatch: int) -> None:
+        self.tried.append(microbatch)
 
     def started(self, facts: dict[str, Any]) -> None:
         self.facts.append(facts)

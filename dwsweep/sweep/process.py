@@ -84,6 +84,8 @@ class WorkerProcess:
                 heard |= {"resumed_step": event["step"], "step": event["step"]}
             elif kind == "progress":
                 heard["step"] = event["step"]
+            elif kind == "compiling":
+                heard["microbatch"] = event["microbatch"]
             elif kind == "started":
                 heard["microbatch"] = event["facts"].get("microbatch")
             on_event(event)

@@ -57,6 +57,9 @@ class RunRecorder:
 
     # what the trainer calls
 
+    def compiling(self, microbatch: int) -> None:
+        self.emit({"event": "compiling", "microbatch": microbatch})
+
     def started(self, facts: dict[str, Any]) -> None:
         step = facts.get("step", 0)
         if not self._cut:
@@ -187,6 +190,9 @@ class RunRecorder:
 
 class SilentRecorder:
     """Of the processes of a slice that only follow: process 0 records."""
+
+    def compiling(self, microbatch: int) -> None:
+        pass
 
     def started(self, facts: dict[str, Any]) -> None:
         pass

@@ -125,6 +125,7 @@ class _Trainer:
     def _run(self, following: Pack | None) -> Outcome:
         resumed = self._restore()
         if self.progress.phase < len(self.phases):
+            self.recorder.compiling(self.engine.microbatch)
             self.engine.compile(self.kernel)
             self._note_kernel()
             if not resumed:

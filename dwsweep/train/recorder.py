@@ -10,6 +10,9 @@ import numpy as np
 class Recorder(Protocol):
     """Receives what a pack yields. Training knows no sweep directory; whoever holds one implements this."""
 
+    def compiling(self, microbatch: int) -> None:
+        """Before compilation, which may fail for want of memory: the microbatch that is being tried."""
+
     def started(self, facts: dict[str, Any]) -> None:
         """Once a (re)start, after compilation: device_kind, attention_kernel, microbatch, compile_seconds, step."""
 
