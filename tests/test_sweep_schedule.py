@@ -125,6 +125,28 @@ def test_a_removed_run_directory_is_trained_again(tmp_path: Path) -> None:
     assert_complete(plan, tmp_path / "sweep")
 
 
+def test_a_pack_whose_record_was_deleted_does_not_go_on_from_its_old_checkpoints(tmp_path: Path) -> None:
+    """result.json and pack.json deleted in order to train again, the checkpoints forgotten: they stand at the end."""
+    plan = make_plan()
+    run(plan, tmp_path / "sweep")
+    pack = plan.packs[0]
+    folder = tmp_path / "sweep" / "packs" / pack.pack_id
+    (folder / "pack.json").unlink()
+    before = times(tmp_path / "sweep")
+    again = {name for replica in pack.replicas for name in replica.run_ids}
+    for name in again:
+        (tmp_path / "sweep" / "runs" / name / "result.json").unlink()
+    assert list((folder / "checkpoints").iterdir())
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0 and "2 runs in 1 packs to train; 6 finished before" in text
+    assert_complete(plan, tmp_path / "sweep")
+    after = times(tmp_path / "sweep")
+    assert {name for name in after if after[name] != before[name]} == again
+    for name in again:
+        rows = (tmp_path / "sweep" / "runs" / name / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(row)["step"] for row in rows] == list(range(1, 31))
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
 def test_shards_divide_the_packs(tmp_path: Path, count: int) -> None:
     plan = make_plan(grid__budgets=[1e4, 3e4, 1e5, 3e5])

@@ -113,9 +113,12 @@ def names_in(path: Any) -> list[str]:
         return []
 
 
-def remove_tree(path: Any) -> None:
+def remove(path: Any) -> None:
+    """A file or a folder with all that is in it; nothing to do where there is none."""
     with contextlib.suppress(FileNotFoundError):
-        if isinstance(path, Path):
+        if not path.is_dir():
+            path.unlink()
+        elif isinstance(path, Path):
             import shutil
 
             shutil.rmtree(path)

@@ -85,6 +85,7 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
         if unit.new:
             reason = "the other replicas are finished or belong to another pack" if unit.rebuilt_from else None
             record = {"rebuilt_from": unit.rebuilt_from, "reason": reason} if unit.rebuilt_from else {}
+            store.clear_pack(pack.pack_id)
             store.write_pack(pack, **record)
             if unit.rebuilt_from:
                 parent = store.pack_state(unit.rebuilt_from)

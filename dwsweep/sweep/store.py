@@ -136,6 +136,12 @@ class SweepStore:
         directory = files.make_directory(self.pack_directory(pack.pack_id))
         files.write_json(directory / "pack.json", {**pack.to_dict(), **record}, durable=True)
 
+    def clear_pack(self, pack_id: str) -> None:
+        """Drop what a pack without a pack.json left: its checkpoints may be of other replicas, or of a finished pack
+        whose results were deleted in order to have them trained again."""
+        for name in ("checkpoints", "state.json", "progress.json"):
+            files.remove(self.pack_directory(pack_id) / name)
+
     def pack_state(self, pack_id: str) -> PackState:
         content = files.read_json(self.pack_directory(pack_id) / "state.json")
         return PackState.from_dict(content) if content else PackState()
