@@ -23,7 +23,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Depth-width sweeps of decoder-only language models: at my parameter budget, how deep and how wide?",
-    epilog="Exit status: 0 done; 1 some runs failed; 2 wrong spec, arguments or input; 3 interrupted, resumable.",
+    epilog="Examples: dwsweep run sweeps/smoke.yaml · dwsweep fit runs/smoke · dwsweep report runs/smoke · "
+    "dwsweep guide --params 3e9 (each COMMAND --help has its own).\n\n"
+    "Exit status: 0 done; 1 some runs failed; 2 wrong spec, arguments or input; 3 interrupted, resumable.",
 )
 
 

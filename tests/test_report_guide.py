@@ -17,6 +17,15 @@ def test_one_panel_a_budget(tmp_path) -> None:
     assert "300M non-embedding parameters" in text
     assert "3B non-embedding parameters" in text
     assert "equal FLOPs" in text
+    # what a reader needs to build a shape and to judge a number: widths, scale, what is assumed, how far it projects
+    for words in (
+        "width d_x of the shapes",
+        "0.1 % of the loss",
+        "rate assumed",
+        "a projection by 5×",
+        "ASSUMED slopes",
+    ):
+        assert words in text
 
 
 def test_a_verdict_alone_draws_nothing(tmp_path) -> None:

@@ -16,6 +16,8 @@ from dwsweep.design.study import Study
 from dwsweep.folding import Folded
 from dwsweep.report.units import count_text
 
+NO_LAW = 10.0  # a relative error from here on stands for no law at all
+
 
 def render(study: Study) -> Group:
     """Tables and sentences of :func:`dwsweep.design.study`."""
@@ -112,7 +114,7 @@ def _proposals(study: Study) -> Table:
             count_text(item.shape.n_params),
             str(item.seed),
             _power(item.flops),
-            f"{item.rms_after:.2%}" if has_law and item.rms_after < 10 else "no law yet",
+            f"{item.rms_after:.2%}" if has_law and item.rms_after < NO_LAW else "no law yet",
         )
     return table
 
@@ -123,7 +125,7 @@ def _proposed(study: Study) -> list[Any]:
     assert study.proposed is not None
     lines.append(Text(f"After them: {law_text(study.proposed)}"))
     uniform = uniform_at(study, spent)
-    if uniform is not None and study.proposed.rms < 10:
+    if uniform is not None and study.proposed.rms < NO_LAW:
         lines.append(
             Text(
                 f"They cost {_power(spent)} FLOPs and leave {study.proposed.rms:.2%}; the same spent on further "
@@ -137,7 +139,7 @@ def uniform_at(study: Study, flops: float) -> float | None:
     """Error that ``flops`` of further seeds on every shape leave, interpolated in FLOPs; None beyond what was tried."""
     import numpy as np
 
-    if not study.uniform or flops > study.uniform[-1][0] or study.uniform[0][1] >= 10:
+    if not study.uniform or flops > study.uniform[-1][0] or study.uniform[0][1] >= NO_LAW:
         return None
     return float(np.interp(flops, [f for f, _ in study.uniform], [rms for _, rms in study.uniform]))
 
@@ -176,10 +178,8 @@ def write_specs(study: Study, directory: Path) -> list[Path]:
 
 def draw(study: Study, path: Path) -> Path:
     """The error at the target against FLOPs: the proposals, and further seeds on every shape. PNG or SVG by suffix."""
-    from matplotlib.figure import Figure
+    from dwsweep.report import style
 
-    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-    axes = figure.add_subplot()
     spent, flops, errors = 0, [0.0], [study.proposals[0].rms_before if study.proposals else study.errors.rms]
     for item in study.proposals:
         spent += item.flops
@@ -187,23 +187,29 @@ def draw(study: Study, path: Path) -> Path:
         errors.append(item.rms_after)
     reach = max(flops[-1] * 1.15, study.uniform[1][0] if len(study.uniform) > 1 else 0.0)
     uniform = [(f, rms) for f, rms in study.uniform if f <= 1.5 * reach]
-    axes.plot(flops, [100 * e for e in errors], color="#0072B2", marker="o", markersize=3, label="proposed runs")
-    axes.plot(
-        [f for f, _ in uniform],
-        [100 * rms for _, rms in uniform],
-        color="#D55E00",
-        marker="s",
-        markersize=4,
-        linestyle=(0, (6, 1.5)),
-        label="further seeds on every shape",
+    exponent = math.floor(math.log10(reach)) if reach > 0 else 0
+    curves = (
+        ("proposed runs", list(zip(flops, errors, strict=True)), "#0072B2", "o", "-"),
+        ("further seeds on every shape", uniform, "#D55E00", "s", (0, (6, 1.5))),
     )
-    axes.set_xlabel("training FLOPs added")
-    axes.set_ylabel(f"error of the best depth at {count_text(study.errors.target)}, %")
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
-    axes.grid(color="#E4E4E4", linewidth=0.6)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})
+    with style.styled():
+        figure = style.figure(5.6, 3.6)
+        axes = figure.add_subplot()
+        highest = 0.0
+        for label, points, colour, marker, line in curves:
+            known = [(f / 10.0**exponent, 100 * rms) for f, rms in points if rms < NO_LAW]
+            if known:
+                axes.plot(*zip(*known, strict=True), color=colour, marker=marker, linestyle=line, label=label)
+                highest = max(highest, *(error for _, error in known))
+        axes.set_ylim(0, 1.08 * highest or 1.0)
+        axes.margins(x=0.04)
+        axes.set_xlabel(f"training FLOPs added, units of $10^{{{exponent}}}$")
+        axes.set_ylabel("error of the best depth, %")
+        axes.set_title(f"{study.spec.name}: best depth at {count_text(study.errors.target)} parameters", loc="left")
+        if highest:
+            axes.legend(loc="lower left")
+        else:
+            style.says(axes, "no law could be fitted, before or after these runs")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(style.render(figure, path.suffix[1:]))
     return path

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dwsweep.report import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # label, key of a candidate, colour, line, marker: told apart in grey too
 CURVES = (
@@ -14,6 +17,10 @@ CURVES = (
     ("equal FLOPs", "nats_equal_flops", "#D55E00", (0, (6, 1.5)), "s"),
     ("equal time", "nats_equal_time", "#009E73", (0, (1.5, 1.5)), "^"),
 )
+
+
+# two widths above the panel are at least this share of its width apart
+LABEL_GAP = 0.08
 
 
 def draw(answer: Mapping[str, Any], out_dir: Path) -> list[Path]:
@@ -25,22 +32,54 @@ def draw(answer: Mapping[str, Any], out_dir: Path) -> list[Path]:
     if not rows:
         return []
     with style.styled():
-        figure = style.figure(6.4, 0.6 + 3.0 * len(rows))
+        figure = style.figure(6.4, 0.5 + 3.5 * len(rows))
         for axes, row in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
-            shapes = sorted(row["candidates"], key=lambda shape: shape["depth"])
-            depths = [shape["depth"] for shape in shapes]
-            for label, key, colour, line, marker in CURVES:
-                points = [
-                    (depth, shape[key]) for depth, shape in zip(depths, shapes, strict=True) if shape[key] is not None
-                ]
-                if points:
-                    axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
-            if row["depth_low"] is not None and row["depth_high"] is not None:
-                axes.axvspan(row["depth_low"], row["depth_high"], color="#0072B2", alpha=0.12, label="best depth, 95 %")
-            axes.set_title(f"{row['name']} non-embedding parameters, {row['source']}", loc="left")
-            axes.set_xlabel("depth L")
-            axes.set_ylabel("nats above the best")
-            axes.set_ylim(bottom=0)
-            axes.legend(frameon=False)
+            _panel(axes, row, answer["assumptions"])
         out_dir.mkdir(parents=True, exist_ok=True)
         return style.save(figure, out_dir, "guide")
+
+
+def _panel(axes: Axes, row: Mapping[str, Any], assumptions: Mapping[str, Any]) -> None:
+    shapes = sorted(row["candidates"], key=lambda shape: shape["depth"])
+    depths = [shape["depth"] for shape in shapes]
+    top = 0.0
+    for label, key, colour, line, marker in CURVES:
+        points = [(depth, shape[key]) for depth, shape in zip(depths, shapes, strict=True) if shape[key] is not None]
+        if not points:
+            continue
+        top = max(top, *(value for _, value in points))
+        if key == "nats_equal_time":
+            label += f" on {assumptions['device']}, rate {assumptions['training_rate']}"
+        axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
+    if row["depth_low"] is not None and row["depth_high"] is not None:
+        axes.axvspan(
+            row["depth_low"], row["depth_high"], color="#0072B2", alpha=0.12, label="best depth at equal size, 95 %"
+        )
+    top = 1.06 * top or 1e-3
+    axes.set_ylim(-0.04 * top, top)  # the best shapes lie on zero: their markers are shown whole
+    for near in row["near_optimal"]:
+        if near["nats"] < top:
+            axes.axhline(near["nats"], color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+            share, across = f" {near['percent']:g} % of the loss", axes.get_yaxis_transform()
+            axes.text(1.0, near["nats"], share, transform=across, va="center", fontsize=7.5, color=style.FAINT)
+    _widths(axes, shapes)
+    counted = "parameters, embeddings included" if row["total"] else "non-embedding parameters"
+    far = "" if row["extrapolation_factor"] <= 1 else f", a projection by {row['extrapolation_factor']:.3g}×"
+    basis = "" if not row["loss_tag"].startswith("ASSUMED") else "; nats from ASSUMED slopes"
+    axes.set_title(f"{row['name']} {counted}\n{row['source']}{far}{basis}", loc="left")
+    axes.set_xlabel("depth L")
+    axes.set_ylabel("nats above the best shape")
+    axes.legend(loc="upper center", frameon=True)
+
+
+def _widths(axes: Axes, shapes: Sequence[Mapping[str, Any]]) -> None:
+    """The width of each shape above its depth, those left out that would touch a neighbour."""
+    low, high = axes.get_xlim()
+    kept: list[Mapping[str, Any]] = []
+    for shape in shapes:
+        if not kept or shape["depth"] - kept[-1]["depth"] >= LABEL_GAP * (high - low):
+            kept.append(shape)
+    above = axes.secondary_xaxis("top")
+    above.set_xticks([shape["depth"] for shape in kept], [f"{shape['width']}" for shape in kept])
+    above.tick_params(length=2)
+    above.set_xlabel("width d_x of the shapes")
