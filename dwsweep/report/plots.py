@@ -6,6 +6,7 @@
     guideline        best depth and width against N, with GPT-3's models as trained
     loss_vs_depth    loss against depth at fixed sizes, with the fitted surface
     tokens           transitions against training tokens, only where the table holds several token counts
+    learning_rates   loss against learning rate of each depth, only where a shape has at least three
 
 A figure that has nothing to show (one depth, no finished run) says so in its place.
 """
@@ -16,7 +17,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.report import content, plots_difference, plots_guideline, plots_law, plots_loss, plots_tokens, style
+from dwsweep.report import (
+    content,
+    plots_difference,
+    plots_guideline,
+    plots_law,
+    plots_loss,
+    plots_rate,
+    plots_tokens,
+    style,
+)
 from dwsweep.sweep import files
 
 if TYPE_CHECKING:
@@ -33,7 +43,13 @@ FIGURES: dict[str, Callable[[content.Content], Figure]] = {
 
 def figures(fit: Mapping[str, Any]) -> dict[str, Callable[[content.Content], Figure]]:
     """Name → how it is drawn, for the figures that ``fit`` has."""
-    return {**FIGURES, "tokens": plots_tokens.against_tokens} if fit.get("by_tokens") else FIGURES
+    found = dict(FIGURES)
+    if fit.get("by_tokens"):
+        found["tokens"] = plots_tokens.against_tokens
+    rates = plots_rate.curves(fit.get("rates") or [])
+    if rates:
+        found["learning_rates"] = lambda _content: plots_rate.against_rate(rates)
+    return found
 
 
 def draw(fit: Mapping[str, Any], out_dir: Path) -> list[Path]:

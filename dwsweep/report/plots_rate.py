@@ -1,0 +1,128 @@
+"""Loss against learning rate, one curve a depth, one panel a parametrization and width; each curve's optimum is marked.
+
+Where a parametrization carries the learning rate over depth the optima stand above one another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dwsweep.report import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FEWEST = 3  # rates of a shape below which there is no curve to speak of
+
+
+@dataclass(frozen=True)
+class RateCurve:
+    """Held-out loss (nats per token) of one shape against its base learning rates, ascending."""
+
+    parametrization: str  # "" where the table does not say
+    depth: int
+    width: float
+    rate: tuple[float, ...]
+    loss: tuple[float, ...]  # mean over the seeds that finished
+    low: tuple[float, ...]  # the best and the worst seed
+    high: tuple[float, ...]
+
+    @property
+    def best(self) -> int:
+        """Place of the lowest mean loss."""
+        return min(range(len(self.loss)), key=self.loss.__getitem__)
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the lowest loss is at the first or the last rate: the optimum may lie beyond."""
+        return self.best in (0, len(self.rate) - 1)
+
+    @property
+    def optimum(self) -> tuple[float, float]:
+        """(learning rate, loss) at the lowest point of the parabola in ln rate through the best rate and its two
+        neighbours; the best rate itself at the edge of those tried."""
+        k = self.best
+        if self.at_edge:
+            return self.rate[k], self.loss[k]
+        # with x measured from the best rate, loss = loss_k + p·x + q·x²
+        left, right = (math.log(self.rate[i] / self.rate[k]) for i in (k - 1, k + 1))
+        slope_left, slope_right = (self.loss[k - 1] - self.loss[k]) / left, (self.loss[k + 1] - self.loss[k]) / right
+        q = (slope_right - slope_left) / (right - left)
+        if q <= 0:  # three equal losses
+            return self.rate[k], self.loss[k]
+        p = slope_left - q * left
+        return self.rate[k] * math.exp(-p / (2 * q)), self.loss[k] - p * p / (4 * q)
+
+
+def curves(rows: Iterable[Mapping[str, Any]]) -> list[RateCurve]:
+    """The curves of the shapes with at least three rates, from rows of runs (or of means over seeds).
+
+    Columns: depth, width, learning_rate, loss; parametrization where it is known. A run without a finite loss is left
+    out, and so is a rate of which no run is left.
+    """
+    losses: dict[tuple[str, float, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        rate, loss = row.get("learning_rate"), row.get("loss")
+        if rate is None or loss is None or not math.isfinite(float(loss)):
+            continue
+        key = (str(row.get("parametrization") or ""), float(row["width"]), int(row["depth"]))
+        losses[key][float(rate)].append(float(loss))
+    return [
+        RateCurve(
+            parametrization=name,
+            depth=depth,
+            width=width,
+            rate=tuple(sorted(found)),
+            loss=tuple(sum(found[rate]) / len(found[rate]) for rate in sorted(found)),
+            low=tuple(min(found[rate]) for rate in sorted(found)),
+            high=tuple(max(found[rate]) for rate in sorted(found)),
+        )
+        for (name, width, depth), found in sorted(losses.items())
+        if len(found) >= FEWEST
+    ]
+
+
+def against_rate(drawn: Sequence[RateCurve]) -> Figure:
+    """Panels share both axes. Star: the optimum of a depth; open where it is at the edge of the rates tried."""
+    groups: dict[tuple[str, float], list[RateCurve]] = defaultdict(list)
+    for curve in drawn:
+        groups[curve.parametrization, curve.width].append(curve)
+    columns = min(2, max(1, len(groups)))
+    rows = -(-max(1, len(groups)) // columns)
+    made = style.figure(8.6 if columns > 1 else 5.4, 0.4 + 3.2 * rows)
+    panels = style.panels(made, max(1, len(groups)), columns, sharex=True, sharey=True)
+    if not groups:
+        style.says(panels[0], f"No shape was trained at {FEWEST} learning rates.")
+        return style.settle(made)
+    looks = style.depth_styles([curve.depth for curve in drawn])
+    rates = [rate for curve in drawn for rate in curve.rate]
+    lowest, highest = min(min(c.low) for c in drawn), max(max(c.high) for c in drawn)
+    room = 0.06 * (highest - lowest) or 0.1
+    for axes, ((name, width), members) in zip(panels, groups.items(), strict=True):
+        for curve in sorted(members, key=lambda c: c.depth):
+            _draw(axes, curve, looks[curve.depth], lowest - room)
+        axes.set_title(", ".join(part for part in (name, f"d = {style.plain(width)}") if part))
+        axes.legend(title="depth: best rate", fontsize=8, title_fontsize=8, loc="upper center")
+    style.log_axis(panels[0], "x", min(rates) / 1.3, max(rates) * 1.3, label=lambda value: f"{value:g}")
+    # the legend stands in the free space above the curves
+    deepest = max(len(members) for members in groups.values())
+    panels[0].set_ylim(lowest - room, highest + room + (highest - lowest) * (0.14 + 0.09 * deepest))
+    made.supxlabel("base learning rate (log scale)", fontsize=9)
+    made.supylabel("held-out loss (nats per token)", fontsize=9)
+    return style.settle(made)
+
+
+def _draw(axes: Axes, curve: RateCurve, look: Mapping[str, Any], bottom: float) -> None:
+    rate, loss = curve.optimum
+    label = f"L = {curve.depth}: {rate:.2g}" + (" (edge)" if curve.at_edge else "")
+    axes.plot(curve.rate, curve.loss, label=label, **look)
+    if curve.low != curve.high:
+        axes.fill_between(curve.rate, curve.low, curve.high, color=look["color"], alpha=0.12, linewidth=0)
+    axes.plot([rate, rate], [bottom, loss], color=look["color"], linewidth=0.8, linestyle=(0, (2, 2)))
+    face = "white" if curve.at_edge else look["color"]
+    axes.plot([rate], [loss], "*", color=look["color"], markerfacecolor=face, markersize=12, zorder=5)
