@@ -90,6 +90,8 @@ def test_a_comparison_with_a_blank_or_a_text_is_false():
         ([{"depth": 6, "width": "wide", "loss": 1.0}], "width: 'wide' in row 1"),
         ([{"depth": 0, "width": 64, "loss": 1.0}], "depth: 0 in row 1"),
         ([{"depth": 6, "width": None, "loss": 1.0}], "width: None in row 1"),
+        ([{"depth": 2.5, "width": 64, "loss": 1.0}], "depth: 2.5 in row 1; a whole number of layers"),
+        ([{"depth": 6, "width": 64, "loss": 1.0, "n_params": 1e308}], r"n_params: 1e\+308 in row 1; at most 1e\+40"),
         ([{"depth": 6, "width": 64, "loss": "x"}], "loss: 'x' in row 1"),
         ([1, 2], "list of dicts"),
         ({"depth": [1], "width": [1, 2]}, "different lengths"),

@@ -44,6 +44,10 @@ def large(tmp_path: Path) -> tuple[Plan, SweepStore]:
 def test_no_sweep_directory_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"DIR: .*allowed is a directory made by `dwsweep run`"):
         status.render(tmp_path / "nothing")
+    for text in ("a,b\n1,2\n", "action,run_id,pack_id,depth\nRUN,x,y,deep\n", "action\nRUN\n"):
+        (tmp_path / "plan.csv").write_text(text)
+        with pytest.raises(InputError, match=r"DIR: .*its plan\.csv is not one that `dwsweep run` wrote"):
+            status.render(tmp_path)
 
 
 def test_hundreds_of_runs_fit_a_terminal(tmp_path: Path) -> None:

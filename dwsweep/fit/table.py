@@ -31,6 +31,7 @@ NUMERIC = (
 )
 MISSING_TEXT = {"", "none", "null", "na", "n/a"}
 LARGEST = 1e12  # depth and width; their product in 12·L·d_x² stays far inside the range of floats
+LARGEST_COUNT = 1e40
 LARGEST_LOSS = 1e6
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 
@@ -264,6 +265,12 @@ def _check_numbers(rows: list[dict[str, Any]]) -> None:
             if value is None or (not isinstance(value, str) and not 0 < value <= LARGEST):
                 shown = f"{value:g}" if isinstance(value, float) else str(value)[:40]
                 lines.append(f"{name}: {shown} in row {number}; a positive number is allowed, at most {LARGEST:g}")
+            elif name == "depth" and isinstance(value, float) and not value.is_integer():
+                lines.append(f"depth: {value:g} in row {number}; a whole number of layers is allowed")
+        for name in ("n_params", "n_params_total", "flops", "device_seconds", "tokens"):
+            value = row.get(name)
+            if isinstance(value, int | float) and math.isfinite(value) and value > LARGEST_COUNT:
+                lines.append(f"{name}: {float(value):g} in row {number}; at most {LARGEST_COUNT:g} is allowed")
         value = row.get("loss")
         if isinstance(value, int | float) and math.isfinite(value) and abs(value) > LARGEST_LOSS:
             lines.append(

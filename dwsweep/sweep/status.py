@@ -27,6 +27,7 @@ from dwsweep.sweep.store import SweepStore
 
 MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded
 MAX_REASONS = 12
+COUNTS = ("depth", "width", "n_params", "flops", "steps", "tokens")  # columns of plan.csv that are read
 FOLLOW_SECONDS = 2.0
 _STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "red", OOM: "red", DIVERGED: "yellow", INTERRUPTED: "magenta"}
 
@@ -72,7 +73,15 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         InputError: it is none.
     """
     store = SweepStore(directory)
-    planned = [row for row in store.planned() if row["action"] != "DROP"]
+    try:
+        planned = [row for row in store.planned() if row["action"] != "DROP"]
+        for row in planned:
+            _ = row["run_id"], row["pack_id"], [float(row[name]) for name in COUNTS]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"DIR: {directory}; its plan.csv is not one that `dwsweep run` wrote ({type(error).__name__}: {error}): "
+            "running the spec again writes it anew"
+        ) from None
     if not planned:
         raise InputError(f"DIR: {directory}; has no plan.csv: allowed is a directory made by `dwsweep run`")
     owners = tuple((owner, owner.is_alive) for owner in lock.owners(directory))
