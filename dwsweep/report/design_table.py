@@ -157,8 +157,8 @@ def _legend() -> Padding:
         "N, width: of the transition that the prior law expects (width: the shallower net's). ± one standard "
         "deviation. bias: of interpolating between the sizes. P(crossed): chance that `fit` will call it crossed. "
         "Pairs outside the sizes count as unknown here, though `fit` also draws on one-sided ones. FLOPs: training, "
-        "all learning rates. More widths lower the bias and hardly the noise: `fit` reads a crossing off the sizes next "
-        "to it, and where one falls on a size, that size's noise counts whole, between two of them only 0.7 of it."
+        "all learning rates. More widths lower the bias and hardly the noise: `fit` reads a crossing off the sizes "
+        "next to it, and where one falls on a size, that size's noise counts whole, between two of them only 0.7 of it."
     )
 
 
