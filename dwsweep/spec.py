@@ -229,7 +229,7 @@ class ExecutionSpec(Section):
     workers: Positive | None = None  # worker processes on this host; None: one for all its devices
     data_on_device: bool | None = None  # None: when it fits
     remat: bool = False
-    unroll: Positive = 1  # layers unrolled in the scan
+    unroll: Positive | None = None  # layers unrolled in the scan; None: by device and shape
     attention: Literal["auto", "xla", "cudnn"] = "auto"  # kernel; auto: the faster one, as measured
     mesh: MeshSpec | None = None  # how devices are divided; None: by replicas, and only large models within themselves
     compile_ahead: bool | None = None  # the next pack while this one trains; None: on accelerators

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import report_sweeps
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from dwsweep.report import content, plots, plots_rate, style
+from dwsweep.fit import files
+from dwsweep.fit.analysis import fit_table
+from dwsweep.report import plots, plots_rate, style
 
 RATES = [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2]
 
@@ -76,10 +77,12 @@ def test_a_panel_a_parametrization_and_the_optima_in_words() -> None:
     assert words.count("L = 2: 0.004") == 2 and "L = 32: 0.001 (edge)" in words
 
 
-def test_drawn_with_a_fit_that_holds_rates_and_only_then(tmp_path: Path) -> None:
-    fit = report_sweeps.fit("one_pair")
-    assert "learning_rates" not in plots.figures({**fit, "rates": []})
-    with_rates = {**fit, "rates": sweep({2: 4e-3, 8: 4e-3})}
-    assert content.read(with_rates)
-    names = {path.name for path in plots.draw(with_rates, tmp_path)}
+def test_a_fit_draws_it_where_shapes_have_several_rates_and_only_then(tmp_path: Path) -> None:
+    files.write(fit_table(sweep({2: 4e-3, 8: 4e-3}) + sweep({32: 4e-3})[:2], draws=100), tmp_path)
+    fit = files.read(tmp_path)
+    assert {(row["depth"], row["parametrization"]) for row in fit["rates"]} == {(2, "completep"), (8, "completep")}
+    assert len(fit["rates"]) == 2 * len(RATES) * 2
+    names = {path.name for path in plots.draw(fit, tmp_path)}
     assert {"learning_rates.png", "learning_rates.svg"} <= names
+    one_rate = fit_table([row for row in sweep({2: 4e-3, 8: 4e-3}) if row["learning_rate"] == 4e-3], draws=100)
+    assert one_rate.rates == [] and "learning_rates" not in plots.figures({"rates": []})

@@ -56,6 +56,16 @@ def ends(hosts: list[subprocess.Popen[str]]) -> tuple[list[int], list[str]]:
     return [host.returncode for host in hosts], texts
 
 
+def test_interrupted_while_it_waits_for_the_others(tmp_path: Path) -> None:
+    """Its worker goes too: left behind, it would hold the coordinator's port against the next attempt."""
+    host, other = two_hosts(tmp_path, tmp_path / "sweep")
+    other.kill()
+    (worker,) = wait_for(lambda: workers_of(host.pid), 60)
+    host.send_signal(signal.SIGINT)
+    host.communicate(timeout=60)
+    wait_for(lambda: not Path(f"/proc/{worker}").exists(), 30)
+
+
 @pytest.mark.slow
 def test_two_hosts_train_a_sweep(tmp_path: Path) -> None:
     directory = tmp_path / "sweep"

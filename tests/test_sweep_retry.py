@@ -124,6 +124,15 @@ def test_the_microbatch_that_the_trainer_chose_is_what_is_halved() -> None:
     assert decision.state.microbatch == 2
 
 
+def test_a_microbatch_that_the_devices_cannot_go_below_ends_the_halving() -> None:
+    """Four devices share a microbatch of 12: asked for 3 or fewer, the trainer uses 4 again and again."""
+    alone = replace(PACK, replicas=PACK.replicas[:1])
+    for pack, action in ((alone, "given up at 4 sequences, the fewest"), (PACK, "split into")):
+        state = decide(pack, PackState(), Ended(causes.OOM, "too big", microbatch=4), 2).state
+        decision = decide(pack, state, Ended(causes.OOM, "too big", microbatch=4), 2)
+        assert state.microbatch == 2 and decision.state.events[-1].action.startswith(action)
+
+
 def test_halves_divide_the_batch() -> None:
     assert [halved(12, size) for size in (12, 6, 4, 3, 2, 1)] == [6, 3, 2, 1, 1, None]
     assert halved(7, 7) == 1
@@ -138,6 +147,7 @@ def test_a_split_leaves_out_finished_replicas() -> None:
 
 
 CUDA = "CUDA_VISIBLE_DEVICES"
+CORES = "JAX_NUM_CPU_DEVICES"
 ONE_CHIP = {"TPU_PROCESS_BOUNDS": "1,1,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1"}
 
 
@@ -154,15 +164,24 @@ def fake_devices(root: Path, *names: str) -> Path:
     [
         (["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"], {}, 2, [{CUDA: "0"}, {CUDA: "1"}]),
         (["nvidia0", "nvidia1"], {CUDA: "1"}, 2, [{CUDA: "1", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"}] * 2),
-        (["nvidia0", "nvidia1"], {}, 1, [{}]),
+        (["nvidia0", "nvidia1"], {}, 1, [{CORES: "4"}]),
         (["accel0", "accel1"], {}, 8, [{"TPU_VISIBLE_CHIPS": str(k), **ONE_CHIP} for k in range(2)]),
-        (["nvidia0"], {"JAX_PLATFORMS": "cpu"}, 2, [{}, {}]),
-        ([], {}, 2, [{}, {}]),
+        (["nvidia0"], {"JAX_PLATFORMS": "cpu"}, 2, [{CORES: "2"}, {CORES: "2"}]),
+        ([], {}, 3, [{CORES: "2"}, {CORES: "1"}, {CORES: "1"}]),
+        ([], {}, 5, [{}] * 5),
+        ([], {CORES: "1"}, 1, [{}]),
+        ([], {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}, 2, [{}, {}]),
     ],
 )
 def test_devices_are_shared(
-    tmp_path: Path, names: list[str], environment: dict[str, str], workers: int, expected: list[dict[str, Any]]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[str],
+    environment: dict[str, str],
+    workers: int,
+    expected: list[dict[str, Any]],
 ) -> None:
+    monkeypatch.setattr(devices, "cores", lambda: [0, 1, 2, 3])
     shares = devices.shares(workers, environment, fake_devices(tmp_path, *names))
     assert [share.environment for share in shares] == expected
     cores = [share.cores for share in shares if share.cores]

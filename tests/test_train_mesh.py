@@ -38,6 +38,14 @@ def test_replicas_are_spread_before_a_model_is_divided() -> None:
     assert divide(8, replace(LOAD, replicas=1, state_bytes=60 << 30, batch=12), whole=False) == (1, 1, 6)
 
 
+def test_cores_divide_the_batch_and_not_the_replicas() -> None:
+    on_cpu = replace(LOAD, on_cpu=True)
+    assert divide(2, on_cpu, whole=False) == (1, 2, 1)
+    assert divide(6, on_cpu, whole=False) == (1, 4, 1)
+    assert divide(2, replace(on_cpu, batch=5), whole=False) == (1, 1, 1)
+    assert divide(8, on_cpu, whole=False, asked=MeshSpec(replica=3, data=2)) == (3, 2, 1)
+
+
 def test_several_hosts_use_all_devices_or_say_why_not() -> None:
     assert divide(4, replace(LOAD, replicas=2), whole=True) == (2, 2, 1)
     assert divide(6, LOAD, whole=True) == (3, 2, 1)
@@ -133,6 +141,17 @@ def test_eight_devices_equal_one_and_their_checkpoint_goes_on_on_one(
     for rest in goes_on.values():
         assert rest["resumes"] == [6] and not rest["notes"]
         assert_close({**alone, "losses": {}}, rest)
+
+
+def test_two_cores_equal_one_and_a_pack_of_any_size(store_path: str, tmp_path: Path, alone: dict[str, Any]) -> None:
+    common = {"store": store_path, "sections": sections(), "devices": 2}
+    packed = train(tmp_path / "packed", **common)
+    assert packed["facts"][0]["mesh"] == {"replica": 1, "data": 2, "fsdp": 1}
+    assert_close(alone, packed)
+    single = train(tmp_path / "single", replicas=1, **common)
+    (run_id,) = single["results"]
+    assert single["losses"][run_id] == packed["losses"][run_id]
+    assert single["results"][run_id] == packed["results"][run_id]
 
 
 def two(folder: Path, store_path: str, **orders: Any) -> list[dict[str, Any]]:

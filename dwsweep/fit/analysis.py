@@ -33,7 +33,8 @@ class FitResult:
     law). surface: loss over (ln N, ln L), or None. guideline: rows of guideline.csv, from the law of the sweep where
     there is one and otherwise from the published law, as the column ``law`` says. warnings: one line each.
     noise: what the errors rest on. by_tokens: transitions at each token count where the table holds several. curves:
-    what figures draw. provenance: input hash, versions, options.
+    what figures draw. rates: the runs of the shapes trained at several learning rates. provenance: input hash,
+    versions, options.
     """
 
     cells: list[dict[str, Any]]
@@ -51,6 +52,7 @@ class FitResult:
     noise: dict[str, Any]
     by_tokens: list[dict[str, Any]]
     curves: dict[str, Any] = field(repr=False)
+    rates: list[dict[str, Any]] = field(repr=False)
     provenance: dict[str, Any] = field(repr=False)
 
     def __str__(self) -> str:
@@ -132,6 +134,7 @@ def fit_table(
         noise=part.noise_dict(),
         by_tokens=by_tokens if len(groups) > 1 else [],
         curves=figures_data.curves_dict(part.curves, part.pairs, report, surface, axis, confidence),
+        rates=part.rate_rows(),
         provenance={
             "input": data.source,
             "input_sha256": data.sha256,

@@ -17,6 +17,7 @@ fit.json is valid JSON (no NaN: what does not exist is null) and holds all that 
       guideline: {exponential?, linear?, power?, published: {name, n_params, depth, depth_low, depth_high, width,
                  width_low, width_high, valid_from, valid_to}}      band at fixed budget; null where there is none
       gpt3:    [{name, n_params, depth, width}]
+    rates: [{parametrization | null, depth, width, learning_rate, seed | null, loss}]    shapes trained at several rates
 """
 
 from __future__ import annotations

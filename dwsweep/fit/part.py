@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.cells import Selection, select_runs
+from dwsweep.fit.cells import Selection, Shape, select_runs
 from dwsweep.fit.confounds import confounds
 from dwsweep.fit.curves import FEW_SIZES, Curves, build_curves
 from dwsweep.fit.documents import document_covariance
@@ -50,6 +50,24 @@ class Part:
         warnings += _noise_warnings(curves)
         warnings += confounds(selection.runs, curves, axis)
         return cls(selection, curves, analyse_pairs(curves, confidence), warnings, note)
+
+    def rate_rows(self) -> list[dict[str, Any]]:
+        """The runs of the shapes that were trained at several learning rates: the curves over the rate."""
+        tried: dict[Shape, set[float | None]] = defaultdict(set)
+        for run in self.selection.runs:
+            tried[run.shape].add(run.learning_rate)
+        return [
+            {
+                "parametrization": run.row.get("parametrization"),
+                "depth": run.depth,
+                "width": _whole(run.width),
+                "learning_rate": run.learning_rate,
+                "seed": run.seed,
+                "loss": run.loss,
+            }
+            for run in self.selection.runs
+            if len(tried[run.shape]) > 1
+        ]
 
     def cell_rows(self) -> list[dict[str, Any]]:
         rows = []

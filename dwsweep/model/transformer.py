@@ -85,7 +85,8 @@ class Attention(nnx.Module):
         H, K, P = self.sizes
         dtype = self.compute.dtype
         qkv = ops.linear(x_BxTxD, *self.qkv.values(), dtype, dtype).reshape(B, T, H + 2 * K, P)
-        q, k, v = qkv[:, :, :H], qkv[:, :, H : H + K], qkv[:, :, H + K :]
+        # split and not sliced: the derivative of three slices pads each to the whole and adds them up
+        q, k, v = jax.lax.split(qkv, (H, K, K), axis=2)
         if self.rotary:
             q, k = rotary(q), rotary(k)
         mixed = causal_attention(q, k, v, self.scale, self.compute.kernel)

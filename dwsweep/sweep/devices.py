@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,21 @@ def tpus(environment: dict[str, str], devices: Path = Path("/dev")) -> list[str]
     return [str(k) for k in range(chips)]
 
 
+def cores() -> list[int]:
+    """The CPU cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def each_core_a_device(count: int, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What makes JAX take each of ``count`` CPU cores for a device; nothing where the user has said how many.
+
+    It has to be in the environment before JAX is imported, and means nothing where there are accelerators.
+    """
+    env = os.environ if environment is None else environment
+    said = CPU_DEVICES in env or "xla_force_host_platform_device_count" in env.get("XLA_FLAGS", "")
+    return {} if said else {CPU_DEVICES: str(count)}
+
+
 def shares(workers: int, environment: dict[str, str] | None = None, devices: Path = Path("/dev")) -> list[Share]:
     """Divide the host among ``workers`` processes; one worker has everything.
 
@@ -41,8 +59,9 @@ def shares(workers: int, environment: dict[str, str] | None = None, devices: Pat
     and on a host without either its own CPU cores.
     """
     env = dict(os.environ) if environment is None else environment
+    own = cores()
     if workers <= 1:
-        return [Share({})]
+        return [Share(each_core_a_device(len(own), env))]
     on_cpu = env.get("JAX_PLATFORMS") == "cpu"
     if not on_cpu and (cards := gpus(env, devices)):
         if len(cards) >= workers:
@@ -57,7 +76,7 @@ def shares(workers: int, environment: dict[str, str] | None = None, devices: Pat
         # a chip belongs to one process; more workers than chips would only wait
         one_chip = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
         return [Share({**one_chip, "TPU_VISIBLE_CHIPS": chip}) for chip in chips[:workers]]
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    if len(cores) < workers:
+    if len(own) < workers:
         return [Share({}) for _ in range(workers)]
-    return [Share({}, frozenset(cores[k::workers])) for k in range(workers)]
+    parts = [frozenset(own[k::workers]) for k in range(workers)]
+    return [Share(each_core_a_device(len(part), env), part) for part in parts]

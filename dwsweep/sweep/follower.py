@@ -54,6 +54,9 @@ def _join(worker: WorkerProcess, log: Path) -> dict[str, Any]:
         return worker.join(log)
     except RuntimeError as error:
         raise InputError(f"--distributed: this host could not join the others ({error})") from None
+    except BaseException:  # Ctrl-C while it waits for the others: left alone, it would hold the coordinator's port
+        worker.kill()
+        raise
 
 
 def _follow(worker: WorkerProcess, log: Path, console: Console) -> int:

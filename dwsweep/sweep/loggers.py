@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -67,7 +69,9 @@ class TensorBoardLogger:
 
             # purge_step hides what an interrupted attempt had logged beyond its checkpoint
             purge = self._purge.get(run_id)
-            self._writers[run_id] = SummaryWriter(str(self.root / run_id), purge_step=purge)
+            # files are named by the second and the host: an attempt within a second of the last would overwrite it
+            suffix = f".{time.time_ns()}.{os.getpid()}"
+            self._writers[run_id] = SummaryWriter(str(self.root / run_id), purge_step=purge, filename_suffix=suffix)
         return self._writers[run_id]
 
     def resumed(self, run_id: str, step: int) -> None:

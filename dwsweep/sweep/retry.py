@@ -42,7 +42,7 @@ def decide(
     - done, interrupted: nothing to do.
     - out of memory: the microbatch is halved, at the same global batch, and the pack goes on from its checkpoint;
       after ``MAX_HALVINGS`` the pack is split in two, which start anew (a replica's last bits depend on the size of
-      its pack); one replica alone is halved down to one sequence, then given up as ``oom``.
+      its pack); one replica alone is halved down to one sequence a device, then given up as ``oom``.
     - crash: tried again from its checkpoint, ``max_retries`` times without a new checkpoint.
     - error: wrong input; it fails at once.
     - disk full: the sweep stops; the pack keeps its last good checkpoint.
@@ -78,13 +78,16 @@ def _out_of_memory(
     batch = pack.train.batch_size
     used = ended.microbatch or pack.execution.microbatch or batch
     alone = len(pack.replicas) == 1
-    smaller = halved(batch, used)
+    # devices that share each sequence batch hold one sequence at least: asked for less, the trainer uses what it used
+    at_floor = state.microbatch is not None and used > state.microbatch
+    smaller = None if at_floor else halved(batch, used)
     if smaller is not None and (alone or state.halvings < MAX_HALVINGS):
         action = f"microbatch {used} → {smaller} of {batch} sequences"
         changed = after(action, state=PENDING, microbatch=smaller, halvings=state.halvings + 1)
         return Decision(changed, (with_microbatch(pack, smaller),), INTERRUPTED, ended.cause)
     if alone:
-        return Decision(after("given up at one sequence", state=OOM, microbatch=used), (), OOM, ended.cause)
+        least = "one sequence" if used == 1 else f"{used} sequences, the fewest that its devices can share"
+        return Decision(after(f"given up at {least}", state=OOM, microbatch=used), (), OOM, ended.cause)
     children = split(pack, finished, used)
     names = tuple(child.pack_id for child in children)
     changed = after(f"split into {' and '.join(names)}", state=REBUILT, rebuilt_into=(*state.rebuilt_into, *names))

@@ -71,6 +71,7 @@ class Channel:
         self.jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.stop_cause: str | None = None
         self.group: Group | None = None
+        self.joining = False  # waits for other hosts: there is nothing to bring to a checkpoint
         threading.Thread(target=self._listen, daemon=True).start()
 
     def emit(self, event: dict[str, Any]) -> None:
@@ -98,6 +99,8 @@ class Channel:
                 self.jobs.put(message)
         self.stop("the parent process is gone")
         self.jobs.put(None)
+        if self.joining:
+            os._exit(1)
         # the trainer looks at the flag between dispatches; a compilation may keep it from that for long
         time.sleep(ORPHAN_GRACE_SECONDS)
         os._exit(1)
@@ -114,7 +117,9 @@ def main() -> int:
     while (message := next_command(channel))["command"] != "release":
         if message["command"] == "join":
             store_path = message["store_path"]
+            channel.joining = True
             channel.group = Group()
+            channel.joining = False
             channel.emit({"event": "joined", "process": channel.group.index, "processes": channel.group.count})
             continue
         job = Job.from_dict(message["job"])

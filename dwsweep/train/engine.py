@@ -37,6 +37,10 @@ RESIDENT_FRACTION = 0.2
 CACHE_BYTES = 1_200_000
 """On a CPU, the size of the largest activation (float32) of a microbatch: about half a core's second-level cache.
 Measured at L2 d64, L6 d192, L24 d64: 12–25 % faster than the whole batch of 16 × 128 at once."""
+UNROLLED_WIDTH, UNROLLED_DEPTH = 128, 12
+"""On a CPU, the layers of models at least this wide and at most this deep are unrolled: weights that exceed a core's
+cache are then not copied out of their stack for each microbatch. Measured gains: L8 d128 5 %, L12 d192 11 %, L6 d192
+17 %, L4 d256 22 %, for some 0.7 s of compilation a layer; L24 d64 none, and four layers at a time lose 5–18 %."""
 MEMORY_FRACTION = 0.92
 """Of the device's memory that the training program may take by its own analysis; the evaluation runs beside it."""
 STATE_ARRAYS = 4
@@ -91,7 +95,7 @@ class Engine:
             train.precision,
             kernel.XLA,
             execution.remat,
-            min(execution.unroll, shape.depth),
+            min(execution.unroll or self._unroll(), shape.depth),
             self.layout.placement,
         )
         self.model = build(shape, scales, self.compute)
@@ -128,6 +132,7 @@ class Engine:
             state_bytes=STATE_ARRAYS * 4 * shape.n_params_total,
             step_flops=training_flops(shape, train.batch_size * train.seq_len),
             memory_bytes=self.memory_limit,
+            on_cpu=self.on_cpu,
         )
         return Layout.of(load, devices, self.pack.execution.mesh)
 
@@ -140,6 +145,11 @@ class Engine:
         asked = min(asked or batch, batch)
         sizes = [n for n in range(split, batch + 1, split) if batch % n == 0]
         return max((n for n in sizes if n <= asked), default=sizes[0])
+
+    def _unroll(self) -> int:
+        shape = self.pack.shape
+        wide_and_shallow = shape.width >= UNROLLED_WIDTH and shape.depth <= UNROLLED_DEPTH
+        return shape.depth if self.on_cpu and wide_and_shallow else 1
 
     def _fits(self) -> bool:
         asked = self.pack.execution.data_on_device
@@ -181,7 +191,7 @@ class Engine:
         T, split = self.pack.train.seq_len, self.layout.split
         self.eval_batch = max(1, EVAL_SEQUENCES // len(self.pack.replicas) // split) * split
         evaluate = jax.jit(make_evaluate(self.model), out_shardings=self.layout.replicated)
-        windows = jax.ShapeDtypeStruct((self.eval_batch, T + 1), self.store.dtype, sharding=self.layout.replicated)
+        windows = jax.ShapeDtypeStruct((self.eval_batch, T + 1), self.store.dtype, sharding=self.layout.by_sequence)
         self._evaluate = evaluate.lower(self.abstract["params"], windows).compile()
         self.compile_seconds += time.monotonic() - began
 
@@ -199,8 +209,10 @@ class Engine:
     def _compiled_dispatch(self) -> Any:
         state, train = self.abstract, self.pack.train
         shardings = jax.tree.map(lambda x: x.sharding, state)
+        axis = self.layout.batch_axis
+        microbatch = self.microbatch // (self.layout.split if axis else 1)
         dispatch = make_dispatch(
-            self.model, train, self.seed_of, self.capacity, self.microbatch, self.streamed, self.each
+            self.model, train, self.seed_of, self.capacity, microbatch, self.streamed, self.each, axis
         )
         K, S, B, T = self.capacity, len(self.seeds), train.batch_size, train.seq_len
         here = self.layout.replicated
@@ -297,6 +309,6 @@ class Engine:
         """Held-out loss of each replica."""
 
         def call(params: Any, windows: np.ndarray) -> jax.Array:
-            return self._evaluate(params, self.layout.put(windows))
+            return self._evaluate(params, self.layout.put(windows, self.layout.by_sequence))
 
         return heldout_losses(call, state["params"], heldout, self.eval_batch)

@@ -2,13 +2,18 @@
 
 Three axes: replicas are spread first, since they need no communication; only a model that is large, or that does not
 fit, is then divided within itself: its batch over ``data``, and its parameters too over ``fsdp`` (Rajbhandari et al.
-2020; Zhao et al. 2023). The partitioning itself is XLA's, from the shardings of arguments and of the residual stream.
+2020; Zhao et al. 2023). Replicas and data are divided by hand, with one mean over the gradients at the end of a step;
+with fsdp the partitioning is XLA's, from the shardings of arguments and of the residual stream.
+
+The cores of a CPU are devices too: operations of small models are too small to be shared by threads, and a core that
+trains on a part of the batch of its own is kept busy. They divide the batch and not the replicas, so that a replica
+gives the same bits in a pack of any size.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dwsweep.errors import InputError
 from dwsweep.model.transformer import Placement
 from dwsweep.spec import MeshSpec
-from dwsweep.train.step import Each, in_parallel, in_turn
+from dwsweep.train.step import Each, One, in_parallel, in_turn
 
 REPLICA, DATA, FSDP = "replica", "data", "fsdp"
 BATCH = (DATA, FSDP)
@@ -41,6 +46,7 @@ class Load:
     state_bytes: int  # of one replica: parameters, moments, gradients
     step_flops: float  # of one replica
     memory_bytes: int | None  # of one device
+    on_cpu: bool = False
 
 
 def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = None) -> tuple[int, int, int]:
@@ -55,6 +61,8 @@ def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = No
         sizes = (asked.replica, asked.data, asked.fsdp)
         _check(sizes, devices, load, whole, "execution.mesh")
         return sizes
+    if load.on_cpu and not whole:
+        return 1, max(n for n in range(1, devices + 1) if load.batch % n == 0), 1
     if whole:
         replica = math.gcd(load.replicas, devices)
         rest = devices // replica
@@ -124,12 +132,21 @@ class Layout:
         return NamedSharding(self.mesh, PartitionSpec(REPLICA))
 
     @property
+    def by_sequence(self) -> NamedSharding:
+        """Of windows (B, T + 1) that all replicas read."""
+        return NamedSharding(self.mesh, PartitionSpec(BATCH))
+
+    @property
+    def batch_axis(self) -> str | None:
+        """The axis along which a step sees a part of the batch, and has to sum over; None where XLA divides it."""
+        return DATA if self.mesh.shape[DATA] > 1 and self.mesh.shape[FSDP] == 1 else None
+
+    @property
     def placement(self) -> Placement | None:
-        """What the model has to say to the partitioner; None where no model is divided."""
-        if self.split == 1:
+        """What the model has to say to the partitioner; None where no parameters are divided."""
+        if self.mesh.shape[FSDP] == 1:
             return None
-        stream = NamedSharding(self.mesh, PartitionSpec(BATCH, None, None))
-        return Placement(stream, self.replicated if self.mesh.shape[FSDP] > 1 else None)
+        return Placement(NamedSharding(self.mesh, PartitionSpec(BATCH, None, None)), self.replicated)
 
     def state_shardings(self, state: Any) -> Any:
         """Leaves with a leading replica axis are split along it, those of a divided model along one more; scalars are
@@ -165,20 +182,23 @@ class Layout:
     def each(self, on_cpu: bool) -> Each:
         """How the replicas are gone through."""
         base = in_turn if on_cpu else in_parallel
-        if self.mesh.shape[REPLICA] == 1:
+        if self.mesh.shape[FSDP] > 1:
+            return base if self.mesh.shape[REPLICA] == 1 else _named_in_parallel
+        if self.size == 1:
             return base
-        if self.split > 1:
-            return _named_in_parallel
 
-        def apply(function: Callable[[Any], Any], replicas: Any) -> Any:
-            # every device for its own replicas, without communication
+        def apply(function: One, replicas: Any, windows: jax.Array) -> Any:
+            # every device for its own replicas and its part of their batches; the step says what it shares
             spec = PartitionSpec(REPLICA)
-            local = partial(base, function)
-            return jax.shard_map(local, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)(replicas)
+            specs = (spec, PartitionSpec(REPLICA, DATA))
+            local = jax.shard_map(
+                partial(base, function), mesh=self.mesh, in_specs=specs, out_specs=spec, check_vma=False
+            )
+            return local(replicas, windows)
 
         return apply
 
 
-def _named_in_parallel(function: Callable[[Any], Any], replicas: Any) -> Any:
+def _named_in_parallel(function: One, replicas: Any, windows: jax.Array) -> Any:
     # the name keeps what the model says of its own axes true of each replica on its own devices
-    return jax.vmap(function, spmd_axis_name=REPLICA)(replicas)
+    return jax.vmap(function, spmd_axis_name=REPLICA)(replicas, windows)

@@ -72,18 +72,21 @@ def windows_at(tokens: jax.Array, indices: jax.Array, seq_len: int) -> jax.Array
     return tokens[indices[..., None] * seq_len + jnp.arange(seq_len + 1)].astype(jnp.int32)
 
 
-Each = Callable[[Callable[[Any], Any], Any], Any]
-"""Applies a function of one replica to all: (function, tree with leading axes R) → tree with leading axes R."""
+One = Callable[[Any, jax.Array], Any]
+"""A step of one replica: (its state, its windows (B, T + 1)) → its new state."""
+Each = Callable[[One, Any, jax.Array], Any]
+"""Applies a function of one replica to all: (function, tree with leading axes R, windows (R, B, T + 1)) → tree with
+leading axes R."""
 
 
-def in_parallel(function: Callable[[Any], Any], replicas: Any) -> Any:
+def in_parallel(function: One, replicas: Any, windows: jax.Array) -> Any:
     """All replicas in each operation: what fills an accelerator."""
-    return jax.vmap(function)(replicas)
+    return jax.vmap(function)(replicas, windows)
 
 
-def in_turn(function: Callable[[Any], Any], replicas: Any) -> Any:
+def in_turn(function: One, replicas: Any, windows: jax.Array) -> Any:
     """One replica after another: on a CPU one of them is work enough, and its activations stay in the cache."""
-    return jax.lax.map(function, replicas)
+    return jax.lax.map(lambda both: function(*both), (replicas, windows))
 
 
 def make_dispatch(
@@ -94,6 +97,7 @@ def make_dispatch(
     microbatch: int,
     streamed: bool,
     each: Each = in_parallel,
+    batch_axis: str | None = None,
 ) -> Callable[..., tuple[State, dict[str, jax.Array]]]:
     """The function ``(state, tokens, batches, rates, learning_rates, n) → (state, metrics)`` to jit.
 
@@ -101,14 +105,17 @@ def make_dispatch(
     unused and ``batches`` (K, S, B, T + 1) the windows themselves. ``rates`` (K,) are schedule multipliers,
     ``learning_rates`` (R,) the peaks, ``n`` ≤ K the steps to take. Metrics: ``loss`` and ``grad_norm`` (K, R), zero
     from row n on, and copies of ``alive``, ``diverged_step`` and ``diverged_loss``. ``seed_of`` maps a replica to its
-    row of S, ``each`` says how the replicas are gone through.
+    row of S, ``each`` says how the replicas are gone through. With ``batch_axis``, ``each`` gives the function a part
+    of a replica's windows on each device along that axis of the mesh; ``microbatch`` is then of a part.
     """
     bound = math.log(model.shape.vocab_size) + DIVERGED_ABOVE
     rows = np.asarray(seed_of)
 
-    def one(replica: tuple[Any, ...], step: jax.Array) -> tuple[Any, ...]:
-        params, m, v, alive, windows, rate = replica
+    def one(replica: tuple[Any, ...], windows: jax.Array, step: jax.Array) -> tuple[Any, ...]:
+        params, m, v, alive, rate = replica
         loss, grads = loss_and_grads(model, params, windows, microbatch)
+        if batch_axis is not None:
+            loss, grads = jax.lax.pmean((loss, grads), batch_axis)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         grads = optimizer.clip(grads, norm, train.grad_clip)
@@ -124,8 +131,9 @@ def make_dispatch(
             windows = picked.astype(jnp.int32) if streamed else windows_at(tokens, picked, model.shape.seq_len)
             step, alive = state["step"], state["alive"]
             params, m, v, loss, norm, finite = each(
-                lambda replica: one(replica, step),
-                (state["params"], state["m"], state["v"], alive, windows[rows], learning_rates * rates[k]),
+                lambda replica, windows: one(replica, windows, step),
+                (state["params"], state["m"], state["v"], alive, learning_rates * rates[k]),
+                windows[rows],
             )
             bad = (loss > bound) & (step >= train.warmup_steps)
             bad_steps = jnp.where(bad, state["bad_steps"] + 1, 0)

@@ -41,6 +41,7 @@ from dwsweep.data.store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.spec import load_spec, parse_spec
+from dwsweep.sweep.devices import cores, each_core_a_device
 from dwsweep.train.schedule import multipliers
 
 SMOKE = Path(__file__).parents[2] / "sweeps" / "smoke.yaml"
@@ -352,6 +353,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", choices=("cold", "warm", "torch"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    os.environ.update(each_core_a_device(len(cores())))
     chosen = cases(options.shapes, progress=not options.child)
     if options.child:
         child(chosen[0], options.child)
