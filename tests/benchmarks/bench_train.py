@@ -47,7 +47,7 @@ from dwsweep.train.schedule import multipliers
 SMOKE = Path(__file__).parents[2] / "sweeps" / "smoke.yaml"
 LARGER = {24: [64], 48: [32], 6: [192]}
 """Depth: widths, at batch 16 × 128, one replica, vocabulary 1000."""
-ROUND_SECONDS = 0.5
+ROUND_SECONDS = 1.0  # as long as a dispatch of a sweep: what it costs to begin one is shared by its steps
 AGREE = 1e-4
 """Nats by which the losses of the first three steps may differ."""
 
