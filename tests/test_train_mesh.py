@@ -163,19 +163,30 @@ def two(folder: Path, store_path: str, **orders: Any) -> list[dict[str, Any]]:
     return [result(process, folder, f"process{k}") for k, process in enumerate(begun)]
 
 
-@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_two_processes_equal_one(store_path: str, tmp_path: Path, replicas: int) -> None:
-    """With dispatches by the clock and a checkpoint every few steps, as in a sweep; stopped once in the middle."""
-    orders = {
+def by_the_clock(replicas: int) -> dict[str, Any]:
+    """Dispatches by the clock and a checkpoint every few steps, as in a sweep."""
+    return {
         "sections": {"train": {"batch_size": 8, "steps": 24}, "execution": {"log_steps": 1, "checkpoint_steps": 7}},
         "replicas": replicas,
         "dispatch_seconds": 0.02,
     }
+
+
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_two_processes_equal_one(store_path: str, tmp_path: Path, replicas: int) -> None:
+    orders = by_the_clock(replicas)
     alone = train(tmp_path / "one", store=store_path, **orders)
     both = two(tmp_path / "two", store_path, **orders)
     assert [part["facts"][0]["devices"] for part in both] == [4, 4]
     assert both[0]["losses"] == both[1]["losses"] and both[0]["results"] == both[1]["results"]
     assert_close(alone, both[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_two_processes_stopped_in_the_middle_go_on(store_path: str, tmp_path: Path, replicas: int) -> None:
+    orders = by_the_clock(replicas)
+    alone = train(tmp_path / "one", store=store_path, **orders)
     stopped = two(tmp_path / "parts", store_path, **orders, dispatches=4)
     assert stopped[0]["interrupted"] and stopped[0]["step"] == stopped[1]["step"]
     rest = two(tmp_path / "parts", store_path, **orders)

@@ -34,7 +34,7 @@ def windows(batch: int = 4) -> jax.Array:
 
 def test_adamw_is_optax_with_one_transform_a_group() -> None:
     model = make_model(width=32)  # m_N = 2: the groups differ
-    params = model.init(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0))
     names = [*model.scales.groups()]
     labels = jax.tree_util.tree_map_with_path(
         lambda path, _: next(n for n in names if model.scales.groups()[n] is group_of(path, model.scales)), params
@@ -50,16 +50,26 @@ def test_adamw_is_optax_with_one_transform_a_group() -> None:
             labels,
         ),
     )
-    ours, state = params, reference.init(params)
-    m = v = jax.tree.map(jnp.zeros_like, params)
-    theirs = params
-    for step in range(3):
-        grads = jax.tree.map(lambda p, s=step: jax.random.normal(jax.random.key(s), p.shape), params)
-        updates, state = reference.update(grads, state, theirs)
-        theirs = optax.apply_updates(theirs, updates)
+
+    @jax.jit
+    def their_step(params: Any, state: Any, grads: Any) -> Any:
+        updates, state = reference.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    @jax.jit
+    def our_step(params: Any, m: Any, v: Any, grads: Any, step: jax.Array) -> Any:
         clipped = optimizer.clip(grads, optax.tree.norm(grads), 0.5)
-        arguments = (jnp.int32(step), jnp.float32(rate), jnp.bool_(True), model.scales, SPEC.train)
-        ours, m, v = optimizer.adamw(ours, m, v, clipped, *arguments)
+        return optimizer.adamw(
+            params, m, v, clipped, step, jnp.float32(rate), jnp.bool_(True), model.scales, SPEC.train
+        )
+
+    ours, theirs, state = params, params, reference.init(params)
+    m = v = jax.tree.map(jnp.zeros_like, params)
+    random = np.random.default_rng(0)
+    for step in range(3):
+        grads = jax.tree.map(lambda p: jnp.array(random.normal(size=p.shape), jnp.float32), params)
+        theirs, state = their_step(theirs, state, grads)
+        ours, m, v = our_step(ours, m, v, grads, jnp.int32(step))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7), ours, theirs)
 
 
@@ -82,11 +92,20 @@ def test_microbatches_add_up_to_the_batch(microbatch: int) -> None:
 
 
 def run(model: Model, seeds: list[int], rates: list[float], steps: int, each: Any = in_parallel) -> tuple[Any, Any]:
+    return runs(model, seeds, rates, [steps], each)[0]
+
+
+def runs(
+    model: Model, seeds: list[int], rates: list[float], counts: list[int], each: Any = in_parallel
+) -> list[tuple[Any, Any]]:
+    """State and metrics after each of ``counts`` steps from the start, by one program."""
+    steps = max(counts)
     dispatch = make_dispatch(model, SPEC.train, tuple(range(len(seeds))), steps, 4, False, each)
     tokens = jax.random.randint(jax.random.key(5), (2000,), 0, 256).astype(jnp.uint16)
     indices = jnp.stack([jax.random.randint(jax.random.key(s), (steps, 4), 0, 120) for s in seeds], axis=1)
     state = jax.jit(lambda s: init_state(model, s))(jnp.array(seeds, jnp.int32))
-    return jax.jit(dispatch)(state, tokens, indices, jnp.ones(steps), jnp.array(rates), jnp.int32(steps))
+    compiled = jax.jit(dispatch)
+    return [compiled(state, tokens, indices, jnp.ones(steps), jnp.array(rates), jnp.int32(n)) for n in counts]
 
 
 GOLDEN_LOSSES = [[5.54843, 5.54591], [5.55095, 5.52991], [5.54948, 5.54547]]  # three steps of two seeds
@@ -95,13 +114,12 @@ GOLDEN_LOSSES = [[5.54843, 5.54591], [5.55095, 5.52991], [5.54948, 5.54547]]  # 
 def test_a_known_first_step() -> None:
     """A golden step: if it moves, old checkpoints and results are no longer comparable; say so where you change it."""
     model = make_model()
-    state, metrics = run(model, [0, 1], [1e-2, 1e-2], 3)
+    (first, _), (state, metrics) = runs(model, [0, 1], [1e-2, 1e-2], [1, 3])
     losses = np.asarray(metrics["loss"])
     assert abs(losses[0] - math.log(256)).max() < 0.02
     np.testing.assert_allclose(losses, GOLDEN_LOSSES, atol=2e-4)
     # Adam's first step has size η·ratio on every parameter with a gradient that is not tiny
-    first, _ = run(model, [0], [1e-2], 1)
-    start = init_state(model, jnp.array([0]))["params"]
+    start = jax.jit(lambda s: init_state(model, s))(jnp.array([0, 1]))["params"]
     moved = jnp.abs(first["params"]["unembedding"] - start["unembedding"])
     assert float(jnp.median(moved)) == pytest.approx(1e-2, rel=0.01)
     assert int(state["step"]) == 3

@@ -208,6 +208,7 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
     graph, abstract = nnx.split(nnx.eval_shape(lambda: Transformer(shape, scales, compute)))
     declared = nnx.to_pure_dict(abstract)
 
+    @jax.jit
     def init(key: jax.Array) -> Params:
         # one draw for all: the program of a draw for each matrix takes seconds to compile
         drawn = [leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(declared) if _is_drawn(path)]
