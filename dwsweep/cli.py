@@ -274,13 +274,11 @@ def bench(
     from dwsweep.plan import DataFacts, build
     from dwsweep.report import bench_table
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.devices import cores, each_core_a_device
+    from dwsweep.sweep.devices import CPU_DEVICES, cores, each_core_a_device
 
     counts = _counts(devices)
-    if compile_only:  # JAX reads this when it is imported; only a CPU heeds it
-        flag = f"--xla_force_host_platform_device_count={max(counts)}"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
-    os.environ.update(each_core_a_device(len(cores())))
+    # JAX reads this when it is imported; only a CPU heeds it
+    os.environ.update({CPU_DEVICES: str(max(counts))} if compile_only else each_core_a_device(len(cores())))
     from dwsweep.train import bench as benchmark
 
     sweep = load_spec(spec, set_ or ())

@@ -231,7 +231,7 @@ class ExecutionSpec(Section):
     remat: bool = False
     unroll: Positive | None = None  # layers unrolled in the scan; None: by device and shape
     attention: Literal["auto", "xla", "cudnn"] = "auto"  # kernel; auto: the faster one, as measured
-    mesh: MeshSpec | None = None  # how devices are divided; None: by replicas, and only large models within themselves
+    mesh: MeshSpec | None = None  # None: by replicas, large models within themselves; a CPU's cores by batch
     compile_ahead: bool | None = None  # the next pack while this one trains; None: on accelerators
     loggers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
     device: str | None = None  # a name of the table of devices, for the estimates of `plan`

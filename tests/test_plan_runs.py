@@ -244,6 +244,16 @@ def test_explicit_widths() -> None:
                 "train.token_branches[0]: 1e+09; must be at most the tokens of the shortest run, 102,400",
             ],
         ),
+        (
+            {
+                "grid": {"seeds": 5, "learning_rates": [1e-3]},
+                "execution": {"mesh": {"replica": 2, "data": 3, "fsdp": 2}, "max_replicas": 4},
+            },
+            [
+                "execution.mesh: data 3, fsdp 2; data · fsdp must divide train.batch_size 8",
+                "execution.mesh.replica: 2; must divide the replicas of every pack, here 1 and 4",
+            ],
+        ),
     ],
 )
 def test_combinations_that_are_refused_all_at_once(sections: dict, wanted: list[str]) -> None:

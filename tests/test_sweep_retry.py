@@ -12,7 +12,7 @@ import pytest
 from sweep_tools import make_plan
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import causes, devices
+from dwsweep.sweep import causes, devices, executors
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.retry import decide, halved, split
 from dwsweep.sweep.states import PackState
@@ -167,8 +167,9 @@ def fake_devices(root: Path, *names: str) -> Path:
         (["nvidia0", "nvidia1"], {}, 1, [{CORES: "4"}]),
         (["accel0", "accel1"], {}, 8, [{"TPU_VISIBLE_CHIPS": str(k), **ONE_CHIP} for k in range(2)]),
         (["nvidia0"], {"JAX_PLATFORMS": "cpu"}, 2, [{CORES: "2"}, {CORES: "2"}]),
-        ([], {}, 3, [{CORES: "2"}, {CORES: "1"}, {CORES: "1"}]),
-        ([], {}, 5, [{}] * 5),
+        ([], {}, 3, [{CORES: "1"}] * 3),
+        ([], {}, 5, [{CORES: "1"}] * 5),
+        ([], {CORES: " "}, 1, [{CORES: "4"}]),
         ([], {CORES: "1"}, 1, [{}]),
         ([], {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}, 2, [{}, {}]),
     ],
@@ -186,3 +187,16 @@ def test_devices_are_shared(
     assert [share.environment for share in shares] == expected
     cores = [share.cores for share in shares if share.cores]
     assert sum(len(part) for part in cores) == len(frozenset().union(*cores)) if cores else True
+
+
+def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "cores", lambda: [0, 1, 2, 3])
+    for left in (1, 2):
+        workers = executors.local_workers(left, 2)
+        assert [worker.environment for worker in workers] == [{CORES: "2"}] * left
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1", "abc", "2.5"])
+def test_a_number_of_cpu_devices_that_is_none_is_refused(wrong: str) -> None:
+    with pytest.raises(InputError, match=f"JAX_NUM_CPU_DEVICES: '{wrong}'; allowed: a number of devices from 1 on"):
+        devices.each_core_a_device(2, {CORES: wrong})

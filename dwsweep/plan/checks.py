@@ -82,8 +82,21 @@ def length_errors(spec: Spec, n_params: int) -> list[str]:
 
 
 def device_errors(spec: Spec) -> list[str]:
-    """Microbatch against batch; the name of the device is looked up by the estimates and may be unknown."""
-    batch, micro = spec.train.batch_size, spec.execution.microbatch
+    """Microbatch and mesh against batch and packs; how many devices there are, and of what name, is not known here."""
+    batch, micro, mesh = spec.train.batch_size, spec.execution.microbatch, spec.execution.mesh
+    errors = []
     if micro is not None and batch % micro:
-        return [f"execution.microbatch: {micro}; must divide train.batch_size {batch}"]
-    return []
+        errors.append(f"execution.microbatch: {micro}; must divide train.batch_size {batch}")
+    if mesh is not None and batch % (mesh.data * mesh.fsdp):
+        shown = f"data {mesh.data}, fsdp {mesh.fsdp}"
+        errors.append(f"execution.mesh: {shown}; data · fsdp must divide train.batch_size {batch}")
+    if mesh is not None:
+        replicas = len(spec.grid.seed_values()) * len(spec.grid.learning_rates)
+        most = spec.execution.max_replicas or replicas
+        sizes = sorted({min(most, replicas - start) for start in range(0, replicas, most)})
+        if any(size % mesh.replica for size in sizes):
+            shown = " and ".join(str(size) for size in sizes)
+            errors.append(
+                f"execution.mesh.replica: {mesh.replica}; must divide the replicas of every pack, here {shown}"
+            )
+    return errors

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dwsweep.errors import InputError
+
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 
 
@@ -46,22 +48,36 @@ def each_core_a_device(count: int, environment: Mapping[str, str] | None = None)
     """What makes JAX take each of ``count`` CPU cores for a device; nothing where the user has said how many.
 
     It has to be in the environment before JAX is imported, and means nothing where there are accelerators.
+
+    Raises:
+        InputError: the user's number is none.
     """
     env = os.environ if environment is None else environment
-    said = CPU_DEVICES in env or "xla_force_host_platform_device_count" in env.get("XLA_FLAGS", "")
-    return {} if said else {CPU_DEVICES: str(count)}
+    said = env.get(CPU_DEVICES, "").strip()
+    if said and not (said.isdigit() and int(said) > 0):
+        raise InputError(f"{CPU_DEVICES}: {said!r}; allowed: a number of devices from 1 on")
+    if said or "xla_force_host_platform_device_count" in env.get("XLA_FLAGS", ""):
+        return {}
+    return {CPU_DEVICES: str(max(1, count))}
 
 
-def shares(workers: int, environment: dict[str, str] | None = None, devices: Path = Path("/dev")) -> list[Share]:
-    """Divide the host among ``workers`` processes; one worker has everything.
+def shares(
+    workers: int,
+    environment: dict[str, str] | None = None,
+    devices: Path = Path("/dev"),
+    most: int | None = None,
+) -> list[Share]:
+    """Divide the host among ``workers`` processes, of ``most`` that there may ever be; one worker has everything.
 
     Each gets whole GPUs or TPU chips where there are enough, a part of a GPU's memory where workers outnumber GPUs,
-    and on a host without either its own CPU cores.
+    and on a host without either its own CPU cores. Each then has as many devices as it would with ``most``: another
+    number rounds otherwise, and which worker trains a pack, or how many packs are left, must not show in the result.
     """
     env = dict(os.environ) if environment is None else environment
     own = cores()
+    cpu_devices = each_core_a_device(len(own) // max(workers, most or 1), env)
     if workers <= 1:
-        return [Share(each_core_a_device(len(own), env))]
+        return [Share(cpu_devices)]
     on_cpu = env.get("JAX_PLATFORMS") == "cpu"
     if not on_cpu and (cards := gpus(env, devices)):
         if len(cards) >= workers:
@@ -77,6 +93,5 @@ def shares(workers: int, environment: dict[str, str] | None = None, devices: Pat
         one_chip = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
         return [Share({**one_chip, "TPU_VISIBLE_CHIPS": chip}) for chip in chips[:workers]]
     if len(own) < workers:
-        return [Share({}) for _ in range(workers)]
-    parts = [frozenset(own[k::workers]) for k in range(workers)]
-    return [Share(each_core_a_device(len(part), env), part) for part in parts]
+        return [Share(cpu_devices) for _ in range(workers)]
+    return [Share(cpu_devices, frozenset(own[k::workers])) for k in range(workers)]

@@ -82,6 +82,6 @@ class LocalExecutor:
             worker.close()
 
 
-def local_workers(count: int) -> list[WorkerProcess]:
-    """Worker processes that share this host's devices."""
-    return [WorkerProcess(part.environment, part.cores) for part in shares(count)]
+def local_workers(count: int, most: int | None = None) -> list[WorkerProcess]:
+    """Worker processes that share this host's devices, of ``most`` that there may ever be."""
+    return [WorkerProcess(part.environment, part.cores) for part in shares(count, most=most)]

@@ -21,6 +21,7 @@ from typing import Any
 from dwsweep.errors import InputError
 from dwsweep.sweep import causes, files
 from dwsweep.sweep.causes import Ended
+from dwsweep.sweep.devices import each_core_a_device
 from dwsweep.sweep.executors import Post
 from dwsweep.sweep.process import WorkerProcess
 from dwsweep.sweep.store import SweepStore
@@ -89,7 +90,9 @@ class RayExecutor:
             "runtime_env": {"env_vars": environment},
             "name": job.pack.pack_id,
         }
-        task = self._ray.remote(run_job).options(**options).remote(job.to_dict())
+        # what it reserves and not what its node has: the result must not depend on where it runs
+        devices = each_core_a_device(int(options["num_cpus"]))
+        task = self._ray.remote(run_job).options(**options).remote(job.to_dict(), devices)
         with self._lock:
             self._running[job.pack.pack_id] = (task, store)
             self._told[job.pack.pack_id] = time.time()
@@ -179,11 +182,11 @@ def needs(nodes: list[Mapping[str, float]], workers: int) -> dict[str, float]:
     return {}
 
 
-def run_job(content: dict[str, Any]) -> dict[str, Any]:
-    """The task: one attempt in a worker process of this node."""
+def run_job(content: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+    """The task: one attempt in a worker process of this node, with ``environment`` added to its own."""
     job = Job.from_dict(content)
     stop = SweepStore(job.directory).pack_directory(job.pack.pack_id) / "stop"
-    worker = WorkerProcess()
+    worker = WorkerProcess(environment)
     events: list[dict[str, Any]] = []
     done = threading.Event()
 

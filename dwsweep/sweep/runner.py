@@ -168,7 +168,7 @@ class _Sweep:
             return RayExecutor(address, post, workers)
         if worker is not None:
             return LocalExecutor([worker], post, keep=True)
-        return LocalExecutor(local_workers(min(workers, packs)), post)
+        return LocalExecutor(local_workers(min(workers, packs), workers), post)
 
     # the loop
 

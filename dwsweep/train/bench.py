@@ -42,7 +42,8 @@ def bench(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
         seen.add(pack.shape)
         packing = []
         full: dict[str, Any] = {}
-        for size in sizes(len(pack.replicas)):
+        spread = pack.execution.mesh.replica if pack.execution.mesh else 1
+        for size in (n for n in sizes(len(pack.replicas)) if n % spread == 0):
             full = measure(replace(pack, replicas=pack.replicas[:size]), store)
             packing.append({"replicas": size, "tokens_per_second": full["tokens_per_second"]})
         achieved = full["tokens_per_second"] * full["flops_per_token"]
