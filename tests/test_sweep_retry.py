@@ -55,6 +55,7 @@ def test_the_cause_of_an_exception(error: Exception, kind: str) -> None:
         (-signal.SIGSEGV, "", 0, "crash"),
         (-signal.SIGABRT, "terminate called after throwing an instance of 'std::bad_alloc'", 0, "oom"),
         (-signal.SIGABRT, "LLVM ERROR: out of memory", 0, "oom"),
+        (-signal.SIGABRT, "F1 Termination timeout for `all reduce Key{1}` of 40 seconds exceeded. Exiting", 0, "oom"),
         (1, "OSError: [Errno 28] No space left on device", 0, "disk_full"),
         (1, "", 0, "crash"),
     ],

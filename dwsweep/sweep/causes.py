@@ -15,6 +15,7 @@ from dwsweep.errors import InputError
 DONE, INTERRUPTED = "done", "interrupted"
 OOM, CRASH, ERROR, DISK_FULL = "oom", "crash", "error", "disk_full"
 
+_LEFT_WAITING = re.compile(r"Termination timeout for `all reduce .* exceeded")
 _DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|\bENOSPC\b", re.IGNORECASE)
 _OUT_OF_MEMORY = re.compile(
     r"RESOURCE_EXHAUSTED|out of memory|bad_alloc|MemoryError|cannot allocate memory|failed to allocate", re.IGNORECASE
@@ -76,6 +77,9 @@ def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str
         return DISK_FULL, f"{cause}: the disk is full"
     if _OUT_OF_MEMORY.search(log_tail):
         return OOM, f"{cause}: out of memory"
+    if _LEFT_WAITING.search(log_tail):
+        # a core that cannot get its memory ends without a word, and the others wait for its gradients
+        return OOM, f"{cause}: a core of the CPU did not come to the sum of the gradients, most likely out of memory"
     return CRASH, cause
 
 
@@ -93,8 +97,8 @@ def is_disk_full(error: BaseException) -> bool:
     return any(_is_disk_full(link) for link in _chain(error))
 
 
-def tail(path: str | os.PathLike[str], start: int = 0) -> str:
-    """The last lines of a log from byte ``start`` on; empty when there is none."""
+def tail(path: str | os.PathLike[str], start: int = 0, lines: int = LOG_TAIL_LINES) -> str:
+    """The last ``lines`` of a log from byte ``start`` on, of its last 16 KiB; empty when there is none."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -102,7 +106,7 @@ def tail(path: str | os.PathLike[str], start: int = 0) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def first_line(text: str, limit: int = 300) -> str:

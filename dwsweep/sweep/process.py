@@ -91,9 +91,10 @@ class WorkerProcess:
             on_event(event)
         returncode = self._reap()
         tail = causes.tail(log, start)
+        whole = causes.tail(log, start, lines=1000)  # the stacks of a fatal error fill a tail
         if self._stop_cause and returncode == -9:
             return Ended(causes.INTERRUPTED, self._stop_cause, None, **heard)
-        kind, cause = causes.of_exit(returncode, tail, causes.kernel_oom_kills() - self._kernel_kills)
+        kind, cause = causes.of_exit(returncode, whole, causes.kernel_oom_kills() - self._kernel_kills)
         return Ended(kind, cause, tail, **heard)
 
     def join(self, log: Path) -> dict[str, Any]:
