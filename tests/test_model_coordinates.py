@@ -11,11 +11,11 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import pytest
+from train_support import make_spec
 
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.train import optimizer
-from tests.train_support import make_spec
 
 STEPS, RATE = 4, 2e-3
 

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from train_support import make_spec
 
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, Model, build, group_of
-from tests.train_support import make_spec
 
 OPTIONS: list[dict[str, Any]] = [
     {},

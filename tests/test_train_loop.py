@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from train_support import Kept, make_pack, make_spec, make_store, same_bits
 
 from dwsweep.data.store import Store
 from dwsweep.errors import InputError
@@ -18,7 +19,6 @@ from dwsweep.plan import Pack
 from dwsweep.train.ahead import AHEAD
 from dwsweep.train.engine import Engine
 from dwsweep.train.loop import Outcome, train_pack
-from tests.train_support import Kept, make_pack, make_spec, make_store, same_bits
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -14,12 +14,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from train_support import Kept, make_pack, make_spec, make_store
 
 from dwsweep.model import transformer
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.train.loop import train_pack
-from tests.train_support import Kept, make_pack, make_spec, make_store
 
 DEPTH, WIDTH, SEQ_LEN = 48, 32, 32
 

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from train_support import make_spec
 
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, Model, build, group_of
 from dwsweep.train import optimizer
 from dwsweep.train.engine import configure
 from dwsweep.train.step import PATIENCE, in_parallel, in_turn, init_state, loss_and_grads, make_dispatch
-from tests.train_support import make_spec
 
 configure()
 SPEC = make_spec()
