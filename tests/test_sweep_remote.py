@@ -14,7 +14,8 @@ from sweep_tools import environment, make_plan, run, start, wait_for
 
 import dwsweep.sweep.files as files
 from dwsweep.errors import InputError
-from dwsweep.sweep import lock, status
+from dwsweep.sweep import lock
+from dwsweep.sweep.snapshot import snapshot
 from dwsweep.sweep.store import SweepStore
 
 fsspec = pytest.importorskip("fsspec")
@@ -81,7 +82,7 @@ def test_a_sweep_in_a_bucket(bucket: Path) -> None:
     log = (store.pack_directory(plan.packs[0].pack_id) / "log.txt").read_text()
     assert log.count("attempt 1") == 1
     assert "nothing to train: 8 done" in run(plan, "gs://b/sweep")[1]
-    assert status.snapshot("gs://b/sweep").count("done") == 8
+    assert snapshot("gs://b/sweep").count("done") == 8
 
 
 def test_interrupted_in_a_bucket(bucket: Path, tmp_path: Path) -> None:

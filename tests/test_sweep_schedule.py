@@ -11,8 +11,8 @@ from sweep_tools import assert_complete, environment, make_plan, run
 
 from dwsweep.plan import Plan
 from dwsweep.sweep import schedule
+from dwsweep.sweep.snapshot import snapshot
 from dwsweep.sweep.states import RunState
-from dwsweep.sweep.status import snapshot
 from dwsweep.sweep.store import SweepStore
 
 

@@ -18,6 +18,7 @@ from dwsweep.errors import InputError
 from dwsweep.plan import Plan
 from dwsweep.sweep import files, lock, status
 from dwsweep.sweep.progress import ProgressView, duration
+from dwsweep.sweep.snapshot import snapshot, time_left
 from dwsweep.sweep.states import RunState
 from dwsweep.sweep.store import SweepStore
 
@@ -95,7 +96,7 @@ def test_a_running_sweep_is_read_while_it_is_written(tmp_path: Path) -> None:
     wait_for(lambda: any(store.progress(name).get("step", 0) > 1 for name in store.pack_ids()))
     seen = []
     for _ in range(20):
-        now = status.snapshot(tmp_path / "sweep")
+        now = snapshot(tmp_path / "sweep")
         seen.append(now)
         time.sleep(0.05)
     text = printed(tmp_path / "sweep")
@@ -104,17 +105,17 @@ def test_a_running_sweep_is_read_while_it_is_written(tmp_path: Path) -> None:
     assert [(now.is_live, now.count("running")) for now in seen] == [(True, 2)] * 20
     assert "running pack" in text and "stand-in" in text and "1,000" in text and "left" in text
     assert f"process {process.pid}" in text
-    left = status.time_left(seen[-1])
+    left = time_left(seen[-1])
     assert left is not None and left > 0
 
 
 def test_runs_of_a_killed_parent_are_interrupted(tmp_path: Path) -> None:
     plan, store = large(tmp_path)
     store.write_state(plan.runs[0].run_id, RunState("running", 3, None, plan.runs[0].pack_id))
-    now = status.snapshot(tmp_path / "sweep")
+    now = snapshot(tmp_path / "sweep")
     assert not now.is_live and now.runs[0].state.state == "interrupted"
     with lock.hold(tmp_path / "sweep"):
-        assert status.snapshot(tmp_path / "sweep").runs[0].state.state == "running"
+        assert snapshot(tmp_path / "sweep").runs[0].state.state == "running"
 
 
 def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``dwsweep status``: how a sweep stands, read from its directory while others write it.
+"""``dwsweep status``: how a sweep stands, as a table for a terminal.
 
 Each shape has one row as long as that fits a terminal; larger sweeps are folded to one row a depth, with what is
 running and what failed listed below.
@@ -10,7 +10,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -18,97 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 from dwsweep.cost import find
-from dwsweep.errors import InputError
 from dwsweep.folding import Folded
-from dwsweep.sweep import lock
 from dwsweep.sweep.progress import duration
-from dwsweep.sweep.states import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING, RunState
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, snapshot, step_of, time_left
+from dwsweep.sweep.states import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 
 MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded
 MAX_REASONS = 12
-COUNTS = ("depth", "width", "n_params", "flops", "steps", "tokens")  # columns of plan.csv that are read
 FOLLOW_SECONDS = 2.0
 _STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "red", OOM: "red", DIVERGED: "yellow", INTERRUPTED: "magenta"}
-
-
-@dataclass(frozen=True)
-class RunView:
-    """One planned run as the directory has it."""
-
-    run_id: str
-    pack_id: str
-    depth: int
-    width: int
-    n_params: int
-    flops: float  # of its training
-    steps: int
-    tokens: int
-    state: RunState
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A sweep directory at one moment."""
-
-    name: str
-    runs: tuple[RunView, ...]
-    orphans: int
-    progress: dict[str, dict[str, Any]]  # of the packs that are running, by pack
-    owners: tuple[tuple[lock.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
-    time: float
-
-    @property
-    def is_live(self) -> bool:
-        return any(alive for _, alive in self.owners)
-
-    def count(self, *states: str) -> int:
-        return sum(run.state.state in states for run in self.runs)
-
-
-def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
-    """Read a sweep directory.
-
-    Raises:
-        InputError: it is none.
-    """
-    store = SweepStore(directory)
-    try:
-        planned = [row for row in store.planned() if row["action"] != "DROP"]
-        for row in planned:
-            _ = row["run_id"], row["pack_id"], [float(row[name]) for name in COUNTS]
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"DIR: {directory}; its plan.csv is not one that `dwsweep run` wrote ({type(error).__name__}: {error}): "
-            "running the spec again writes it anew"
-        ) from None
-    if not planned:
-        raise InputError(f"DIR: {directory}; has no plan.csv: allowed is a directory made by `dwsweep run`")
-    owners = tuple((owner, owner.is_alive) for owner in lock.owners(directory))
-    live = any(alive for _, alive in owners)
-    runs = []
-    for row in planned:
-        state = store.state(row["run_id"])
-        if state.state == RUNNING and not live:
-            # its process was killed: nobody was left to write it down
-            state = RunState(INTERRUPTED, state.step, state.loss, state.pack_id, "its process is gone")
-        runs.append(
-            RunView(
-                run_id=row["run_id"],
-                pack_id=state.pack_id or row["pack_id"],
-                depth=int(row["depth"]),
-                width=int(row["width"]),
-                n_params=int(row["n_params"]),
-                flops=float(row["flops"]),
-                steps=int(row["steps"]),
-                tokens=int(row["tokens"]),
-                state=state,
-            )
-        )
-    running = {run.pack_id for run in runs if run.state.state == RUNNING}
-    progress = {pack_id: store.progress(pack_id) for pack_id in running}
-    orphans = len(set(store.run_ids()) - {row["run_id"] for row in planned})
-    return Snapshot(store.directory.name, tuple(runs), orphans, progress, owners, time.time())
 
 
 def render(directory: str | os.PathLike[str]) -> RenderableType:
@@ -160,24 +77,6 @@ def _headline(now: Snapshot) -> Text:
     return text
 
 
-def time_left(now: Snapshot) -> float | None:
-    """Seconds at the present rate of all running packs; None when nothing runs or no rate is known.
-
-    The rate is in FLOPs: a small model's tokens are cheaper than a large one's.
-    """
-    if not now.is_live:
-        return None
-    rate, rest = 0.0, 0.0
-    for pack_id, progress in now.progress.items():
-        rate += (progress.get("tokens_per_second") or 0.0) * _flops_per_token(pack_id, now)
-    for run in now.runs:
-        if run.state.state in (PENDING, INTERRUPTED):
-            rest += run.flops
-        elif run.state.state == RUNNING:
-            rest += run.flops * (1 - min(1.0, _step(run, now) / max(1, run.steps)))
-    return rest / rate if rate > 0 and rest > 0 else None
-
-
 def _table(now: Snapshot, by_depth: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("depth", justify="right", no_wrap=True)
@@ -226,7 +125,7 @@ def _running(now: Snapshot) -> Table:
             f"{progress.get('step', 0):,}/{progress.get('steps', 0):,}",
             f"{sum(losses) / len(losses):.4f}" if losses else "–",
             f"{rate:,.0f}" if rate else "–",
-            _mfu(facts, (rate or 0.0) * _flops_per_token(pack_id, now)),
+            _mfu(facts, (rate or 0.0) * flops_per_token(pack_id, now)),
             str(facts.get("device_kind", "–")),
         )
     return table
@@ -238,11 +137,6 @@ def _mfu(facts: dict[str, Any], flops_per_second: float) -> str:
     if device is None or not flops_per_second:
         return "–"
     return f"{flops_per_second / (device.peak_flops * facts.get('devices', 1)):.1%}"
-
-
-def _flops_per_token(pack_id: str, now: Snapshot) -> float:
-    run = next(run for run in now.runs if run.pack_id == pack_id)
-    return run.flops / run.tokens
 
 
 def _reasons(now: Snapshot) -> list[RenderableType]:
@@ -281,21 +175,13 @@ def _counts(runs: Sequence[RunView], states: Sequence[str]) -> list[str]:
     return [str(counts[state] or "") for state in states]
 
 
-def _step(run: RunView, now: Snapshot) -> int:
-    if run.state.state == DONE:
-        return run.steps
-    if run.state.state == RUNNING:
-        return min(run.steps, now.progress.get(run.pack_id, {}).get("step") or run.state.step or 0)
-    return run.state.step or 0
-
-
 def _steps(runs: Sequence[RunView], now: Snapshot) -> str:
-    done, total = [_step(run, now) for run in runs], [run.steps for run in runs]
+    done, total = [step_of(run, now) for run in runs], [run.steps for run in runs]
     return f"{_range(done, '{:,}')}/{_range(total, '{:,}')}"
 
 
 def _percent(runs: Sequence[RunView], now: Snapshot) -> float:
-    return sum(_step(run, now) for run in runs) / max(1, sum(run.steps for run in runs))
+    return sum(step_of(run, now) for run in runs) / max(1, sum(run.steps for run in runs))
 
 
 def _range(values: Iterable[float], form: str) -> str:
