@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.progress import track
 
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
@@ -71,13 +74,15 @@ def run(out: str | Path, names: Iterable[str], n: int, processes: int = 1) -> di
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     results = {}
-    with ProcessPoolExecutor(processes) as pool:
+    # spawned, since the caller may hold threads that a fork would break
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         for name in names:
             path = folder / f"{name}.jsonl"
             done = {row["index"]: row for row in _read(path)}
             todo = [i for i in range(n) if i not in done]
             with path.open("a") as file:
-                for row in pool.map(one, [name] * len(todo), todo, [2000] * len(todo), chunksize=4):
+                rows = pool.map(one, [name] * len(todo), todo, [2000] * len(todo), chunksize=4)
+                for row in track(rows, name, len(todo), console=Console(stderr=True)):
                     file.write(json.dumps(row) + "\n")
                     file.flush()
                     done[row["index"]] = row
