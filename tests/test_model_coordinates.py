@@ -35,8 +35,9 @@ def movement(parametrization: str, depth: int, width: int) -> tuple[float, float
         def step(carry: tuple, k: jax.Array) -> tuple[tuple, None]:
             params, m, v = carry
             grads = jax.grad(model.mean_loss)(params, windows)
+            settings = optimizer.settings_of(params, model.scales)
             return optimizer.adamw(
-                params, m, v, grads, k, jnp.float32(RATE), jnp.bool_(True), model.scales, spec.train
+                params, m, v, grads, k, jnp.float32(RATE), jnp.bool_(True), settings, spec.train
             ), None
 
         zeros = jax.tree.map(jnp.zeros_like, start)

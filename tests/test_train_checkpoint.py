@@ -113,6 +113,13 @@ def test_fingerprints_see_any_changed_word_and_any_swap() -> None:
     assert len(marks) == 42
 
 
+def test_fingerprints_are_the_same_on_the_host() -> None:
+    """A checkpoint written by one is verified by the other."""
+    some = {**tree(3), "step": jnp.int32(7), "flags": jnp.array([True, False]), "nan": jnp.full(3, jnp.nan)}
+    here, there = fingerprints(jax.device_get(some), np), jax.jit(fingerprints)(some)
+    assert {name: int(x) for name, x in here.items()} == {name: int(x) for name, x in there.items()}
+
+
 def test_half_written_ones_are_not_seen(tmp_path: Path) -> None:
     """A process killed in the middle of a save leaves the checkpoint before it."""
     program = textwrap.dedent(f"""

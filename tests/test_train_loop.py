@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,17 +19,6 @@ from dwsweep.plan import Pack
 from dwsweep.train.ahead import AHEAD
 from dwsweep.train.engine import Engine
 from dwsweep.train.loop import Outcome, train_pack
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The same few programs are compiled by most tests here: keep them on disk, as a worker does."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = str(tmp_path_factory.mktemp("compiled"))
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
-        jax.config.update("jax_compilation_cache_dir", folder)
-        yield
-        jax.config.update("jax_compilation_cache_dir", None)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import optax
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.spec import parse_spec
-from dwsweep.train.optimizer import adamw
+from dwsweep.train.optimizer import adamw, settings_of
 from dwsweep.train.schedule import multipliers
 
 
@@ -27,7 +27,8 @@ def test_a_replica_that_is_not_alive_keeps_its_state() -> None:
     nan = jax.tree.map(lambda p: jnp.full_like(p, jnp.nan), params)
     zeros = jax.tree.map(jnp.zeros_like, params)
     dead = jnp.array(False)
-    new, m, v = adamw(params, zeros, zeros, nan, jnp.int32(0), jnp.float32(1e-3), dead, scales, spec.train)
+    settings = settings_of(params, scales)
+    new, m, v = adamw(params, zeros, zeros, nan, jnp.int32(0), jnp.float32(1e-3), dead, settings, spec.train)
     jax.tree.map(np.testing.assert_array_equal, (new, m, v), (params, zeros, zeros))
 
 

@@ -15,6 +15,7 @@ from train_support import make_spec
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, Model, build, group_of
 from dwsweep.train import optimizer
+from dwsweep.train.arrangement import by_leaf
 from dwsweep.train.engine import configure
 from dwsweep.train.step import PATIENCE, in_parallel, in_turn, init_state, loss_and_grads, make_dispatch
 
@@ -59,9 +60,8 @@ def test_adamw_is_optax_with_one_transform_a_group() -> None:
     @jax.jit
     def our_step(params: Any, m: Any, v: Any, grads: Any, step: jax.Array) -> Any:
         clipped = optimizer.clip(grads, optax.tree.norm(grads), 0.5)
-        return optimizer.adamw(
-            params, m, v, clipped, step, jnp.float32(rate), jnp.bool_(True), model.scales, SPEC.train
-        )
+        settings = optimizer.settings_of(params, model.scales)
+        return optimizer.adamw(params, m, v, clipped, step, jnp.float32(rate), jnp.bool_(True), settings, SPEC.train)
 
     ours, theirs, state = params, params, reference.init(params)
     m = v = jax.tree.map(jnp.zeros_like, params)
@@ -85,9 +85,9 @@ def test_clipping() -> None:
 @pytest.mark.parametrize("microbatch", [1, 2])
 def test_microbatches_add_up_to_the_batch(microbatch: int) -> None:
     model = make_model()
-    params = model.init(jax.random.key(0))
-    whole = jax.jit(lambda p, w: loss_and_grads(model, p, w, 4))(params, windows())
-    parts = jax.jit(lambda p, w: loss_and_grads(model, p, w, microbatch))(params, windows())
+    params, tree = model.init(jax.random.key(0)), by_leaf(model)
+    whole = jax.jit(lambda p, w: loss_and_grads(model, p, w, 4, tree))(params, windows())
+    parts = jax.jit(lambda p, w: loss_and_grads(model, p, w, microbatch, tree))(params, windows())
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), whole, parts)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec
@@ -20,17 +21,17 @@ from dwsweep.errors import InputError
 from dwsweep.train.agree import agreed, all_agree
 
 
-def fingerprints(tree: Any) -> Any:
+def fingerprints(tree: Any, xp: Any = jnp) -> Any:
     """A 32-bit hash of each leaf: Σ word_i·(2i + 1) mod 2³² over its 32-bit words.
 
-    Integer arithmetic, so the same on every device and under every sharding; each weight is odd, so a change of any
-    single word shows.
+    Integer arithmetic, so the same on every device, under every sharding, and by ``numpy`` as ``xp``; each weight is
+    odd, so a change of any single word shows.
     """
 
-    def one(x: jax.Array) -> jax.Array:
-        x = x.astype(jnp.int32) if x.dtype == bool else x
-        words = jax.lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
-        return jnp.sum(words * (2 * jnp.arange(words.size, dtype=jnp.uint32) + 1), dtype=jnp.uint32)
+    def one(x: Any) -> Any:
+        x = x.astype(xp.int32) if x.dtype == bool else x
+        words = x.reshape(-1).view(xp.uint32)
+        return xp.sum(words * (2 * xp.arange(words.size, dtype=xp.uint32) + 1), dtype=xp.uint32)
 
     return jax.tree.map(one, tree)
 
@@ -76,6 +77,10 @@ class Checkpoints:
 
     def _hashes(self, state: Any) -> dict[str, int]:
         where = jax.tree.leaves(state)[0].sharding
+        if all(device.platform == "cpu" for device in where.device_set) and jax.process_count() == 1:
+            # nothing to fetch, and nothing to compile for it
+            hashes = fingerprints(jax.device_get(state), np)
+            return {name: int(value) for name, value in _named(hashes).items()}
         if isinstance(where, NamedSharding):
             where = NamedSharding(where.mesh, PartitionSpec())  # each process has to read them
         if where not in self._hash:

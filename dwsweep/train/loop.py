@@ -304,7 +304,8 @@ class _Trainer:
         return time.monotonic() - self.saved_seconds >= execution.checkpoint_seconds
 
     def _save(self) -> None:
-        arrays = {"current": self.state} | ({"trunk": self.trunk} if self.trunk is not None else {})
+        states = {"current": self.state} | ({"trunk": self.trunk} if self.trunk is not None else {})
+        arrays = {name: self.engine.named(state) for name, state in states.items()}
         self.recorder.flush()  # no checkpoint is ahead of what was recorded
         self.checkpoints.save(arrays, self._meta())
         self.saved_seconds, self.saved_tick = time.monotonic(), self.progress.tick
@@ -336,7 +337,8 @@ class _Trainer:
         self.progress = Progress(**meta["progress"])
         self.kernel = meta["kernel"]
         self.saved_tick = self.progress.tick
-        self.state, self.trunk = arrays["current"], arrays.get("trunk")
+        states = {name: self.engine.arranged(state) for name, state in arrays.items()}
+        self.state, self.trunk = states["current"], states.get("trunk")
         return True
 
     def _identity(self) -> dict[str, Any]:

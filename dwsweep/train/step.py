@@ -20,10 +20,11 @@ import optax
 from dwsweep.model.transformer import Model, Params
 from dwsweep.spec import TrainSpec
 from dwsweep.train import optimizer
+from dwsweep.train.arrangement import Arrangement, by_leaf
 
 State = dict[str, Any]
-"""``params``, ``m``, ``v`` (leaves with a leading R axis), ``step`` () int32; ``alive`` (R,) bool, ``bad_steps``,
-``diverged_step`` (R,) int32 and ``diverged_loss`` (R,) float32 (−1 and NaN until it happens)."""
+"""``params``, ``m``, ``v`` (leaves, or a vector each, with a leading R axis), ``step`` () int32; ``alive`` (R,) bool,
+``bad_steps``, ``diverged_step`` (R,) int32 and ``diverged_loss`` (R,) float32 (−1 and NaN until it happens)."""
 
 DIVERGED_ABOVE = 3.0
 """Nats above ln V at which a loss counts as bad after the warm-up: e³ times worse than a uniform guess."""
@@ -52,17 +53,28 @@ def init_state(model: Model, seeds: jax.Array) -> State:
     }
 
 
-def loss_and_grads(model: Model, params: Params, windows_BxT1: jax.Array, microbatch: int) -> tuple[jax.Array, Params]:
-    """Mean loss (nats per token) and its gradient over a batch of windows, ``microbatch`` sequences at a time."""
+def loss_and_grads(
+    model: Model, arranged: Any, windows_BxT1: jax.Array, microbatch: int, arrangement: Arrangement
+) -> tuple[jax.Array, Any]:
+    """Mean loss (nats per token) and its gradient over a batch of windows, ``microbatch`` sequences at a time.
+
+    Parameters and gradient lie as ``arrangement`` says.
+    """
     B = windows_BxT1.shape[0]
+    params = arrangement.unpack(arranged, jnp)
+
+    def of(windows: jax.Array) -> tuple[jax.Array, Any]:
+        loss, grads = jax.value_and_grad(model.mean_loss)(params, windows)
+        return loss, arrangement.pack(grads, jnp)
+
     if microbatch >= B:
-        return jax.value_and_grad(model.mean_loss)(params, windows_BxT1)
+        return of(windows_BxT1)
     chunks = windows_BxT1.reshape(B // microbatch, microbatch, -1)
 
     def add(total: Any, chunk: jax.Array) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, jax.value_and_grad(model.mean_loss)(params, chunk)), None
+        return jax.tree.map(jnp.add, total, of(chunk)), None
 
-    zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+    zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, arranged))
     total, _ = jax.lax.scan(add, zero, chunks)
     return jax.tree.map(lambda x: x * (microbatch / B), total)
 
@@ -98,6 +110,7 @@ def make_dispatch(
     streamed: bool,
     each: Each = in_parallel,
     batch_axis: str | None = None,
+    arrangement: Arrangement | None = None,
 ) -> Callable[..., tuple[State, dict[str, jax.Array]]]:
     """The function ``(state, tokens, batches, rates, learning_rates, n) → (state, metrics)`` to jit.
 
@@ -105,21 +118,23 @@ def make_dispatch(
     unused and ``batches`` (K, S, B, T + 1) the windows themselves. ``rates`` (K,) are schedule multipliers,
     ``learning_rates`` (R,) the peaks, ``n`` ≤ K the steps to take. Metrics: ``loss`` and ``grad_norm`` (K, R), zero
     from row n on, and copies of ``alive``, ``diverged_step`` and ``diverged_loss``. ``seed_of`` maps a replica to its
-    row of S, ``each`` says how the replicas are gone through. With ``batch_axis``, ``each`` gives the function a part
+    row of S, ``each`` says how the replicas are gone through, ``arrangement`` how the parameters
+    in ``state`` lie. With ``batch_axis``, ``each`` gives the function a part
     of a replica's windows on each device along that axis of the mesh; ``microbatch`` is then of a part.
     """
     bound = math.log(model.shape.vocab_size) + DIVERGED_ABOVE
     rows = np.asarray(seed_of)
+    arrangement = arrangement or by_leaf(model)
 
     def one(replica: tuple[Any, ...], windows: jax.Array, step: jax.Array) -> tuple[Any, ...]:
         params, m, v, alive, rate = replica
-        loss, grads = loss_and_grads(model, params, windows, microbatch)
+        loss, grads = loss_and_grads(model, params, windows, microbatch, arrangement)
         if batch_axis is not None:
             loss, grads = jax.lax.pmean((loss, grads), batch_axis)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         grads = optimizer.clip(grads, norm, train.grad_clip)
-        new = optimizer.adamw(params, m, v, grads, step, rate, alive & finite, model.scales, train)
+        new = optimizer.adamw(params, m, v, grads, step, rate, alive & finite, arrangement.settings(), train)
         return *new, loss, norm, finite
 
     def dispatch(
