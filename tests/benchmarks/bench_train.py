@@ -101,7 +101,7 @@ class Ours:
         self.done = 0
 
     def params(self, replica: int) -> Any:
-        return self.jax.tree.map(lambda leaf: np.asarray(leaf[replica]), self.state["params"])
+        return self.jax.tree.map(lambda leaf: np.asarray(leaf[replica]), self.engine.named(self.state)["params"])
 
     def steps(self, n: int) -> np.ndarray:
         """Take ``n`` steps of all replicas and wait; the losses (n, R)."""
