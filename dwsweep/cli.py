@@ -299,8 +299,6 @@ def bench(
 
 
 def _counts(text: str) -> list[int]:
-    from dwsweep.errors import InputError
-
     parts = text.split(",")
     if not all(part.strip().isdigit() and 0 < int(part) <= 4096 for part in parts):
         raise InputError(f"--devices: {text!r}; allowed: numbers of devices from 1 to 4096, such as 1,4,8")

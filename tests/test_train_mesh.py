@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import socket
 import subprocess
@@ -85,9 +84,7 @@ def begin(folder: Path, name: str, **orders: Any) -> subprocess.Popen[str]:
     path = folder / f"{name}.json"
     path.write_text(json.dumps({"directory": str(folder / "pack"), "result": str(folder / f"{name}.out"), **orders}))
     command = [sys.executable, str(Path(__file__).with_name("train_devices.py")), str(path)]
-    # the same few programs in many processes: kept on disk, as a worker does
-    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(Path(orders["store"]).parent / "compiled")}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def result(process: subprocess.Popen[str], folder: Path, name: str) -> dict[str, Any]:

@@ -81,6 +81,13 @@ def length_errors(spec: Spec, n_params: int) -> list[str]:
     ]
 
 
+def pack_members(spec: Spec) -> list[list[tuple[int, float]]]:
+    """(seed, learning rate) of the replicas of each pack into which the runs of a shape are cut."""
+    replicas = [(seed, rate) for rate in spec.grid.learning_rates for seed in spec.grid.seed_values()]
+    size = spec.execution.max_replicas or len(replicas)
+    return [replicas[start : start + size] for start in range(0, len(replicas), size)]
+
+
 def device_errors(spec: Spec) -> list[str]:
     """Microbatch and mesh against batch and packs; how many devices there are, and of what name, is not known here."""
     batch, micro, mesh = spec.train.batch_size, spec.execution.microbatch, spec.execution.mesh
@@ -91,9 +98,7 @@ def device_errors(spec: Spec) -> list[str]:
         shown = f"data {mesh.data}, fsdp {mesh.fsdp}"
         errors.append(f"execution.mesh: {shown}; data · fsdp must divide train.batch_size {batch}")
     if mesh is not None:
-        replicas = len(spec.grid.seed_values()) * len(spec.grid.learning_rates)
-        most = spec.execution.max_replicas or replicas
-        sizes = sorted({min(most, replicas - start) for start in range(0, replicas, most)})
+        sizes = sorted({len(members) for members in pack_members(spec)})
         if any(size % mesh.replica for size in sizes):
             shown = " and ".join(str(size) for size in sizes)
             errors.append(

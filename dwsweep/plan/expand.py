@@ -9,7 +9,7 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
 from dwsweep.plan.cautions import cautions
-from dwsweep.plan.checks import branch_steps, device_errors, head_errors, length_errors
+from dwsweep.plan.checks import branch_steps, device_errors, head_errors, length_errors, pack_members
 from dwsweep.plan.estimates import estimate, misfits
 from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
 from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Pack, Plan, Replica, Run
@@ -142,27 +142,25 @@ def mismatch(shape: Shape, budget: float) -> float:
 
 
 def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | None) -> list[Pack]:
-    replicas = [
-        Replica(
-            seed,
-            rate,
-            tuple(run_id(spec, shape, seed, rate, steps, data_hash, steps != lengths[-1]) for steps in lengths),
-        )
-        for rate in spec.grid.learning_rates
-        for seed in spec.grid.seed_values()
-    ]
-    size = spec.execution.max_replicas or len(replicas)
+    parts = pack_members(spec)
     packs = []
-    for start in range(0, len(replicas), size):
-        members = tuple(replicas[start : start + size])
+    for number, part in enumerate(parts):
+        members = tuple(
+            Replica(
+                seed,
+                rate,
+                tuple(run_id(spec, shape, seed, rate, steps, data_hash, steps != lengths[-1]) for steps in lengths),
+            )
+            for seed, rate in part
+        )
         content = {
             "replicas": [(m.seed, m.learning_rate) for m in members],
             "branch_steps": lengths,
             **result_facts(spec, shape, data_hash),
         }
         suffix = content_hash(content, data_hash)
-        if data_hash is None and size < len(replicas):
-            suffix += f"-{start // size}"  # without a hash nothing else tells the packs of one shape apart
+        if data_hash is None and len(parts) > 1:
+            suffix += f"-{number}"  # without a hash nothing else tells the packs of one shape apart
         packs.append(
             Pack(
                 pack_id=f"{shape.label}-{suffix}",

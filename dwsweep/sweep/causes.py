@@ -106,6 +106,10 @@ def tail(path: str | os.PathLike[str], start: int = 0, lines: int = LOG_TAIL_LIN
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
+    return last_lines(text, lines)
+
+
+def last_lines(text: str, lines: int = LOG_TAIL_LINES) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 

@@ -90,12 +90,11 @@ class WorkerProcess:
                 heard["microbatch"] = event["facts"].get("microbatch")
             on_event(event)
         returncode = self._reap()
-        tail = causes.tail(log, start)
         whole = causes.tail(log, start, lines=1000)  # the stacks of a fatal error fill a tail
         if self._stop_cause and returncode == -9:
             return Ended(causes.INTERRUPTED, self._stop_cause, None, **heard)
         kind, cause = causes.of_exit(returncode, whole, causes.kernel_oom_kills() - self._kernel_kills)
-        return Ended(kind, cause, tail, **heard)
+        return Ended(kind, cause, causes.last_lines(whole), **heard)
 
     def join(self, log: Path) -> dict[str, Any]:
         """Start the child and wait until it has joined the slice: ``process`` and ``processes``.

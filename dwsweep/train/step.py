@@ -118,9 +118,9 @@ def make_dispatch(
     unused and ``batches`` (K, S, B, T + 1) the windows themselves. ``rates`` (K,) are schedule multipliers,
     ``learning_rates`` (R,) the peaks, ``n`` ≤ K the steps to take. Metrics: ``loss`` and ``grad_norm`` (K, R), zero
     from row n on, and copies of ``alive``, ``diverged_step`` and ``diverged_loss``. ``seed_of`` maps a replica to its
-    row of S, ``each`` says how the replicas are gone through, ``arrangement`` how the parameters
-    in ``state`` lie. With ``batch_axis``, ``each`` gives the function a part
-    of a replica's windows on each device along that axis of the mesh; ``microbatch`` is then of a part.
+    row of S, ``each`` says how the replicas are gone through, ``arrangement`` how those in ``state`` lie (None: by
+    leaf). With ``batch_axis``, ``each`` gives the function a part of a replica's windows on each device along that
+    axis of the mesh; ``microbatch`` is then of a part.
     """
     bound = math.log(model.shape.vocab_size) + DIVERGED_ABOVE
     rows = np.asarray(seed_of)
