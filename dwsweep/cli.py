@@ -147,10 +147,10 @@ def _root(
 def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: Overrides = None) -> None:
     """Show the runs: shape, parameters, FLOPs, memory, time, RUN / SKIP / DROP and why. Trains nothing."""
     from dwsweep.data.prepare import find
+    from dwsweep.paths import as_path
     from dwsweep.plan import DataFacts, build
     from dwsweep.report import plan_table
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.files import as_path
     from dwsweep.sweep.store import SweepStore
 
     sweep = load_spec(spec, set_ or ())

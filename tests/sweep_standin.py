@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
-from dwsweep.sweep import files
 from dwsweep.sweep.recorder import SilentRecorder
 
 if "SWEEP_BUCKET" in os.environ:
@@ -156,7 +156,7 @@ def _save(directory: Path, step: int, values: list[str]) -> None:
     numbers = _numbers(directory)
     padding = "x" * int(os.environ.get("SWEEP_STANDIN_CHECKPOINT_BYTES", "0"))
     content = json.dumps({"step": step, "values": values, "padding": padding})
-    files.write_atomic(folder / str(numbers[-1] + 1 if numbers else 1), content)
+    paths.write_atomic(folder / str(numbers[-1] + 1 if numbers else 1), content)
     for number in numbers[:-1]:
         (folder / str(number)).unlink()
 
@@ -170,4 +170,4 @@ def _restore(directory: Path, pack: Pack) -> tuple[int, list[str]]:
 
 
 def _numbers(directory: Path) -> list[int]:
-    return sorted(int(name) for name in files.names_in(directory / "checkpoints") if name.isdigit())
+    return sorted(int(name) for name in paths.names_in(directory / "checkpoints") if name.isdigit())

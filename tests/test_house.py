@@ -14,7 +14,7 @@ import dwsweep
 PACKAGE = Path(dwsweep.__file__).parent
 # a room may import from its own level and from those below
 LEVELS = [
-    {"errors", "folding"},
+    {"errors", "folding", "paths", "locks"},
     {"spec", "shapes", "theory"},
     {"data", "model", "cost"},
     {"plan"},

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from sweep_tools import assert_complete, environment, make_plan, start, wait_for, workers_of
 
-from dwsweep.sweep import files
+from dwsweep import paths
 from dwsweep.sweep.store import SweepStore
 
 SMALL = {"execution": {"checkpoint_steps": 3, "max_retries": 100, "workers": 2}}
@@ -171,7 +171,7 @@ def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path
         for key in ("loss", "loss_stderr", "bits_per_byte", "train_loss"):
             assert expected.result(name)[key] == found.result(name)[key], (name, key)
         rows = [
-            [(row["step"], row["loss"], row["grad_norm"]) for row in files.read_lines(path / "metrics.jsonl")]
+            [(row["step"], row["loss"], row["grad_norm"]) for row in paths.read_lines(path / "metrics.jsonl")]
             for path in (one, other)
         ]
         assert rows[0] == rows[1] and len(rows[0]) == 6000

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sweep_tools import environment, make_plan, run, start, wait_for
 
-import dwsweep.sweep.files as files
+import dwsweep.paths as paths
 from dwsweep.errors import InputError
 from dwsweep.sweep import lock
 from dwsweep.sweep.snapshot import snapshot
@@ -42,28 +42,28 @@ def objects(bucket: Path) -> list[str]:
 
 def test_a_path_of_a_bucket_stays_one() -> None:
     for text in ("gs://bucket/a/b", "gs:/bucket/a/b"):  # pathlib, on its way through a command line, folds slashes
-        assert os.fspath(files.as_path(text)) == "gs://bucket/a/b"
-    assert files.absolute(Path("gs://bucket/a")) == "gs://bucket/a"
-    assert isinstance(files.as_path("gsx/a"), Path)
+        assert os.fspath(paths.as_path(text)) == "gs://bucket/a/b"
+    assert paths.absolute(Path("gs://bucket/a")) == "gs://bucket/a"
+    assert isinstance(paths.as_path("gsx/a"), Path)
 
 
 def test_lines_go_up_in_segments(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = files.as_path("gs://b/run/metrics.jsonl")
-    writer = files.LineWriter(path)
+    path = paths.as_path("gs://b/run/metrics.jsonl")
+    writer = paths.LineWriter(path)
     writer.append([{"step": 1}])
     assert not objects(bucket)
     writer.flush()
-    monkeypatch.setattr(files, "SEGMENT_SECONDS", 0.0)
+    monkeypatch.setattr(paths, "SEGMENT_SECONDS", 0.0)
     writer.append([{"step": 2}, {"step": 3}])
     assert objects(bucket) == ["b/run/metrics.jsonl.000001", "b/run/metrics.jsonl.000002"]
-    assert files.read_lines(path) == [{"step": 1}, {"step": 2}, {"step": 3}]
+    assert paths.read_lines(path) == [{"step": 1}, {"step": 2}, {"step": 3}]
     # another process goes on where this one stopped
-    other = files.LineWriter(path)
+    other = paths.LineWriter(path)
     other.append([{"step": 4}])
     assert objects(bucket)[-1].endswith(".000003")
-    files.rewrite_lines(path, files.read_lines(path))
+    paths.rewrite_lines(path, paths.read_lines(path))
     assert objects(bucket) == ["b/run/metrics.jsonl"]
-    assert [row["step"] for row in files.read_lines(path)] == [1, 2, 3, 4]
+    assert [row["step"] for row in paths.read_lines(path)] == [1, 2, 3, 4]
 
 
 def test_a_sweep_in_a_bucket(bucket: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_sweep_in_a_bucket(bucket: Path) -> None:
     store = SweepStore("gs://b/sweep")
     for planned in plan.runs:
         assert store.state(planned.run_id).state == "done"
-        steps = [row["step"] for row in files.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
+        steps = [row["step"] for row in paths.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
         assert steps == list(range(1, 31))
     there = objects(bucket)
     assert not [name for name in there if ".jsonl.0" in name or name.endswith(".lock")]
@@ -94,7 +94,7 @@ def test_interrupted_in_a_bucket(bucket: Path, tmp_path: Path) -> None:
     (tmp_path / "orders.json").write_text("{}")
     assert run(plan, "gs://b/sweep")[0] == 0
     for planned in plan.runs:
-        steps = [row["step"] for row in files.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
+        steps = [row["step"] for row in paths.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
         assert steps == list(range(1, 31))
     logs = [(store.pack_directory(pack.pack_id) / "log.txt").read_text() for pack in plan.packs]
     assert any("attempt 1" in log and "attempt 2" in log for log in logs)
@@ -108,7 +108,7 @@ def test_a_killed_worker_in_a_bucket(bucket: Path, tmp_path: Path) -> None:
     (tmp_path / "orders.json").write_text("{}")
     assert run(plan, "gs://b/sweep", retry={"failed"})[0] == 0
     store = SweepStore("gs://b/sweep")
-    steps = [row["step"] for row in files.read_lines(store.run_directory(plan.runs[0].run_id) / "metrics.jsonl")]
+    steps = [row["step"] for row in paths.read_lines(store.run_directory(plan.runs[0].run_id) / "metrics.jsonl")]
     assert steps == list(range(1, 31))
 
 
@@ -122,7 +122,7 @@ def test_metrics_are_in_the_bucket_no_later_than_the_checkpoint_over_them(bucket
     shutil.rmtree(tmp_path / "cache")
     (tmp_path / "orders.json").write_text("{}")
     assert run(plan, "gs://b/sweep", retry={"failed"})[0] == 0
-    assert [row["step"] for row in files.read_lines(path)] == list(range(1, 31))
+    assert [row["step"] for row in paths.read_lines(path)] == list(range(1, 31))
 
 
 def test_one_owner_of_a_bucket(bucket: Path) -> None:

@@ -14,9 +14,10 @@ import pytest
 from rich.console import Console
 from sweep_tools import environment, make_plan, run, start, wait_for
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.sweep import files, lock, status
+from dwsweep.sweep import lock, status
 from dwsweep.sweep.progress import ProgressView, duration
 from dwsweep.sweep.snapshot import snapshot, time_left
 from dwsweep.sweep.states import RunState
@@ -57,7 +58,7 @@ def test_hundreds_of_runs_fit_a_terminal(tmp_path: Path) -> None:
         state = ("done", "done", "pending", "interrupted", "diverged")[k % 5]
         store.write_state(planned.run_id, RunState(state, planned.steps, 3.0 + k / 1000, planned.pack_id, "a cause"))
         if state == "done":
-            files.write_json(store.run_directory(planned.run_id) / "result.json", {"loss": 3.0 + k / 1000})
+            paths.write_json(store.run_directory(planned.run_id) / "result.json", {"loss": 3.0 + k / 1000})
     text = printed(tmp_path / "sweep")
     lines = text.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 100
@@ -124,7 +125,7 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
     store.write_state(plan.runs[0].run_id, RunState("running", 3, None, pack_id))
     for device, expected in (("stand-in", "–"), ("NVIDIA H100 80GB HBM3", "%")):
         progress = {"step": 1, "steps": 30, "tokens_per_second": 1e9, "started": {"device_kind": device, "devices": 1}}
-        files.write_json(files.make_directory(store.pack_directory(pack_id)) / "progress.json", progress)
+        paths.write_json(paths.make_directory(store.pack_directory(pack_id)) / "progress.json", progress)
         with lock.hold(tmp_path / "sweep"):
             row = next(line for line in printed(tmp_path / "sweep", 140).splitlines() if line.startswith(pack_id))
         assert row.split(device)[0].split()[-1].endswith(expected)

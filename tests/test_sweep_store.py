@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from sweep_tools import assert_complete, environment, make_plan, run
 
+from dwsweep import paths
 from dwsweep.plan import Pack
-from dwsweep.sweep import files
 from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.sweep.results import COLUMNS
 from dwsweep.sweep.states import PackEvent, PackState, RunState
@@ -45,7 +45,7 @@ def recorder(store: SweepStore, pack: Pack, **options: Any) -> tuple[RunRecorder
 
 
 def steps_of(store: SweepStore, run_id: str) -> list[int]:
-    return [row["step"] for row in files.read_lines(store.run_directory(run_id) / "metrics.jsonl")]
+    return [row["step"] for row in paths.read_lines(store.run_directory(run_id) / "metrics.jsonl")]
 
 
 def rows(*steps: int) -> list[dict[str, Any]]:
@@ -58,29 +58,29 @@ DOCUMENTS = np.array([[3.0, 1.0]])
 
 def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "status.json"
-    files.write_json(path, {"state": "running"})
+    paths.write_json(path, {"state": "running"})
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(paths.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        files.write_json(path, {"state": "done"}, durable=True)
-    assert files.read_json(path) == {"state": "running"}
+        paths.write_json(path, {"state": "done"}, durable=True)
+    assert paths.read_json(path) == {"state": "running"}
     assert [p.name for p in tmp_path.iterdir()] == ["status.json"]
 
 
 def test_a_torn_file_reads_as_missing_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text('{"state": "do')
-    assert files.read_json(tmp_path / "status.json") is None
+    assert paths.read_json(tmp_path / "status.json") is None
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
-    assert files.read_lines(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]
+    assert paths.read_lines(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]
 
 
 def test_states_survive_the_way_to_disk(store: SweepStore) -> None:
     event = PackEvent(1.0, "oom", "too big", "microbatch 4 → 2", 7, "the log")
     state = PackState("running", 3, 1, 4, 10, 2, 1, ("a", "b"), (event,))
-    files.make_directory(store.pack_directory("p"))
+    paths.make_directory(store.pack_directory("p"))
     store.write_pack_state("p", state)
     assert store.pack_state("p") == state
     store.write_state("r", RunState("failed", 7, 1.5, "p", "why", "tail"))
@@ -90,11 +90,11 @@ def test_states_survive_the_way_to_disk(store: SweepStore) -> None:
 
 
 def test_a_file_of_a_later_version_is_read(store: SweepStore) -> None:
-    files.make_directory(store.pack_directory("p"))
-    files.write_json(store.pack_directory("p") / "state.json", {"state": "done", "invented_later": 1})
+    paths.make_directory(store.pack_directory("p"))
+    paths.write_json(store.pack_directory("p") / "state.json", {"state": "done", "invented_later": 1})
     assert store.pack_state("p").state == "done"
-    files.write_json(files.make_directory(store.run_directory("r")) / "status.json", {"state": "done", "new": 1})
-    files.write_json(store.run_directory("r") / "result.json", {"loss": 3.0, "new": 1})
+    paths.write_json(paths.make_directory(store.run_directory("r")) / "status.json", {"state": "done", "new": 1})
+    paths.write_json(store.run_directory("r") / "result.json", {"loss": 3.0, "new": 1})
     assert store.state("r").state == "done"
 
 
@@ -172,7 +172,7 @@ def test_runs_of_another_pack_are_not_touched(store: SweepStore, pack: Pack) -> 
 def test_done_is_written_after_everything_else(store: SweepStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut off after each single write, a run is either not done or complete."""
     name = make_plan().runs[0].run_id
-    write, written = files.write_atomic, 0
+    write, written = paths.write_atomic, 0
 
     for allowed in range(4):
         shutil.rmtree(store.run_directory(name))
@@ -185,7 +185,7 @@ def test_done_is_written_after_everything_else(store: SweepStore, monkeypatch: p
             written += 1
             write(path, content, durable=durable)
 
-        monkeypatch.setattr(files, "write_atomic", cut)
+        monkeypatch.setattr(paths, "write_atomic", cut)
         try:
             store.finish(name, "p", RESULT, DOCUMENTS)
         except OSError:
@@ -224,7 +224,7 @@ def test_finished_leaves_out_what_is_to_be_tried_again(store: SweepStore) -> Non
     names = store.run_ids()
     for name, state in zip(names, ("done", "diverged", "failed", "oom", "interrupted", "running"), strict=False):
         store.write_state(name, RunState(state))
-    files.write_json(store.run_directory(names[0]) / "result.json", {"loss": 3.0})
+    paths.write_json(store.run_directory(names[0]) / "result.json", {"loss": 3.0})
     assert set(store.finished().values()) == {"done", "diverged", "failed", "oom"}
     assert set(store.finished(retry={"failed"}).values()) == {"done", "diverged"}
     assert set(store.finished(retry={"diverged"}).values()) == {"done", "failed", "oom"}
@@ -250,7 +250,7 @@ def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.Mon
     store.write_plan(plan)
     listed = time.perf_counter() - began
     left = plan.packs[-1]
-    monkeypatch.setattr(files.os, "fsync", lambda _: None)  # a thousand of them are not what is measured here
+    monkeypatch.setattr(paths.os, "fsync", lambda _: None)  # a thousand of them are not what is measured here
     for planned in plan.runs:
         if planned.pack_id != left.pack_id:
             store.finish(planned.run_id, planned.pack_id, RESULT, DOCUMENTS)

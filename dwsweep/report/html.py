@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.report import html_tables, plots, plots_training, style, words
 from dwsweep.report.html_page import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
-from dwsweep.sweep import files
 from dwsweep.sweep.states import FINAL
 
 CAPTIONS = {
@@ -69,14 +69,14 @@ def write(directory: str | PathLike[str]) -> Any:
     Raises:
         InputError: there is no such directory, or no fit in it.
     """
-    root = files.as_path(directory)
+    root = paths.as_path(directory)
     if not root.is_dir():
         raise InputError(f"DIR: {root}; an existing sweep directory is allowed")
-    fit = files.read_json(root / "fit" / "fit.json")
+    fit = paths.read_json(root / "fit" / "fit.json")
     if fit is None or "curves" not in fit or "transitions" not in fit:
         raise InputError(f"DIR: {root}; it has no fit/fit.json, run `dwsweep fit {root}` first")
     runs = _read_csv(root / "results.csv")
-    manifest = files.read_json(root / "manifest.json") or {}
+    manifest = paths.read_json(root / "manifest.json") or {}
     sections = [
         Section("answer", "The answer", _answer(fit)),
         Section("warnings", "Warnings", _warnings([*_stale(runs, root), *(fit.get("warnings") or [])])),
@@ -97,7 +97,7 @@ def write(directory: str | PathLike[str]) -> Any:
     used = fit["provenance"]["rows_used"]
     subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes; {used} runs used."
     path = root / "report.html"
-    files.write_atomic(path, page(title, subtitle, sections))
+    paths.write_atomic(path, page(title, subtitle, sections))
     return path
 
 
@@ -151,10 +151,10 @@ def _stale(runs: Sequence[Mapping[str, str]], root: Any) -> list[str]:
 def _figures(fit: Mapping[str, Any], root: Any) -> str:
     """The figures; those that ``dwsweep fit`` drew, unless fit.json is newer."""
     folder = root / "fit"
-    paths = {name: folder / f"{name}.svg" for name in plots.figures(fit)}
-    if not all(_newer(path, folder / "fit.json") for path in paths.values()):
+    pictures = {name: folder / f"{name}.svg" for name in plots.figures(fit)}
+    if not all(_newer(path, folder / "fit.json") for path in pictures.values()):
         plots.draw(fit, folder)
-    return "".join(picture(path.read_bytes(), *CAPTIONS[name]) for name, path in paths.items())
+    return "".join(picture(path.read_bytes(), *CAPTIONS[name]) for name, path in pictures.items())
 
 
 def _newer(path: Any, than: Any) -> bool:
@@ -190,7 +190,7 @@ def _guideline(fit: Mapping[str, Any]) -> str:
 def _training(runs: Sequence[Mapping[str, str]], root: Any) -> str:
     curves = []
     for row in runs:
-        rows = files.read_lines(root / "runs" / row["run_id"] / "metrics.jsonl") if row.get("run_id") else []
+        rows = paths.read_lines(root / "runs" / row["run_id"] / "metrics.jsonl") if row.get("run_id") else []
         found = plots_training.curve(
             row.get("run_id", ""),
             int(float(row["depth"])),

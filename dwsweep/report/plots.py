@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dwsweep import paths
 from dwsweep.report import (
     content,
     plots_difference,
@@ -27,7 +28,6 @@ from dwsweep.report import (
     plots_tokens,
     style,
 )
-from dwsweep.sweep import files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,10 +59,10 @@ def draw(fit: Mapping[str, Any], out_dir: Path) -> list[Path]:
     Matplotlib.
     """
     drawn = content.read(fit)
-    out = files.as_path(out_dir)
-    files.make_directory(out)
-    paths = []
+    out = paths.as_path(out_dir)
+    paths.make_directory(out)
+    written = []
     with style.styled():
         for name, make in figures(fit).items():
-            paths += style.save(make(drawn), out, name)
-    return paths
+            written += style.save(make(drawn), out, name)
+    return written

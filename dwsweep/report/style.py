@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.sweep import files
+from dwsweep import paths
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,10 +115,10 @@ def panels(made: Figure, number: int, columns: int, sharex: bool = False, sharey
 
 def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
     """Write ``name.png`` and ``name.svg``, each in one step."""
-    paths = [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
-    for path in paths:
-        files.write_atomic(path, render(made, path.suffix[1:]))
-    return paths
+    written = [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
+    for path in written:
+        paths.write_atomic(path, render(made, path.suffix[1:]))
+    return written
 
 
 def depth_styles(depths: Sequence[int]) -> dict[int, dict[str, Any]]:

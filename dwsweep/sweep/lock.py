@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.sweep import files
-from dwsweep.sweep.guard import exclusive
+from dwsweep.locks import exclusive
 
 Shard = tuple[int, int]  # (index, count)
 
@@ -38,7 +38,7 @@ class Owner:
 
     @classmethod
     def read(cls, path: Any) -> Owner | None:
-        content = files.read_json(path)
+        content = paths.read_json(path)
         if content is None:
             return None
         known = {name: content[name] for name in cls.__dataclass_fields__}
@@ -82,8 +82,8 @@ def process_start(pid: int) -> str | None:
 
 def owners(directory: Any) -> list[Owner]:
     """Everyone who holds a lock of the sweep directory, dead ones included."""
-    folder = files.as_path(directory) / "locks"
-    found = (Owner.read(folder / name) for name in files.names_in(folder) if name.endswith(".lock"))
+    folder = paths.as_path(directory) / "locks"
+    found = (Owner.read(folder / name) for name in paths.names_in(folder) if name.endswith(".lock"))
     return [owner for owner in found if owner is not None]
 
 
@@ -97,7 +97,7 @@ def hold(directory: Any, shard: Shard = (0, 1), takeover: bool = False) -> Itera
     Raises:
         InputError: somebody else holds it; names host and process.
     """
-    folder = files.make_directory(files.as_path(directory) / "locks")
+    folder = paths.make_directory(paths.as_path(directory) / "locks")
     path = folder / f"shard-{shard[0]}-of-{shard[1]}.lock"
     mine = Owner.this_process(shard)
     with exclusive(folder / "guard"):
@@ -106,7 +106,7 @@ def hold(directory: Any, shard: Shard = (0, 1), takeover: bool = False) -> Itera
                 continue
             if other.is_alive and not (takeover and not other.is_local):
                 raise InputError(_refusal(directory, other))
-        for name in files.names_in(folder):
+        for name in paths.names_in(folder):
             if not name.endswith(".lock"):
                 continue
             other_owner = Owner.read(folder / name)
@@ -125,7 +125,7 @@ def hold(directory: Any, shard: Shard = (0, 1), takeover: bool = False) -> Itera
 
 
 def _create(path: Any, content: str, directory: Any) -> None:
-    if files.is_remote(path):
+    if paths.is_remote(path):
         path.write_text(content)
         return
     # written first and linked then: a lock never exists without its owner's name

@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
-from dwsweep.sweep import files
 from dwsweep.sweep.store import SweepStore
 
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
@@ -108,7 +108,7 @@ class WandbLogger:
             import wandb
 
             root = self.store.directory
-            folder = None if files.is_remote(root) else str(root)
+            folder = None if paths.is_remote(root) else str(root)
             self._runs[run_id] = wandb.init(
                 project="dwsweep",
                 group=self.pack.shape.label,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dwsweep
-from dwsweep.sweep.guard import exclusive
+from dwsweep.locks import exclusive
 from dwsweep.sweep.store import SweepStore
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dwsweep.sweep import causes, files
+from dwsweep import paths
+from dwsweep.sweep import causes
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.store import SweepStore
 from dwsweep.sweep.worker import Job
@@ -51,9 +52,9 @@ class WorkerProcess:
         """Run one attempt to its end and say how it ended; events other than the end go to ``on_event``."""
         store = SweepStore(job.directory)
         final_log = store.log_path(job.pack.pack_id)
-        files.make_directory(final_log.parent)
+        paths.make_directory(final_log.parent)
         with contextlib.ExitStack() as cleanup:
-            if files.is_remote(final_log):
+            if paths.is_remote(final_log):
                 log = Path(cleanup.enter_context(tempfile.TemporaryDirectory())) / "log.txt"
                 cleanup.callback(_append, final_log, log)
             else:

@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.sweep import causes, files
+from dwsweep.sweep import causes
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.devices import each_core_a_device
 from dwsweep.sweep.executors import Post
@@ -102,7 +103,7 @@ class RayExecutor:
             running = dict(self._running)
         for pack_id, (task, store) in running.items():
             with contextlib.suppress(OSError):
-                files.write_atomic(store.pack_directory(pack_id) / "stop", cause)
+                paths.write_atomic(store.pack_directory(pack_id) / "stop", cause)
             if store.progress(pack_id).get("updated", 0.0) < self._told[pack_id]:
                 self._ray.cancel(task)  # it may still wait for a device, and has nothing to bring to a checkpoint
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dwsweep import paths
 from dwsweep.cost import training_flops
 from dwsweep.plan import Pack
-from dwsweep.sweep import files
 from dwsweep.sweep.loggers import Logger
 from dwsweep.sweep.states import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunState
 from dwsweep.sweep.store import SweepStore
@@ -48,7 +48,7 @@ class RunRecorder:
         self.loggers = loggers
         self.run_ids = [name for replica in pack.replicas for name in replica.run_ids]
         self._frozen = {name for name in self.run_ids if name in frozen or store.state(name).state in FINAL}
-        self._writers: dict[str, files.LineWriter] = {}
+        self._writers: dict[str, paths.LineWriter] = {}
         self._last_step: dict[str, int] = {}
         self._last_loss: dict[str, float | None] = {}
         self._progress: dict[str, Any] = {"steps": pack.branch_steps[-1]}
@@ -74,12 +74,12 @@ class RunRecorder:
         self._cut = True
         for name in self._open():
             path = self._metrics_path(name)
-            files.LineWriter(path).flush()
-            rows = files.read_lines(path)
+            paths.LineWriter(path).flush()
+            rows = paths.read_lines(path)
             kept = [row for row in rows if row["step"] <= step]
             # also where nothing is dropped: a kill may have left half a line at the end
             if rows or path.exists():
-                files.rewrite_lines(path, kept)
+                paths.rewrite_lines(path, kept)
             self._last_step[name] = kept[-1]["step"] if kept else 0
             self._writers.pop(name, None)
             for logger in self.loggers:
@@ -94,8 +94,8 @@ class RunRecorder:
         if not fresh:
             return
         if run_id not in self._writers:
-            files.make_directory(self.store.run_directory(run_id))
-            self._writers[run_id] = files.LineWriter(self._metrics_path(run_id))
+            paths.make_directory(self.store.run_directory(run_id))
+            self._writers[run_id] = paths.LineWriter(self._metrics_path(run_id))
         self._writers[run_id].append(fresh)
         self._last_step[run_id] = fresh[-1]["step"]
         self._last_loss[run_id] = fresh[-1].get("loss")
@@ -179,12 +179,12 @@ class RunRecorder:
         if writer is not None:
             writer.flush()
         path = self._metrics_path(run_id)
-        if files.is_remote(path):
-            files.rewrite_lines(path, files.read_lines(path))
+        if paths.is_remote(path):
+            paths.rewrite_lines(path, paths.read_lines(path))
 
     def _write_progress(self) -> None:
-        directory = files.make_directory(self.store.pack_directory(self.pack.pack_id))
-        files.write_json(directory / "progress.json", {**self._progress, "updated": time.time()})
+        directory = paths.make_directory(self.store.pack_directory(self.pack.pack_id))
+        paths.write_json(directory / "progress.json", {**self._progress, "updated": time.time()})
         self._written_at = time.monotonic()
 
 

@@ -6,8 +6,8 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.sweep import files
-from dwsweep.sweep.guard import exclusive
+from dwsweep import paths
+from dwsweep.locks import exclusive
 from dwsweep.sweep.states import DONE, RUNNING
 
 if TYPE_CHECKING:
@@ -73,4 +73,4 @@ def _write(path: Any, content: list[dict[str, Any]]) -> None:
     writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(content)
-    files.write_atomic(path, buffer.getvalue())
+    paths.write_atomic(path, buffer.getvalue())

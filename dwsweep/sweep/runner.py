@@ -15,9 +15,10 @@ from typing import Any
 
 from rich.console import Console
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.sweep import causes, files, lock, loggers, manifest, schedule
+from dwsweep.sweep import causes, lock, loggers, manifest, schedule
 from dwsweep.sweep import retry as policy
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.executors import Executor, LocalExecutor, Post, local_workers
@@ -95,10 +96,10 @@ def run_sweep(
     console = console or Console()
     store = SweepStore(directory)
     try:
-        files.make_directory(store.directory)
+        paths.make_directory(store.directory)
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
         raise InputError(f"--out: {directory}; must be a directory that can be written ({error.strerror})") from None
-    tokens = files.absolute(store_path)
+    tokens = paths.absolute(store_path)
 
     def lead(worker: WorkerProcess | None = None) -> int:
         try:
@@ -185,7 +186,7 @@ class _Sweep:
         self.store.write_pack_state(pack.pack_id, replace(state, state=RUNNING, attempts=state.attempts + 1))
         self.active[pack.pack_id] = unit
         self.view.started(pack)
-        directory = files.absolute(self.store.directory)  # a worker may stand elsewhere, and Orbax wants it so
+        directory = paths.absolute(self.store.directory)  # a worker may stand elsewhere, and Orbax wants it so
         following = self.waiting[0].pack if self.waiting else None
         self.executor.start(Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following))
 

@@ -16,9 +16,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from dwsweep import paths
 from dwsweep.plan import DROP, Pack, Plan, Run
 from dwsweep.plan import rows as plan_rows
-from dwsweep.sweep import files
 from dwsweep.sweep.states import DONE, FAILED, FINAL, OOM, STOPPED, PackState, RunState
 
 
@@ -26,7 +26,7 @@ class SweepStore:
     """Reads and writes one sweep directory. Holds no state: several processes may each have one."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.directory = files.as_path(directory)
+        self.directory = paths.as_path(directory)
 
     # what is where
 
@@ -43,18 +43,18 @@ class SweepStore:
     @property
     def manifest(self) -> dict[str, Any]:
         """Versions, devices, git commit and the calls that made this sweep; empty before the first."""
-        return files.read_json(self.directory / "manifest.json") or {}
+        return paths.read_json(self.directory / "manifest.json") or {}
 
     def write_manifest(self, content: Mapping[str, Any]) -> None:
-        files.write_json(self.directory / "manifest.json", dict(content))
+        paths.write_json(self.directory / "manifest.json", dict(content))
 
     # plan
 
     def write_plan(self, plan: Plan) -> None:
         """Write spec.yaml, plan.csv and the config.json of every run that is to be trained and has none yet."""
-        files.make_directory(self.directory / "runs")
-        files.make_directory(self.directory / "packs")
-        files.write_atomic(self.directory / "spec.yaml", plan.spec.to_yaml())
+        paths.make_directory(self.directory / "runs")
+        paths.make_directory(self.directory / "packs")
+        paths.write_atomic(self.directory / "spec.yaml", plan.spec.to_yaml())
         there = set(self.run_ids())
         for run in plan.runs:
             if run.action == DROP:
@@ -62,14 +62,14 @@ class SweepStore:
             directory = self.run_directory(run.run_id)
             if run.run_id in there and self.config(run.run_id):
                 continue
-            files.make_directory(directory)
-            files.write_json(directory / "config.json", run_config(run, plan))
+            paths.make_directory(directory)
+            paths.write_json(directory / "config.json", run_config(run, plan))
         buffer = io.StringIO()
         writer = csv.DictWriter(buffer, plan_rows.COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(plan_rows.to_rows(plan))
         # last: whoever finds a run in the plan finds its config.json too
-        files.write_atomic(self.directory / "plan.csv", buffer.getvalue())
+        paths.write_atomic(self.directory / "plan.csv", buffer.getvalue())
 
     def planned(self) -> list[dict[str, str]]:
         """The rows of plan.csv, in its order; none before the first ``run``."""
@@ -83,32 +83,32 @@ class SweepStore:
 
     def run_ids(self) -> list[str]:
         """Every run that has a directory, orphans included."""
-        return files.names_in(self.directory / "runs")
+        return paths.names_in(self.directory / "runs")
 
     def config(self, run_id: str) -> dict[str, Any]:
         """All facts of a run, from its config.json; empty when there is none."""
-        return files.read_json(self.run_directory(run_id) / "config.json") or {}
+        return paths.read_json(self.run_directory(run_id) / "config.json") or {}
 
     def state(self, run_id: str) -> RunState:
         """Where a run stands; ``done`` without a readable result.json is pending: it has to be trained again."""
-        content = files.read_json(self.run_directory(run_id) / "status.json")
+        content = paths.read_json(self.run_directory(run_id) / "status.json")
         state = RunState.from_dict(content) if content else RunState()
         return RunState() if state.state == DONE and not self.result(run_id) else state
 
     def write_state(self, run_id: str, state: RunState) -> None:
-        directory = files.make_directory(self.run_directory(run_id))
+        directory = paths.make_directory(self.run_directory(run_id))
         content = replace(state, updated=time.time()).to_dict()
-        files.write_json(directory / "status.json", content, durable=state.state in FINAL)
+        paths.write_json(directory / "status.json", content, durable=state.state in FINAL)
 
     def result(self, run_id: str) -> dict[str, Any]:
         """What a finished run yielded; empty before."""
-        return files.read_json(self.run_directory(run_id) / "result.json") or {}
+        return paths.read_json(self.run_directory(run_id) / "result.json") or {}
 
     def finish(self, run_id: str, pack_id: str, result: Mapping[str, Any], documents: Any) -> None:
         """Record a finished run: the arrays and the figures first, ``done`` last, so that done means complete."""
-        directory = files.make_directory(self.run_directory(run_id))
-        files.write_array(directory / "documents.npy", documents)
-        files.write_json(directory / "result.json", dict(result), durable=True)
+        directory = paths.make_directory(self.run_directory(run_id))
+        paths.write_array(directory / "documents.npy", documents)
+        paths.write_json(directory / "result.json", dict(result), durable=True)
         self.write_state(run_id, RunState(DONE, step=result.get("steps"), loss=result.get("loss"), pack_id=pack_id))
 
     def finished(self, retry: Collection[str] = ()) -> dict[str, str]:
@@ -124,38 +124,38 @@ class SweepStore:
     # packs
 
     def pack_ids(self) -> list[str]:
-        return files.names_in(self.directory / "packs")
+        return paths.names_in(self.directory / "packs")
 
     def pack(self, pack_id: str) -> Pack | None:
         """The pack as it was first written: its membership stands."""
-        content = files.read_json(self.pack_directory(pack_id) / "pack.json")
+        content = paths.read_json(self.pack_directory(pack_id) / "pack.json")
         return Pack.from_dict(content) if content else None
 
     def write_pack(self, pack: Pack, **record: Any) -> None:
         """Write pack.json; ``record`` says why the pack is not as planned (``rebuilt_from``, ``reason``)."""
-        directory = files.make_directory(self.pack_directory(pack.pack_id))
-        files.write_json(directory / "pack.json", {**pack.to_dict(), **record}, durable=True)
+        directory = paths.make_directory(self.pack_directory(pack.pack_id))
+        paths.write_json(directory / "pack.json", {**pack.to_dict(), **record}, durable=True)
 
     def clear_pack(self, pack_id: str) -> None:
         """Drop what a pack without a pack.json left: its checkpoints may be of other replicas, or of a finished pack
         whose results were deleted in order to have them trained again."""
         for name in ("checkpoints", "state.json", "progress.json"):
-            files.remove(self.pack_directory(pack_id) / name)
+            paths.remove(self.pack_directory(pack_id) / name)
 
     def pack_state(self, pack_id: str) -> PackState:
-        content = files.read_json(self.pack_directory(pack_id) / "state.json")
+        content = paths.read_json(self.pack_directory(pack_id) / "state.json")
         return PackState.from_dict(content) if content else PackState()
 
     def write_pack_state(self, pack_id: str, state: PackState) -> None:
-        files.write_json(self.pack_directory(pack_id) / "state.json", state.to_dict())
+        paths.write_json(self.pack_directory(pack_id) / "state.json", state.to_dict())
 
     def progress(self, pack_id: str) -> dict[str, Any]:
         """Where a pack stands: step, steps, tokens_per_second, losses, started facts; empty before its first start."""
-        return files.read_json(self.pack_directory(pack_id) / "progress.json") or {}
+        return paths.read_json(self.pack_directory(pack_id) / "progress.json") or {}
 
     def newest_checkpoint(self, pack_id: str) -> int:
         """Number of the newest checkpoint, which grows with each that is written; 0: there is none."""
-        names = files.names_in(self.pack_directory(pack_id) / "checkpoints")
+        names = paths.names_in(self.pack_directory(pack_id) / "checkpoints")
         return max((int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit()), default=0)
 
     def log_path(self, pack_id: str) -> Any:

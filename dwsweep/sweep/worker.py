@@ -26,9 +26,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dwsweep import paths
+from dwsweep.locks import one_worker
 from dwsweep.plan import Pack
-from dwsweep.sweep import causes, files, loggers
-from dwsweep.sweep.guard import one_worker
+from dwsweep.sweep import causes, loggers
 from dwsweep.sweep.multihost import Group
 from dwsweep.sweep.recorder import RunRecorder, SilentRecorder
 from dwsweep.sweep.store import SweepStore
@@ -76,7 +77,7 @@ class Channel:
 
     def emit(self, event: dict[str, Any]) -> None:
         with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
-            print(json.dumps(event, default=files.plain), file=self._events, flush=True)
+            print(json.dumps(event, default=paths.plain), file=self._events, flush=True)
 
     def stop(self, cause: str) -> None:
         self.stop_cause = self.stop_cause or cause
@@ -171,7 +172,7 @@ def attempt(job: Job, channel: Channel) -> dict[str, Any]:
             outcome = train(
                 job.pack,
                 open_store(job.store_path),
-                files.make_directory(store.pack_directory(job.pack.pack_id)),
+                paths.make_directory(store.pack_directory(job.pack.pack_id)),
                 recorder,
                 should_stop=channel.should_stop,
                 following=job.following,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from dwsweep.sweep import files
+from dwsweep import paths
 
 PACK_WAIT_SECONDS = 180.0  # for an orphaned worker to reach its checkpoint
 
@@ -57,9 +57,9 @@ def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[
 
 @contextlib.contextmanager
 def _lock_file(path: Any) -> Iterator[IO[bytes]]:
-    if files.is_remote(path):
+    if paths.is_remote(path):
         name = hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
         path = Path(tempfile.gettempdir()) / f"dwsweep-locks-{os.getuid()}" / name
-    files.make_directory(path.parent)
+    paths.make_directory(path.parent)
     with open(path, "wb") as file:
         yield file

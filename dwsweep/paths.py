@@ -1,4 +1,4 @@
-"""All file operations of a sweep directory, local or in a bucket: atomic writes, appended lines, folders.
+"""All file operations, local or in a bucket: atomic writes, appended lines, folders.
 
 A local file is written beside its place and renamed over it, so that a reader sees the old content or the new one and
 nothing between. In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is
