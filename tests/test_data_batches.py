@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
 
 from dwsweep.data.batches import check_enough, gather, n_windows, permute, window_indices
-from dwsweep.data.prefetch import Prefetcher
 from dwsweep.data.store import ShardedTokens
 from dwsweep.errors import InputError
 
@@ -57,14 +55,6 @@ def test_seek_equals_replay_and_batches_straddle_epochs() -> None:
     assert sorted(flat[:n].tolist()) == list(range(n)) == sorted(flat[n : 2 * n].tolist())
 
 
-def test_hosts_slices_make_the_batch() -> None:
-    whole = window_indices(5, 11, 6, 12, 100)
-    parts = [window_indices(5, 11, 6, 12, 100, host=(i, 3)) for i in range(3)]
-    assert np.array_equal(np.concatenate(parts, axis=1), whole)
-    with pytest.raises(ValueError, match="divisor of batch_size 12"):
-        window_indices(5, 0, 1, 12, 100, host=(0, 5))
-
-
 def test_positions_look_uniform() -> None:
     """Where window 0 lands over many epochs, and how far neighbours are apart, as random permutations would have it."""
     n, epochs = 64, 4000
@@ -107,30 +97,9 @@ def test_too_little_text_for_a_batch() -> None:
         check_enough(16 * 128, 128, 16)
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 100])
-def test_prefetcher_gives_the_same_batches(chunk: int) -> None:
-    tokens = np.random.default_rng(1).integers(0, 1000, 2000).astype(np.uint16)
-    expected = gather(tokens, window_indices(4, 6, 10, 8, n_windows(2000, 16), host=(1, 2)), 16)
-    settings = {"seed": 4, "first_step": 6, "n_steps": 10, "batch_size": 8, "seq_len": 16, "host": (1, 2)}
-    with Prefetcher(tokens, chunk_steps=chunk, **settings) as chunks:  # type: ignore[arg-type]
-        assert np.array_equal(np.concatenate(list(chunks)), expected)
-
-
-def test_prefetcher_stops_and_passes_errors_on() -> None:
-    tokens = np.zeros(1000, np.uint16)
-    with Prefetcher(tokens, seed=0, first_step=0, n_steps=10**6, batch_size=8, seq_len=16) as chunks:
-        next(iter(chunks))
-    assert not [t for t in threading.enumerate() if t.name == "dwsweep-prefetch"]
-    with (
-        pytest.raises(ValueError, match="divisor"),
-        Prefetcher(tokens, seed=0, first_step=0, n_steps=1, batch_size=8, seq_len=16, host=(0, 3)) as chunks,
-    ):
-        list(chunks)
-
-
 def test_importing_the_data_package_stays_light() -> None:
     code = (
-        "import sys, dwsweep.data.prepare, dwsweep.data.heldout, dwsweep.data.prefetch, dwsweep.data.inspect\n"
+        "import sys, dwsweep.data.prepare, dwsweep.data.heldout, dwsweep.data.inspect\n"
         "heavy = {'jax', 'tensorflow', 'tensorflow_datasets', 'sentencepiece', 'pyarrow', 'etils'}\n"
         "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
     )

@@ -13,7 +13,7 @@ from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, build
 from dwsweep.spec import Spec, parse_spec
 from dwsweep.train.schedule import phases
 
-DATA = DataFacts("0" * 64, n_train_tokens=700_000, n_validation_tokens=20_000, bytes_per_token=3.0)
+DATA = DataFacts("0" * 64, n_train_tokens=700_000, n_validation_tokens=20_000)
 
 
 def spec(**sections: dict) -> Spec:

@@ -4,8 +4,8 @@ The token stream is cut in windows ``tokens[i·T : i·T + T + 1]``; inputs are a
 first, so neighbouring windows share one token and every token but the first is a target exactly once an epoch. Epoch e
 visits all windows in the order of a keyed permutation of [0, n): a Feistel network on ceil(log2 n) bits, walked along
 its cycle until it lands below n (Black & Rogaway 2002, "Ciphers with arbitrary finite domains"). One index costs O(1)
-time and memory, so a resumed run seeks and any host computes its own slice; the arithmetic is on unsigned 64-bit
-integers only, so the order depends on no library's random generator.
+time and memory, so a resumed run seeks; the arithmetic is on unsigned 64-bit integers only, so the order depends on no
+library's random generator.
 """
 
 from __future__ import annotations
@@ -79,24 +79,18 @@ def window_indices(
     n_steps: int,
     batch_size: int,
     n_windows: int,
-    host: tuple[int, int] | None = None,
 ) -> NDArray[np.signedinteger]:
     """Window index of each example of steps ``first_step`` … ``first_step + n_steps − 1``.
 
     Shape (n_steps, batch_size), int32 (int64 from 2³¹ windows on). Example j of step s is number s·batch_size + j of an
     endless stream of epochs, each of which visits every window once in a new order; a batch may straddle two epochs.
-    ``host=(i, n)`` gives the i-th of n contiguous slices of the batch axis, shape (n_steps, batch_size / n).
     """
     if n_windows < 1:
         raise ValueError(f"n_windows: {n_windows}; at least 1")
-    i, n_hosts = host or (0, 1)
-    if not 0 <= i < n_hosts or batch_size % n_hosts:
-        raise ValueError(f"host: {host}; (i, n) with 0 <= i < n and n a divisor of batch_size {batch_size}")
     if first_step < 0 or n_steps < 0:
         raise ValueError(f"first_step, n_steps: {first_step}, {n_steps}; 0 or more")
-    share = batch_size // n_hosts
     steps = np.arange(first_step, first_step + n_steps, dtype=np.uint64)[:, None]
-    columns = np.arange(i * share, (i + 1) * share, dtype=np.uint64)[None, :]
+    columns = np.arange(batch_size, dtype=np.uint64)[None, :]
     examples = steps * np.uint64(batch_size) + columns
     epochs, positions = np.divmod(examples, np.uint64(n_windows))
     order = permute(positions, epochs, seed, n_windows)

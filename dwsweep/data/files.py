@@ -37,31 +37,32 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def _remote(path: str) -> Any:
-    """epath.Path of a remote path, with one clear line where its file system's package is missing."""
+def remote(path: str) -> Any:
+    """epath.Path of a remote path; to be used inside ``remote_access``."""
     from etils import epath
 
+    return epath.Path(path)
+
+
+@contextmanager
+def remote_access(path: str) -> Iterator[None]:
+    """One clear line for whatever a remote file system raises, its missing package included."""
     try:
-        return epath.Path(path)
+        yield
+    except InputError:
+        raise
     except Exception as error:
-        raise remote_error(path, error) from None
-
-
-def remote_error(path: str, error: BaseException) -> InputError:
-    """One line for whatever a remote file system raised."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    if isinstance(error, ImportError):
-        reason = f"{reason}; gs:// needs the extra: pip install 'dwsweep[gcs]'"
-    return InputError(f"data.source: {path}; cannot be read ({reason})")
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        if isinstance(error, ImportError) and path.startswith("gs://"):
+            reason = f"{reason}; gs:// needs the extra: pip install 'dwsweep[gcs]'"
+        raise InputError(f"data.source: {path}; cannot be read ({reason})") from None
 
 
 def _stat(path: str) -> File:
     if is_remote(path):
-        try:
-            stat = _remote(path).stat()
-        except Exception as error:
-            raise remote_error(path, error) from None
-        return File(path, int(stat.length), int((stat.mtime or 0) * 1_000_000_000))
+        with remote_access(path):
+            stat = remote(path).stat()
+            return File(path, int(stat.length), int((stat.mtime or 0) * 1_000_000_000))
     local = os.stat(path)
     return File(path, local.st_size, local.st_mtime_ns)
 
@@ -93,20 +94,16 @@ def find_files(kind: str, pattern: str) -> list[File]:
 
 def _remote_paths(pattern: str) -> list[str]:
     head = pattern.split("*")[0].split("?")[0].split("[")[0]
-    try:
+    with remote_access(pattern):
         if head == pattern:
-            path = _remote(pattern)
+            path = remote(pattern)
             if not path.is_dir():
                 return [pattern] if path.exists() else []
             found = _below(path)
         else:
             folder = head.rpartition("/")[0]
-            found = [p for p in _remote(folder).glob(pattern[len(folder) + 1 :]) if not p.is_dir()]
+            found = [p for p in remote(folder).glob(pattern[len(folder) + 1 :]) if not p.is_dir()]
         return [os.fspath(p) for p in found if not p.name.startswith(".")]
-    except InputError:
-        raise
-    except Exception as error:
-        raise remote_error(pattern, error) from None
 
 
 def _below(folder: Any) -> list[Any]:
@@ -124,10 +121,8 @@ def suffix(path: str) -> str:
 def open_raw(path: str) -> IO[bytes]:
     """The file's own bytes."""
     if is_remote(path):
-        try:
-            return _remote(path).open("rb")
-        except Exception as error:
-            raise remote_error(path, error) from None
+        with remote_access(path):
+            return remote(path).open("rb")
     return open(path, "rb")
 
 
@@ -191,6 +186,9 @@ def _decompress(raw: IO[bytes], end: str) -> Iterator[IO[bytes]]:
         yield raw
 
 
+_ZSTD_INPUT_BYTES = 4096  # unpacked at a time: at zstd's highest ratio, 128 KiB from 4 bytes, that is 128 MiB
+
+
 class _ZstdStream:
     """Reads zstd frames one after another and, unlike the library's own reader, says when the last one was cut."""
 
@@ -204,7 +202,7 @@ class _ZstdStream:
 
     def read(self, size: int = -1) -> bytes:
         while size < 0 or len(self._ready) < size:
-            block, self._rest = self._rest or self._raw.read(1 << 18), b""
+            block, self._rest = self._rest or self._raw.read(_ZSTD_INPUT_BYTES), b""
             if not block:
                 if self._frame is not None:
                     raise EOFError("compressed file ended before the end of its last frame")

@@ -157,15 +157,8 @@ class Store:
 
         Where that copy does not fit, ``batches.gather`` also takes ``shards("train")``.
         """
-        return self._tokens("train")
-
-    def validation_tokens(self) -> np.ndarray:
-        """The validation stream, shape (n_validation_tokens,)."""
-        return self._tokens("validation")
-
-    def _tokens(self, split: str) -> np.ndarray:
-        sharded = self.shards(split)
-        return sharded.shards[0] if len(sharded.shards) == 1 else np.concatenate(sharded.shards)
+        shards = self.shards("train").shards
+        return shards[0] if len(shards) == 1 else np.concatenate(shards)
 
     def documents(self, split: str) -> NDArray[Any]:
         """The documents of ``split`` in the order of its stream, shape (n_documents,), dtype DOCUMENT."""

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dwsweep.data.files import File, find_files, is_remote, open_raw
+from dwsweep.data.files import File, find_files, is_remote, open_raw, remote, remote_access
 from dwsweep.data.records import TEXT_FIELDS, Files, decode
 from dwsweep.data.sources import Item, Skipped
 from dwsweep.errors import InputError
@@ -65,7 +65,11 @@ class TfdsRecords(Files):
         records = _read_array_record(path, first, payload) if isinstance(payload, int) else payload
         for i, record in enumerate(records):
             where = f"{path}, record {first + i}"
-            values = example_feature(record, self.text_field.encode())
+            try:
+                values = example_feature(record, self.text_field.encode())
+            except IndexError:
+                skipped.add_bad("not a tf.train.Example", where)
+                continue
             if not values:
                 skipped.add_bad(f"no text in the feature {self.text_field}", where)
                 continue
@@ -95,24 +99,17 @@ def _folder(name: str) -> str | None:
 
 
 def _exists(folder: str, name: str) -> bool:
-    from dwsweep.data.files import remote_error
-
     if not is_remote(folder):
         return os.path.isfile(os.path.join(os.path.expanduser(folder), name))
-    from etils import epath
-
-    try:
-        return (epath.Path(folder) / name).exists()
-    except Exception as error:
-        raise remote_error(folder, error) from None
+    with remote_access(folder):
+        return bool((remote(folder) / name).exists())
 
 
 def _subfolders(folder: str) -> list[str]:
     if is_remote(folder):
-        from etils import epath
-
-        path = epath.Path(folder)
-        return [p.name for p in path.iterdir() if p.is_dir()] if path.exists() else []
+        with remote_access(folder):
+            path = remote(folder)
+            return [p.name for p in path.iterdir() if p.is_dir()] if path.exists() else []
     return [e.name for e in os.scandir(folder) if e.is_dir()] if os.path.isdir(folder) else []
 
 
@@ -257,4 +254,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         at += 1
         if byte < 128:
             return value, at
+        if shift == 63:  # ten bytes at most: a number has 64 bits
+            raise IndexError("not a number of a protocol buffer")
         shift += 7

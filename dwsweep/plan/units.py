@@ -86,17 +86,11 @@ class DataFacts:
     data_hash: str
     n_train_tokens: int
     n_validation_tokens: int
-    bytes_per_token: float | None = None
 
     @classmethod
     def of(cls, store: Any) -> DataFacts:
         """The facts of a ``dwsweep.data.store.Store``."""
-        return cls(
-            store.data_hash,
-            store.n_train_tokens,
-            store.n_validation_tokens,
-            getattr(store, "bytes_per_token", None),
-        )
+        return cls(store.data_hash, store.n_train_tokens, store.n_validation_tokens)
 
 
 @dataclass(frozen=True)
