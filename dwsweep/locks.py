@@ -19,11 +19,18 @@ PACK_WAIT_SECONDS = 180.0  # for an orphaned worker to reach its checkpoint
 
 
 @contextlib.contextmanager
-def exclusive(path: Any) -> Iterator[None]:
-    """One process at a time inside the block; waits for its turn. Void where the file system has no locks."""
+def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """One process at a time inside the block; waits for its turn, and calls ``waiting`` once if it must.
+
+    Void where the file system has no locks.
+    """
     with _lock_file(path) as file:
         with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -180,11 +180,15 @@ class LineWriter:
         self._uploaded_at = time.monotonic()
 
 
+def cache_root() -> Path:
+    """The user's cache on this host: $DWSWEEP_CACHE, else ~/.cache/dwsweep."""
+    return Path(os.environ.get("DWSWEEP_CACHE") or "~/.cache/dwsweep").expanduser().absolute()
+
+
 def _staging(path: Any) -> Path:
     """Where the lines for an object wait on this host."""
-    root = Path(os.environ.get("DWSWEEP_CACHE") or Path.home() / ".cache" / "dwsweep") / "uploads"
     name = hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
-    return make_directory(root) / f"{name}.jsonl"
+    return make_directory(cache_root() / "uploads") / f"{name}.jsonl"
 
 
 def _segments(path: Any) -> list[Any]:

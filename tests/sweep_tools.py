@@ -38,7 +38,7 @@ def make_plan(**changes: Any) -> Plan:
         for part in path:
             node = node.setdefault(part, {})
         node[last] = value
-    return build(parse_spec(content), data=DataFacts("f00d", 10**6, 10**4, 2.0))
+    return build(parse_spec(content), data=DataFacts("f00d", 10**6, 10**4))
 
 
 def environment(**more: str) -> dict[str, str]:

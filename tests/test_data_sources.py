@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from dwsweep.data import records
+from dwsweep.data.prepare import prepare
 from dwsweep.data.sources import Skipped, open_source
 from dwsweep.errors import InputError
+from dwsweep.spec import DataSpec
 
 
 def read(source: str, text_field: str | None = None) -> tuple[list[str], Skipped]:
@@ -129,10 +131,10 @@ def test_several_large_text_files_must_say_what_an_article_is(tmp_path: Path, mo
 def test_no_border_in_a_huge_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
     monkeypatch.setattr(records, "ITEM_BYTES", 50)
-    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 200)
+    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 200)
     (tmp_path / "a.jsonl").write_text("x" * 1000)
-    with pytest.raises(InputError, match="no border between records"):
-        read(f"jsonl:{tmp_path}/a.jsonl")
+    with pytest.raises(InputError, match=r"1 of 1 records are bad .*no border between records"):
+        prepare(DataSpec(source=f"jsonl:{tmp_path}/a.jsonl", cache_dir=str(tmp_path / "cache")), progress=False)
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dwsweep.report.units import bytes_text, count_text, duration_text, hours_te
 from dwsweep.spec import load_spec, parse_spec
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
-DATA = DataFacts("f" * 64, 700_000, 20_000, 3.0)
+DATA = DataFacts("f" * 64, 700_000, 20_000)
 
 
 def text_of(plan: Plan) -> str:

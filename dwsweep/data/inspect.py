@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dwsweep.data.sources import printable
 from dwsweep.data.store import Store
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ def inspect(store: Store) -> Group:
     from rich.table import Table
     from rich.text import Text
 
+    def shown(text: str) -> Text:
+        """As it is: no markup, and nothing that steers the terminal."""
+        return Text(printable(text, keep="\n\t"))
+
     m = store.manifest
     counts = Table(box=None, pad_edge=False)
     for column in ("", "documents", "tokens", "bytes"):
@@ -40,16 +45,16 @@ def inspect(store: Store) -> Group:
         counts.add_row(split, f"{s['n_documents']:,}", f"{s['n_tokens']:,}", f"{s['n_bytes']:,}")
 
     facts = Table(box=None, pad_edge=False, show_header=False)
-    facts.add_row("source", Text(m["source"]))
+    facts.add_row("source", shown(m["source"]))
     facts.add_row("vocabulary", f"{m['vocab_size']:,} ({'bytes' if m['vocab_size'] == 256 else 'BPE, byte fallback'})")
     facts.add_row("characters per token", f"{m['characters_per_token']:.3f}")
     facts.add_row("bytes per token", f"{m['bytes_per_token']:.3f}")
     facts.add_row("duplicates dropped", f"{m['duplicates']:,}")
     for reason, n in {**m["left_out"], **m["skipped"]}.items():
-        facts.add_row(Text(reason), f"{n:,} {'skipped' if reason in m['skipped'] else 'left out'}")
+        facts.add_row(shown(reason), f"{n:,} {'skipped' if reason in m['skipped'] else 'left out'}")
     if m["first_skipped"]:
-        facts.add_row("first skipped", Text(m["first_skipped"]))
-    facts.add_row("data hash", m["data_hash"])
+        facts.add_row("first skipped", shown(m["first_skipped"]))
+    facts.add_row("data hash", shown(m["data_hash"]))
 
     lengths = np.concatenate([store.documents(s)["n_tokens"] for s in ("train", "validation")])
     rows = length_histogram(lengths)
@@ -65,6 +70,6 @@ def inspect(store: Store) -> Group:
     ids = first[: int(np.argmax(first == store.end_token))] if (first == store.end_token).any() else first
     pieces = " ".join(f"{int(i)}:{store.pieces[int(i)].decode('utf-8', 'replace')!r}" for i in ids[:24])
     sample = Text.assemble(
-        ("first document\n", "italic"), store.decode(ids), ("\n\nits first tokens\n", "italic"), pieces
+        ("first document\n", "italic"), shown(store.decode(ids)), ("\n\nits first tokens\n", "italic"), pieces
     )
     return Group(counts, "", facts, "", histogram, "", Padding(sample, 0))

@@ -6,11 +6,13 @@
 3. Encode the spool into shards, in the order of the source.
 
 All of it happens in ``<store>.partial``, renamed when it is whole, under a lock: an interrupted prepare leaves nothing
-that looks finished and the next one starts over; a second one at the same time waits and finds the store.
+that looks finished and the next one starts over; a second one at the same time waits and finds the store. A finished
+store is opened without the lock, so that a read-only cache will do; a damaged one is set aside and made anew.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -20,7 +22,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain
@@ -28,13 +29,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dwsweep import locks, paths
 from dwsweep.data import work
+from dwsweep.data.files import is_remote
+from dwsweep.data.integrity import checksums
 from dwsweep.data.pool import available_cores, ordered_map
 from dwsweep.data.progress import ByteProgress
 from dwsweep.data.records import SMALL_BYTES
-from dwsweep.data.sources import Skipped, Source, open_source
-from dwsweep.data.store import DOCUMENT, FORMAT, SPLITS, Store, StreamWriter, content_hash
+from dwsweep.data.sources import Skipped, Source, counted, open_source
+from dwsweep.data.store import DOCUMENT, FORMAT, REMEDY, SPLITS, Store, StreamWriter, content_hash, data_files
 from dwsweep.data.tokenizer import Tokenizer, train
 from dwsweep.errors import InputError
 
@@ -45,8 +50,12 @@ MAX_BAD_FRACTION = 0.01  # of the records; beyond it the source is wrong, not a 
 
 
 def cache_root(data: DataSpec) -> Path:
-    """``data.cache_dir``, else $DWSWEEP_CACHE, else ~/.cache/dwsweep."""
-    return Path(data.cache_dir or os.environ.get("DWSWEEP_CACHE") or "~/.cache/dwsweep").expanduser().absolute()
+    """``data.cache_dir``, else the user's cache. InputError where it is not a local folder."""
+    if data.cache_dir and is_remote(data.cache_dir):
+        raise InputError(
+            f"data.cache_dir: {data.cache_dir}; must be a local folder: training maps the store into memory"
+        )
+    return Path(data.cache_dir).expanduser().absolute() if data.cache_dir else paths.cache_root()
 
 
 def store_path(data: DataSpec, source: Source) -> Path:
@@ -72,33 +81,97 @@ def find(data: DataSpec) -> Store | None:
     """The finished store of these settings, or None; looks at names, sizes and times only."""
     try:
         path = store_path(data, open_source(data.source, data.text_field))
+        return Store.open(path, verify=False) if (path / "manifest.json").exists() else None
     except InputError:
         return None
-    return Store.open(path) if (path / "manifest.json").exists() else None
 
 
 def prepare(data: DataSpec, *, progress: bool = True) -> Store:
-    """The store of these settings, made when it is not there yet.
+    """The store of these settings, made when it is not there yet or damaged; ``progress``: reported on stderr.
 
-    InputError, with one clear line, where the source cannot give it.
+    InputError, with one clear line, where the source cannot give it or the cache cannot hold it.
     """
     source = open_source(data.source, data.text_field, download=True)
     path = store_path(data, source)
-    with _lock(path, progress):
-        if (path / "manifest.json").exists():
-            return Store.open(path)
-        _remove_abandoned(path.parent)
-        partial = path.with_name(path.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        try:
-            _make(data, source, partial, progress)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        shutil.rmtree(path, ignore_errors=True)
+    found = _look(path)
+    if isinstance(found, Store):
+        return found
+    damage = found
+
+    def waiting() -> None:
+        _say(progress, f"waiting for another process that is preparing {path}")
+
+    try:
+        with locks.exclusive(_beside(path, ".lock"), waiting):
+            found = _look(path)  # the other process may have made it
+            if isinstance(found, Store):
+                return found
+            old = _set_aside(path, found, progress) if found else None
+            _remove_abandoned(path.parent)
+            store = _make_whole(data, source, path, progress)
+    except OSError as error:
+        raise InputError(*(damage.lines if damage else ()), _named(error, data, path)) from None
+    if old not in (None, store.data_hash):
+        _say(progress, f"its content is another now ({store.data_hash[:12]}, was {old[:12]}): so are all run ids")
+    return store
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _say(progress: bool, text: str) -> None:
+    if progress:
+        print(f"prepare: {text}", file=sys.stderr, flush=True)
+
+
+def _look(path: Path) -> Store | InputError | None:
+    """The store, what is wrong with it, or None where there is none; writes nothing and needs no lock."""
+    if not (path / "manifest.json").exists():
+        return None
+    try:
+        return Store.open(path)
+    except InputError as damage:
+        return damage
+
+
+def _set_aside(path: Path, damage: InputError, progress: bool) -> str | None:
+    """Renames a damaged store, in place of one set aside before; its data hash, where its manifest still says it."""
+    aside = _beside(path, ".damaged")
+    shutil.rmtree(aside, ignore_errors=True)
+    path.rename(aside)
+    _say(progress, f"{str(damage).removesuffix(f'; {REMEDY}')}; set aside as {aside.name}, made anew")
+    return (paths.read_json(aside / "manifest.json") or {}).get("data_hash")
+
+
+def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> Store:
+    """Makes the store beside its place and moves it there."""
+    partial = _beside(path, ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        _make(data, source, partial, progress)
+        shutil.rmtree(path, ignore_errors=True)  # what is left of one without a manifest
         partial.rename(path)
-    return Store.open(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    store = Store.open(path, verify=False)
+    store.remember_as_verified()
+    return store
+
+
+def _named(error: OSError, data: DataSpec, path: Path) -> str:
+    """One line for what the system refused: writing the store at ``path``, or reading the source."""
+    root, reason = path.parent, error.strerror or str(error)
+    place = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if full or (place and (place.startswith(str(path)) or root.is_relative_to(place))):
+        remedy = "free space there, or another folder" if full else "a folder of yours"
+        return f"data.cache_dir: {root}; cannot be written ({reason}); {remedy} by data.cache_dir or DWSWEEP_CACHE"
+    if place:
+        return f"data.source: {place}; cannot be read ({reason})"
+    return f"data.source, data.cache_dir: {reason} while {data.source} was read and {root} was written"
 
 
 def _remove_abandoned(root: Path) -> None:
@@ -112,29 +185,6 @@ def _remove_abandoned(root: Path) -> None:
                 shutil.rmtree(partial, ignore_errors=True)
         except OSError:  # its owner lives, or it is not ours to judge
             continue
-
-
-@contextmanager
-def _lock(path: Path, progress: bool) -> Iterator[None]:
-    """Held by one process at a time; the system releases it when that process ends, however it ends."""
-    import fcntl
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path.with_name(path.name + ".lock"), "w")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(
-            f"data.cache_dir: {path.parent}; cannot be written ({error.strerror}); "
-            "a folder of yours, or set DWSWEEP_CACHE"
-        ) from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if progress:
-                print(f"prepare: waiting for another process that is preparing {path}", file=sys.stderr, flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @dataclass
@@ -192,10 +242,18 @@ def _make(data: DataSpec, source: Source, partial: Path, progress: bool) -> None
         },
     }
     manifest["data_hash"] = content_hash(partial, manifest)
+    manifest["files"] = checksums(partial, data_files(manifest))
     with open(partial / "manifest.json", "w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=1, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
+    left_out, skipped = counted(corpus.skipped.left_out), corpus.skipped if corpus.skipped.bad else None
+    _say(
+        progress,
+        f"{corpus.n_documents:,} documents, {n_tokens:,} tokens"
+        + f"; left out: {left_out}" * bool(left_out)
+        + f"; skipped: {skipped}" * bool(skipped),
+    )
 
 
 def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:
@@ -221,18 +279,16 @@ def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: b
 def _check(data: DataSpec, corpus: _Corpus) -> None:
     """InputError where the corpus is empty, mostly bad, or leaves a side of the split empty."""
     bad = corpus.skipped.bad.total()
-    reasons = ", ".join(f"{n:,} × {reason}" for reason, n in corpus.skipped.bad.items())
     records = bad + corpus.n_documents + corpus.n_duplicates
     if bad > MAX_BAD_FRACTION * records:
         raise InputError(
-            f"data.source: {data.source}; {bad:,} of {records:,} records are bad "
-            f"({reasons}; first: {corpus.skipped.first_bad}); at most {MAX_BAD_FRACTION:.0%} are skipped"
+            f"data.source: {data.source}; {bad:,} of {records:,} records are bad ({corpus.skipped}); "
+            f"at most {MAX_BAD_FRACTION:.0%} are skipped"
         )
     if not corpus.n_documents:
-        left = ", ".join(f"{n:,} × {reason}" for reason, n in corpus.skipped.left_out.items()) or "no records"
+        left = counted(corpus.skipped.left_out) or "no records"
         raise InputError(f"data.source: {data.source}; empty: not one document ({left}); a source with text in it")
     mark = np.concatenate([f.mark for f in corpus.frames])
-    digest = np.sort(work.mix64(np.concatenate(corpus.digests)[mark != work.DROPPED]))
     if (mark == work.VALIDATION).any() and (mark == work.TRAIN).any():
         return
     n = corpus.n_documents
@@ -241,13 +297,24 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
             f"data.source: {data.source}; one document; at least two, for training and validation (text: separates "
             "the articles of a single file by blank lines)"
         )
-    # the fraction halfway between two hashes that holds out about 5 %, and at least one document
-    k = max(1, min(n - 1, round(0.05 * n)))
-    enough = (float(digest[k - 1]) + float(digest[k])) / 2 / 2.0**64
+    digest = np.concatenate(corpus.digests)[mark != work.DROPPED]
+    side = "validation" if (mark == work.TRAIN).any() else "training"
+    fraction, held_out = _fraction_that_splits(digest)
     raise InputError(
-        f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents; "
-        f"{enough:.4g} holds out {int((digest < float(f'{enough:.4g}') * 2.0**64).sum())}"
+        f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents: "
+        f"none for {side}, since each is drawn by its own hash; {fraction} holds out {held_out}"
     )
+
+
+def _fraction_that_splits(digest: NDArray[np.uint64]) -> tuple[float, int]:
+    """A round fraction, from 1 % up if one is, that leaves documents on both sides, and how many it holds out."""
+    low = float(work.mix64(digest).min()) / 2.0**64  # what is drawn below a fraction is held out
+    coarse = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    for fraction in (*coarse, *((int(low * 10**digits) + 1) / 10**digits for digits in range(2, 18))):
+        held_out = int((work.validation_mark(digest, fraction) == work.VALIDATION).sum())
+        if 0 < held_out < len(digest):
+            return fraction, held_out
+    raise AssertionError("two documents of one hash are one document")
 
 
 def _sample(data: DataSpec, corpus: _Corpus, spool: Path) -> Iterator[str]:

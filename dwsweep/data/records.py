@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from dwsweep.data.files import File, find_files, open_raw, open_stream, suffix
-from dwsweep.data.sources import ITEM_BYTES, Item, Skipped
+from dwsweep.data.sources import ITEM_BYTES, MAX_DOCUMENT_BYTES, Item, Skipped
 from dwsweep.errors import InputError
 
 TEXT_FIELDS = ("text", "content", "article", "body", "document", "maintext")
 """Looked for in this order when ``data.text_field`` is not given."""
 
-MAX_RECORD_BYTES = 256 << 20  # an article or a line beyond this is a wrong format, not a record
 SMALL_BYTES = 8 << 20  # up to this size a corpus is read and encoded in one process, sooner than workers start
 WHOLE_FILE_BYTES = 8 << 20  # files up to this size are read by the workers, larger ones streamed by the parent
+WORKER_BLOCK_BYTES = 16 << 20  # what a worker reads of a file at a time: all of it, unless it is compressed
+MAX_NESTING = 100  # of a JSON record
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,22 @@ class Whole:
 
 @dataclass(frozen=True)
 class Block:
-    """Payload: whole records out of the middle of a large file."""
+    """Payload: whole records out of a file."""
 
     path: str
     offset: int  # of the decompressed file
     data: bytes
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """Payload: the place of a record of more than MAX_DOCUMENT_BYTES; its bytes are not kept."""
+
+    path: str
+    offset: int  # of the decompressed file
+
+    def count(self, skipped: Skipped) -> None:
+        skipped.add_too_large(f"{self.path}, from byte {self.offset}: no border between records up to there")
 
 
 def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
@@ -66,38 +78,70 @@ def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
             yield Item(Whole(tuple(group)), n_bytes)
             group, n_bytes = [], 0
         if file.n_bytes > WHOLE_FILE_BYTES:
-            yield from _blocks(file.path, *borders)
+            with open_stream(file.path) as (stream, raw):
+                seen = 0
+                for piece in cut(file.path, stream, borders, ITEM_BYTES):
+                    at = raw.tell()
+                    yield Item(piece, at - seen)
+                    seen = at
     if group:
         yield Item(Whole(tuple(group)), n_bytes)
 
 
-def _blocks(path: str, *borders: bytes) -> Iterator[Item]:
-    with open_stream(path) as (stream, raw):
-        rest, offset, seen = b"", 0, 0
-        while block := stream.read(ITEM_BYTES):
-            at = raw.tell()
-            rest += block
-            cut = max(rest.rfind(b) + len(b) if b in rest else 0 for b in borders)
-            if cut:
-                yield Item(Block(path, offset, rest[:cut]), at - seen)
-                rest, offset, seen = rest[cut:], offset + cut, at
-            elif len(rest) > MAX_RECORD_BYTES:
-                raise InputError(
-                    f"data.source: {path}; no border between records ({' or '.join(map(repr, borders))}) in "
-                    f"{len(rest):,} bytes from byte {offset:,}; a file of the form that the source names"
-                )
-        if rest:
-            yield Item(Block(path, offset, rest), raw.tell() - seen)
+def cut(
+    path: str, stream: IO[bytes], borders: tuple[bytes, ...], block_bytes: int, head: bytes = b""
+) -> Iterator[Block | TooLarge]:
+    """The stream in blocks that end with one of ``borders`` (the last one where the stream does), read ``block_bytes``
+    at a time; a record that outgrows MAX_DOCUMENT_BYTES is passed over. Without borders the file is one record.
+
+    Memory stays below MAX_DOCUMENT_BYTES and two blocks, whatever the stream unpacks to. ``head``: already read.
+    """
+    data, offset = bytearray(), 0  # what is not handed out yet, and where it begins
+    too_large: TooLarge | None = None  # the record that is being passed over
+    overlap = max(map(len, borders), default=1) - 1  # a border may lie across two blocks
+    while block := head or stream.read(block_bytes):
+        head, start = b"", max(0, len(data) - overlap)
+        data += block
+        if too_large:
+            ends = [at + len(b) for b in borders if (at := data.find(b)) >= 0]
+            passed = min(ends) if ends else max(0, len(data) - overlap)
+            del data[:passed]
+            offset, start = offset + passed, 0
+            if not ends:
+                continue
+            yield too_large
+            too_large = None
+        stop = max((at + len(b) for b in borders if (at := data.rfind(b, start)) >= 0), default=0)
+        if stop:
+            yield Block(path, offset, bytes(data[:stop]))
+            del data[:stop]
+            offset += stop
+        if len(data) > MAX_DOCUMENT_BYTES:
+            too_large = TooLarge(path, offset)
+            if not borders:
+                break
+    if too_large:
+        yield too_large
+    elif data:
+        yield Block(path, offset, bytes(data))
 
 
-def item_blocks(item: Item) -> Iterator[Block]:
-    """The bytes of an item, file by file."""
-    if isinstance(item.payload, Block):
-        yield item.payload
-        return
-    for path in item.payload.paths:
-        with open_stream(path) as (stream, _):
-            yield Block(path, 0, stream.read())
+def item_blocks(item: Item, skipped: Skipped, *borders: bytes) -> Iterator[Block]:
+    """The bytes of an item, file by file, large ones in blocks that end with one of ``borders``."""
+    if isinstance(item.payload, Whole):
+        for path in item.payload.paths:
+            with open_stream(path) as (stream, _):
+                yield from _small_enough(cut(path, stream, borders, WORKER_BLOCK_BYTES), skipped)
+    else:
+        yield from _small_enough(iter([item.payload]), skipped)
+
+
+def _small_enough(pieces: Iterator[Block | TooLarge], skipped: Skipped) -> Iterator[Block]:
+    for piece in pieces:
+        if isinstance(piece, TooLarge):
+            piece.count(skipped)
+        else:
+            yield piece
 
 
 def decode(data: bytes, where: str, skipped: Skipped) -> str | None:
@@ -135,15 +179,19 @@ class TextFiles(Files):
     def identity(self) -> list[Any]:
         return [self.blank, *super().identity()]
 
+    @property
+    def _borders(self) -> tuple[bytes, ...]:
+        return (b"\n\n", b"\n\r\n") if self.blank else ()
+
     def items(self) -> Iterator[Item]:
         if self.blank:
-            yield from file_items(self.files, b"\n\n", b"\n\r\n")
+            yield from file_items(self.files, *self._borders)
         else:
             # an article is never cut, however long its file is
             yield from file_items(tuple(replace(f, n_bytes=min(f.n_bytes, WHOLE_FILE_BYTES)) for f in self.files))
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        for block in item_blocks(item):
+        for block in item_blocks(item, skipped, *self._borders):
             data = block.data.replace(b"\r\n", b"\n")
             for part in re.split(rb"\n[ \t]*\n\s*", data) if self.blank else [data]:
                 text = decode(part, block.path, skipped)
@@ -165,26 +213,54 @@ class JsonLines(Files):
         return file_items(self.files, b"\n")
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        for block in item_blocks(item):
-            at = block.offset
-            for line in block.data.split(b"\n"):
-                where, at = f"{block.path}, byte {at}", at + len(line) + 1
-                if not line.strip():
-                    continue
-                text = decode(line, where, skipped)
-                if text is None:
-                    continue
-                try:
-                    record = json.loads(text)
-                except ValueError:
-                    skipped.add_bad("not a JSON object", where)
-                    continue
-                if not isinstance(record, dict):
-                    skipped.add_bad("not a JSON object", where)
-                    continue
+        for block in item_blocks(item, skipped, b"\n"):
+            for record, where in json_records(block, skipped):
                 value = field_of(record, self.text_field, where, skipped)
                 if value is not None:
                     yield value
+
+
+def json_records(block: Block, skipped: Skipped) -> Iterator[tuple[dict[str, Any], str]]:
+    """The JSON objects of a block, one per line, and where each is; what is none is counted."""
+    at = block.offset
+    for line in block.data.split(b"\n"):
+        where, at = f"{block.path}, byte {at}", at + len(line) + 1
+        if not line.strip():
+            continue
+        text = decode(line, where, skipped)
+        if text is None:
+            continue
+        if _nesting_exceeds(line, MAX_NESTING):
+            skipped.add_bad(f"nested more than {MAX_NESTING} deep", where)
+            continue
+        try:
+            record = json.loads(text)
+        except ValueError:
+            record = None
+        if isinstance(record, dict):
+            yield record, where
+        else:
+            skipped.add_bad("not a JSON object", where)
+
+
+# strings are passed over whole; possessive, so that no line takes more than one pass
+_JSON_MARK = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|[\]}]', re.DOTALL)
+
+
+def _nesting_exceeds(line: bytes, limit: int) -> bool:
+    """Whether arrays and objects of a JSON line are nested deeper: the parser itself would stop at a depth that depends
+    on the Python version and on who called it."""
+    if line.count(b"[") + line.count(b"{") <= limit:
+        return False
+    depth = 0
+    for mark in _JSON_MARK.finditer(line):
+        if mark[1]:
+            depth += 1
+            if depth > limit:
+                return True
+        elif mark[0] in (b"]", b"}"):
+            depth -= 1
+    return False
 
 
 def field_of(record: dict[str, Any], text_field: str | None, where: str, skipped: Skipped) -> str | None:
@@ -196,6 +272,9 @@ def field_of(record: dict[str, Any], text_field: str | None, where: str, skipped
     fields = ", ".join(map(str, record)) or "none"
     skipped.add_bad(f"no text field ({' or '.join(names)})", f"{where}; fields found: {fields}")
     return None
+
+
+_PARQUET_ROWS = 1024  # unpacked at a time
 
 
 @dataclass(frozen=True)
@@ -235,18 +314,23 @@ class Parquet(Files):
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
         path, group, column = item.payload
+        first = 0  # row of the batch
         with _parquet(path) as (reader, errors):
-            try:
-                values = reader.read_row_group(group, columns=[column], use_threads=False).column(0)
-            except errors as error:
-                raise _damaged(path, error) from None
-        for chunk in values.chunks:
-            for row, value in enumerate(chunk):
-                text = value.as_py()
-                if text is None:
-                    skipped.add_bad("null text", f"{path}, row group {group}, row {row}")
-                else:
-                    yield text
+            batches = reader.iter_batches(_PARQUET_ROWS, row_groups=[group], columns=[column], use_threads=False)
+            while True:
+                try:
+                    batch = next(batches, None)
+                except errors as error:
+                    raise _damaged(path, error) from None
+                if batch is None:
+                    return
+                for row, value in enumerate(batch.column(0), first):
+                    text = value.as_py()
+                    if text is None:
+                        skipped.add_bad("null text", f"{path}, row group {group}, row {row}")
+                    else:
+                        yield text
+                first += batch.num_rows
 
 
 class _parquet:  # noqa: N801 - a context manager, used like a function

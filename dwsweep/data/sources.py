@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 from dwsweep.errors import InputError
 
 ITEM_BYTES = 1 << 20
+MAX_DOCUMENT_BYTES = 64 << 20  # of a document, and of the record it comes in; a larger one is skipped and counted
+_MAX_PLACE = 300  # characters of a place in a message
 
 
 class Item(NamedTuple):
@@ -33,13 +35,34 @@ class Skipped:
     first_bad: str | None = None  # where, for the message
 
     def add_bad(self, reason: str, where: str) -> None:
+        """Count a bad record; ``where`` may quote the source, so it is made printable and short."""
         self.bad[reason] += 1
-        self.first_bad = self.first_bad or f"{reason}: {where}"
+        if self.first_bad is None:
+            where = printable(where)
+            self.first_bad = f"{reason}: {where[:_MAX_PLACE]}{'…' * (len(where) > _MAX_PLACE)}"
+
+    def add_too_large(self, where: str) -> None:
+        self.add_bad(f"larger than {MAX_DOCUMENT_BYTES >> 20} MiB", where)
+
+    def __str__(self) -> str:
+        """The bad records: counts by reason, and where the first one is."""
+        return f"{counted(self.bad)}; first: {self.first_bad}"
 
     def add(self, other: Skipped) -> None:
         self.left_out += other.left_out
         self.bad += other.bad
         self.first_bad = self.first_bad or other.first_bad
+
+
+def counted(counts: Counter[str]) -> str:
+    """``2 × redirects, 1 × empty documents``"""
+    return ", ".join(f"{n:,} × {reason}" for reason, n in counts.items())
+
+
+def printable(text: str, keep: str = "") -> str:
+    """``text`` with control and format characters spelled out (``\\x1b``), except those in ``keep``: what a source
+    holds must not steer the terminal that shows it."""
+    return "".join(c if c in keep or c == " " or c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class Source(Protocol):

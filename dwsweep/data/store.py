@@ -1,6 +1,7 @@
 """The token store: what ``prepare`` leaves on disk and everything else reads.
 
-    manifest.json                       source, settings, counts, hashes, versions; written last
+    manifest.json                       source, settings, counts, checksums, versions; written last
+    verified.json                       the sizes and times of the files when they were last found to be whole
     pieces.json                         the bytes (hex) that each token stands for, in the order of the ids
     tokenizer.model                     the SentencePiece model (not for vocab_size 256: plain bytes)
     train-00000.bin …                   little-endian uint16 (uint32 beyond 65,535 tokens) shards
@@ -23,9 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dwsweep.data import integrity
 from dwsweep.errors import InputError
 
 FORMAT = 2
+REMEDY = "`dwsweep prepare` with the same spec sets the store aside and makes it anew"
 SHARD_TOKENS = 1 << 30
 SPLITS = ("train", "validation")
 DOCUMENT = np.dtype([("digest", "<u8"), ("n_tokens", "<u4"), ("n_bytes", "<u4")])
@@ -85,36 +88,96 @@ class Store:
     manifest: dict[str, Any]
 
     @classmethod
-    def open(cls, path: str | Path) -> Store:
-        """Opens the store in the folder ``path``; InputError when it is unfinished, damaged or of another format."""
+    def open(cls, path: str | Path, *, verify: bool = True) -> Store:
+        """Opens the store in the folder ``path``.
+
+        ``verify``: every byte is compared with what prepare wrote, unless that was done since the files last changed;
+        otherwise their sizes alone.
+
+        Raises:
+            InputError: the store is unfinished, damaged or of another format.
+        """
         path = Path(path)
         try:
             manifest = json.loads((path / "manifest.json").read_text("utf-8"))
         except FileNotFoundError:
             raise InputError(f"store: {path} has no manifest.json; a folder made by `dwsweep prepare`") from None
-        except ValueError as error:
-            raise InputError(f"store: {path}/manifest.json is not valid JSON ({error}); prepare it again") from None
+        except (ValueError, RecursionError) as error:
+            raise damaged(path / "manifest.json", f"not valid JSON ({error})") from None
+        if not isinstance(manifest, dict):
+            raise damaged(path / "manifest.json", "not a JSON object")
         if manifest.get("format") != FORMAT:
             raise InputError(f"store: {path} has format {manifest.get('format')!r}; this version reads {FORMAT}")
-        store = cls(path, manifest)
-        store._check()
+        try:
+            store = cls(path, manifest)
+            store._check_sizes()
+            if verify:
+                store._verify_once()
+        except (KeyError, TypeError, AttributeError) as error:
+            raise damaged(path / "manifest.json", f"no valid {error}") from None
+        except OSError as error:
+            raise damaged(Path(error.filename or path), error.strerror or str(error)) from None
         return store
 
-    def _check(self) -> None:
+    def _check_sizes(self) -> None:
         pieces = self.path / "pieces.json"
         found = hashlib.sha256(pieces.read_bytes()).hexdigest() if pieces.exists() else "missing"
         if found != self.manifest["tokenizer_hash"]:
             raise InputError(
                 f"store: {self.path} was made by the tokenizer {self.manifest['tokenizer_hash'][:12]}, but its "
-                f"pieces.json is {found[:12]}; remove the folder and prepare it again"
+                f"pieces.json is {found[:12]}; {REMEDY}"
             )
         for split in SPLITS:
             want = self.manifest["splits"][split]["n_tokens"] * self.dtype.itemsize
             have = sum(f.stat().st_size for f in self._shard_paths(split) if f.exists())
             if want != have:
                 raise InputError(
-                    f"store: {self.path} has {have:,} bytes of {split} tokens, the manifest says {want:,}; remove the "
-                    "folder and prepare it again"
+                    f"store: {self.path} has {have:,} bytes of {split} tokens, the manifest says {want:,}; {REMEDY}"
+                )
+
+    def _verify_once(self) -> None:
+        found = self._fingerprint()
+        if not integrity.is_verified(self.path, found):
+            self.verify()
+            integrity.remember(self.path, found)
+
+    def remember_as_verified(self) -> None:
+        """For who has just written the store."""
+        integrity.remember(self.path, self._fingerprint())
+
+    def _fingerprint(self) -> str:
+        return integrity.fingerprint(
+            self.path, ["manifest.json", *self.manifest.get("files", data_files(self.manifest))]
+        )
+
+    def verify(self) -> None:
+        """Reads every byte again and compares it with what prepare wrote.
+
+        A store of an earlier version has checksums of its tokens alone; its documents must then add up to them.
+
+        Raises:
+            InputError: names the damaged file.
+        """
+        wanted = self.manifest.get("files", {})
+        for name, found in integrity.checksums(self.path, wanted).items():
+            if found != wanted[name]:
+                raise damaged(self.path / name, f"it holds content {found[:12]}, prepare wrote {wanted[name][:12]}")
+        if wanted:
+            return
+        found = content_hash(self.path, self.manifest)
+        if found != self.data_hash:
+            raise damaged(self.path, f"it holds content {found[:12]}, its manifest says {self.data_hash[:12]}")
+        for split in SPLITS:
+            counts, documents = self.manifest["splits"][split], self.documents(split)
+            ends = np.cumsum(documents["n_tokens"].astype(np.int64) + 1)
+            if (
+                len(documents) != counts["n_documents"]
+                or documents["n_bytes"].sum(dtype=np.int64) != counts["n_bytes"]
+                or ends[-1] + 1 != counts["n_tokens"]
+                or (self.shards(split).take_windows(ends, 1) != self.end_token).any()
+            ):
+                raise damaged(
+                    self.path / f"{split}-documents.npy", f"its documents are not those of the {split} tokens"
                 )
 
     def _shard_paths(self, split: str) -> list[Path]:
@@ -162,7 +225,14 @@ class Store:
 
     def documents(self, split: str) -> NDArray[Any]:
         """The documents of ``split`` in the order of its stream, shape (n_documents,), dtype DOCUMENT."""
-        return np.load(self.path / f"{split}-documents.npy")
+        path = self.path / f"{split}-documents.npy"
+        try:
+            documents = np.load(path)
+        except (OSError, ValueError, EOFError) as error:
+            raise damaged(path, str(error)) from None
+        if documents.dtype != DOCUMENT:
+            raise damaged(path, f"its dtype is {documents.dtype}")
+        return documents
 
     @cached_property
     def pieces(self) -> list[bytes]:
@@ -174,11 +244,15 @@ class Store:
         pieces = self.pieces
         return b"".join(pieces[int(i)] for i in ids).decode("utf-8", "replace")
 
-    def verify(self) -> None:
-        """Reads every token again and compares with ``data_hash``; InputError when they differ."""
-        found = content_hash(self.path, self.manifest)
-        if found != self.data_hash:
-            raise InputError(f"store: {self.path} holds content {found[:12]}, its manifest says {self.data_hash[:12]}")
+
+def damaged(path: Path, why: str) -> InputError:
+    return InputError(f"store: {path} is damaged ({why}); {REMEDY}")
+
+
+def data_files(manifest: dict[str, Any]) -> list[str]:
+    """Names of the files that training reads."""
+    shards = [f"{s}-{i:05d}.bin" for s in SPLITS for i in range(manifest["splits"][s]["n_shards"])]
+    return ["pieces.json", *shards, *(f"{s}-documents.npy" for s in SPLITS)]
 
 
 def content_hash(path: Path, manifest: dict[str, Any]) -> str:

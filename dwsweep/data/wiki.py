@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from xml.etree import ElementTree
 
 from dwsweep.data.files import find_files, open_stream
-from dwsweep.data.records import Block, Files, decode, field_of, file_items, item_blocks
+from dwsweep.data.records import (
+    Block,
+    Files,
+    TooLarge,
+    cut,
+    decode,
+    field_of,
+    file_items,
+    item_blocks,
+    json_records,
+)
 from dwsweep.data.sources import ITEM_BYTES, Item, Skipped
 from dwsweep.errors import InputError
 
-_DOC = re.compile(rb"<doc\b[^\n]*>[ \t]*\n(.*?)\n?</doc>", re.DOTALL)
+_DOC = re.compile(rb"^<doc\b[^\n]*>[ \t]*\n", re.MULTILINE)
+_DOC_END = b"</doc>"
+_PAGE_END = b"</page>"
 
 
 @dataclass(frozen=True)
@@ -26,46 +38,49 @@ class WikiExtractor(Files):
         return cls(tuple(find_files("wikiextractor", pattern)))
 
     def items(self) -> Iterator[Item]:
-        return file_items(self.files, b"</doc>\n" if not self._is_json() else b"\n")
+        return file_items(self.files, self._border)
 
-    def _is_json(self) -> bool:
+    @cached_property
+    def _border(self) -> bytes:
         with open_stream(self.files[0].path) as (stream, _):
-            return stream.read(64).lstrip().startswith(b"{")
+            return b"\n" if stream.read(64).lstrip().startswith(b"{") else _DOC_END + b"\n"
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        for block in item_blocks(item):
+        for block in item_blocks(item, skipped, self._border):
             if block.data.lstrip()[:1] == b"{":
-                yield from self._json_documents(block, skipped)
-                continue
-            n_found = 0
-            for match in _DOC.finditer(block.data):
-                n_found += 1
-                text = decode(match[1], f"{block.path}, byte {block.offset + match.start()}", skipped)
-                if text is not None:
-                    _, _, body = text.partition("\n")
-                    if body.strip():
-                        yield text
-                    else:
-                        skipped.left_out["articles without a body"] += 1
-            n_open = len(re.findall(rb"^<doc\b", block.data, re.MULTILINE))
-            if n_open > n_found:
-                skipped.bad["<doc> without </doc>"] += n_open - n_found - 1
-                skipped.add_bad("<doc> without </doc>", f"{block.path}, from byte {block.offset}")
-            elif not n_found and block.data.strip():
-                skipped.add_bad("no <doc> record", f"{block.path}, byte {block.offset}")
+                texts = self._json_texts(block, skipped)
+            else:
+                texts = self._doc_texts(block, skipped)
+            for text, body in texts:
+                if body.strip():
+                    yield text
+                else:
+                    skipped.left_out["articles without a body"] += 1
 
-    def _json_documents(self, block: Block, skipped: Skipped) -> Iterator[str]:
-        for line in filter(bytes.strip, block.data.split(b"\n")):
-            try:
-                record = json.loads(line)
-            except ValueError:
-                skipped.add_bad("not a JSON object", f"{block.path}, from byte {block.offset}")
-                continue
-            text = field_of(record, "text", block.path, skipped)
-            if text is not None and text.strip():
-                yield f"{record['title']}\n\n{text}" if record.get("title") else text
-            elif text is not None:
-                skipped.left_out["articles without a body"] += 1
+    def _doc_texts(self, block: Block, skipped: Skipped) -> Iterator[tuple[str, str]]:
+        """(text, its body) of each record."""
+        n_found = at = 0
+        while match := _DOC.search(block.data, at):
+            stop = block.data.find(_DOC_END, match.end())
+            if stop < 0:
+                break
+            n_found, at = n_found + 1, stop + len(_DOC_END)
+            data = block.data[match.end() : stop].removesuffix(b"\n")
+            text = decode(data, f"{block.path}, byte {block.offset + match.start()}", skipped)
+            if text is not None:
+                yield text, text.partition("\n")[2]
+        n_open = len(re.findall(rb"^<doc\b", block.data, re.MULTILINE))
+        if n_open > n_found:
+            skipped.bad["<doc> without </doc>"] += n_open - n_found - 1
+            skipped.add_bad("<doc> without </doc>", f"{block.path}, from byte {block.offset}")
+        elif not n_found and block.data.strip():
+            skipped.add_bad("no <doc> record", f"{block.path}, byte {block.offset}")
+
+    def _json_texts(self, block: Block, skipped: Skipped) -> Iterator[tuple[str, str]]:
+        for record, where in json_records(block, skipped):
+            body = field_of(record, "text", where, skipped)
+            if body is not None:
+                yield f"{record['title']}\n\n{body}" if record.get("title") else body, body
 
 
 @dataclass(frozen=True)
@@ -93,19 +108,16 @@ class WikiDump(Files):
                     f"data.source: {path}; does not begin with <mediawiki>; a pages-articles XML export, "
                     "plain or compressed"
                 )
-            rest, offset, seen = head, 0, 0
-            while True:
-                start, stop = rest.find(b"<page>"), rest.rfind(b"</page>")
-                if 0 <= start < stop:
-                    stop += len(b"</page>")
-                    at = raw.tell()
-                    yield Item(Block(path, offset + start, rest[start:stop]), at - seen)
-                    rest, offset, seen = rest[stop:], offset + stop, at
-                block = stream.read(ITEM_BYTES)
-                if not block:
-                    break
-                rest += block
-            if b"</mediawiki>" not in rest:
+            seen, piece = 0, None
+            for piece in cut(path, stream, (_PAGE_END,), ITEM_BYTES, head):
+                at = raw.tell()
+                if isinstance(piece, TooLarge):
+                    yield Item(piece, at - seen)
+                    seen = at
+                elif piece.data.endswith(_PAGE_END) and (start := piece.data.find(b"<page>")) >= 0:
+                    yield Item(Block(path, piece.offset + start, piece.data[start:]), at - seen)
+                    seen = at
+            if not isinstance(piece, Block) or b"</mediawiki>" not in piece.data:
                 raise InputError(
                     f"data.source: {path}; truncated: it ends without </mediawiki>; copy or download it again"
                 )
@@ -113,35 +125,41 @@ class WikiDump(Files):
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
         from dwsweep.data import wikitext
 
-        block: Block = item.payload
-        for page in _parse_pages(block, skipped):
-            title, text = page.findtext("title") or "", page.findtext("revision/text") or ""
-            if (page.findtext("ns") or "0").strip() != "0":
-                skipped.left_out["pages outside the article namespace"] += 1
-            elif page.find("redirect") is not None or wikitext.REDIRECT.match(text):
-                skipped.left_out["redirects"] += 1
-            elif (page.findtext("revision/model") or "wikitext") != "wikitext":
-                skipped.left_out["pages that are not wikitext"] += 1
-            elif wikitext.DISAMBIGUATION.search(text):
-                skipped.left_out["disambiguation pages"] += 1
-            else:
-                body = wikitext.to_text(text)
-                if body:
-                    yield f"{title}\n\n{body}"
+        for block in item_blocks(item, skipped):
+            for page, where in _parse_pages(block, skipped):
+                title, text = page.findtext("title") or "", page.findtext("revision/text") or ""
+                if (page.findtext("ns") or "0").strip() != "0":
+                    skipped.left_out["pages outside the article namespace"] += 1
+                elif page.find("redirect") is not None or wikitext.REDIRECT.match(text):
+                    skipped.left_out["redirects"] += 1
+                elif (page.findtext("revision/model") or "wikitext") != "wikitext":
+                    skipped.left_out["pages that are not wikitext"] += 1
+                elif wikitext.DISAMBIGUATION.search(text):
+                    skipped.left_out["disambiguation pages"] += 1
                 else:
-                    skipped.left_out["articles without a body"] += 1
+                    try:
+                        body = wikitext.to_text(text)
+                    except wikitext.MarkupError as error:
+                        skipped.add_bad(str(error), f"{where}, {title}")
+                        continue
+                    if body:
+                        yield f"{title}\n\n{body}"
+                    else:
+                        skipped.left_out["articles without a body"] += 1
 
 
-def _parse_pages(block: Block, skipped: Skipped) -> list[Any]:
-    """The pages of a block; when it does not parse as a whole, page by page, and the bad ones are counted."""
+def _parse_pages(block: Block, skipped: Skipped) -> Iterator[tuple[Any, str]]:
+    """The pages of a block, and roughly where each is; when it does not parse as a whole, page by page, and the bad
+    ones are counted."""
     try:
-        return list(ElementTree.fromstring(b"<pages>" + block.data + b"</pages>"))
+        pages = list(ElementTree.fromstring(b"<pages>" + block.data + b"</pages>"))
     except ElementTree.ParseError:
-        pages = []
         for match in re.finditer(rb"<page>.*?</page>", block.data, re.DOTALL):
+            where = f"{block.path}, byte {block.offset + match.start()}"
             try:
-                pages.append(ElementTree.fromstring(match[0]))
+                yield ElementTree.fromstring(match[0]), where
             except ElementTree.ParseError as error:
-                where = f"{block.path}, byte {block.offset + match.start()}: {error}"
-                skipped.add_bad("pages that are not XML or not UTF-8", where)
-        return pages
+                skipped.add_bad("pages that are not XML or not UTF-8", f"{where}: {error}")
+    else:
+        for page in pages:
+            yield page, f"{block.path}, from byte {block.offset}"

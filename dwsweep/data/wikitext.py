@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import html
 import re
+from collections import Counter
 from typing import Any
 
 REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
 DISAMBIGUATION = re.compile(
-    r"\{\{\s*(?:disambig\w*|[\w ]+ disambiguation|hndis|geodis|numberdis|disambiguation page|dab)\s*[|}]", re.IGNORECASE
+    r"\{\{\s*+(?:disambig\w*|[\w ]+ disambiguation|hndis|geodis|numberdis|disambiguation page|dab)\s*[|}]",
+    re.IGNORECASE,
 )
 
 _DROPPED_TAGS = {
@@ -65,7 +67,7 @@ _SWITCH = re.compile(r"__[A-Z]+__")
 _STYLE = re.compile(r"'{2,5}")
 _LIST_MARK = re.compile(r"^[*#:;]+[ \t]*", re.MULTILINE)
 _EMPTY_BRACKETS = re.compile(r" ?[(\[][\s,;:–-]*[)\]]")
-_CLOSE_BRACKET = re.compile(r"[\s,;]+\)")
+_CLOSE_BRACKET = re.compile(r"(?<![\s,;])[\s,;]+\)")
 _LINES_WITHOUT_WORDS = re.compile(r"^[^\w\n\x02]+\n", re.MULTILINE)
 _OPEN_BRACKET = re.compile(r"\((?:[\s,;]+)(?=\S)")
 _SPACES = re.compile(r"[ \t]+")
@@ -73,19 +75,42 @@ _LINE_ENDS = re.compile(r" *\n *")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _HEADING = "\x02"
 
+MAX_PAGE_CHARACTERS = 4 << 20  # twice what MediaWiki lets a page have; the parser keeps some hundred bytes for each
+MAX_NESTING = 100  # of templates, links, tables and tags; articles stay below 30
+# From each piece of markup that is never closed the parser reads on to the end of what holds it, and then goes back:
+# characters that it may read so, and how many times the length of a long page. Articles stay below 10,000.
+MAX_REREAD_CHARACTERS, MAX_REREADS = 1 << 20, 4
+
+_MARK = re.compile(
+    r"(?P<open>\{\{++|\[\[|\{\||\[(?=\w+:|//)|<!--)|(?P<close>\}\}++|\]\]?|\|\}(?!\}))"
+    r"|<(?P<tag>[a-zA-Z]++)[^<>]*+(?P<end>>)?|</(?P<endtag>[a-zA-Z]++)"
+)
+_OPENED_BY = {"}}": "{{", "]]": "[[", "]": "[", "|}": "{|"}
+_NEVER_CLOSED = {"br", "wbr", "hr", "meta", "link", "img", "li", "dt", "dd", "th", "td", "tr"}  # alone, to the parser
+
+
+class MarkupError(ValueError):
+    """A page that cannot be parsed, or not in bounded time; the message is the reason, the same for all such pages."""
+
 
 def to_text(wikitext: str) -> str:
-    """The readable text of a page; paragraphs and headings are separated by blank lines."""
+    """The readable text of a page; paragraphs and headings are separated by blank lines.
+
+    Raises:
+        MarkupError: the page is too large, its markup nests too deep, or too much of it is never closed.
+    """
     import mwparserfromhell
     from mwparserfromhell.parser import ParserError
 
-    try:
-        wikitext = _REFERENCE.sub("", _COMMENT.sub("", wikitext))
-        tree = mwparserfromhell.parse(wikitext, skip_style_tags=True)
-    except ParserError:
-        return ""
+    if len(wikitext) > MAX_PAGE_CHARACTERS:
+        raise MarkupError(f"pages of more than {MAX_PAGE_CHARACTERS >> 20} Mi characters")
+    wikitext = _REFERENCE.sub("", _without_comments(wikitext))
+    check_markup(wikitext)
     parts: list[str] = []
-    _render(tree, parts)
+    try:
+        _render(mwparserfromhell.parse(wikitext, skip_style_tags=True), parts)
+    except (ParserError, RecursionError):
+        raise MarkupError("pages that cannot be parsed") from None
     text = "".join(parts)
     text = _SWITCH.sub("", _STYLE.sub("", text))
     text = _LIST_MARK.sub("", text)
@@ -93,6 +118,60 @@ def to_text(wikitext: str) -> str:
     text = _LINE_ENDS.sub("\n", _SPACES.sub(" ", _CLOSE_BRACKET.sub(")", text)))
     text = _LINES_WITHOUT_WORDS.sub("\n", text)
     return _BLANK_LINES.sub("\n\n", _without_empty_sections(text)).strip()
+
+
+def _without_comments(wikitext: str) -> str:
+    # up to the last end, for each beginning without one would be followed to the end of the page
+    last = wikitext.rfind("-->") + len("-->")
+    return _COMMENT.sub("", wikitext[:last]) + wikitext[last:] if last >= len("-->") else wikitext
+
+
+def check_markup(wikitext: str) -> None:
+    """MarkupError where the markup nests too deep, or leaves so much open that its parse would take minutes.
+
+    One pass. An opening mark is closed by the next closing one of its kind; those that it holds and that are still open
+    never are, and each costs the parser the way from there to where that is seen.
+    """
+    limit = max(MAX_REREAD_CHARACTERS, MAX_REREADS * len(wikitext))
+    reread = 0
+    opened: list[list[Any]] = [["", 0, 0]]  # [kind, position, levels inside]
+    n_open: Counter[str] = Counter()
+
+    def leave(until: int) -> int:
+        """Takes the innermost mark off, which nothing closed; the characters that it costs."""
+        kind, at, levels = opened.pop()
+        n_open[kind] -= 1
+        opened[-1][2] = max(opened[-1][2], levels)
+        return until - at
+
+    for mark in _MARK.finditer(wikitext):
+        at, found = mark.start(), mark[0]
+        if tag := mark["tag"]:
+            if tag.lower() in _NEVER_CLOSED or found.endswith("/>"):
+                continue
+            kinds, opens = [tag.lower()], True
+        elif tag := mark["endtag"]:
+            kinds, opens = [tag.lower()], False
+        else:
+            opens = bool(mark["open"])
+            braces = found.startswith(("{{", "}}"))
+            kinds = [found[:2] if opens else _OPENED_BY[found[:2]]] * (len(found) // 2 if braces else 1)
+        for kind in kinds:
+            if opens:
+                opened.append([kind, at, 0])
+                n_open[kind] += 1
+            elif n_open[kind]:
+                while opened[-1][0] != kind:
+                    reread += leave(at)
+                levels = opened[-1][2] + 1
+                leave(at)
+                opened[-1][2] = max(opened[-1][2], levels)
+                if levels > MAX_NESTING:
+                    raise MarkupError(f"pages with markup nested more than {MAX_NESTING} deep")
+    while len(opened) > 1:
+        reread += leave(len(wikitext))
+    if reread > limit:
+        raise MarkupError("pages with too much markup that is never closed")
 
 
 def _without_empty_sections(text: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep.data.batches import mix64
-from dwsweep.data.sources import Item, Skipped, Source
+from dwsweep.data.sources import MAX_DOCUMENT_BYTES, Item, Skipped, Source
 from dwsweep.data.tokenizer import Tokenizer
 
 DROPPED, TRAIN, VALIDATION = 0, 1, 2
@@ -78,6 +78,9 @@ def read_item(item: Item) -> list[Frame]:
             data = text.encode()
         except UnicodeEncodeError:  # lone surrogates, which JSON can spell
             skipped.add_bad("invalid Unicode", repr(text[:40]))
+            continue
+        if len(data) > MAX_DOCUMENT_BYTES:
+            skipped.add_too_large(repr(text[:40]))
             continue
         texts.append(data)
         characters.append(len(text))
