@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +20,7 @@ import pytest
 from dwsweep.data import prepare as module
 from dwsweep.data import records, work
 from dwsweep.data.prepare import find, prepare
+from dwsweep.data.sources import open_source
 from dwsweep.data.store import Store
 from dwsweep.errors import InputError
 from dwsweep.spec import DataSpec
@@ -254,13 +258,22 @@ def test_bad_input_says_so_in_one_line(tmp_path: Path) -> None:
     fails(spec(f"jsonl:{tmp_path}/none*", cache), "no such file")
 
 
-def test_a_few_bad_records_are_skipped_and_counted(tmp_path: Path) -> None:
+def test_a_few_bad_records_are_skipped_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(tmp_path / "a.jsonl", articles(500))
     with open(tmp_path / "a.jsonl", "ab") as file:
         file.write(b'{"text": "\xff"}\n{"text": "\\ud800 lone"}\n')
-    store = prepare(spec(source, tmp_path), progress=False)
+    store = prepare(spec(source, tmp_path))
     assert store.manifest["skipped"] == {"invalid UTF-8": 1, "invalid Unicode": 1}
     assert "a.jsonl, byte" in store.manifest["first_skipped"]
+    said = capsys.readouterr().err
+    assert "500 documents" in said and "1 × invalid UTF-8, 1 × invalid Unicode; first: invalid UTF-8: " in said
+
+
+def test_a_document_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "MAX_DOCUMENT_BYTES", 5000)
+    source = write(tmp_path / "a.jsonl", [*articles(200), "é" * 2501])
+    store = prepare(spec(source, tmp_path, vocab_size=256), progress=False)
+    assert store.manifest["n_documents"] == 200 and store.manifest["skipped"] == {"larger than 64 MiB": 1}
 
 
 def test_validation_fraction_that_holds_nothing_out_names_one_that_does(tmp_path: Path) -> None:
@@ -271,6 +284,110 @@ def test_validation_fraction_that_holds_nothing_out_names_one_that_does(tmp_path
     fraction, held = str(error.value).split("; ")[-1].split(" holds out ")
     store = prepare(data.model_copy(update={"validation_fraction": float(fraction)}), progress=False)
     assert store.manifest["splits"]["validation"]["n_documents"] == int(held) >= 1
+    assert len(fraction) <= 4 and "none for validation" in str(error.value)
+
+
+def test_a_fraction_that_splits_is_found_for_any_documents() -> None:
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 50, 5000):
+        for _ in range(20):
+            digest = rng.integers(0, 2**64, n, dtype=np.uint64)
+            fraction, held = module._fraction_that_splits(digest)
+            assert 0 < held < n and held == int((work.validation_mark(digest, fraction) == work.VALIDATION).sum())
+            assert n < 50 or (held >= 5 and len(str(fraction)) <= 4)
+    assert module._fraction_that_splits(np.arange(10**6, 10**6 + 2, dtype=np.uint64))[1] == 1
+
+
+def zeros_inside(store: Path) -> None:
+    with open(store / "train-00000.bin", "r+b") as file:
+        file.seek(1000)
+        file.write(bytes(2000))
+
+
+def other_documents(store: Path) -> None:
+    documents = np.load(store / "validation-documents.npy")
+    documents["n_tokens"][:2] += np.array([1, -1]).astype(np.uint32)
+    np.save(store / "validation-documents.npy", documents)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "train-00000.bin": zeros_inside,
+    "validation-documents.npy": lambda store: os.truncate(store / "validation-documents.npy", 150),
+    "validation-documents.npy ": other_documents,
+    "train-documents.npy": lambda store: (store / "train-documents.npy").unlink(),
+    "manifest.json": lambda store: os.truncate(store / "manifest.json", 200),
+    "bytes of validation tokens": lambda store: os.truncate(store / "validation-00000.bin", 100),
+}
+
+
+@pytest.mark.parametrize("of_an_earlier_version", [False, True])
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_store_is_set_aside_and_made_anew(
+    tmp_path: Path, what: str, of_an_earlier_version: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path / "cache", vocab_size=256)
+    whole = prepare(data, progress=False)
+    if of_an_earlier_version:  # without checksums of the files
+        manifest = json.loads((whole.path / "manifest.json").read_text())
+        del manifest["files"]
+        (whole.path / "manifest.json").write_text(json.dumps(manifest))
+        (whole.path / "verified.json").unlink()
+        assert Store.open(whole.path).data_hash == whole.data_hash == prepare(data, progress=False).data_hash
+    DAMAGE[what](whole.path)
+    with pytest.raises(InputError) as error:
+        Store.open(whole.path)
+    assert len(error.value.lines) == 1 and "`dwsweep prepare` with the same spec" in str(error.value)
+    # one of an earlier version has checksums of all its tokens together
+    named = what.strip() if not (of_an_earlier_version and what == "train-00000.bin") else "its manifest says"
+    assert named in str(error.value)
+    made = prepare(data)
+    assert made.data_hash == whole.data_hash and find(data) == made
+    made.verify()
+    said = capsys.readouterr().err
+    assert f"set aside as {whole.path.name}.damaged" in said and "content is another" not in said
+    assert Path(f"{whole.path}.damaged").is_dir()
+
+
+def test_a_finished_store_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that this user may only read will do; where the store is damaged, both are said."""
+    data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path / "cache", vocab_size=256)
+    store = prepare(data, progress=False)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", f"{store.path}.lock")
+
+    monkeypatch.setattr(module.locks, "exclusive", refused)
+    assert prepare(data, progress=False) == store
+    zeros_inside(store.path)
+    with pytest.raises(InputError) as error:
+        prepare(data, progress=False)
+    assert "train-00000.bin is damaged" in error.value.lines[0]
+    assert "cannot be written (Permission denied)" in error.value.lines[1]
+
+
+@pytest.mark.parametrize("largest_file", [100, 15_000])  # bytes: the spool, the tokens
+def test_a_full_disk_is_one_line(tmp_path: Path, largest_file: int) -> None:
+    data = spec(write(tmp_path / "a.jsonl", articles(200)), tmp_path / "cache", vocab_size=256)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, limits[1]))
+    try:
+        fails(data, rf"data.cache_dir: {tmp_path}/cache; cannot be written \(.*\); free space there, or choose another")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    prepare(data, progress=False).verify()
+
+
+def test_a_source_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_source(write(tmp_path / "a.jsonl", articles(20)))
+    monkeypatch.setattr(module, "open_source", lambda *_, **__: source)
+    (tmp_path / "a.jsonl").unlink()  # between the look at its size and its reading
+    with pytest.raises(InputError, match=rf"data.source: {tmp_path}/a.jsonl; cannot be read \(No such file"):
+        prepare(spec(f"jsonl:{tmp_path}/a.jsonl", tmp_path / "cache"), progress=False)
+
+
+def test_a_cache_in_a_bucket_is_refused() -> None:
+    with pytest.raises(InputError, match=r"data.cache_dir: gs://b/cache; must be a local folder"):
+        prepare(spec("stdlib-docs", Path("x")).model_copy(update={"cache_dir": "gs://b/cache"}), progress=False)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

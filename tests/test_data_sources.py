@@ -89,6 +89,59 @@ def test_jsonl_bad_lines_are_counted(tmp_path: Path) -> None:
     assert skipped.first_bad == f"not a JSON object: {tmp_path}/a.jsonl, byte {len(LINES)}"
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_a_record_without_end_is_passed_over(tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its neighbours stay, and memory is bounded by the largest document that is allowed, not by what is unpacked."""
+    import tracemalloc
+
+    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 1 << 18)
+    monkeypatch.setattr(records, "ITEM_BYTES", 1 << 16)
+    monkeypatch.setattr(records, "WORKER_BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10 if large else 1 << 20)
+    path = tmp_path / "a.jsonl.gz"
+    with gzip.open(path, "wb") as file:
+        file.write(LINES + b'{"text": "')
+        for _ in range(20):
+            file.write(b"a" * (1 << 20))
+        file.write(b'"}\n' + LINES)
+    assert path.stat().st_size < 100_000
+    tracemalloc.start()
+    try:
+        texts, skipped = read(f"jsonl:{path}")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert texts == TEXTS * 2 and skipped.bad == {"larger than 64 MiB": 1}
+    assert f"from byte {len(LINES)}" in str(skipped.first_bad)
+    assert peak < 4 << 20
+
+
+def test_an_article_file_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 1000)
+    for name, n in (("a", 900), ("b", 1001), ("c", 10)):
+        (tmp_path / f"{name}.txt").write_text(name * n)
+    texts, skipped = read(f"text:{tmp_path}/*.txt")
+    assert texts == ["a" * 900, "c" * 10] and skipped.bad.total() == 1
+
+
+def test_deeply_nested_json_is_skipped(tmp_path: Path) -> None:
+    """Counted by depth, not by where the parser gives up; brackets inside a text are only text."""
+    texts = ["[{" * 5000, '\\"[' * 300, "[" * 90]
+    lines = [json.dumps({"text": text, "x": [[1]] * 200}) for text in texts]
+    deep = ['{"text": "x", "a": ' + "[" * n + "]" * n + "}" for n in (99, 100, 100_000)]
+    unclosed = ['{"text": "' + '\\"[' * 50_000, '{"text": "' + "[" * 50_000 + "\\"]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, *deep, *unclosed, "[" * 100_000]))
+    read_texts, skipped = read(f"jsonl:{tmp_path}/a.jsonl")
+    assert read_texts == [*texts, "x"]
+    assert skipped.bad == {"nested more than 100 deep": 3, "not a JSON object": 2}
+
+
+def test_what_a_source_says_in_a_message_is_printable(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"\x1b[31m" + "key" * 1000: 1}) + "\n")
+    first = str(read(f"jsonl:{tmp_path}/a.jsonl")[1].first_bad)
+    assert r"\x1b[31mkey" in first and "\x1b" not in first and len(first) < 400
+
+
 def test_named_text_field(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "no", "body_text": "yes"}\n')
     assert read(f"jsonl:{tmp_path}/a.jsonl", "body_text")[0] == ["yes"]
@@ -177,6 +230,18 @@ def test_wikiextractor_json(tmp_path: Path) -> None:
     (tmp_path / "wiki_00").write_text("".join(json.dumps(line) + "\n" for line in lines))
     texts, skipped = read(f"wikiextractor:{tmp_path}/wiki_00")
     assert texts == ["A\n\nBody."] and skipped.left_out == {"articles without a body": 1}
+    with open(tmp_path / "wiki_00", "a") as file:
+        file.write('[1, 2]\n"x"\n' + "[" * 100_000)
+    texts, skipped = read(f"wikiextractor:{tmp_path}/wiki_00")
+    assert texts == ["A\n\nBody."] and skipped.bad == {"not a JSON object": 2, "nested more than 100 deep": 1}
+
+
+def test_wikiextractor_takes_one_pass(tmp_path: Path) -> None:
+    """Beginnings without an end: hours where each is followed to the end of the file."""
+    doc = '<doc id="1" url="u" title="T">\nT\n\nBody.\n</doc>\n'
+    (tmp_path / "wiki_00").write_text(doc + "<doc " * 300_000 + "\n" + '<doc id="2">\n' * 100_000)
+    texts, skipped = read(f"wikiextractor:{tmp_path}")
+    assert texts == ["T\n\nBody."] and skipped.bad == {"<doc> without </doc>": 100_001}
 
 
 def test_stdlib_docs() -> None:
@@ -237,6 +302,30 @@ except ValueError as error:
 else:
     raise AssertionError("a bucket without the files was accepted")
 """
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "jsonl:gs://b/x.jsonl",
+        "jsonl:gs://b/*.jsonl",
+        "text:gs://b/d",
+        "wikidump:gs://b/a.xml.bz2",
+        "wikiextractor:gs://b/AA",
+        "parquet:gs://b/*.parquet",
+        "tfds:gs://b/wiki",
+    ],
+)
+def test_remote_files_without_their_package(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from etils import epath
+
+    def missing(path: str) -> None:
+        raise ImportError("Please install gcsfs to access Google Storage")
+
+    monkeypatch.setattr(epath, "Path", missing)
+    with pytest.raises(InputError, match=r"data.source: gs://b.*pip install 'dwsweep\[gcs\]'") as error:
+        open_source(source)
+    assert len(error.value.lines) == 1
 
 
 def test_remote_files() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dwsweep.data import integrity
 from dwsweep.data.heldout import heldout_set
 from dwsweep.data.inspect import inspect, length_histogram
 from dwsweep.data.store import DOCUMENT, Store, StreamWriter, content_hash
@@ -19,7 +20,7 @@ TRAIN = [f"training document {i} " * (i % 7 + 1) for i in range(40)]
 VALIDATION = [f"held-out {i} é" * (i % 5 + 1) for i in range(12)]
 
 
-def build(path: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2") -> Store:
+def build(path: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2", first: str = TRAIN[0]) -> Store:
     """A store of plain bytes, made with the writer that prepare uses."""
     path.mkdir()
     tokenizer = Tokenizer(None)
@@ -30,7 +31,7 @@ def build(path: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2") -> Store:
         "characters_per_token": 0.98, "bytes_per_token": 0.99,
     }  # fmt: skip
     rng = np.random.default_rng(5)
-    for split, texts in (("train", TRAIN), ("validation", VALIDATION)):
+    for split, texts in (("train", [first, *TRAIN[1:]]), ("validation", VALIDATION)):
         writer = StreamWriter(path, split, np.dtype(dtype), END, shard_tokens)
         for text in texts:
             record = np.zeros(1, DOCUMENT)
@@ -84,6 +85,45 @@ def test_a_store_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
         Store.open(store.path)
 
 
+def test_a_manifest_of_another_kind_is_refused(tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    for content in ("[1]", "{", "[" * 100_000, '{"format": 2}', json.dumps({**store.manifest, "splits": 5})):
+        (store.path / "manifest.json").write_text(content)
+        with pytest.raises(InputError, match=r"manifest.json is damaged .*prepare` with the same spec") as error:
+            Store.open(store.path)
+        assert len(error.value.lines) == 1
+    (store.path / "manifest.json").write_text(json.dumps(store.manifest))
+    Store.open(store.path)
+
+
+def test_a_store_is_verified_once_per_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "cache"))
+    store, read = build(tmp_path / "s"), []
+    verify = Store.verify
+    monkeypatch.setattr(Store, "verify", lambda self: (read.append(self.path), verify(self)))
+
+    def n_reads(*, new_process: bool = True) -> int:
+        if new_process:
+            integrity._verified.clear()
+        read.clear()
+        Store.open(store.path)
+        return len(read)
+
+    assert n_reads() == 0  # opened by build
+    (store.path / "train-00000.bin").touch()
+    assert [n_reads(), n_reads()] == [1, 0]
+    Store.open(store.path, verify=False)
+    # a store in a read-only folder: the verdict is in the user's cache
+    (store.path / integrity.VERIFIED).unlink()
+    (store.path / integrity.VERIFIED).mkdir()
+    assert [n_reads(), n_reads()] == [1, 0]
+    assert len(list((tmp_path / "cache" / "verified").iterdir())) == 1
+    # and where that cannot be written either, in this process
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "file" / "cache"))
+    assert [n_reads(), n_reads(new_process=False), n_reads()] == [1, 0, 1]
+
+
 @pytest.mark.parametrize("seq_len", [1, 7, 16, 1000])
 @pytest.mark.parametrize("shard_tokens", [1 << 30, 64])
 def test_heldout_counts_each_target_once(tmp_path: Path, seq_len: int, shard_tokens: int) -> None:
@@ -132,3 +172,17 @@ def test_inspect_shows_the_store(tmp_path: Path) -> None:
     for part in ("training document 0", "redirects", "2 left out", "invalid UTF-8", "1 skipped", "0.980", "40", "12"):
         assert part in text
     assert length_histogram(np.array([1, 1, 2, 3, 9])) == [(1, 1, 2), (2, 3, 2), (4, 7, 0), (8, 15, 1)]
+
+
+def test_inspect_passes_nothing_on_to_the_terminal(tmp_path: Path) -> None:
+    import io
+
+    from rich.console import Console
+
+    store = build(tmp_path / "s", first="\x1b]0;title\x07\x1b[31mred\x9b2J \u202e[bold]x[/nope]\n")
+    store.manifest["first_skipped"] = store.manifest["source"] = "\x1b[2J[/red]"
+    out = io.StringIO()
+    Console(width=200, file=out, force_terminal=True, color_system=None).print(inspect(store))
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(out.getvalue().replace("\x1b[3m", "").replace("\x1b[0m", ""))
+    assert r"\x1b]0;title\x07\x1b[31mred\x9b2J \u202e[bold]x[/nope]" in out.getvalue()
+    assert out.getvalue().count(r"\x1b[2J[/red]") == 2

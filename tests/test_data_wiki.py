@@ -8,9 +8,9 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from dwsweep.data import wiki
+from dwsweep.data import records, wiki
 from dwsweep.data.sources import Skipped, open_source
-from dwsweep.data.wikitext import to_text
+from dwsweep.data.wikitext import DISAMBIGUATION, MarkupError, to_text
 from dwsweep.errors import InputError
 
 LIGHTHOUSE = """{{Infobox building|name=Harbour light|height={{convert|31|m|ft}}}}
@@ -127,6 +127,70 @@ def test_a_page_that_is_not_utf8_is_counted(tmp_path: Path) -> None:
     texts, skipped = read(f"wikidump:{tmp_path}/dump.xml")
     assert texts == ["Good\n\ntea"]
     assert skipped.bad == {"pages that are not XML or not UTF-8": 1} and "byte" in str(skipped.first_bad)
+
+
+BRACES = "{{" * 742 + "}}" * 742
+UNCLOSED = "a <ref name=" * 2000
+NESTED_REASON = "pages with markup nested more than 100 deep"
+UNCLOSED_REASON = "pages with too much markup that is never closed"
+
+
+def test_a_page_that_the_parser_cannot_take_is_skipped(tmp_path: Path) -> None:
+    good = [page(f"Good {i}", f"tea {i}") for i in range(2)]
+    (tmp_path / "dump.xml").write_bytes(export(good[0], page("Bad", BRACES), page("Worse", UNCLOSED), good[1]))
+    texts, skipped = read(f"wikidump:{tmp_path}/dump.xml")
+    assert texts == ["Good 0\n\ntea 0", "Good 1\n\ntea 1"]
+    assert skipped.bad == {NESTED_REASON: 1, UNCLOSED_REASON: 1}
+    assert str(skipped.first_bad).startswith(f"{NESTED_REASON}: {tmp_path}/dump.xml, from byte")
+    assert str(skipped.first_bad).endswith(", Bad")
+
+
+def test_a_page_without_end_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiki, "ITEM_BYTES", 1000)
+    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 5000)
+    data = export(page("Good", "tea"), page("Large", "x" * 20_000), page("Last", "tea too"))
+    (tmp_path / "dump.xml").write_bytes(data)
+    texts, skipped = read(f"wikidump:{tmp_path}/dump.xml")
+    assert texts == ["Good\n\ntea", "Last\n\ntea too"] and skipped.bad.total() == 1
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "reason"),
+    [
+        (BRACES, NESTED_REASON),
+        ("[[File:a|{{b|" * 60 + "}}]]" * 60, NESTED_REASON),
+        ("<div><b>" * 60 + "</b></div>" * 60, NESTED_REASON),
+        (UNCLOSED, UNCLOSED_REASON),
+        ("{|\n|-\n|a\n" * 1000, UNCLOSED_REASON),
+        ("{{a|x=" * 1000, UNCLOSED_REASON),
+        ("<!-- " * 100_000, UNCLOSED_REASON),
+        ("x" * ((4 << 20) + 1), "pages of more than 4 Mi characters"),
+    ],
+    ids=range(8),
+)
+def test_markup_out_of_bounds(wikitext: str, reason: str) -> None:
+    with pytest.raises(MarkupError) as error:
+        to_text(wikitext)
+    assert str(error.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "n_characters"),
+    [
+        ("{{nowrap|" * 20 + "deep" + "}}" * 20, 4),
+        ("<small>a " * 20 + "{{x|" * 20 + "b" * 10_000, None),  # as careless as articles get
+        ("<br> a <li> b " * 5000, None),
+        ("<div>a</div> {{b|[[c]]}} " * 2000, None),
+        ("<!-- x -->" * 100_000 + "<!-- rest", 9),
+        ("x" + "," * 300_000 + "y", 300_002),
+        ("{{" + " " * 100_000 + "x", 4),
+    ],
+    ids=range(7),
+)
+def test_markup_within_bounds_takes_one_pass(wikitext: str, n_characters: int | None) -> None:
+    assert DISAMBIGUATION.search(wikitext) is None
+    text = to_text(wikitext)
+    assert len(text) == n_characters if n_characters else len(text) > 1000
 
 
 @pytest.mark.parametrize(

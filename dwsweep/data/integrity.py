@@ -46,7 +46,7 @@ def is_verified(folder: Path, found: str) -> bool:
     """Whether the files with this fingerprint were verified before, by any process that could leave word of it."""
     if _verified.get(folder) == found:
         return True
-    return any((paths.read_json(place) or {}).get("files") == found for place in _places(folder))
+    return any(_read(place) == found for place in _places(folder))
 
 
 def remember(folder: Path, found: str) -> None:
@@ -59,6 +59,13 @@ def remember(folder: Path, found: str) -> None:
             return
         except OSError:  # read-only, or full
             continue
+
+
+def _read(place: Path) -> str | None:
+    try:
+        return (paths.read_json(place) or {}).get("files")
+    except OSError:
+        return None
 
 
 def _places(folder: Path) -> tuple[Path, Path]:

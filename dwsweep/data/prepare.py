@@ -39,7 +39,7 @@ from dwsweep.data.pool import available_cores, ordered_map
 from dwsweep.data.progress import ByteProgress
 from dwsweep.data.records import SMALL_BYTES
 from dwsweep.data.sources import Skipped, Source, counted, open_source
-from dwsweep.data.store import DOCUMENT, FORMAT, REMEDY, SPLITS, Store, StreamWriter, content_hash, data_files
+from dwsweep.data.store import DOCUMENT, FORMAT, SPLITS, DamagedStore, Store, StreamWriter, content_hash, data_files
 from dwsweep.data.tokenizer import Tokenizer, train
 from dwsweep.errors import InputError
 
@@ -125,22 +125,22 @@ def _say(progress: bool, text: str) -> None:
         print(f"prepare: {text}", file=sys.stderr, flush=True)
 
 
-def _look(path: Path) -> Store | InputError | None:
+def _look(path: Path) -> Store | DamagedStore | None:
     """The store, what is wrong with it, or None where there is none; writes nothing and needs no lock."""
     if not (path / "manifest.json").exists():
         return None
     try:
         return Store.open(path)
-    except InputError as damage:
+    except DamagedStore as damage:
         return damage
 
 
-def _set_aside(path: Path, damage: InputError, progress: bool) -> str | None:
+def _set_aside(path: Path, damage: DamagedStore, progress: bool) -> str | None:
     """Renames a damaged store, in place of one set aside before; its data hash, where its manifest still says it."""
     aside = _beside(path, ".damaged")
     shutil.rmtree(aside, ignore_errors=True)
     path.rename(aside)
-    _say(progress, f"{str(damage).removesuffix(f'; {REMEDY}')}; set aside as {aside.name}, made anew")
+    _say(progress, f"{damage.what}; set aside as {aside.name}, preparing it again")
     return (paths.read_json(aside / "manifest.json") or {}).get("data_hash")
 
 
@@ -167,8 +167,11 @@ def _named(error: OSError, data: DataSpec, path: Path) -> str:
     place = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if full or (place and (place.startswith(str(path)) or root.is_relative_to(place))):
-        remedy = "free space there, or another folder" if full else "a folder of yours"
-        return f"data.cache_dir: {root}; cannot be written ({reason}); {remedy} by data.cache_dir or DWSWEEP_CACHE"
+        free = "free space there, or " * full
+        return (
+            f"data.cache_dir: {root}; cannot be written ({reason}); "
+            f"{free}choose another folder (data.cache_dir or DWSWEEP_CACHE)"
+        )
     if place:
         return f"data.source: {place}; cannot be read ({reason})"
     return f"data.source, data.cache_dir: {reason} while {data.source} was read and {root} was written"
@@ -310,10 +313,13 @@ def _fraction_that_splits(digest: NDArray[np.uint64]) -> tuple[float, int]:
     """A round fraction, from 1 % up if one is, that leaves documents on both sides, and how many it holds out."""
     low = float(work.mix64(digest).min()) / 2.0**64  # what is drawn below a fraction is held out
     coarse = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
-    for fraction in (*coarse, *((int(low * 10**digits) + 1) / 10**digits for digits in range(2, 18))):
-        held_out = int((work.validation_mark(digest, fraction) == work.VALIDATION).sum())
-        if 0 < held_out < len(digest):
-            return fraction, held_out
+    fine = [(int(low * 10**digits) + 1) / 10**digits for digits in range(2, 18)]
+    # one document says little about a loss
+    for least in (max(1, min(5, len(digest) // 4)), 1):
+        for fraction in (*coarse, *fine):
+            held_out = int((work.validation_mark(digest, fraction) == work.VALIDATION).sum())
+            if least <= held_out < len(digest):
+                return fraction, held_out
     raise AssertionError("two documents of one hash are one document")
 
 

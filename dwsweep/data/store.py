@@ -28,11 +28,24 @@ from dwsweep.data import integrity
 from dwsweep.errors import InputError
 
 FORMAT = 2
-REMEDY = "`dwsweep prepare` with the same spec sets the store aside and makes it anew"
 SHARD_TOKENS = 1 << 30
 SPLITS = ("train", "validation")
 DOCUMENT = np.dtype([("digest", "<u8"), ("n_tokens", "<u4"), ("n_bytes", "<u4")])
 """One document: hash of its text, tokens without the end token, UTF-8 bytes."""
+
+
+class DamagedStore(InputError):
+    """A store that is not what prepare wrote; ``what``: the damaged file and why, without the remedy."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        self.path, self.why = path, why
+        self.what = f"store: {path} is damaged ({why})"
+        super().__init__(
+            f"{self.what}; `dwsweep prepare` with the same spec sets the store aside and prepares it again"
+        )
+
+    def __reduce__(self) -> tuple[type[DamagedStore], tuple[Path, str]]:
+        return type(self), (self.path, self.why)
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
@@ -95,7 +108,8 @@ class Store:
         otherwise their sizes alone.
 
         Raises:
-            InputError: the store is unfinished, damaged or of another format.
+            DamagedStore: what is there is not what prepare wrote.
+            InputError: it is unfinished, or may not be read.
         """
         path = Path(path)
         try:
@@ -103,37 +117,35 @@ class Store:
         except FileNotFoundError:
             raise InputError(f"store: {path} has no manifest.json; a folder made by `dwsweep prepare`") from None
         except (ValueError, RecursionError) as error:
-            raise damaged(path / "manifest.json", f"not valid JSON ({error})") from None
+            raise DamagedStore(path / "manifest.json", f"not valid JSON ({error})") from None
         if not isinstance(manifest, dict):
-            raise damaged(path / "manifest.json", "not a JSON object")
+            raise DamagedStore(path / "manifest.json", "not a JSON object")
         if manifest.get("format") != FORMAT:
-            raise InputError(f"store: {path} has format {manifest.get('format')!r}; this version reads {FORMAT}")
+            raise DamagedStore(path, f"it has format {manifest.get('format')!r}; this version reads {FORMAT}")
         try:
             store = cls(path, manifest)
             store._check_sizes()
             if verify:
                 store._verify_once()
         except (KeyError, TypeError, AttributeError) as error:
-            raise damaged(path / "manifest.json", f"no valid {error}") from None
+            raise DamagedStore(path / "manifest.json", f"no valid {error}") from None
+        except FileNotFoundError as error:
+            raise DamagedStore(Path(error.filename), "missing") from None
         except OSError as error:
-            raise damaged(Path(error.filename or path), error.strerror or str(error)) from None
+            raise InputError(f"store: {error.filename or path}; cannot be read ({error.strerror or error})") from None
         return store
 
     def _check_sizes(self) -> None:
         pieces = self.path / "pieces.json"
         found = hashlib.sha256(pieces.read_bytes()).hexdigest() if pieces.exists() else "missing"
         if found != self.manifest["tokenizer_hash"]:
-            raise InputError(
-                f"store: {self.path} was made by the tokenizer {self.manifest['tokenizer_hash'][:12]}, but its "
-                f"pieces.json is {found[:12]}; {REMEDY}"
-            )
+            was = self.manifest["tokenizer_hash"][:12]
+            raise DamagedStore(self.path, f"it was made by the tokenizer {was}, but its pieces.json is {found[:12]}")
         for split in SPLITS:
             want = self.manifest["splits"][split]["n_tokens"] * self.dtype.itemsize
             have = sum(f.stat().st_size for f in self._shard_paths(split) if f.exists())
             if want != have:
-                raise InputError(
-                    f"store: {self.path} has {have:,} bytes of {split} tokens, the manifest says {want:,}; {REMEDY}"
-                )
+                raise DamagedStore(self.path, f"it has {have:,} bytes of {split} tokens, the manifest says {want:,}")
 
     def _verify_once(self) -> None:
         found = self._fingerprint()
@@ -156,17 +168,17 @@ class Store:
         A store of an earlier version has checksums of its tokens alone; its documents must then add up to them.
 
         Raises:
-            InputError: names the damaged file.
+            DamagedStore: names the damaged file.
         """
         wanted = self.manifest.get("files", {})
         for name, found in integrity.checksums(self.path, wanted).items():
             if found != wanted[name]:
-                raise damaged(self.path / name, f"it holds content {found[:12]}, prepare wrote {wanted[name][:12]}")
+                raise DamagedStore(self.path / name, f"it holds content {found[:12]}, was {wanted[name][:12]}")
         if wanted:
             return
         found = content_hash(self.path, self.manifest)
         if found != self.data_hash:
-            raise damaged(self.path, f"it holds content {found[:12]}, its manifest says {self.data_hash[:12]}")
+            raise DamagedStore(self.path, f"it holds content {found[:12]}, its manifest says {self.data_hash[:12]}")
         for split in SPLITS:
             counts, documents = self.manifest["splits"][split], self.documents(split)
             ends = np.cumsum(documents["n_tokens"].astype(np.int64) + 1)
@@ -176,7 +188,7 @@ class Store:
                 or ends[-1] + 1 != counts["n_tokens"]
                 or (self.shards(split).take_windows(ends, 1) != self.end_token).any()
             ):
-                raise damaged(
+                raise DamagedStore(
                     self.path / f"{split}-documents.npy", f"its documents are not those of the {split} tokens"
                 )
 
@@ -228,10 +240,10 @@ class Store:
         path = self.path / f"{split}-documents.npy"
         try:
             documents = np.load(path)
-        except (OSError, ValueError, EOFError) as error:
-            raise damaged(path, str(error)) from None
+        except (ValueError, EOFError) as error:
+            raise DamagedStore(path, str(error)) from None
         if documents.dtype != DOCUMENT:
-            raise damaged(path, f"its dtype is {documents.dtype}")
+            raise DamagedStore(path, f"its dtype is {documents.dtype}")
         return documents
 
     @cached_property
@@ -243,10 +255,6 @@ class Store:
         """Text of a sequence of token ids. Bytes that a cut left incomplete become U+FFFD."""
         pieces = self.pieces
         return b"".join(pieces[int(i)] for i in ids).decode("utf-8", "replace")
-
-
-def damaged(path: Path, why: str) -> InputError:
-    return InputError(f"store: {path} is damaged ({why}); {REMEDY}")
 
 
 def data_files(manifest: dict[str, Any]) -> list[str]:

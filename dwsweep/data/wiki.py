@@ -47,11 +47,10 @@ class WikiExtractor(Files):
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
         for block in item_blocks(item, skipped, self._border):
-            if block.data.lstrip()[:1] == b"{":
-                texts = self._json_texts(block, skipped)
-            else:
-                texts = self._doc_texts(block, skipped)
-            for text, body in texts:
+            # by the first file, unless this one begins as only the other form can
+            first = block.data.lstrip()[:1]
+            is_json = first != b"<" if self._border == b"\n" else first == b"{"
+            for text, body in (self._json_texts if is_json else self._doc_texts)(block, skipped):
                 if body.strip():
                     yield text
                 else:
