@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep.errors import InputError
+from dwsweep.shapes import token_bytes
 
 FORMAT = 2
 SHARD_TOKENS = 1 << 30
@@ -33,8 +34,8 @@ DOCUMENT = np.dtype([("digest", "<u8"), ("n_tokens", "<u4"), ("n_bytes", "<u4")]
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Little-endian uint16, or uint32 when ids go beyond 65,535."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+    """Little-endian, of ``token_bytes``."""
+    return np.dtype(f"<u{token_bytes(vocab_size)}")
 
 
 class ShardedTokens:
