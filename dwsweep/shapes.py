@@ -165,6 +165,11 @@ class Block:
         return step
 
 
+def token_bytes(vocab_size: int) -> int:
+    """Bytes of one token in a store: 16 bits, or 32 where ids go beyond 65,535."""
+    return 2 if vocab_size <= 1 << 16 else 4
+
+
 def match_width(depth: int, budget: float, block: Block, width_multiple: int) -> Shape:
     """The shape of this depth whose matched count ``n_params`` is nearest to ``budget``.
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from train_support import make_spec
 
+from dwsweep.model.noise import normal_part
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, Model, build, group_of
 
@@ -129,6 +130,24 @@ def test_every_parameter_has_its_group() -> None:
     assert groups["blocks.attention.out.kernel"] == groups["blocks.mlp.down.kernel"] == s.residual
     for name in ("attention.qkv.bias", "mlp.down.bias", "attention_norm.gain", "mlp_norm.bias"):
         assert groups[f"blocks.{name}"] == s.block_vector
+
+
+def test_any_part_of_the_noise_is_that_part_of_one_draw() -> None:
+    """Or a divided model would start from other values than a whole one."""
+    key, start, shape = jax.random.key(3), 777, (3, 5, 41)
+    whole = jax.jit(jax.vmap(lambda k: jax.random.normal(k, (2000,))))(jax.random.split(key, 2))
+    part = jax.jit(jax.vmap(lambda k: 0.3 * normal_part(k, start, shape)))(jax.random.split(key, 2))
+    wanted = np.float32(0.3) * np.asarray(whole)[:, start : start + math.prod(shape)]
+    np.testing.assert_array_equal(np.asarray(part).reshape(2, -1), wanted)
+
+
+def test_noise_beyond_32_bits_of_elements_is_new() -> None:
+    """A model of more than 4.3e9 parameters: its counters carry over."""
+    key, edge = jax.random.key(0), 1 << 32
+    across = jax.jit(lambda k: normal_part(k, edge - 3, (2, 3)))(key)
+    np.testing.assert_array_equal(across[0], jax.jit(lambda k: normal_part(k, edge - 3, (3,)))(key))
+    np.testing.assert_array_equal(across[1], jax.jit(lambda k: normal_part(k, edge, (3,)))(key))
+    assert (across[1] != jax.random.normal(key, (3,))).all()
 
 
 def test_initial_values_have_their_scales() -> None:

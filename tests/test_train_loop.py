@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 from collections.abc import Callable
@@ -16,7 +17,6 @@ from train_support import Kept, make_pack, make_spec, make_store, same_bits
 from dwsweep.data.store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
-from dwsweep.train.ahead import AHEAD
 from dwsweep.train.engine import Engine
 from dwsweep.train.loop import Outcome, train_pack
 
@@ -177,6 +177,20 @@ def test_checkpoints_by_step_bound_what_a_kill_can_cost(store: Store, tmp_path: 
     assert whole.results["s1-lr0.01-12"]["loss"] == rest.results["s1-lr0.01-12"]["loss"]
 
 
+def test_a_pack_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
+    """Neither arrays and programs, in cycles that only a collection ends, nor what JAX caches of other functions."""
+    cached = jax.jit(lambda x: x + 1)
+    cached(1.0)
+    arrays = len(jax.live_arrays())
+    gc.disable()
+    try:
+        train(make_pack(store), store, tmp_path)
+    finally:
+        gc.enable()
+    assert not [found for found in gc.get_objects() if isinstance(found, Engine)]
+    assert len(jax.live_arrays()) <= arrays and cached._cache_size() == 0
+
+
 def test_nothing_is_transferred_unasked(store: Store, tmp_path: Path) -> None:
     with jax.transfer_guard("disallow"):
         _, outcome = train(make_pack(store), store, tmp_path)
@@ -220,13 +234,14 @@ def test_the_next_pack_is_compiled_while_this_one_trains(store: Store, tmp_path:
     first, second = make_pack(store, spec, width=12), make_pack(store, spec, width=24)
     alone, _ = train(second, store, tmp_path / "alone")
     kept = Kept()
-    threads = compiled_dispatches(
-        lambda: train_pack(first, store, tmp_path / "first", Kept(), following=second, dispatch_steps=3)
-    )
-    main = threading.current_thread().name
-    AHEAD._thread.join()
-    assert len(threads) == 2 and threads.count(main) == 1
-    assert not compiled_dispatches(lambda: train_pack(second, store, tmp_path / "second", kept, dispatch_steps=3))
+
+    def both() -> None:
+        # listened to until the second is trained, which waits for its programs however long they took
+        train_pack(first, store, tmp_path / "first", Kept(), following=second, dispatch_steps=3)
+        train_pack(second, store, tmp_path / "second", kept, dispatch_steps=3)
+
+    threads = compiled_dispatches(both)
+    assert len(threads) == 2 and threads.count(threading.current_thread().name) == 1
     same_bits(alone, kept)
 
 

@@ -33,11 +33,9 @@ def test_a_replica_that_is_not_alive_keeps_its_state() -> None:
 
 
 def test_cosine_with_warmup_equals_optax() -> None:
+    """Ours counts the step that is being taken: the first one already has a rate, and no step is wasted at zero."""
     train = spec_of(steps=100, warmup_steps=10, schedule="cosine").train
     reference = optax.warmup_cosine_decay_schedule(0.0, 1.0, 10, 100)
-    # ours counts the step that is being taken, so the first one already has a rate and the last one is not wasted
     ours = multipliers(0, 100, 100, train)
-    assert ours[0] > 0
-    assert ours.max() == 1
     np.testing.assert_allclose(ours[:10], [reference(s + 1) for s in range(10)], atol=1e-6)
-    np.testing.assert_allclose(ours[10:], [reference(s) for s in range(10, 100)], atol=0.02)
+    np.testing.assert_allclose(ours[10:], [reference(s) for s in range(10, 100)], atol=1e-6)

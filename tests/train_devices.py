@@ -57,6 +57,12 @@ def main(orders: dict[str, Any]) -> None:
         "interrupted": outcome.interrupted,
         "step": outcome.step,
     }
+    if orders.get("init_memory"):
+        from dwsweep.train.engine import Engine
+
+        engine = Engine(pack, store)
+        analysis = engine.compiled_init().memory_analysis()
+        content["init_memory"] = {"temporary": analysis.temp_size_in_bytes, "state": engine.state_bytes}
     Path(orders["result"]).write_text(json.dumps(content))
 
 

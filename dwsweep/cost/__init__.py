@@ -1,7 +1,7 @@
 """What a shape costs: FLOPs, memory, disk, time. Pure arithmetic; every assumption is named."""
 
 from dwsweep.cost.devices import DEVICES, Device, find
-from dwsweep.cost.duration import Calibration, assumed_mfu, time_seconds
+from dwsweep.cost.duration import Calibration, assumed_mfu
 from dwsweep.cost.flops import (
     CONVENTION,
     decode_bytes_per_token,
@@ -26,7 +26,6 @@ __all__ = [
     "fitting_microbatch",
     "flops_6nd",
     "forward_flops_per_token",
-    "time_seconds",
     "training_flops",
     "training_flops_per_token",
 ]

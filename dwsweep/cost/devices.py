@@ -9,6 +9,8 @@ import difflib
 from dataclasses import dataclass
 
 GB = 1e9
+JAX_SHARE_OF_GPU = 0.75
+"""Of a GPU's memory, what JAX takes for itself unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,11 @@ class Device:
     bandwidth: float  # of that memory, bytes/s
     kinds: tuple[str, ...]  # JAX's names for it (``jax.Device.device_kind``)
     source: str
+
+    @property
+    def usable_bytes(self) -> float:
+        """Of the memory, what JAX may use by default: on a GPU it leaves a part to others."""
+        return self.memory_bytes * (1.0 if self.name.startswith("TPU") else JAX_SHARE_OF_GPU)
 
 
 def _device(name: str, tflops: float, memory_gb: float, gb_per_second: float, kinds: str, source: str) -> Device:

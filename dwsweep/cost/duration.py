@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dwsweep.cost.devices import Device, find
+from dwsweep.cost.devices import Device
 from dwsweep.cost.flops import training_flops_per_token
 from dwsweep.cost.memory import FLOAT32, activation_bytes_per_token, recomputed_bytes_per_token
 from dwsweep.errors import InputError
@@ -17,12 +17,6 @@ from dwsweep.shapes import Shape
 PEAK_SHARE = 0.6  # assumption: what large products reach of a device's peak
 BANDWIDTH_SHARE = 0.8  # assumption: what element-wise passes reach of its memory bandwidth
 ACTIVATION_PASSES = 3  # assumption: written forward, read backward, and as many gradients
-
-
-def time_seconds(flops: float, device: str | Device | None, mfu: float) -> float | None:
-    """Seconds that ``flops`` take at a model-FLOPs utilisation ``mfu`` of the device's peak; None if it is unknown."""
-    found = find(device) if isinstance(device, str) else device
-    return None if found is None else flops / (found.peak_flops * mfu)
 
 
 def assumed_mfu(shape: Shape, device: Device, *, tokens_per_step: int, precision: str, remat: bool = False) -> float:

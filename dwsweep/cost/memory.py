@@ -1,4 +1,7 @@
-"""Device memory and checkpoint size of a pack: arithmetic on its arrays, an estimate to plan with."""
+"""Device memory and checkpoint size of a pack: arithmetic on its arrays, an estimate to plan with.
+
+What fits is decided here, for `plan`, which estimates it, and for the trainer, which measures it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,14 @@ from dataclasses import dataclass
 from dwsweep.shapes import Shape
 
 FLOAT32 = 4
+PROGRAM_SHARE = 0.92
+"""Of the memory that JAX may use on a device: what the training program may take; the evaluation runs beside it."""
+TOKEN_STORE_SHARE = 0.2
+"""Of the same: a larger token store stays on the host, and batches are streamed."""
+ASSUMED_MEMORY_BYTES = 16 << 30
+"""Where a device does not say how much memory it has, for the token store."""
+INDEXABLE_TOKENS = 1 << 31
+"""Indices on the device are 32-bit."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +31,7 @@ class Memory:
     activations: int  # what the forward pass keeps for the backward pass, at the microbatch
     data: int  # the token store, where it lies on the device
     microbatch: int  # sequences of each replica in one forward pass
+    remat: bool  # the blocks' activations are computed a second time in the backward pass
 
     @property
     def total(self) -> int:
@@ -70,7 +82,34 @@ def estimate(
         activations=tokens * (shape.depth * block + once),
         data=data_bytes,
         microbatch=microbatch,
+        remat=remat,
     )
+
+
+def program_fits(program_bytes: float, memory_bytes: float) -> bool:
+    """Whether a training program fits on a device on which JAX may use ``memory_bytes``."""
+    return program_bytes <= PROGRAM_SHARE * memory_bytes
+
+
+def resident_bytes(n_train_tokens: int, size: int, memory_bytes: float | None, asked: bool | None) -> int:
+    """What the training tokens, ``size`` bytes each, take of a device's memory: 0 where they are streamed instead.
+
+    ``asked`` is ``execution.data_on_device``; held-out text is always streamed.
+    """
+    total = n_train_tokens * size
+    if asked is False or n_train_tokens >= INDEXABLE_TOKENS:
+        return 0
+    return total if asked or total <= TOKEN_STORE_SHARE * (memory_bytes or ASSUMED_MEMORY_BYTES) else 0
+
+
+def halved(batch: int, microbatch: int, multiple_of: int = 1) -> int | None:
+    """The largest divisor of the batch that is at most half the microbatch; None where there is none.
+
+    ``multiple_of``: the devices that share each microbatch in whole sequences.
+    """
+    small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
+    fitting = (n for n in {*small, *(batch // n for n in small)} if n <= microbatch // 2 and n % multiple_of == 0)
+    return max(fitting, default=None)
 
 
 def fitting_microbatch(
@@ -82,25 +121,23 @@ def fitting_microbatch(
     remat: bool,
     data_bytes: int,
     memory_bytes: float | None,
+    microbatch: int | None = None,
 ) -> Memory:
-    """The estimate at the largest divisor of ``batch_size`` that leaves a tenth of the memory free.
+    """The estimate of the program that the trainer will settle for, where JAX may use ``memory_bytes``.
 
-    The whole batch where the memory is unknown; 1 sequence where nothing fits, and then the total says so.
+    It begins at ``microbatch`` sequences (default: the whole batch) and, while the program does not fit, halves them,
+    then recomputes activations. The first where the memory is unknown; the last where nothing fits, and then the total
+    says so.
     """
-    small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
-    divisors = sorted({*small, *(batch_size // n for n in small)}, reverse=True)
-    for microbatch in divisors:
+    size = microbatch or batch_size
+    while True:
         memory = estimate(
-            shape,
-            replicas=replicas,
-            microbatch=microbatch,
-            precision=precision,
-            remat=remat,
-            data_bytes=data_bytes,
+            shape, replicas=replicas, microbatch=size, precision=precision, remat=remat, data_bytes=data_bytes
         )
-        if memory_bytes is None or memory.total <= 0.9 * memory_bytes:
-            break
-    return memory
+        smaller = halved(batch_size, size)
+        if memory_bytes is None or program_fits(memory.total, memory_bytes) or (remat and smaller is None):
+            return memory
+        size, remat = (smaller, remat) if smaller else (size, True)
 
 
 def checkpoint_bytes(shape: Shape, replicas: int) -> int:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from dwsweep.data import integrity
 from dwsweep.errors import InputError
+from dwsweep.shapes import token_bytes
 
 FORMAT = 2
 SHARD_TOKENS = 1 << 30
@@ -49,8 +50,8 @@ class DamagedStore(InputError):
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Little-endian uint16, or uint32 when ids go beyond 65,535."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+    """Little-endian, of ``token_bytes``."""
+    return np.dtype(f"<u{token_bytes(vocab_size)}")
 
 
 class ShardedTokens:

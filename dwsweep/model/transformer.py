@@ -10,6 +10,7 @@ a bias against depth.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from jax.sharding import NamedSharding
 from dwsweep.model import ops
 from dwsweep.model.attention import causal_attention, rotary, sinusoids
 from dwsweep.model.cross_entropy import mean_nll
+from dwsweep.model.noise import normal_part
 from dwsweep.model.parametrization import Group, Scales
 from dwsweep.shapes import Shape
 
@@ -210,16 +212,14 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
 
     @jax.jit
     def init(key: jax.Array) -> Params:
-        # one draw for all: the program of a draw for each matrix takes seconds to compile
-        drawn = [leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(declared) if _is_drawn(path)]
-        noise, at = jax.random.normal(key, (sum(drawn),)), 0
+        noise, at = _noise(key, declared, divided=compute.placement is not None), 0
 
         def fill(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.Array:
             nonlocal at
             if not _is_drawn(path):
                 return (jnp.ones if _name(path) == "gain" else jnp.zeros)(leaf.shape)
             at += leaf.size
-            return group_of(path, scales).init_std * noise[at - leaf.size : at].reshape(leaf.shape)
+            return group_of(path, scales).init_std * noise(at - leaf.size, leaf.shape)
 
         return jax.tree_util.tree_map_with_path(fill, declared)
 
@@ -235,6 +235,19 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
         return filled(params).normalised(tokens)
 
     return Model(shape, scales, compute, init, residual, hidden)
+
+
+def _noise(key: jax.Array, declared: Params, divided: bool) -> Callable[[int, tuple[int, ...]], jax.Array]:
+    """(start, shape) → that part of one normal draw for all drawn arrays, the same bits in both ways.
+
+    On one device all is drawn at once, since the program of a draw for each array takes seconds to compile. Of a model
+    that is divided no device has room for all of it: there each array draws its own part, and each device its share.
+    """
+    if divided:
+        return lambda start, shape: normal_part(key, start, shape)
+    drawn = [leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(declared) if _is_drawn(path)]
+    noise = jax.random.normal(key, (sum(drawn),))
+    return lambda start, shape: noise[start : start + math.prod(shape)].reshape(shape)
 
 
 def _name(path: tuple[Any, ...]) -> str:

@@ -68,6 +68,11 @@ def cooldown_steps(spec: TrainSpec, steps: int) -> int:
     return max(1, math.ceil(spec.cooldown_fraction * steps))
 
 
+def cooldown_start(steps: int, train: TrainSpec) -> int:
+    """First step (from 0) of the cool-down of a wsd run of ``steps`` steps; never inside the warm-up."""
+    return max(min(train.warmup_steps, steps), steps - cooldown_steps(train, steps))
+
+
 def length_errors(spec: Spec, n_params: int) -> list[str]:
     """Token branches against the length of a run, for the shape with ``n_params`` (give the smallest)."""
     train = spec.train

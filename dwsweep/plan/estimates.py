@@ -9,14 +9,14 @@ from pathlib import Path
 from dwsweep.cost.devices import find, suggestion
 from dwsweep.cost.duration import Calibration, assumed_mfu
 from dwsweep.cost.flops import flops_6nd, training_flops
-from dwsweep.cost.memory import Memory, checkpoint_bytes, fitting_microbatch
+from dwsweep.cost.memory import Memory, checkpoint_bytes, fitting_microbatch, program_fits, resident_bytes
 from dwsweep.model.parametrization import resolve
-from dwsweep.plan.checks import cooldown_steps
+from dwsweep.plan.checks import cooldown_start
 from dwsweep.plan.units import DROP, RUN, DataFacts, Pack, Run
+from dwsweep.shapes import token_bytes
 from dwsweep.spec import Spec
 
 UNKNOWN_DEVICE = "unknown"
-DATA_SHARE = 0.25  # of the device's memory: a larger token store is streamed instead
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PackEstimate:
 
     flops: int  # of all its replicas; a shared trunk of token branches counts once
     memory: Memory
-    fits: bool | None  # into the device's memory with a tenth left free; None: unknown device
+    fits: bool | None  # into what JAX may use of the device's memory; None: unknown device
     mfu: float | None
     checkpoint_bytes: int  # while it trains: those that are kept, and the one being written
     device_seconds: float | None
@@ -118,7 +118,7 @@ def _clock(spec: Spec, device: str | None, calibration: Calibration | Path | str
 def pack_tokens(pack: Pack) -> int:
     """Tokens of all replicas: the full length, and the cool-down of every shorter token branch."""
     *branches, full = pack.branch_steps
-    steps = full + sum(cooldown_steps(pack.train, branch) for branch in branches)
+    steps = full + sum(branch - cooldown_start(branch, pack.train) for branch in branches)
     return steps * pack.train.batch_size * pack.train.seq_len * len(pack.replicas)
 
 
@@ -141,11 +141,11 @@ def estimate(
     by_pack: dict[str, PackEstimate] = {}
     for pack in packs:
         flops = training_flops(pack.shape, pack_tokens(pack))
-        memory = _memory(spec, pack, data, found.memory_bytes if found else None)
+        memory = _memory(spec, pack, data, found.usable_bytes if found else None)
         by_pack[pack.pack_id] = PackEstimate(
             flops=flops,
             memory=memory,
-            fits=memory.total <= 0.9 * found.memory_bytes if found else None,
+            fits=program_fits(memory.total, found.usable_bytes) if found else None,
             mfu=clock.mfu(pack),
             checkpoint_bytes=(spec.execution.keep_checkpoints + 1) * checkpoint_bytes(pack.shape, len(pack.replicas)),
             device_seconds=clock.seconds(pack, flops),
@@ -172,7 +172,7 @@ def estimate(
 
 
 def misfits(estimates: Estimates, packs: Sequence[Pack]) -> list[str]:
-    """A warning about packs that do not fit on the device even one sequence at a time, or at the asked microbatch."""
+    """A warning about packs that do not fit on the device even one sequence at a time, activations recomputed."""
     full = [pack for pack in packs if estimates.packs[pack.pack_id].fits is False]
     if not full:
         return []
@@ -180,8 +180,8 @@ def misfits(estimates: Estimates, packs: Sequence[Pack]) -> list[str]:
     memory = estimates.packs[worst.pack_id].memory
     return [
         f"{len(full)} pack{'s do' if len(full) > 1 else ' does'} not fit into the memory of one {estimates.device}, "
-        f"{worst.shape.label} needs {memory.total / 1e9:,.0f} GB at microbatch {memory.microbatch}: "
-        "a smaller execution.max_replicas or execution.microbatch, or execution.remat, needs less"
+        f"{worst.shape.label} needs {memory.total / 1e9:,.0f} GB one sequence at a time with activations recomputed: "
+        "a smaller execution.max_replicas, or execution.mesh with its state divided (fsdp), needs less"
     ]
 
 
@@ -200,17 +200,14 @@ def _run_estimate(spec: Spec, run: Run, pack: Pack | None, data: DataFacts | Non
 
 def _memory(spec: Spec, pack: Pack, data: DataFacts | None, memory_bytes: float | None) -> Memory:
     execution, train = spec.execution, spec.train
-    data_bytes = 0
-    if data is not None and execution.data_on_device is not False:
-        size = (data.n_train_tokens + data.n_validation_tokens) * (2 if pack.shape.vocab_size <= 1 << 16 else 4)
-        if execution.data_on_device or memory_bytes is None or size <= DATA_SHARE * memory_bytes:
-            data_bytes = size
+    size = token_bytes(pack.shape.vocab_size)
     return fitting_microbatch(
         pack.shape,
         replicas=len(pack.replicas),
-        batch_size=execution.microbatch or train.batch_size,
+        batch_size=train.batch_size,
         precision=train.precision,
         remat=execution.remat,
-        data_bytes=data_bytes,
-        memory_bytes=None if execution.microbatch else memory_bytes,
+        data_bytes=resident_bytes(data.n_train_tokens, size, memory_bytes, execution.data_on_device) if data else 0,
+        memory_bytes=memory_bytes,
+        microbatch=execution.microbatch,
     )

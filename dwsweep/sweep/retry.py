@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from dwsweep.cost.memory import halved
 from dwsweep.plan import Pack
 from dwsweep.sweep import causes
 from dwsweep.sweep.causes import Ended
@@ -92,11 +93,6 @@ def _out_of_memory(
     names = tuple(child.pack_id for child in children)
     changed = after(f"split into {' and '.join(names)}", state=REBUILT, rebuilt_into=(*state.rebuilt_into, *names))
     return Decision(changed, children, PENDING, ended.cause)
-
-
-def halved(batch: int, microbatch: int) -> int | None:
-    """The largest divisor of the batch that is at most half the microbatch; None when it is one already."""
-    return next((size for size in range(microbatch // 2, 0, -1) if batch % size == 0), None)
 
 
 def with_microbatch(pack: Pack, microbatch: int | None) -> Pack:

@@ -48,6 +48,11 @@ class Ahead:
         except Exception:
             self._engine = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a compilation is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
     def take(self, pack: Pack, store: Store) -> Engine | None:
         """The engine of exactly this pack and store, if that is what was compiled; waits for its end."""
         if self._thread is not None:

@@ -62,10 +62,11 @@ def bench(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
 def compile_only(plan: Plan, store: Store, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Compile each shape of ``plan`` for each number of devices, without allocating a model; yields a row at once.
 
-    A row holds ``device_kind, depth, width, n_params_total, replicas, devices, mesh, microbatch, compile_seconds``,
+    A row holds ``device_kind, depth, width, n_params_total, replicas, devices, mesh, microbatch, remat,
+    batch_size, compile_seconds``,
     ``memory_bytes`` of one device (by the compiled program's own analysis) and ``state_bytes``, its part that stays
-    between steps. On a CPU the program is divided as an accelerator's would be; a device's memory is that of
-    ``execution.device``, where the spec names one.
+    between steps. On a CPU the program is divided as an accelerator's would be; a device's memory is what JAX
+    may use of that of ``execution.device``, where the spec names one.
 
     Raises:
         InputError: there are fewer devices.
@@ -74,7 +75,7 @@ def compile_only(plan: Plan, store: Store, counts: Sequence[int]) -> Iterator[di
     if max(counts) > len(devices):
         raise InputError(f"--devices: {max(counts)}; allowed: at most {len(devices)}, which JAX found here")
     named = find(plan.spec.execution.device) if plan.spec.execution.device else None
-    memory = int(named.memory_bytes) if named and named.memory_bytes else None
+    memory = int(named.usable_bytes) if named else None
     shapes = {pack.shape: pack for pack in reversed(plan.packs)}
     for pack in reversed(shapes.values()):
         for count in counts:
@@ -89,6 +90,7 @@ def compile_only(plan: Plan, store: Store, counts: Sequence[int]) -> Iterator[di
                 "devices": count,
                 "mesh": engine.layout.sizes,
                 "microbatch": engine.microbatch,
+                "remat": engine.compute.remat,
                 "batch_size": pack.train.batch_size,
                 "compile_seconds": engine.compile_seconds,
                 "memory_bytes": engine.memory_bytes,

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwsweep.cost import training_flops
+from dwsweep.cost.memory import halved, program_fits, resident_bytes
 from dwsweep.data.batches import check_enough, gather, window_indices
 from dwsweep.data.heldout import HeldoutSet
 from dwsweep.data.store import Store
@@ -22,7 +23,7 @@ from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.plan import Pack
 from dwsweep.train import kernel
-from dwsweep.train.agree import agreed
+from dwsweep.train.agree import agreed, all_agree
 from dwsweep.train.arrangement import as_vector, by_leaf
 from dwsweep.train.evaluate import HeldoutLoss, heldout_losses, make_evaluate
 from dwsweep.train.mesh import Layout, Load
@@ -33,8 +34,6 @@ CAPACITY = 256
 """Steps that one dispatch can hold at most."""
 STREAM_BYTES = 64 << 20
 """Of windows a dispatch when they are streamed from the host."""
-RESIDENT_FRACTION = 0.2
-"""Of the device's memory that the token store may take."""
 CACHE_BYTES = 1_200_000
 """On a CPU, the size of the largest activation (float32) of a microbatch: about half a core's second-level cache.
 Measured at L2 d64, L6 d192, L24 d64: 12–25 % faster than the whole batch of 16 × 128 at once."""
@@ -46,8 +45,6 @@ VECTOR_PARAMETERS = 1_500_000
 """On a CPU, models up to this size are one vector in the training loop. Measured on two cores, steps against those of
 the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
 caches and pay for the copies. A third less to compile at all of them."""
-MEMORY_FRACTION = 0.92
-"""Of the device's memory that the training program may take by its own analysis; the evaluation runs beside it."""
 STATE_ARRAYS = 4
 """Float32 arrays of the parameters' size while a step is taken: parameters, two moments, gradients."""
 EVAL_SEQUENCES = 64
@@ -68,6 +65,19 @@ def memory_limit(device: jax.Device) -> int | None:
     if device.platform == "cpu":
         return None
     return (device.memory_stats() or {}).get("bytes_limit")
+
+
+def _unless_exhausted(compile: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """(what it compiles, None), or (None, the compiler's word that there is not enough memory for it).
+
+    A compiler that lays out the whole memory of a device, as TPUs' does, refuses here what others fail at when it runs.
+    """
+    try:
+        return compile(), None
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return None, error
 
 
 def _converted(state: State, how: Callable[[Any], Any]) -> State:
@@ -97,25 +107,19 @@ class Engine:
         self.device = (devices or jax.local_devices())[0]
         self.memory_limit = memory_bytes or memory_limit(self.device)
         self.on_cpu = self.device.platform == "cpu" and not as_accelerator
-        self.layout = self._layout(devices)
-        self.each = self.layout.each(self.on_cpu)
-        self.microbatch = self._microbatch(execution.microbatch)
-        self.compute = Compute(
-            train.precision,
-            kernel.XLA,
-            execution.remat,
-            min(execution.unroll or self._unroll(), shape.depth),
-            self.layout.placement,
-        )
+        self.devices = devices
+        unroll = min(execution.unroll or self._unroll(), shape.depth)
+        self.compute = Compute(train.precision, kernel.XLA, execution.remat, unroll)
         self.model = build(shape, scales, self.compute)
-        # an accelerator's memory is dearer, and of several hosts none has the whole state
-        own = self.on_cpu and self.layout.placement is None and jax.process_count() == 1
-        small = shape.n_params_total <= VECTOR_PARAMETERS
-        self.arrangement = (as_vector if own and small else by_leaf)(self.model)
+        self._lie(self._layout())
+        self.microbatch = self._microbatch(execution.microbatch)
+        self.first = (self.microbatch, self.compute.remat, self.layout)  # before any concession
         self.kernel: kernel.Choice | None = None
         self.seeds = sorted({replica.seed for replica in pack.replicas})
         self.seed_of = tuple(self.seeds.index(replica.seed) for replica in pack.replicas)
-        self.streamed = not self._fits()
+        self.streamed = not resident_bytes(
+            store.n_train_tokens, store.dtype.itemsize, self.memory_limit, execution.data_on_device
+        )
         self.capacity = CAPACITY
         if self.streamed:
             step_bytes = len(self.seeds) * train.batch_size * (train.seq_len + 1) * store.dtype.itemsize
@@ -137,7 +141,23 @@ class Engine:
         rates = np.array([replica.learning_rate for replica in self.pack.replicas], np.float32)
         return self.layout.put(rates, self.layout.by_replica)
 
-    def _layout(self, devices: Sequence[jax.Device] | None) -> Layout:
+    def _lie(self, layout: Layout) -> None:
+        """Lay the pack out so, with all that follows from it."""
+        self.layout, self.each = layout, layout.each(self.on_cpu)
+        self._compute(placement=layout.placement)
+        # an accelerator's memory is dearer, and of several hosts none has the whole state
+        own = self.on_cpu and layout.placement is None and jax.process_count() == 1
+        small = self.pack.shape.n_params_total <= VECTOR_PARAMETERS
+        self.arrangement = (as_vector if own and small else by_leaf)(self.model)
+        for placed in ("tokens", "learning_rates"):
+            self.__dict__.pop(placed, None)
+
+    def _compute(self, **changes: Any) -> None:
+        """Compute the model in another way."""
+        self.compute = replace(self.compute, **changes)
+        self.model = build(self.pack.shape, self.model.scales, self.compute)
+
+    def _layout(self, must_divide: bool = False) -> Layout:
         shape, train = self.pack.shape, self.pack.train
         load = Load(
             replicas=len(self.pack.replicas),
@@ -146,8 +166,9 @@ class Engine:
             step_flops=training_flops(shape, train.batch_size * train.seq_len),
             memory_bytes=self.memory_limit,
             on_cpu=self.on_cpu,
+            must_divide=must_divide,
         )
-        return Layout.of(load, devices, self.pack.execution.mesh)
+        return Layout.of(load, self.devices, self.pack.execution.mesh)
 
     def _microbatch(self, asked: int | None) -> int:
         """The largest divisor of the batch that is at most ``asked``, in whole rows for every device of a model."""
@@ -163,13 +184,6 @@ class Engine:
         shape = self.pack.shape
         wide_and_shallow = shape.width >= UNROLLED_WIDTH and shape.depth <= UNROLLED_DEPTH
         return shape.depth if self.on_cpu and wide_and_shallow else 1
-
-    def _fits(self) -> bool:
-        asked = self.pack.execution.data_on_device
-        size = self.store.n_train_tokens * self.store.dtype.itemsize
-        if self.store.n_train_tokens >= 2**31 or asked is False:  # indices on the device are 32-bit
-            return False
-        return bool(asked) or size <= RESIDENT_FRACTION * (self.memory_limit or 16 << 30)
 
     @property
     def abstract(self) -> State:
@@ -204,31 +218,76 @@ class Engine:
         joined = _converted(state, lambda tree: self.arrangement.pack(jax.tree.map(np.asarray, tree), np))
         return jax.device_put(joined, self.layout.state_shardings(joined))
 
-    def compile(self, asked_kernel: str | None = None) -> None:
+    def compile(self, asked_kernel: str | None = None, trying: Callable[[int], None] = lambda microbatch: None) -> None:
         """Choose the attention kernel and compile, ahead of time and once, the training and the evaluation function.
 
-        ``asked_kernel`` in place of the spec's: that of the checkpoint which is gone on with. Where the compiled
-        program would not fit into the device's memory, the microbatch is halved and it is compiled again.
+        ``asked_kernel`` in place of the spec's: that of the checkpoint which training resumes from. While the program
+        does not fit into the device's memory, by its own analysis or because the compiler refuses it, less is asked of
+        that memory (``_concede``) and it is compiled again, after ``trying`` was called with the microbatch.
+
+        Raises:
+            jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when nothing is left to concede.
         """
         began = time.monotonic()
         before = self.kernel
         self.choose_kernel(asked_kernel)
         if self._dispatch is not None and before is not None and before.kernel == self.compute.kernel:
             return  # it was compiled ahead
-        limit = self.memory_limit
         while True:
-            self._dispatch = self._compiled_dispatch()
-            smaller = self._microbatch(self.microbatch // 2) if self.microbatch > 1 else self.microbatch
-            needed = self.memory_bytes
-            if limit is None or needed is None or needed <= MEMORY_FRACTION * limit or smaller == self.microbatch:
+            self._dispatch, refusal = _unless_exhausted(self._compiled_dispatch)
+            if all_agree(refusal is None and self._fits()):
                 break
-            self.microbatch = smaller
-        T, split = self.pack.train.seq_len, self.layout.split
+            if not self._concede():
+                if refusal is not None:
+                    raise refusal
+                break  # by its own analysis only: it may still run
+            trying(self.microbatch)
+        split = self.layout.split
         self.eval_batch = max(1, EVAL_SEQUENCES // len(self.pack.replicas) // split) * split
-        evaluate = jax.jit(make_evaluate(self.model), out_shardings=self.layout.replicated)
-        windows = jax.ShapeDtypeStruct((self.eval_batch, T + 1), self.store.dtype, sharding=self.layout.by_sequence)
-        self._evaluate = evaluate.lower(self.abstract["params"], windows).compile()
+        while True:
+            self._evaluate, refusal = _unless_exhausted(self._compiled_evaluate)
+            if all_agree(refusal is None):
+                break
+            if self.eval_batch == split:
+                raise refusal or RuntimeError("the evaluation does not fit into another process's memory")
+            self.eval_batch = max(1, self.eval_batch // 2 // split) * split
         self.compile_seconds += time.monotonic() - began
+
+    def _fits(self) -> bool:
+        needed = self.memory_bytes
+        return self.memory_limit is None or needed is None or program_fits(needed, self.memory_limit)
+
+    def _concede(self) -> bool:
+        """Ask for less of the device's memory by one step, the cheapest first; False when nothing is left.
+
+        Small microbatches cost speed on wide devices, recomputed activations a third more FLOPs, a divided state
+        communication in every layer.
+        """
+        smaller = halved(self.pack.train.batch_size, self.microbatch, self.layout.split)
+        if smaller is not None:
+            self.microbatch = smaller
+        elif not self.compute.remat:
+            self._compute(remat=True)
+        else:
+            divided = self._layout(must_divide=True)
+            if divided.sizes["fsdp"] <= self.layout.sizes["fsdp"]:
+                return False
+            self._lie(divided)
+            self.microbatch = self._microbatch(self.microbatch)
+        return True
+
+    @property
+    def concessions(self) -> list[str]:
+        """What was given up for a program that fits, in words."""
+        microbatch, remat, layout = self.first
+        out = []
+        if self.microbatch != microbatch:
+            out.append(f"microbatch {microbatch} → {self.microbatch} of {self.pack.train.batch_size} sequences")
+        if self.compute.remat != remat:
+            out.append("activations recomputed")
+        if self.layout != layout:
+            out.append(f"parameters and moments divided over {self.layout.sizes['fsdp']} devices")
+        return out
 
     def choose_kernel(self, asked: str | None = None) -> None:
         """Measure what attention there is, unless the spec or ``asked`` says which."""
@@ -238,8 +297,13 @@ class Engine:
         # measured on each host, and hosts that differ would not run the same program
         names = (kernel.XLA, kernel.CUDNN)
         self.kernel = replace(choice, kernel=names[agreed(names.index(choice.kernel))])
-        self.compute = replace(self.compute, kernel=self.kernel.kernel)
-        self.model = build(self.pack.shape, self.model.scales, self.compute)
+        self._compute(kernel=self.kernel.kernel)
+
+    def _compiled_evaluate(self) -> Any:
+        T = self.pack.train.seq_len
+        evaluate = jax.jit(make_evaluate(self.model), out_shardings=self.layout.replicated)
+        windows = jax.ShapeDtypeStruct((self.eval_batch, T + 1), self.store.dtype, sharding=self.layout.by_sequence)
+        return evaluate.lower(self.abstract["params"], windows).compile()
 
     def _compiled_dispatch(self) -> Any:
         train = self.pack.train
@@ -276,6 +340,8 @@ class Engine:
             "attention_kernel": self.kernel.kernel if self.kernel else None,
             "attention_why": self.kernel.why if self.kernel else None,
             "microbatch": self.microbatch,
+            "remat": self.compute.remat,
+            "concessions": self.concessions,
             "streamed": self.streamed,
             "pack_size": len(self.pack.replicas),
             "compile_seconds": self.compile_seconds,
@@ -299,12 +365,18 @@ class Engine:
     def init(self) -> State:
         """The state before the first step."""
         began = time.monotonic()
-        shardings = jax.tree.map(lambda x: x.sharding, self._abstract_arranged)
         seeds = self.layout.put(np.array([replica.seed for replica in self.pack.replicas], np.int32))
-        state = jax.jit(lambda s: self._packed(init_state(self.model, s)), out_shardings=shardings)(seeds)
+        state = self.compiled_init()(seeds)
         jax.block_until_ready(state)
         self.compile_seconds += time.monotonic() - began
         return state
+
+    def compiled_init(self) -> Any:
+        """The program that makes this state from the replicas' seeds (R,): each device its own part."""
+        shardings = jax.tree.map(lambda x: x.sharding, self._abstract_arranged)
+        seeds = jax.ShapeDtypeStruct((len(self.pack.replicas),), jnp.int32, sharding=self.layout.replicated)
+        make = jax.jit(lambda s: self._packed(init_state(self.model, s)), out_shardings=shardings)
+        return make.lower(seeds).compile()
 
     def copy(self, state: State) -> State:
         """A second state that survives the donation of the first."""

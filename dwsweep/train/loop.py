@@ -28,6 +28,7 @@ from dwsweep.train.checkpoint import Checkpoints
 from dwsweep.train.engine import Engine
 from dwsweep.train.evaluate import HeldoutLoss
 from dwsweep.train.recorder import Recorder
+from dwsweep.train.release import release
 from dwsweep.train.schedule import Phase, multipliers, phases
 from dwsweep.train.step import State
 
@@ -80,8 +81,10 @@ def train_pack(
         OSError: a checkpoint could not be written; the last good one is kept.
         jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when the device's memory does not suffice.
     """
-    trainer = _Trainer(pack, store, directory, recorder, should_stop, dispatch_steps, dispatch_seconds)
-    return trainer.run(following)
+    try:
+        return _Trainer(pack, store, directory, recorder, should_stop, dispatch_steps, dispatch_seconds).run(following)
+    finally:
+        release(keep_compiled=AHEAD.is_busy)
 
 
 class _Trainer:
@@ -126,8 +129,12 @@ class _Trainer:
         resumed = self._restore()
         if self.progress.phase < len(self.phases):
             self.recorder.compiling(self.engine.microbatch)
-            self.engine.compile(self.kernel)
-            self._note_kernel()
+            layout = self.engine.layout
+            self.engine.compile(self.kernel, self.recorder.compiling)
+            self._note_choices()
+            if resumed and self.engine.layout != layout:
+                self.state, self.trunk = {}, None
+                self._restore()  # once more, to where it has to lie now
             if not resumed:
                 self.state = self.engine.init()
             self.progress.compile_seconds += self.engine.compile_seconds
@@ -148,7 +155,12 @@ class _Trainer:
             self._end(phase)
         return self._outcome(interrupted=False)
 
-    def _note_kernel(self) -> None:
+    def _note_choices(self) -> None:
+        if self.engine.concessions:
+            self.recorder.note(
+                "the training program did not fit into the device's memory; compiled again with "
+                + ", ".join(self.engine.concessions)
+            )
         asked = self.kernel or self.pack.execution.attention
         facts = self.engine.facts
         if asked not in ("auto", facts["attention_kernel"]):

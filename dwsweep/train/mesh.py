@@ -47,6 +47,7 @@ class Load:
     step_flops: float  # of one replica
     memory_bytes: int | None  # of one device
     on_cpu: bool = False
+    must_divide: bool = False  # the state, whatever these numbers say: the program was found not to fit
 
 
 def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = None) -> tuple[int, int, int]:
@@ -61,7 +62,7 @@ def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = No
         sizes = (asked.replica, asked.data, asked.fsdp)
         _check(sizes, devices, load, whole, "execution.mesh")
         return sizes
-    if load.on_cpu and not whole:
+    if load.on_cpu and not whole and not load.must_divide:
         return 1, max(n for n in range(1, devices + 1) if load.batch % n == 0), 1
     if whole:
         replica = math.gcd(load.replicas, devices)
@@ -69,8 +70,9 @@ def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = No
     else:
         replica = max(n for n in range(1, devices + 1) if load.replicas % n == 0)
         rest = max(n for n in range(1, devices // replica + 1) if load.batch % n == 0)
-    crowded = load.memory_bytes is not None and (
-        load.replicas // replica * load.state_bytes > STATE_FRACTION * load.memory_bytes
+    crowded = load.must_divide or (
+        load.memory_bytes is not None
+        and load.replicas // replica * load.state_bytes > STATE_FRACTION * load.memory_bytes
     )
     if not whole and not crowded:
         rest = max(n for n in range(1, rest + 1) if n == 1 or _worthwhile(n, rest, load))

@@ -7,13 +7,12 @@ the trunk goes on. The last run is the trunk's own end.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dwsweep.errors import InputError
+from dwsweep.plan.checks import cooldown_start
 from dwsweep.spec import TrainSpec
 
 
@@ -31,31 +30,18 @@ class Phase:
     forks: bool
 
 
-def cooldown_start(steps: int, train: TrainSpec) -> int:
-    """First step (from 0) of the cool-down of a wsd run of ``steps`` steps; never inside the warm-up."""
-    return max(min(train.warmup_steps, steps), steps - max(1, math.ceil(train.cooldown_fraction * steps)))
-
-
 def phases(branch_steps: tuple[int, ...], train: TrainSpec) -> tuple[Phase, ...]:
     """The phases of a pack in the order in which they are trained.
 
-    Raises:
-        InputError: a shorter branch would have to leave the trunk after the trunk's own cool-down begins.
+    ``branch_steps`` ascend, so no branch leaves the trunk after the trunk's own cool-down begins.
     """
     last = len(branch_steps) - 1
     if last == 0:
         return (Phase(0, branch_steps[0], 0, False),)
-    end = cooldown_start(branch_steps[-1], train)
     out: list[Phase] = []
     at = 0
     for i, steps in enumerate(branch_steps):
         fork = cooldown_start(steps, train)
-        if fork > end:
-            raise InputError(
-                f"train.token_branches: a branch of {steps} steps leaves the trunk at step {fork}, after the full run "
-                f"of {branch_steps[-1]} steps begins its cool-down at {end}; leave it out or use a smaller "
-                "train.cooldown_fraction"
-            )
         if fork > at:
             out.append(Phase(at, fork, None, False))
             at = fork

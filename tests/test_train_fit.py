@@ -1,0 +1,122 @@
+"""What fits into a device's memory: `plan` and the engine decide by the same facts, and a refused program is mended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+from train_support import Kept, make_pack, make_spec, make_store
+
+from dwsweep.cost.memory import TOKEN_STORE_SHARE, resident_bytes
+from dwsweep.data.store import Store
+from dwsweep.plan import DataFacts, build
+from dwsweep.train.engine import Engine
+from dwsweep.train.loop import train_pack
+from dwsweep.train.mesh import Layout, Load, divide
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return make_store(tmp_path_factory.mktemp("store"))
+
+
+class Refused:
+    """In place of the engine's compiler: one that has no memory for any program but the ``after``-th."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, after: int) -> None:
+        self.tried: list[tuple[int, bool]] = []
+        real = Engine._compiled_dispatch
+
+        def compiled(engine: Engine) -> Any:
+            self.tried.append((engine.microbatch, engine.compute.remat))
+            if len(self.tried) <= after:
+                raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
+            return real(engine)
+
+        patch.setattr(Engine, "_compiled_dispatch", compiled)
+
+
+def test_a_refused_program_is_halved_then_recomputed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As TPUs say it: while compiling, when the process is still sound and needs no restart."""
+    compiler, kept = Refused(monkeypatch, after=3), Kept()
+    outcome = train_pack(make_pack(store), store, tmp_path, kept)
+    assert not outcome.interrupted and len(kept.results) == 2
+    assert compiler.tried == [(4, False), (2, False), (1, False), (1, True)]
+    assert kept.tried == [4, 2, 1, 1]
+    assert kept.facts[0]["microbatch"] == 1 and kept.facts[0]["remat"]
+    assert kept.facts[0]["concessions"] == ["microbatch 4 → 1 of 4 sequences", "activations recomputed"]
+    assert kept.notes == [
+        "the training program did not fit into the device's memory; compiled again with "
+        "microbatch 4 → 1 of 4 sequences, activations recomputed"
+    ]
+
+
+def test_where_nothing_is_left_to_concede_the_refusal_is_raised(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, kept = Refused(monkeypatch, after=100), Kept()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        train_pack(make_pack(store), store, tmp_path, kept)
+    assert compiler.tried[-1] == (1, True) and len(compiler.tried) == 4 and not kept.facts
+
+
+def test_other_failures_of_a_compiler_are_not_taken_for_a_lack_of_memory(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(engine: Engine) -> Any:
+        raise jax.errors.JaxRuntimeError("INTERNAL: no such instruction")
+
+    monkeypatch.setattr(Engine, "_compiled_dispatch", broken)
+    kept = Kept()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
+        train_pack(make_pack(store), store, tmp_path, kept)
+    assert kept.tried == [4]
+
+
+def test_an_evaluation_that_is_refused_takes_fewer_windows(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, tried = Engine._compiled_evaluate, []
+
+    def compiled(engine: Engine) -> Any:
+        tried.append(engine.eval_batch)
+        if len(tried) < 3:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
+        return real(engine)
+
+    monkeypatch.setattr(Engine, "_compiled_evaluate", compiled)
+    engine = Engine(make_pack(store), store)
+    engine.compile()
+    assert tried == [32, 16, 8]
+
+
+def test_a_state_that_has_to_be_divided_is_divided_where_devices_allow(store: Store) -> None:
+    small = Load(replicas=1, batch=8, state_bytes=1, step_flops=1, memory_bytes=None, on_cpu=True, must_divide=True)
+    assert divide(8, small, whole=False) == (1, 1, 8)
+    assert divide(1, small, whole=False) == (1, 1, 1)
+    assert Layout.of(small).sizes["fsdp"] == len(jax.local_devices())
+
+
+@pytest.mark.parametrize("asked", [None, True, False])
+def test_plan_and_engine_agree_on_the_token_store(store: Store, asked: bool | None) -> None:
+    """Held-out text is read from the host and takes nothing: only the training tokens count, for both."""
+    size = store.n_train_tokens * store.dtype.itemsize
+    for memory in (None, size / TOKEN_STORE_SHARE * 1.001, size / TOKEN_STORE_SHARE * 0.999):
+        planned = resident_bytes(store.n_train_tokens, 2, memory, asked)
+        spec = make_spec(execution={"data_on_device": asked})
+        engine = Engine(make_pack(store, spec), store, memory_bytes=int(memory) if memory else None)
+        assert engine.streamed == (planned == 0)
+        assert planned in (0, size)
+
+
+def test_plan_uses_what_jax_may_use_of_a_device() -> None:
+    facts = DataFacts("0" * 64, 10**9, 10**12)
+    spec = make_spec(execution={"device": "H200"})
+    (pack,) = build(spec, data=facts).estimates.packs.values()
+    assert pack.memory.data == 2 * 10**9  # and not the held-out text's 2 TB
+    (pack,) = build(spec, data=DataFacts("0" * 64, 11 * 10**9, 1)).estimates.packs.values()
+    assert pack.memory.data == 0  # 22 GB are more than a fifth of 0.75 · 141 GB
