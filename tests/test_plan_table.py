@@ -19,6 +19,7 @@ from dwsweep.plan.rows import COLUMNS, to_dict, to_rows
 from dwsweep.report import plan_table
 from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
 from dwsweep.spec import load_spec, parse_spec
+from dwsweep.sweep.store import SweepStore
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 DATA = DataFacts("f" * 64, 700_000, 20_000, 3.0)
@@ -108,7 +109,7 @@ def test_rows_hold_the_resolved_learning_rates() -> None:
 
 def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
     plan = plan_of()
-    path = plan_table.write_csv(plan, tmp_path / "new")
+    path = SweepStore(tmp_path / "new").write_plan_table(plan)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS

@@ -16,8 +16,8 @@ import pytest
 from sweep_tools import assert_complete, environment, make_plan, run, start, wait_for
 
 from dwsweep.errors import InputError
+from dwsweep.records.sweep_files import Owner, process_start
 from dwsweep.sweep import lock
-from dwsweep.sweep.lock import Owner
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_a_second_owner_is_refused_by_host_and_process(tmp_path: Path) -> None:
 
 def test_a_dead_owner_on_this_host_is_taken_over(tmp_path: Path) -> None:
     process = subprocess.Popen(["sleep", "60"])
-    put(tmp_path, replace(Owner.this_process((0, 1)), pid=process.pid, started=lock.process_start(process.pid) or ""))
+    put(tmp_path, replace(Owner.this_process((0, 1)), pid=process.pid, started=process_start(process.pid) or ""))
     with pytest.raises(InputError), lock.hold(tmp_path):
         pass
     process.kill()
@@ -60,7 +60,7 @@ def test_a_dead_owner_on_this_host_is_taken_over(tmp_path: Path) -> None:
 def test_a_zombie_is_dead(tmp_path: Path) -> None:
     process = subprocess.Popen(["true"])
     time.sleep(0.3)
-    assert lock.process_start(process.pid) is None
+    assert process_start(process.pid) is None
     process.wait()
 
 

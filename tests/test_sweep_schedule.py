@@ -127,7 +127,7 @@ def test_a_removed_run_directory_is_trained_again(tmp_path: Path) -> None:
 
 def test_a_pack_whose_record_was_deleted_does_not_go_on_from_its_old_checkpoints(tmp_path: Path) -> None:
     """result.json and pack.json deleted in order to train again, the checkpoints forgotten: they stand at the end."""
-    plan = make_plan()
+    plan = make_plan(execution={"checkpoint_steps": 5, "keep_finished_checkpoints": True})
     run(plan, tmp_path / "sweep")
     pack = plan.packs[0]
     folder = tmp_path / "sweep" / "packs" / pack.pack_id

@@ -72,6 +72,8 @@ def totals(plan: Plan) -> dict[str, Any]:
         "device_hours": None if total.device_seconds is None else total.device_seconds / 3600,
         "peak_memory_bytes": total.peak_memory_bytes,
         "checkpoint_bytes": total.checkpoint_bytes,
+        "results_bytes": total.results_bytes,
+        "disk_bytes": total.disk_bytes,
     }
 
 
