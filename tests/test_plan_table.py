@@ -120,6 +120,21 @@ def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
     assert content["totals"]["flops"] == sum(row["flops"] for row in content["runs"] if row["action"] == "RUN")
 
 
+def test_the_disk_that_a_sweep_needs() -> None:
+    plan = plan_of()
+    packs = sorted(pack.checkpoint_bytes for pack in plan.estimates.packs.values())
+    assert len(packs) >= 3
+    results = plan.estimates.results_bytes
+    assert 0 < results < packs[-1]
+    assert plan.estimates.disk_bytes == packs[-1] + results
+    assert plan_of(execution={"workers": 2}).estimates.disk_bytes == sum(packs[-2:]) + results
+    kept = plan_of(execution={"keep_finished_checkpoints": True})
+    assert kept.estimates.disk_bytes == sum(packs) + results and kept.estimates.checkpoint_bytes == sum(packs)
+    assert plan_table.to_json(plan)["totals"]["disk_bytes"] == plan.estimates.disk_bytes
+    assert "at most: checkpoints of one pack at a time" in " ".join(text_of(plan).split())
+    assert "the checkpoints of all packs are kept" in " ".join(text_of(kept).split())
+
+
 def test_a_shared_trunk_is_paid_once() -> None:
     train = {"schedule": "wsd", "token_branches": [50 * 16 * 128]}
     plan = plan_of(grid={"budgets": [3e5]}, train=train)

@@ -62,6 +62,7 @@ class RunRecorder:
         self._progress = PackProgress(steps=pack.branch_steps[-1])
         self._has_step = False
         self._written_at = float("-inf")
+        self._missed: set[str] = set()  # runs whose lost rows were reported
         self._cut = False  # whether this attempt has cut what earlier ones recorded beyond its start
 
     # what the trainer calls
@@ -89,7 +90,9 @@ class RunRecorder:
             kept = [row for row in found.rows if row["step"] <= step]
             if found.lost and path.exists():
                 paths.set_aside(path)
-            if missing := lost_rows(found, kept, self._recorded_to(name, step), self.pack.execution.log_steps):
+            missing = lost_rows(found, kept, self._recorded_to(name, step), self.pack.execution.log_steps)
+            if missing and name not in self._missed:
+                self._missed.add(name)
                 self.note(f"runs/{name}/metrics.jsonl: {missing}; the run resumes from its checkpoint at step {step:,}")
             # also where nothing is dropped: a kill may have left half a line at the end
             if found.rows or found.lost or path.exists():

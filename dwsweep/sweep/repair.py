@@ -12,12 +12,13 @@ from dataclasses import replace
 from dwsweep import paths
 from dwsweep.locks import exclusive
 from dwsweep.plan import DROP, Pack, Plan
+from dwsweep.plan.rows import run_config
 from dwsweep.records.pack_files import REBUILT, PackProgress, PackState
 from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep_files import Manifest
 from dwsweep.sweep import manifest
-from dwsweep.sweep.store import SweepStore, run_config
+from dwsweep.sweep.store import SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
 """What a run_id settles: a config.json that says otherwise is of another run."""
@@ -33,18 +34,41 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
         _check(store, store.directory / "manifest.json", Manifest, say, "begun anew")
     with exclusive(store.directory / "locks" / "repair.guard"):
         _configs(store, plan, say)
-    held: dict[str, list[str]] = {pack.pack_id: [] for pack in packs}
-    for pack_id in store.pack_ids():
-        root = next((name for name in _ancestors(pack_id) if name in held), None)
-        if root is not None:
-            held[root].append(pack_id)
+    families = _families(store, packs)
     for pack in packs:
         for run_id in pack.run_ids:
             _run(store, run_id, say)
-        for pack_id in sorted(held[pack.pack_id], key=len):  # a pack before those that took its replicas over
+        for pack_id in families[pack.pack_id]:
             _pack(store, pack, pack_id, say)
-        for pack_id in held[pack.pack_id]:
-            _pack_state(store, pack_id, held[pack.pack_id], say)
+        for pack_id in families[pack.pack_id]:
+            _pack_state(store, pack_id, families[pack.pack_id], say)
+
+
+def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
+    """Remove what finished packs left, which nothing resumes from: a kill at their end, or an earlier version."""
+    found = [
+        pack_id
+        for family in _families(store, packs).values()
+        for pack_id in family
+        if store.pack_state(pack_id).state in (DONE, REBUILT) and store.newest_checkpoint(pack_id)
+    ]
+    for pack_id in found:
+        store.remove_checkpoints(pack_id)
+    if found:
+        say(
+            f"removed the checkpoints of {len(found)} finished pack{'s' * (len(found) != 1)}; "
+            "execution.keep_finished_checkpoints: true keeps them"
+        )
+
+
+def _families(store: SweepStore, packs: Collection[Pack]) -> dict[str, list[str]]:
+    """The packs that the directory has of each planned one: itself, before those that took over its replicas."""
+    found: dict[str, list[str]] = {pack.pack_id: [] for pack in packs}
+    for pack_id in sorted(store.pack_ids(), key=len):
+        root = next((name for name in _ancestors(pack_id) if name in found), None)
+        if root is not None:
+            found[root].append(pack_id)
+    return found
 
 
 def _ancestors(pack_id: str) -> Iterator[str]:

@@ -139,7 +139,10 @@ class _Sweep:
         self.finished_since_rebuild = 0
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
-        repair.repair(self.store, self.plan, schedule.own(self.plan, self.shard), self._say)
+        mine = schedule.own(self.plan, self.shard)
+        repair.repair(self.store, self.plan, mine, self._say)
+        if not self.plan.spec.execution.keep_finished_checkpoints:
+            repair.remove_checkpoints(self.store, mine, self._say)
         self.store.write_plan(self.plan)
         todo = schedule.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:

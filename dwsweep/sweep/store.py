@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.plan import DROP, Plan, Run
+from dwsweep.plan import DROP, Plan
 from dwsweep.plan import rows as plan_rows
 from dwsweep.records import reader
 from dwsweep.records.pack_files import Pack, PackProgress, PackState
@@ -110,18 +110,14 @@ class SweepStore:
             if run.action == DROP:
                 continue
             if run.run_id not in there or self.config(run.run_id) is None:
-                self.write_config(run_config(run, plan))
+                self.write_config(plan_rows.run_config(run, plan))
         # last: whoever finds a run in the plan finds its config.json too
         self.write_plan_table(plan)
 
     def write_plan_table(self, plan: Plan) -> Any:
         """Write plan.csv, one row per run; returns its path."""
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, plan_rows.COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(plan_rows.to_rows(plan))
         path = paths.make_directory(self.directory) / "plan.csv"
-        paths.write_atomic(path, buffer.getvalue())
+        paths.write_atomic(path, plan_rows.to_csv(plan))
         return path
 
     def planned(self) -> list[dict[str, str]]:
@@ -292,26 +288,6 @@ def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:
             f"--out: {directory}; a sweep has begun there, and this plan has no ids of its runs since the data is not "
             "prepared here: run `dwsweep prepare` first, or name another directory"
         )
+    paths.make_directory(store.directory)
     with lock.unowned(directory):
         return store.write_plan_table(plan)
-
-
-def run_config(run: Run, plan: Plan) -> RunConfig:
-    """Everything that config.json says of a run: facts are read from here, never from a name."""
-    spec = plan.spec
-    return RunConfig(
-        run_id=run.run_id,
-        pack_id=run.pack_id,
-        seed=run.seed,
-        learning_rate=run.learning_rate,
-        budget=run.budget,
-        steps=run.steps,
-        tokens=run.tokens,
-        n_params=run.shape.n_params,
-        n_params_total=run.shape.n_params_total,
-        data_hash=plan.data.data_hash if plan.data else None,
-        shape=run.shape,
-        model=spec.model.model_dump(mode="json"),
-        data=spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
-        train=spec.train.model_dump(mode="json"),
-    )
