@@ -151,7 +151,7 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
     from dwsweep.plan import DataFacts, build
     from dwsweep.report import plan_table
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.store import SweepStore
+    from dwsweep.sweep.store import SweepStore, write_plan
 
     sweep = load_spec(spec, set_ or ())
     store = find(sweep.data)
@@ -164,8 +164,7 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
     )
     _show(plan_table.render(planned), plan_table.to_json(planned), json)
     if out is not None:
-        path = plan_table.write_csv(planned, out)
-        print(f"wrote {path}", file=sys.stderr)
+        print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
 
 
 @app.command(epilog="Example: dwsweep prepare sweeps/smoke.yaml --inspect --set data.source=text:'articles/*.txt'")

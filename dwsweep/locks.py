@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dwsweep import paths
+from dwsweep.errors import InputError
 
 PACK_WAIT_SECONDS = 180.0  # for an orphaned worker to reach its checkpoint
 
@@ -65,8 +67,28 @@ def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[
 @contextlib.contextmanager
 def _lock_file(path: Any) -> Iterator[IO[bytes]]:
     if paths.is_remote(path):
-        name = hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
-        path = Path(tempfile.gettempdir()) / f"dwsweep-locks-{os.getuid()}" / name
-    paths.make_directory(path.parent)
-    with open(path, "wb") as file:
+        path = _own_folder() / hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
+    else:
+        paths.make_directory(path.parent)
+    # nothing is written, and a link is not followed: whoever else may write here cannot point us at another file
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with open(descriptor, "r+b", buffering=0) as file:
         yield file
+
+
+def _own_folder() -> Path:
+    """A folder of this host that only this user can write: the temporary folder is everybody's.
+
+    Raises:
+        InputError: something else stands in its place.
+    """
+    folder = Path(tempfile.gettempdir()) / f"dwsweep-locks-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise InputError(
+            f"{folder}: must be a folder that belongs to this user and that nobody else can write; remove it, or name "
+            "another temporary folder in TMPDIR"
+        )
+    return folder

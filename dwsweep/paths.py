@@ -89,8 +89,8 @@ def write_json(path: Any, content: Any, *, durable: bool = False) -> None:
 def read_json(path: Any) -> dict[str, Any] | None:
     """The mapping in a JSON file; None when the file is missing or, after a power cut, not whole."""
     try:
-        content = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 
@@ -126,16 +126,36 @@ def remove(path: Any) -> None:
             path.rmtree()
 
 
-def read_lines(path: Any) -> list[dict[str, Any]]:
-    """The rows of a file of JSON lines, uploaded segments included; a torn last line is left out."""
-    text = ""
+def set_aside(path: Any) -> str:
+    """Rename what cannot be used to ``<name>.damaged``, in place of an earlier one; returns the new name."""
+    aside = path.with_name(f"{path.name}.damaged")
+    remove(aside)
+    if is_remote(path):
+        aside.write_bytes(path.read_bytes())
+        path.unlink()
+    else:
+        os.replace(path, aside)
+    return str(aside.name)
+
+
+def read_text_of_lines(path: Any) -> str:
+    """The text of a file of appended lines, uploaded segments included; bytes that are no UTF-8 are marked."""
+    data = b""
     for part in [path, *_segments(path)]:
-        with contextlib.suppress(FileNotFoundError):
-            text += part.read_text()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            data += part.read_bytes()
+    return data.decode(errors="replace")
+
+
+def read_lines(path: Any) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines, uploaded segments included; lines that hold none, a torn last one, are left
+    out."""
     rows = []
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError):
-            rows.append(json.loads(line))
+    for line in read_text_of_lines(path).splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            if isinstance(row, dict):
+                rows.append(row)
     return rows
 
 
@@ -195,7 +215,8 @@ def _segments(path: Any) -> list[Any]:
     if not is_remote(path):
         return []
     prefix = f"{path.name}."
-    return [path.parent / name for name in names_in(path.parent) if name.startswith(prefix)]
+    names = [name for name in names_in(path.parent) if name.startswith(prefix)]
+    return [path.parent / name for name in names if name.removeprefix(prefix).isdecimal()]
 
 
 def _line(row: dict[str, Any]) -> str:

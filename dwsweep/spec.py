@@ -222,7 +222,8 @@ class ExecutionSpec(Section):
     max_retries: Annotated[int, Field(ge=0)] = 2  # of a pack whose worker crashed
     checkpoint_seconds: PositiveFloat = 120.0
     checkpoint_steps: Positive | None = None
-    keep_checkpoints: Positive = 2
+    keep_checkpoints: Positive = 2  # of a pack while it trains
+    keep_finished_checkpoints: bool = False  # of packs whose runs all have their result
     log_steps: Positive = 10  # steps between two lines of metrics.jsonl
     microbatch: Positive | None = None  # sequences a forward pass; None: from the device's memory
     max_replicas: Positive | None = None  # replicas a pack; None: all seeds and learning rates of a shape

@@ -96,7 +96,7 @@ def assert_complete(plan: Plan, directory: Any) -> None:
     for run in plan.runs:
         assert store.state(run.run_id).state == "done", run.run_id
         expected = sweep_standin.expected_loss(packs[run.pack_id], run.seed, run.learning_rate, run.steps)
-        assert store.result(run.run_id)["loss"] == expected
+        assert (result := store.result(run.run_id)) and result.loss == expected
         lines = (store.run_directory(run.run_id) / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["step"] for line in lines] == list(range(1, run.steps + 1))
 

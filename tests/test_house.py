@@ -15,7 +15,7 @@ PACKAGE = Path(dwsweep.__file__).parent
 # a room may import from its own level and from those below
 LEVELS = [
     {"errors", "folding", "paths", "locks"},
-    {"spec", "shapes", "theory"},
+    {"spec", "shapes", "theory", "records"},
     {"data", "model", "cost"},
     {"plan"},
     {"train"},

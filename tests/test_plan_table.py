@@ -19,6 +19,7 @@ from dwsweep.plan.rows import COLUMNS, to_dict, to_rows
 from dwsweep.report import plan_table
 from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
 from dwsweep.spec import load_spec, parse_spec
+from dwsweep.sweep.store import SweepStore
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 DATA = DataFacts("f" * 64, 700_000, 20_000)
@@ -108,7 +109,7 @@ def test_rows_hold_the_resolved_learning_rates() -> None:
 
 def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
     plan = plan_of()
-    path = plan_table.write_csv(plan, tmp_path / "new")
+    path = SweepStore(tmp_path / "new").write_plan_table(plan)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS
@@ -117,6 +118,21 @@ def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
     assert content == to_dict(plan)
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content["totals"]["flops"] == sum(row["flops"] for row in content["runs"] if row["action"] == "RUN")
+
+
+def test_the_disk_that_a_sweep_needs() -> None:
+    plan = plan_of()
+    packs = sorted(pack.checkpoint_bytes for pack in plan.estimates.packs.values())
+    assert len(packs) >= 3
+    results = plan.estimates.results_bytes
+    assert 0 < results < packs[-1]
+    assert plan.estimates.disk_bytes == packs[-1] + results
+    assert plan_of(execution={"workers": 2}).estimates.disk_bytes == sum(packs[-2:]) + results
+    kept = plan_of(execution={"keep_finished_checkpoints": True})
+    assert kept.estimates.disk_bytes == sum(packs) + results and kept.estimates.checkpoint_bytes == sum(packs)
+    assert plan_table.to_json(plan)["totals"]["disk_bytes"] == plan.estimates.disk_bytes
+    assert "at most: checkpoints of one pack at a time" in " ".join(text_of(plan).split())
+    assert "the checkpoints of all packs are kept" in " ".join(text_of(kept).split())
 
 
 def test_a_shared_trunk_is_paid_once() -> None:

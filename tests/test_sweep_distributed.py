@@ -77,7 +77,7 @@ def test_two_hosts_train_a_sweep(tmp_path: Path) -> None:
     store = SweepStore(directory)
     for name in store.pack_ids():
         assert (store.pack_directory(name) / "log-1.txt").read_text().count("attempt 1") == 1
-    assert len(store.manifest["calls"]) == 1
+    assert len(store.manifest.calls) == 1
     # nothing to train: still both end, and alike
     assert ends(two_hosts(tmp_path, directory))[0] == [0, 0]
 
@@ -90,7 +90,7 @@ def test_either_host_can_be_stopped(tmp_path: Path, told: int) -> None:
     directory = tmp_path / "sweep"
     hosts = two_hosts(tmp_path, directory)
     store = SweepStore(directory)
-    wait_for(lambda: any(store.progress(name).get("step", 0) > 2 for name in store.pack_ids()), 120)
+    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()), 120)
     os.kill(hosts[told].pid, signal.SIGTERM)
     statuses, texts = ends(hosts)
     assert statuses == [3, 3], texts
@@ -106,7 +106,7 @@ def test_a_killed_worker_of_a_slice(tmp_path: Path, lost: int) -> None:
     directory = tmp_path / "sweep"
     hosts = two_hosts(tmp_path, directory)
     store = SweepStore(directory)
-    wait_for(lambda: any(store.progress(name).get("step", 0) > 6 for name in store.pack_ids()), 120)
+    wait_for(lambda: any(store.progress(name).step > 6 for name in store.pack_ids()), 120)
     os.kill(workers_of(hosts[lost].pid)[0], signal.SIGKILL)
     (tmp_path / "orders.json").write_text("{}")
     statuses, texts = ends(hosts)

@@ -77,7 +77,7 @@ def test_a_slice_that_is_preempted_goes_on(tmp_path: Path, told: int) -> None:
     assert ends([start(tmp_path / "one", steps)]) == [0]
     hosts = slice_of_two(tmp_path / "two", steps)
     store = SweepStore(tmp_path / "two")
-    wait_for(lambda: any(store.progress(name).get("step", 0) > 20 for name in store.pack_ids()), 300)
+    wait_for(lambda: any(store.progress(name).step > 20 for name in store.pack_ids()), 300)
     os.kill(hosts[told].pid, signal.SIGTERM)
     assert ends(hosts) == [3, 3]
     assert any(store.newest_checkpoint(name) for name in store.pack_ids())

@@ -82,7 +82,7 @@ def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path) ->
     changes = {"execution": {"checkpoint_steps": 1000}}
     process = start(tmp_path / "sweep", changes)
     store = SweepStore(tmp_path / "sweep")
-    pack_id = wait_for(lambda: next((p for p in store.pack_ids() if store.progress(p).get("step", 0) > 1), None))
+    pack_id = wait_for(lambda: next((p for p in store.pack_ids() if store.progress(p).step > 1), None))
     worker = workers_of(process.pid)[0]
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
@@ -169,7 +169,7 @@ def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path
         one, other = expected.run_directory(name), found.run_directory(name)
         assert (one / "documents.npy").read_bytes() == (other / "documents.npy").read_bytes()
         for key in ("loss", "loss_stderr", "bits_per_byte", "train_loss"):
-            assert expected.result(name)[key] == found.result(name)[key], (name, key)
+            assert getattr(expected.result(name), key) == getattr(found.result(name), key), (name, key)
         rows = [
             [(row["step"], row["loss"], row["grad_norm"]) for row in paths.read_lines(path / "metrics.jsonl")]
             for path in (one, other)

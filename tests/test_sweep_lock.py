@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,9 +17,13 @@ from pathlib import Path
 import pytest
 from sweep_tools import assert_complete, environment, make_plan, run, start, wait_for
 
+from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.locks import exclusive
+from dwsweep.plan import build
+from dwsweep.records.sweep_files import Owner, process_start
 from dwsweep.sweep import lock
-from dwsweep.sweep.lock import Owner
+from dwsweep.sweep.store import SweepStore, write_plan
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +54,7 @@ def test_a_second_owner_is_refused_by_host_and_process(tmp_path: Path) -> None:
 
 def test_a_dead_owner_on_this_host_is_taken_over(tmp_path: Path) -> None:
     process = subprocess.Popen(["sleep", "60"])
-    put(tmp_path, replace(Owner.this_process((0, 1)), pid=process.pid, started=lock.process_start(process.pid) or ""))
+    put(tmp_path, replace(Owner.this_process((0, 1)), pid=process.pid, started=process_start(process.pid) or ""))
     with pytest.raises(InputError), lock.hold(tmp_path):
         pass
     process.kill()
@@ -60,7 +66,7 @@ def test_a_dead_owner_on_this_host_is_taken_over(tmp_path: Path) -> None:
 def test_a_zombie_is_dead(tmp_path: Path) -> None:
     process = subprocess.Popen(["true"])
     time.sleep(0.3)
-    assert lock.process_start(process.pid) is None
+    assert process_start(process.pid) is None
     process.wait()
 
 
@@ -103,6 +109,65 @@ def test_a_lock_that_a_power_cut_left_empty_is_no_owner(tmp_path: Path) -> None:
     (tmp_path / "locks" / "shard-0-of-1.lock").touch()
     with lock.hold(tmp_path) as owner:
         assert [found.nonce for found in lock.owners(tmp_path)] == [owner.nonce]
+
+
+def test_plan_writes_beside_no_owner(tmp_path: Path) -> None:
+    plan = make_plan()
+    path = write_plan(plan, tmp_path / "sweep")
+    whole = path.read_text()
+    assert lock.owners(tmp_path / "sweep") == [] and whole.count("\n") == 9
+    with lock.hold(tmp_path / "sweep", (1, 2)), pytest.raises(InputError, match=f"owns it .*process {os.getpid()}"):
+        write_plan(make_plan(grid__seeds=1), tmp_path / "sweep")
+    put(tmp_path / "sweep", replace(Owner.this_process((0, 1)), pid=2**22 - 1, started="gone"))
+    write_plan(plan, tmp_path / "sweep")  # a dead owner is none, and its lock stays for `run` to take over
+    assert path.read_text() == whole and len(lock.owners(tmp_path / "sweep")) == 1
+
+
+def test_plan_without_hashes_leaves_a_sweep_alone_that_has_begun(tmp_path: Path) -> None:
+    unhashed = build(make_plan().spec)
+    path = write_plan(unhashed, tmp_path / "sweep")
+    assert "unhashed" in path.read_text()
+    SweepStore(tmp_path / "sweep").write_plan(make_plan())
+    before = path.read_text()
+    with pytest.raises(InputError, match=r"a sweep has begun there.*`dwsweep prepare`") as refused:
+        write_plan(unhashed, tmp_path / "sweep")
+    assert len(refused.value.lines) == 1 and path.read_text() == before
+    write_plan(make_plan(grid__seeds=1), tmp_path / "sweep")
+    assert path.read_text() != before
+
+
+def test_a_lock_file_follows_no_link(tmp_path: Path) -> None:
+    victim = tmp_path / "precious"
+    victim.write_text("kept")
+    (tmp_path / "guard").symlink_to(victim)
+    with pytest.raises(OSError, match="guard"), exclusive(tmp_path / "guard"):
+        pass
+    (tmp_path / "kept.guard").write_text("kept")
+    with exclusive(tmp_path / "kept.guard"):
+        pass
+    assert victim.read_text() == (tmp_path / "kept.guard").read_text() == "kept"
+
+
+@pytest.mark.parametrize("kind", ["link", "writable", "file"])
+def test_locks_of_a_bucket_lie_in_a_folder_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"dwsweep-locks-{os.getuid()}"
+    bucket = paths.as_path("gs://bucket/sweep/locks/guard")
+    with exclusive(bucket):
+        assert folder.stat().st_mode & 0o777 == 0o700 and len(list(folder.iterdir())) == 1
+    shutil.rmtree(folder)
+    if kind == "link":
+        (tmp_path / "elsewhere").mkdir()
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif kind == "file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+    with pytest.raises(InputError, match=r"dwsweep-locks-.*TMPDIR"), exclusive(bucket):
+        pass
 
 
 def test_of_many_at_once_one_gets_it(tmp_path: Path) -> None:

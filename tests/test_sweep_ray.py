@@ -56,7 +56,7 @@ def test_a_killed_node_and_the_results_are_those_of_a_local_run(cluster: Any, tm
     store = SweepStore(directory)
 
     def packs_under_way() -> bool:
-        return sum(store.progress(name).get("step", 0) > 6 for name in store.pack_ids()) == 2
+        return sum(store.progress(name).step > 6 for name in store.pack_ids()) == 2
 
     wait_for(packs_under_way, 120)
     cluster.remove_node(second, allow_graceful=False)
@@ -79,7 +79,7 @@ def test_ctrl_c_reaches_the_tasks(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.2}}')
     process = start(tmp_path / "sweep", executor="ray", address=cluster.address)
     store = SweepStore(tmp_path / "sweep")
-    wait_for(lambda: any(store.progress(name).get("step", 0) > 2 for name in store.pack_ids()), 120)
+    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()), 120)
     os.kill(process.pid, signal.SIGINT)
     text, _ = process.communicate(timeout=120)
     assert process.returncode == 3, text

@@ -139,7 +139,7 @@ def test_a_killed_parent_of_a_bucket(bucket: Path, tmp_path: Path) -> None:
     (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.05}}')
     process = start("gs://b/sweep")
     store = SweepStore("gs://b/sweep")
-    wait_for(lambda: any(store.progress(name).get("step", 0) > 2 for name in store.pack_ids()))
+    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     (tmp_path / "orders.json").write_text("{}")

@@ -50,7 +50,7 @@ def test_long_packs_come_first_and_one_worker_serves_all(tmp_path: Path) -> None
     first_lines = [path.read_text() for path in (tmp_path / "sweep").glob("packs/*/log.txt")]
     assert len({line.split("process ")[1] for line in first_lines}) == 1
     store = SweepStore(tmp_path / "sweep")
-    order_of_ends = sorted(store.pack_ids(), key=lambda name: store.progress(name)["updated"])
+    order_of_ends = sorted(store.pack_ids(), key=lambda name: store.progress(name).updated or 0.0)
     assert [name.rsplit("-", 1)[0] for name in order_of_ends] == ["L1-d92-h2", "L2-d64-h2", "L1-d48-h2", "L2-d36-h2"]
 
 
@@ -140,7 +140,7 @@ def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(tmp_path: Path
     assert child["rebuilt_from"] == parent and "RESOURCE_EXHAUSTED" in child["reason"]
     assert len(child["replicas"]) == 1
     assert_complete(plan, tmp_path / "sweep")
-    sizes = {store.result(r.run_id)["pack_size"] for r in plan.runs}
+    sizes = {getattr(store.result(r.run_id), "pack_size", None) for r in plan.runs}
     assert sizes == {1}
 
 
@@ -227,7 +227,7 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path
     directory = tmp_path / "sweep"
     process = start(directory)
     store = SweepStore(directory)
-    wait_for(lambda: any(store.progress(name).get("step", 0) > 2 for name in store.pack_ids()))
+    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()))
     os.kill(process.pid, number)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 3, text
@@ -248,7 +248,7 @@ def test_ctrl_c_of_a_terminal_reaches_the_parent_only(tmp_path: Path) -> None:
     order(tmp_path, step_seconds=0.05)
     process = start(tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
-    wait_for(lambda: any(store.progress(name).get("step", 0) > 2 for name in store.pack_ids()))
+    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()))
     os.killpg(process.pid, signal.SIGINT)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 3 and "KeyboardInterrupt" not in text

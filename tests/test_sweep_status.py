@@ -94,7 +94,7 @@ def test_a_running_sweep_is_read_while_it_is_written(tmp_path: Path) -> None:
     (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.5}}')
     process = start(tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
-    wait_for(lambda: any(store.progress(name).get("step", 0) > 1 for name in store.pack_ids()))
+    wait_for(lambda: any(store.progress(name).step > 1 for name in store.pack_ids()))
     seen = []
     for _ in range(20):
         now = snapshot(tmp_path / "sweep")

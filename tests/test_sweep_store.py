@@ -15,8 +15,9 @@ from sweep_tools import assert_complete, environment, make_plan, run
 
 from dwsweep import paths
 from dwsweep.plan import Pack
+from dwsweep.records.results_table import COLUMNS
+from dwsweep.records.run_files import RunResult
 from dwsweep.sweep.recorder import RunRecorder
-from dwsweep.sweep.results import COLUMNS
 from dwsweep.sweep.states import PackEvent, PackState, RunState
 from dwsweep.sweep.store import SweepStore
 
@@ -53,6 +54,7 @@ def rows(*steps: int) -> list[dict[str, Any]]:
 
 
 RESULT = {"loss": 3.0, "loss_stderr": 0.1, "steps": 30, "tokens": 61440, "pack_size": 2}
+RECORD = RunResult(**RESULT)  # type: ignore[arg-type]
 DOCUMENTS = np.array([[3.0, 1.0]])
 
 
@@ -101,11 +103,13 @@ def test_a_file_of_a_later_version_is_read(store: SweepStore) -> None:
 def test_config_holds_all_facts_of_a_run(store: SweepStore) -> None:
     planned = make_plan().runs[0]
     config = store.config(planned.run_id)
-    assert config["shape"]["depth"] == 1 and config["shape"]["width"] == planned.shape.width
-    assert config["data_hash"] == "f00d" and config["data"]["source"] == "stdlib-docs"
-    assert config["seed"] == 0 and config["learning_rate"] == 1e-3 and config["budget"] == 3e4
-    assert config["train"]["batch_size"] == 16 and config["model"]["parametrization"] == "completep"
-    assert config["n_params"] == planned.shape.n_params and config["tokens"] == 30 * 16 * 128
+    assert config and config.shape == planned.shape and config.shape.depth == 1
+    assert config.data_hash == "f00d" and config.data["source"] == "stdlib-docs"
+    assert config.seed == 0 and config.learning_rate == 1e-3 and config.budget == 3e4
+    assert config.train["batch_size"] == 16 and config.model["parametrization"] == "completep"
+    assert config.n_params == planned.shape.n_params and config.tokens == 30 * 16 * 128
+    written = json.loads((store.run_directory(planned.run_id) / "config.json").read_text())
+    assert written["shape"]["depth"] == 1 and written["train"]["betas"] == [0.9, 0.95]
 
 
 def test_metrics_beyond_the_resumed_step_are_dropped(store: SweepStore, pack: Pack) -> None:
@@ -152,9 +156,9 @@ def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
     two.finished(name, {**RESULT, "loss": 9.0}, DOCUMENTS)
     two.diverged(name, 3, float("nan"))
     two.interrupted("why not")
-    assert store.state(name).state == "done" and store.result(name)["loss"] == 3.0
+    assert store.state(name).state == "done" and (result := store.result(name)) and result.loss == 3.0
     assert steps_of(store, name) == [1, 2]
-    assert store.result(name)["flops"] > 0 and store.result(name)["pack_id"] == pack.pack_id
+    assert result.flops and result.flops > 0 and result.pack_id == pack.pack_id
     assert np.load(store.run_directory(name) / "documents.npy").shape == (1, 2)
     assert [event["event"] for event in events] == ["resumed", "started", "finished"]
 
@@ -187,7 +191,7 @@ def test_done_is_written_after_everything_else(store: SweepStore, monkeypatch: p
 
         monkeypatch.setattr(paths, "write_atomic", cut)
         try:
-            store.finish(name, "p", RESULT, DOCUMENTS)
+            store.finish(name, "p", RECORD, DOCUMENTS)
         except OSError:
             assert store.state(name).state == "pending"
         else:
@@ -236,9 +240,9 @@ def test_finished_leaves_out_what_is_to_be_tried_again(store: SweepStore) -> Non
 def test_the_manifest_tells_how_a_sweep_was_made(tmp_path: Path) -> None:
     run(make_plan(), tmp_path / "sweep")
     manifest = SweepStore(tmp_path / "sweep").manifest
-    assert {"dwsweep", "python", "jax", "flax", "optax"} <= set(manifest["versions"])
-    assert manifest["calls"][0]["flags"]["executor"] == "local"
-    assert "stand-in" in manifest["devices"]
+    assert {"dwsweep", "python", "jax", "flax", "optax"} <= set(manifest.versions)
+    assert manifest.calls[0]["flags"]["executor"] == "local"
+    assert "stand-in" in manifest.devices
 
 
 def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +257,7 @@ def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(paths.os, "fsync", lambda _: None)  # a thousand of them are not what is measured here
     for planned in plan.runs:
         if planned.pack_id != left.pack_id:
-            store.finish(planned.run_id, planned.pack_id, RESULT, DOCUMENTS)
+            store.finish(planned.run_id, planned.pack_id, RECORD, DOCUMENTS)
     began = time.perf_counter()
     status, text = run(plan, tmp_path / "sweep")
     resumed = time.perf_counter() - began

@@ -2,7 +2,8 @@
 
 from dwsweep.plan.expand import build, mismatch
 from dwsweep.plan.ids import UNHASHED, run_id
-from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Pack, Plan, Replica, Run
+from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Plan, Run
+from dwsweep.records.pack_files import Pack, Replica
 
 __all__ = [
     "DROP",

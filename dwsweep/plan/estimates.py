@@ -17,6 +17,8 @@ from dwsweep.shapes import token_bytes
 from dwsweep.spec import Spec
 
 UNKNOWN_DEVICE = "unknown"
+METRICS_ROW_BYTES = 130  # of metrics.jsonl
+RUN_BYTES = 30_000  # config, status, result, and 16 bytes for each of some 1,500 held-out documents
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Estimates:
     device_seconds: float | None
     peak_memory_bytes: int
     checkpoint_bytes: int  # if the checkpoints of all packs are kept
+    results_bytes: int  # metrics and results of all runs
+    disk_bytes: int  # at most at any time: the checkpoints of the packs at work, or of all where they are kept
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,9 @@ def estimate(
     waiting = {run.pack_id for run in todo}
     active = [pack.pack_id for pack in packs if pack.pack_id in waiting]
     seconds = [by_pack[name].device_seconds for name in active]
+    checkpoints = sorted((by_pack[name].checkpoint_bytes for name in active), reverse=True)
+    at_work = checkpoints if spec.execution.keep_finished_checkpoints else checkpoints[: spec.execution.workers or 1]
+    results = sum(RUN_BYTES + run.steps // spec.execution.log_steps * METRICS_ROW_BYTES for run in todo)
     return Estimates(
         device=clock.device_name,
         basis=clock.basis,
@@ -167,7 +174,9 @@ def estimate(
         flops_6nd=sum(by_run[run.run_id].flops_6nd for run in todo),
         device_seconds=None if None in seconds else float(sum(s for s in seconds if s is not None)),
         peak_memory_bytes=max((by_pack[name].memory.total for name in active), default=0),
-        checkpoint_bytes=sum(by_pack[name].checkpoint_bytes for name in active),
+        checkpoint_bytes=sum(checkpoints),
+        results_bytes=results,
+        disk_bytes=sum(at_work) + results,
     )
 
 

@@ -12,7 +12,8 @@ from dwsweep.plan.cautions import cautions
 from dwsweep.plan.checks import branch_steps, device_errors, head_errors, length_errors, pack_members
 from dwsweep.plan.estimates import estimate, misfits
 from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
-from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Pack, Plan, Replica, Run
+from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Plan, Run
+from dwsweep.records.pack_files import Pack, Replica
 from dwsweep.shapes import Shape, match_width
 from dwsweep.spec import Spec
 

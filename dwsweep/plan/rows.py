@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import Any
 
 from dwsweep.cost.flops import CONVENTION
 from dwsweep.plan.units import DROP, RUN, SKIP, Plan, Run
+from dwsweep.records.run_files import RunConfig
 
 COLUMNS = (
     *("run_id", "pack_id", "action", "reason", "depth", "width", "heads", "head_size", "seed", "learning_rate"),
@@ -55,6 +58,36 @@ def to_rows(plan: Plan) -> list[dict[str, Any]]:
     return [run_row(plan, run) for run in plan.runs]
 
 
+def to_csv(plan: Plan) -> str:
+    """plan.csv: one row a run, in the columns of ``COLUMNS``."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(to_rows(plan))
+    return buffer.getvalue()
+
+
+def run_config(run: Run, plan: Plan) -> RunConfig:
+    """Everything that config.json says of a run: facts are read from here, never from a name."""
+    spec = plan.spec
+    return RunConfig(
+        run_id=run.run_id,
+        pack_id=run.pack_id,
+        seed=run.seed,
+        learning_rate=run.learning_rate,
+        budget=run.budget,
+        steps=run.steps,
+        tokens=run.tokens,
+        n_params=run.shape.n_params,
+        n_params_total=run.shape.n_params_total,
+        data_hash=plan.data.data_hash if plan.data else None,
+        shape=run.shape,
+        model=spec.model.model_dump(mode="json"),
+        data=spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
+        train=spec.train.model_dump(mode="json"),
+    )
+
+
 def totals(plan: Plan) -> dict[str, Any]:
     """Of what is still to be trained."""
     total = plan.estimates
@@ -72,6 +105,8 @@ def totals(plan: Plan) -> dict[str, Any]:
         "device_hours": None if total.device_seconds is None else total.device_seconds / 3600,
         "peak_memory_bytes": total.peak_memory_bytes,
         "checkpoint_bytes": total.checkpoint_bytes,
+        "results_bytes": total.results_bytes,
+        "disk_bytes": total.disk_bytes,
     }
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.records.reader import to_dict
 from dwsweep.report import html_tables, plots, plots_training, style, words
 from dwsweep.report.html_page import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
 from dwsweep.sweep.states import FINAL
+from dwsweep.sweep.store import SweepStore
 
 CAPTIONS = {
     "loss_vs_size": (
@@ -76,7 +78,7 @@ def write(directory: str | PathLike[str]) -> Any:
     if fit is None or "curves" not in fit or "transitions" not in fit:
         raise InputError(f"DIR: {root}; it has no fit/fit.json, run `dwsweep fit {root}` first")
     runs = _read_csv(root / "results.csv")
-    manifest = paths.read_json(root / "manifest.json") or {}
+    manifest = to_dict(SweepStore(root).manifest)
     sections = [
         Section("answer", "The answer", _answer(fit)),
         Section("warnings", "Warnings", _warnings([*_stale(runs, root), *(fit.get("warnings") or [])])),
@@ -223,7 +225,7 @@ def _provenance(
     )
     told = {name.replace("_", " "): distinct(name) for name in names}
     body = "<h3>Runs</h3>" + definitions({key: value for key, value in told.items() if value})
-    if manifest:
+    if any(manifest.values()):
         body += "<h3>Sweep</h3>" + definitions(flat({k: v for k, v in manifest.items() if k != "calls"}))
         calls = manifest.get("calls") or []
         if calls:

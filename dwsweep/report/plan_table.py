@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from rich.console import Group
@@ -13,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dwsweep.folding import Folded
-from dwsweep.plan.rows import COLUMNS, to_dict, to_rows
+from dwsweep.plan.rows import to_dict
 from dwsweep.plan.units import DROP, RUN, SKIP, Plan, Run
 from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
 
@@ -24,17 +22,6 @@ UNKNOWN = "?"
 def to_json(plan: Plan) -> dict[str, Any]:
     """Everything in the table and behind it, run by run."""
     return to_dict(plan)
-
-
-def write_csv(plan: Plan, directory: Path) -> Path:
-    """Write plan.csv, one row a run; returns its path."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "plan.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(to_rows(plan))
-    return path
 
 
 def render(plan: Plan) -> Group:
@@ -167,8 +154,18 @@ def _totals(plan: Plan) -> Table:
         )
         table.add_row("", total.basis)
     table.add_row("memory", f"{bytes_text(total.peak_memory_bytes)} at most on one device")
-    table.add_row("disk", f"{bytes_text(total.checkpoint_bytes)} if the checkpoints of all packs are kept")
+    table.add_row("disk", _disk(plan))
     return table
+
+
+def _disk(plan: Plan) -> str:
+    total, workers = plan.estimates, plan.spec.execution.workers or 1
+    if plan.spec.execution.keep_finished_checkpoints:
+        held = "the checkpoints of all packs are kept"
+    else:
+        at_work = "one pack" if workers == 1 else f"{workers} packs"
+        held = f"checkpoints of {at_work} at a time; those of finished packs are removed"
+    return f"{bytes_text(total.disk_bytes)} at most: {held}; metrics and results {bytes_text(total.results_bytes)}"
 
 
 def _legend(plan: Plan) -> Table:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
+from dwsweep.records.reader import to_dict
 from dwsweep.sweep.store import SweepStore
 
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
@@ -107,7 +108,7 @@ class WandbLogger:
         if run_id not in self._runs:
             import wandb
 
-            root = self.store.directory
+            root, config = self.store.directory, self.store.config(run_id)
             folder = None if paths.is_remote(root) else str(root)
             self._runs[run_id] = wandb.init(
                 project="dwsweep",
@@ -115,7 +116,7 @@ class WandbLogger:
                 name=run_id,
                 id=re.sub(r"[^A-Za-z0-9_-]", "_", run_id),
                 resume="allow",
-                config=self.store.config(run_id),
+                config=to_dict(config) if config else None,
                 dir=folder,
                 reinit="create_new",  # the replicas of a pack log side by side
                 settings=wandb.Settings(console="off", silent=True),

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,26 +30,24 @@ def record_call(store: SweepStore, **flags: Any) -> None:
         "flags": flags,
         "git_commit": git_commit(),
     }
-    with _guarded(store):
+    with guarded(store):
         manifest = store.manifest
-        manifest["versions"] = versions()
-        manifest["calls"] = [*manifest.get("calls", []), call][-_CALLS_KEPT:]
-        store.write_manifest(manifest)
+        calls = (*manifest.calls, call)[-_CALLS_KEPT:]
+        store.write_manifest(replace(manifest, versions=versions(), calls=calls))
 
 
 def record_device(store: SweepStore, facts: dict[str, Any]) -> None:
     """Add what a worker reported of its devices, once for each kind."""
     kind = facts.get("device_kind")
-    with _guarded(store):
+    with guarded(store):
         manifest = store.manifest
-        devices = manifest.setdefault("devices", {})
-        if kind is None or kind in devices:
+        if kind is None or kind in manifest.devices:
             return
-        devices[kind] = {name: facts[name] for name in ("devices", "attention_kernel") if name in facts}
-        store.write_manifest(manifest)
+        found: dict[str, Any] = {name: facts[name] for name in ("devices", "attention_kernel") if name in facts}
+        store.write_manifest(replace(manifest, devices=manifest.devices | {kind: found}))
 
 
-def _guarded(store: SweepStore) -> contextlib.AbstractContextManager[None]:
+def guarded(store: SweepStore) -> contextlib.AbstractContextManager[None]:
     """Shards add to one manifest."""
     return exclusive(store.directory / "locks" / "manifest.guard")
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.records.reader import to_dict
 from dwsweep.sweep import causes
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.devices import each_core_a_device
@@ -104,7 +105,7 @@ class RayExecutor:
         for pack_id, (task, store) in running.items():
             with contextlib.suppress(OSError):
                 paths.write_atomic(store.pack_directory(pack_id) / "stop", cause)
-            if store.progress(pack_id).get("updated", 0.0) < self._told[pack_id]:
+            if (store.progress(pack_id).updated or 0.0) < self._told[pack_id]:
                 self._ray.cancel(task)  # it may still wait for a device, and has nothing to bring to a checkpoint
 
     def kill(self) -> None:
@@ -138,9 +139,10 @@ class RayExecutor:
             progress = store.progress(pack_id)
         except OSError:
             return  # the next look may find it
-        if progress.get("updated", 0.0) > self._told[pack_id] and "tokens_per_second" in progress:
-            self._told[pack_id] = progress["updated"]
-            self._post(pack_id, {"event": "progress", **progress})
+        updated = progress.updated or 0.0
+        if updated > self._told[pack_id] and progress.tokens_per_second is not None:
+            self._told[pack_id] = updated
+            self._post(pack_id, {"event": "progress", **to_dict(progress)})
 
     def _finish(self, pack_id: str, task: Any) -> None:
         try:

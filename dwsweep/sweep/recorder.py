@@ -6,8 +6,11 @@ time, the first record stands.
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +18,14 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.cost import training_flops
 from dwsweep.plan import Pack
+from dwsweep.records import metrics as metrics_file
+from dwsweep.records.metrics import Metrics
+from dwsweep.records.pack_files import PackProgress
+from dwsweep.records.reader import to_dict
+from dwsweep.records.run_files import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunResult, RunState
 from dwsweep.sweep.loggers import Logger
-from dwsweep.sweep.states import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunState
 from dwsweep.sweep.store import SweepStore
+from dwsweep.train.schedule import cooldown_start
 
 PROGRESS_SECONDS = 1.0  # between two writes of progress.json
 
@@ -51,8 +59,10 @@ class RunRecorder:
         self._writers: dict[str, paths.LineWriter] = {}
         self._last_step: dict[str, int] = {}
         self._last_loss: dict[str, float | None] = {}
-        self._progress: dict[str, Any] = {"steps": pack.branch_steps[-1]}
+        self._progress = PackProgress(steps=pack.branch_steps[-1])
+        self._has_step = False
         self._written_at = float("-inf")
+        self._missed: set[str] = set()  # runs whose lost rows were reported
         self._cut = False  # whether this attempt has cut what earlier ones recorded beyond its start
 
     # what the trainer calls
@@ -64,7 +74,8 @@ class RunRecorder:
         step = facts.get("step", 0)
         if not self._cut:
             self.resumed(step)
-        self._progress |= {"started": facts, "step": step}
+        self._progress = replace(self._progress, started=facts, step=step)
+        self._has_step = True
         for name in self._open():
             self.store.write_state(name, RunState(RUNNING, step=step, pack_id=self.pack.pack_id))
         self._write_progress()
@@ -75,10 +86,16 @@ class RunRecorder:
         for name in self._open():
             path = self._metrics_path(name)
             paths.LineWriter(path).flush()
-            rows = paths.read_lines(path)
-            kept = [row for row in rows if row["step"] <= step]
+            found = metrics_file.read(path)
+            kept = [row for row in found.rows if row["step"] <= step]
+            if found.lost and path.exists():
+                paths.set_aside(path)
+            missing = lost_rows(found, kept, self._recorded_to(name, step), self.pack.execution.log_steps)
+            if missing and name not in self._missed:
+                self._missed.add(name)
+                self.note(f"runs/{name}/metrics.jsonl: {missing}; the run resumes from its checkpoint at step {step:,}")
             # also where nothing is dropped: a kill may have left half a line at the end
-            if rows or path.exists():
+            if found.rows or found.lost or path.exists():
                 paths.rewrite_lines(path, kept)
             self._last_step[name] = kept[-1]["step"] if kept else 0
             self._writers.pop(name, None)
@@ -103,33 +120,36 @@ class RunRecorder:
             logger.metrics(run_id, fresh)
 
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
-        self._progress |= {
-            "step": step,
-            "steps": steps,
-            "tokens_per_second": tokens_per_second,
-            "losses": [_number(loss) for loss in losses],
-        }
+        self._progress = replace(
+            self._progress, step=step, steps=steps, tokens_per_second=tokens_per_second, losses=tuple(losses)
+        )
+        self._has_step = True
         if time.monotonic() - self._written_at >= PROGRESS_SECONDS:
             self._write_progress()
-        self.emit({"event": "progress", **{k: v for k, v in self._progress.items() if k != "started"}})
+        self.emit({"event": "progress", **to_dict(replace(self._progress, started=None))})
 
     def finished(self, run_id: str, result: Mapping[str, Any], documents: np.ndarray) -> None:
         if run_id in self._frozen:
             return
+        steps = int(result.get("steps", 0))
+        if not math.isfinite(result["loss"]):  # a result is a finite loss
+            self._diverged(run_id, steps, result["loss"], f"held-out loss {result['loss']:g} after step {steps}")
+            return
         self._close(run_id)
-        tokens = result.get("steps", 0) * self.pack.train.batch_size * self.pack.train.seq_len
-        known = {"pack_id": self.pack.pack_id, "flops": training_flops(self.pack.shape, tokens)}
-        self.store.finish(run_id, self.pack.pack_id, known | dict(result), documents)
+        tokens = steps * self.pack.train.batch_size * self.pack.train.seq_len
+        record = RunResult(**{"flops": training_flops(self.pack.shape, tokens), **result})
+        self.store.finish(run_id, self.pack.pack_id, record, documents)
         self._frozen.add(run_id)
         for logger in self.loggers:
             logger.finished(run_id, result)
-        self.emit({"event": "finished", "run_id": run_id, "loss": _number(result.get("loss"))})
+        self.emit({"event": "finished", "run_id": run_id, "loss": record.loss})
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
-        if run_id in self._frozen:
-            return
+        if run_id not in self._frozen:
+            self._diverged(run_id, step, loss, f"training loss {loss:g} at step {step}")
+
+    def _diverged(self, run_id: str, step: int, loss: float, cause: str) -> None:
         self._close(run_id)
-        cause = f"training loss {loss:g} at step {step}"
         state = RunState(DIVERGED, step=step, loss=_number(loss), pack_id=self.pack.pack_id, cause=cause)
         self.store.write_state(run_id, state)
         self._frozen.add(run_id)
@@ -149,7 +169,7 @@ class RunRecorder:
 
     def interrupted(self, cause: str) -> None:
         """The pack stopped at a checkpoint: its unfinished runs wait for the next ``run``."""
-        step = self._progress.get("step")
+        step = self._progress.step if self._has_step else None
         for name in self._open():
             state = RunState(
                 INTERRUPTED, step=step, loss=self._last_loss.get(name), pack_id=self.pack.pack_id, cause=cause
@@ -162,13 +182,24 @@ class RunRecorder:
     def close(self) -> None:
         """Nothing waits any more, and the last progress is on disk."""
         self.flush()
-        if "step" in self._progress:
+        if self._has_step:
             self._write_progress()
         for logger in self.loggers:
             logger.close()
 
     def _open(self) -> list[str]:
         return [name for name in self.run_ids if name not in self._frozen]
+
+    def _recorded_to(self, run_id: str, step: int) -> int:
+        """The last step whose row a run can have when its pack resumes from ``step``.
+
+        While a token branch cools down, the runs of the longer ones have their rows up to where it left the trunk.
+        """
+        branches = {name: i for replica in self.pack.replicas for i, name in enumerate(replica.run_ids)}
+        first = min(branches[name] for name in self._open())
+        if branches[run_id] == first or first == len(self.pack.branch_steps) - 1:
+            return step
+        return min(step, cooldown_start(self.pack.branch_steps[first], self.pack.train))
 
     def _metrics_path(self, run_id: str) -> Any:
         return self.store.run_directory(run_id) / "metrics.jsonl"
@@ -183,8 +214,7 @@ class RunRecorder:
             paths.rewrite_lines(path, paths.read_lines(path))
 
     def _write_progress(self) -> None:
-        directory = paths.make_directory(self.store.pack_directory(self.pack.pack_id))
-        paths.write_json(directory / "progress.json", {**self._progress, "updated": time.time()})
+        self.store.write_progress(self.pack.pack_id, self._progress)
         self._written_at = time.monotonic()
 
 
@@ -217,6 +247,26 @@ class SilentRecorder:
 
     def note(self, message: str) -> None:
         pass
+
+
+def lost_rows(found: Metrics, kept: Sequence[Mapping[str, Any]], end: int, log_steps: int) -> str:
+    """What a run's metrics lack of the steps up to ``end``, in words; empty where they lack nothing.
+
+    The first step has a row, and so has every ``log_steps``-th; rows of an earlier call may lie further apart.
+    """
+    steps = [row["step"] for row in kept]
+    gaps = [after - before for before, after in itertools.pairwise(steps)]
+    parts = []
+    if found.lost:
+        parts.append(f"{found.lost} damaged line{'s' * (found.lost != 1)} left out (kept in metrics.jsonl.damaged)")
+    if end > 0 and not steps:
+        parts.append(f"the rows of steps 1–{end:,} are lost")
+    elif end > 0:
+        if steps[0] > 1:
+            parts.append(f"the rows of steps 1–{steps[0] - 1:,} are lost")
+        if end - steps[-1] >= max(log_steps, *gaps, 1):
+            parts.append(f"the rows of steps {steps[-1] + 1:,}–{end:,} are lost")
+    return ", ".join(parts)
 
 
 def _number(value: Any) -> float | None:

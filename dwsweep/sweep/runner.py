@@ -18,7 +18,7 @@ from rich.console import Console
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.sweep import causes, lock, loggers, manifest, schedule
+from dwsweep.sweep import causes, lock, loggers, manifest, repair, schedule
 from dwsweep.sweep import retry as policy
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.executors import Executor, LocalExecutor, Post, local_workers
@@ -26,7 +26,7 @@ from dwsweep.sweep.follower import join_slice
 from dwsweep.sweep.process import WorkerProcess
 from dwsweep.sweep.progress import ProgressView
 from dwsweep.sweep.schedule import Unit
-from dwsweep.sweep.states import DIVERGED, DONE, FAILED, FINAL, OOM, RUNNING, STOPPED, PackEvent, RunState
+from dwsweep.sweep.states import DIVERGED, DONE, FAILED, FINAL, OOM, REBUILT, RUNNING, STOPPED, PackEvent, RunState
 from dwsweep.sweep.store import SweepStore
 from dwsweep.sweep.worker import Job
 
@@ -103,7 +103,8 @@ def run_sweep(
 
     def lead(worker: WorkerProcess | None = None) -> int:
         try:
-            with lock.hold(directory, shard, takeover):
+            say = lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
+            with lock.hold(directory, shard, takeover, say):
                 return _Sweep(plan, tokens, store, shard, retry, console).run(executor, address, worker)
         except OSError as error:
             if not causes.is_disk_full(error):
@@ -138,6 +139,10 @@ class _Sweep:
         self.finished_since_rebuild = 0
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
+        mine = schedule.own(self.plan, self.shard)
+        repair.repair(self.store, self.plan, mine, self._say)
+        if not self.plan.spec.execution.keep_finished_checkpoints:
+            repair.remove_checkpoints(self.store, mine, self._say)
         self.store.write_plan(self.plan)
         todo = schedule.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:
@@ -225,6 +230,8 @@ class _Sweep:
                 state = RunState(decision.run_state, ended.step, None, pack_id, decision.cause, tail)
                 self.store.write_state(name, replace(state, loss=states[name].loss))
         self.store.write_pack_state(pack_id, decision.state)
+        if decision.state.state in (DONE, REBUILT) and not unit.pack.execution.keep_finished_checkpoints:
+            self.store.remove_checkpoints(pack_id)  # nothing resumes from them any more
         if decision.stops_sweep:
             self._stop(ended.cause)
         queued = [self._unit_of(child, unit) for child in decision.queue]
@@ -289,6 +296,9 @@ class _Sweep:
 
     # words
 
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def _announce(self, todo: schedule.Schedule) -> None:
         finished = sum(state.state in FINAL for name, state in todo.states.items() if name in set(todo.run_ids))
         runs = sum(len(unit.runs) for unit in todo.units)
@@ -314,7 +324,7 @@ class _Sweep:
         text = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         if not trained:
             text = f"nothing to train: {text or 'no runs'}"
-        say = lambda line: self.console.print(line, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
+        say = self._say
         say(f"{text} → {self.store.results_path}")
         for reason, names in _by_cause(states).items():
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""

@@ -53,6 +53,11 @@ def ordered(packs: Collection[Pack]) -> list[Pack]:
     return sorted(packs, key=lambda pack: (-pack_weight(pack), pack.pack_id))
 
 
+def own(plan: Plan, shard: Shard) -> list[Pack]:
+    """The planned packs of a shard: every count-th from the index-th."""
+    return ordered(plan.packs)[shard[0] :: shard[1]]
+
+
 def make(plan: Plan, store: SweepStore, shard: Shard = (0, 1), retry: Collection[str] = ()) -> Schedule:
     """What is left to do. Reads the directory, writes nothing."""
     planned = [run.run_id for run in plan.runs if run.action != DROP]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from dwsweep.errors import InputError
+from dwsweep.records.pack_files import PackProgress
+from dwsweep.records.reader import Damaged
+from dwsweep.records.run_files import DONE, INTERRUPTED, PENDING, RUNNING, RunState
 from dwsweep.sweep import lock
-from dwsweep.sweep.states import DONE, INTERRUPTED, PENDING, RUNNING, RunState
 from dwsweep.sweep.store import SweepStore
-
-COUNTS = ("depth", "width", "n_params", "flops", "steps", "tokens")  # columns of plan.csv that are read
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class Snapshot:
     name: str
     runs: tuple[RunView, ...]
     orphans: int
-    progress: dict[str, dict[str, Any]]  # of the packs that are running, by pack
+    progress: dict[str, PackProgress]  # of the packs that are running, by pack
     owners: tuple[tuple[lock.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
     time: float
+    damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
 
     @property
     def is_live(self) -> bool:
@@ -55,12 +56,15 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     Raises:
         InputError: it is none.
     """
-    store = SweepStore(directory)
+    damaged: dict[str, None] = {}  # each once, in the order of reading
+
+    def note(error: Damaged) -> None:
+        damaged[error.lines[0]] = None
+
+    store = SweepStore(directory, note)
     try:
-        planned = [row for row in store.planned() if row["action"] != "DROP"]
-        for row in planned:
-            _ = row["run_id"], row["pack_id"], [float(row[name]) for name in COUNTS]
-    except (KeyError, TypeError, ValueError) as error:
+        planned = [_planned(row) for row in store.planned() if row["action"] != "DROP"]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"DIR: {directory}; its plan.csv is not one that `dwsweep run` wrote ({type(error).__name__}: {error}): "
             "running the spec again writes it anew"
@@ -70,28 +74,39 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     owners = tuple((owner, owner.is_alive) for owner in lock.owners(directory))
     live = any(alive for _, alive in owners)
     runs = []
-    for row in planned:
-        state = store.state(row["run_id"])
+    for run in planned:
+        state = store.state(run.run_id)
         if state.state == RUNNING and not live:
             # its process was killed: nobody was left to write it down
             state = RunState(INTERRUPTED, state.step, state.loss, state.pack_id, "its process is gone")
-        runs.append(
-            RunView(
-                run_id=row["run_id"],
-                pack_id=state.pack_id or row["pack_id"],
-                depth=int(row["depth"]),
-                width=int(row["width"]),
-                n_params=int(row["n_params"]),
-                flops=float(row["flops"]),
-                steps=int(row["steps"]),
-                tokens=int(row["tokens"]),
-                state=state,
-            )
-        )
+        runs.append(replace(run, pack_id=state.pack_id or run.pack_id, state=state))
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
-    orphans = len(set(store.run_ids()) - {row["run_id"] for row in planned})
-    return Snapshot(store.directory.name, tuple(runs), orphans, progress, owners, time.time())
+    orphans = len(set(store.run_ids()) - {run.run_id for run in planned})
+    return Snapshot(store.directory.name, tuple(runs), orphans, progress, owners, time.time(), tuple(damaged))
+
+
+def _planned(row: Mapping[str, str]) -> RunView:
+    """A run as its row of plan.csv has it.
+
+    Raises:
+        KeyError, TypeError, ValueError, OverflowError: the row is none of a plan.
+    """
+    view = RunView(
+        run_id=row["run_id"],
+        pack_id=row["pack_id"],
+        depth=int(row["depth"]),
+        width=int(row["width"]),
+        n_params=int(row["n_params"]),
+        flops=float(row["flops"]),
+        steps=int(row["steps"]),
+        tokens=int(row["tokens"]),
+        state=RunState(),
+    )
+    counts = (view.depth, view.width, view.n_params, view.flops, view.steps, view.tokens)
+    if not all(0 < count < 1e300 for count in counts):
+        raise ValueError(f"{view.run_id} has counts that are not positive")
+    return view
 
 
 def time_left(now: Snapshot) -> float | None:
@@ -103,7 +118,7 @@ def time_left(now: Snapshot) -> float | None:
         return None
     rate, rest = 0.0, 0.0
     for pack_id, progress in now.progress.items():
-        rate += (progress.get("tokens_per_second") or 0.0) * flops_per_token(pack_id, now)
+        rate += (progress.tokens_per_second or 0.0) * flops_per_token(pack_id, now)
     for run in now.runs:
         if run.state.state in (PENDING, INTERRUPTED):
             rest += run.flops
@@ -123,5 +138,6 @@ def step_of(run: RunView, now: Snapshot) -> int:
     if run.state.state == DONE:
         return run.steps
     if run.state.state == RUNNING:
-        return min(run.steps, now.progress.get(run.pack_id, {}).get("step") or run.state.step or 0)
+        progress = now.progress.get(run.pack_id)
+        return min(run.steps, (progress.step if progress else 0) or run.state.step or 0)
     return run.state.step or 0

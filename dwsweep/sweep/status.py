@@ -10,7 +10,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -18,9 +17,10 @@ from rich.text import Text
 
 from dwsweep.cost import find
 from dwsweep.folding import Folded
+from dwsweep.records.pack_files import StartFacts
+from dwsweep.records.run_files import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.sweep.progress import duration
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, snapshot, step_of, time_left
-from dwsweep.sweep.states import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 
 MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded
 MAX_REASONS = 12
@@ -60,7 +60,19 @@ def show(now: Snapshot) -> RenderableType:
     parts += _reasons(now)
     if now.orphans:
         parts.append(Text(f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"))
+    parts += _damaged(now)
     return Group(*parts)
+
+
+def _damaged(now: Snapshot) -> list[RenderableType]:
+    if not now.damaged:
+        return []
+    count = f"{len(now.damaged)} damaged file{'s' * (len(now.damaged) != 1)}"
+    parts: list[RenderableType] = [Text(f"{count}; `dwsweep run` sets them aside and goes on without", style="yellow")]
+    parts += [Text(f"  {line}") for line in now.damaged[:MAX_REASONS]]
+    if len(now.damaged) > MAX_REASONS:
+        parts.append(Text(f"  … and {len(now.damaged) - MAX_REASONS} more"))
+    return parts
 
 
 def _headline(now: Snapshot) -> Text:
@@ -117,21 +129,21 @@ def _running(now: Snapshot) -> Table:
         words = name in ("running pack", "device")
         table.add_column(name, justify="left" if words else "right", no_wrap=name != "device")
     for pack_id, progress in sorted(now.progress.items()):
-        facts = progress.get("started") or {}
-        losses = [loss for loss in progress.get("losses") or [] if loss is not None]
-        rate = progress.get("tokens_per_second")
+        facts = progress.started or {}
+        losses = [loss for loss in progress.losses if loss is not None]
+        rate = progress.tokens_per_second
         table.add_row(
             pack_id,
-            f"{progress.get('step', 0):,}/{progress.get('steps', 0):,}",
+            f"{progress.step:,}/{progress.steps:,}",
             f"{sum(losses) / len(losses):.4f}" if losses else "–",
             f"{rate:,.0f}" if rate else "–",
             _mfu(facts, (rate or 0.0) * flops_per_token(pack_id, now)),
-            str(facts.get("device_kind", "–")),
+            Text(facts.get("device_kind", "–")),  # a file may hold what rich would read as markup
         )
     return table
 
 
-def _mfu(facts: dict[str, Any], flops_per_second: float) -> str:
+def _mfu(facts: StartFacts, flops_per_second: float) -> str:
     """Model FLOPs utilisation, of the devices' dense bf16 peak; a dash where that is not known."""
     device = find(facts.get("device_kind"))
     if device is None or not flops_per_second:

@@ -12,21 +12,71 @@ import csv
 import io
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from dwsweep import paths
-from dwsweep.plan import DROP, Pack, Plan, Run
+from dwsweep.errors import InputError
+from dwsweep.plan import DROP, Plan
 from dwsweep.plan import rows as plan_rows
-from dwsweep.sweep.states import DONE, FAILED, FINAL, OOM, STOPPED, PackState, RunState
+from dwsweep.records import reader
+from dwsweep.records.pack_files import Pack, PackProgress, PackState
+from dwsweep.records.reader import Damaged
+from dwsweep.records.run_files import (
+    DONE,
+    FAILED,
+    FINAL,
+    OOM,
+    STOPPED,
+    RunConfig,
+    RunResult,
+    RunState,
+    check_documents,
+)
+from dwsweep.records.sweep_files import Manifest
+from dwsweep.sweep import lock
+
+Record = TypeVar("Record")
 
 
 class SweepStore:
-    """Reads and writes one sweep directory. Holds no state: several processes may each have one."""
+    """Reads and writes one sweep directory. Holds no state: several processes may each have one.
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    A damaged file reads as if it were not there, or as what the files beside it say; ``damage`` receives what is wrong
+    with it. Reading changes nothing: setting damaged files aside is up to the owner of the directory (``repair``).
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], damage: Callable[[Damaged], None] = lambda error: None
+    ) -> None:
         self.directory = paths.as_path(directory)
+        self._damage = damage
+
+    def read(self, path: Any, kind: type[Record]) -> Record | None:
+        """The record in a file of this directory; None where there is no file.
+
+        Raises:
+            Damaged: it cannot be what it is meant to be.
+        """
+        record = reader.read(path, kind, self.name_of(path))
+        # a record that names whom it belongs to was copied from elsewhere if that is not the folder it lies in
+        for field in ("pack_id",) if kind is Pack else ("run_id",):
+            named = getattr(record, field, None)
+            if named is not None and named != path.parent.name:
+                raise Damaged(path, self.name_of(path), f"{field}: {named!r}; must be {path.parent.name!r}")
+        return record
+
+    def name_of(self, path: Any) -> str:
+        """The path as seen from the sweep directory, for messages."""
+        return os.fspath(path).removeprefix(os.fspath(self.directory)).lstrip("/")
+
+    def _read_or(self, path: Any, kind: type[Record], otherwise: Callable[[], Record | None]) -> Record | None:
+        try:
+            return self.read(path, kind)
+        except Damaged as error:
+            self._damage(error)
+            return otherwise()
 
     # what is where
 
@@ -41,12 +91,12 @@ class SweepStore:
         return self.directory / "results.csv"
 
     @property
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """Versions, devices, git commit and the calls that made this sweep; empty before the first."""
-        return paths.read_json(self.directory / "manifest.json") or {}
+        return self._read_or(self.directory / "manifest.json", Manifest, Manifest) or Manifest()
 
-    def write_manifest(self, content: Mapping[str, Any]) -> None:
-        paths.write_json(self.directory / "manifest.json", dict(content))
+    def write_manifest(self, manifest: Manifest) -> None:
+        reader.write(self.directory / "manifest.json", manifest)
 
     # plan
 
@@ -59,17 +109,16 @@ class SweepStore:
         for run in plan.runs:
             if run.action == DROP:
                 continue
-            directory = self.run_directory(run.run_id)
-            if run.run_id in there and self.config(run.run_id):
-                continue
-            paths.make_directory(directory)
-            paths.write_json(directory / "config.json", run_config(run, plan))
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, plan_rows.COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(plan_rows.to_rows(plan))
+            if run.run_id not in there or self.config(run.run_id) is None:
+                self.write_config(plan_rows.run_config(run, plan))
         # last: whoever finds a run in the plan finds its config.json too
-        paths.write_atomic(self.directory / "plan.csv", buffer.getvalue())
+        self.write_plan_table(plan)
+
+    def write_plan_table(self, plan: Plan) -> Any:
+        """Write plan.csv, one row per run; returns its path."""
+        path = paths.make_directory(self.directory) / "plan.csv"
+        paths.write_atomic(path, plan_rows.to_csv(plan))
+        return path
 
     def planned(self) -> list[dict[str, str]]:
         """The rows of plan.csv, in its order; none before the first ``run``."""
@@ -85,31 +134,74 @@ class SweepStore:
         """Every run that has a directory, orphans included."""
         return paths.names_in(self.directory / "runs")
 
-    def config(self, run_id: str) -> dict[str, Any]:
-        """All facts of a run, from its config.json; empty when there is none."""
-        return paths.read_json(self.run_directory(run_id) / "config.json") or {}
+    def config_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "config.json"
+
+    def config(self, run_id: str) -> RunConfig | None:
+        """All facts of a run; None when there is no config.json, or a damaged one."""
+        return self._read_or(self.config_path(run_id), RunConfig, lambda: None)
+
+    def write_config(self, config: RunConfig) -> None:
+        paths.make_directory(self.run_directory(config.run_id))
+        reader.write(self.config_path(config.run_id), config)
+
+    def state_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "status.json"
 
     def state(self, run_id: str) -> RunState:
-        """Where a run stands; ``done`` without a readable result.json is pending: it has to be trained again."""
-        content = paths.read_json(self.run_directory(run_id) / "status.json")
-        state = RunState.from_dict(content) if content else RunState()
-        return RunState() if state.state == DONE and not self.result(run_id) else state
+        """Where a run stands; ``done`` without a sound result is pending: it has to be trained again."""
+        state = self._read_or(self.state_path(run_id), RunState, lambda: self.derived_state(run_id)) or RunState()
+        return RunState() if state.state == DONE and not self.has_result(run_id) else state
+
+    def derived_state(self, run_id: str) -> RunState:
+        """What the other files of a run say where its status.json is damaged: done if its result is sound."""
+        result = self.result(run_id)
+        if result is None or not self.has_result(run_id):
+            return RunState()
+        return RunState(DONE, step=result.steps, loss=result.loss, pack_id=result.pack_id)
 
     def write_state(self, run_id: str, state: RunState) -> None:
-        directory = paths.make_directory(self.run_directory(run_id))
-        content = replace(state, updated=time.time()).to_dict()
-        paths.write_json(directory / "status.json", content, durable=state.state in FINAL)
+        paths.make_directory(self.run_directory(run_id))
+        stamped = replace(state, updated=time.time(), run_id=run_id)
+        reader.write(self.state_path(run_id), stamped, durable=state.state in FINAL)
 
-    def result(self, run_id: str) -> dict[str, Any]:
-        """What a finished run yielded; empty before."""
-        return paths.read_json(self.run_directory(run_id) / "result.json") or {}
+    def result_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "result.json"
 
-    def finish(self, run_id: str, pack_id: str, result: Mapping[str, Any], documents: Any) -> None:
+    def result(self, run_id: str) -> RunResult | None:
+        """What a finished run yielded; None before, or when result.json is damaged."""
+        return self._read_or(self.result_path(run_id), RunResult, lambda: None)
+
+    def documents_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "documents.npy"
+
+    def check_documents(self, run_id: str) -> None:
+        """Refuse held-out losses by document that are not whole.
+
+        Raises:
+            Damaged: they are not.
+        """
+        path = self.documents_path(run_id)
+        check_documents(path, self.name_of(path))
+
+    def has_result(self, run_id: str) -> bool:
+        """Whether a run has a sound result: a finite loss, and the documents behind it whole."""
+        if self.result(run_id) is None:
+            return False
+        try:
+            self.check_documents(run_id)
+        except Damaged as error:
+            self._damage(error)
+            return False
+        return True
+
+    def finish(self, run_id: str, pack_id: str, result: RunResult, documents: Any) -> None:
         """Record a finished run: the arrays and the figures first, ``done`` last, so that done means complete."""
-        directory = paths.make_directory(self.run_directory(run_id))
-        paths.write_array(directory / "documents.npy", documents)
-        paths.write_json(directory / "result.json", dict(result), durable=True)
-        self.write_state(run_id, RunState(DONE, step=result.get("steps"), loss=result.get("loss"), pack_id=pack_id))
+        paths.make_directory(self.run_directory(run_id))
+        paths.write_array(self.documents_path(run_id), documents)
+        stamped = replace(result, run_id=run_id, pack_id=pack_id)
+        reader.write(self.result_path(run_id), stamped, durable=True)
+        self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
 
     def finished(self, retry: Collection[str] = ()) -> dict[str, str]:
         """State by id of the runs that need no training; those of a state in ``retry`` (failed, diverged) left out.
@@ -126,32 +218,47 @@ class SweepStore:
     def pack_ids(self) -> list[str]:
         return paths.names_in(self.directory / "packs")
 
+    def pack_path(self, pack_id: str) -> Any:
+        return self.pack_directory(pack_id) / "pack.json"
+
     def pack(self, pack_id: str) -> Pack | None:
-        """The pack as it was first written: its membership stands."""
-        content = paths.read_json(self.pack_directory(pack_id) / "pack.json")
-        return Pack.from_dict(content) if content else None
+        """The pack as it was first written: its membership stands. None when there is none, or a damaged one."""
+        return self._read_or(self.pack_path(pack_id), Pack, lambda: None)
 
     def write_pack(self, pack: Pack, **record: Any) -> None:
         """Write pack.json; ``record`` says why the pack is not as planned (``rebuilt_from``, ``reason``)."""
-        directory = paths.make_directory(self.pack_directory(pack.pack_id))
-        paths.write_json(directory / "pack.json", {**pack.to_dict(), **record}, durable=True)
+        paths.make_directory(self.pack_directory(pack.pack_id))
+        reader.write(self.pack_path(pack.pack_id), replace(pack, **record), durable=True)
 
     def clear_pack(self, pack_id: str) -> None:
         """Drop what a pack without a pack.json left: its checkpoints may be of other replicas, or of a finished pack
         whose results were deleted in order to have them trained again."""
-        for name in ("checkpoints", "state.json", "progress.json"):
-            paths.remove(self.pack_directory(pack_id) / name)
+        self.remove_checkpoints(pack_id)
+        paths.remove(self.pack_state_path(pack_id))
+        paths.remove(self.progress_path(pack_id))
+
+    def remove_checkpoints(self, pack_id: str) -> None:
+        paths.remove(self.pack_directory(pack_id) / "checkpoints")
+
+    def pack_state_path(self, pack_id: str) -> Any:
+        return self.pack_directory(pack_id) / "state.json"
 
     def pack_state(self, pack_id: str) -> PackState:
-        content = paths.read_json(self.pack_directory(pack_id) / "state.json")
-        return PackState.from_dict(content) if content else PackState()
+        return self._read_or(self.pack_state_path(pack_id), PackState, PackState) or PackState()
 
     def write_pack_state(self, pack_id: str, state: PackState) -> None:
-        paths.write_json(self.pack_directory(pack_id) / "state.json", state.to_dict())
+        reader.write(self.pack_state_path(pack_id), state)
 
-    def progress(self, pack_id: str) -> dict[str, Any]:
-        """Where a pack stands: step, steps, tokens_per_second, losses, started facts; empty before its first start."""
-        return paths.read_json(self.pack_directory(pack_id) / "progress.json") or {}
+    def progress_path(self, pack_id: str) -> Any:
+        return self.pack_directory(pack_id) / "progress.json"
+
+    def progress(self, pack_id: str) -> PackProgress:
+        """Where a pack stands; step 0 and nothing else before its first start."""
+        return self._read_or(self.progress_path(pack_id), PackProgress, PackProgress) or PackProgress()
+
+    def write_progress(self, pack_id: str, progress: PackProgress) -> None:
+        paths.make_directory(self.pack_directory(pack_id))
+        reader.write(self.progress_path(pack_id), replace(progress, updated=time.time()))
 
     def newest_checkpoint(self, pack_id: str) -> int:
         """Number of the newest checkpoint, which grows with each that is written; 0: there is none."""
@@ -168,22 +275,19 @@ class SweepStore:
         return results.rebuild(self)
 
 
-def run_config(run: Run, plan: Plan) -> dict[str, Any]:
-    """Everything that config.json says of a run: facts are read from here, never from a name."""
-    spec = plan.spec
-    return {
-        "run_id": run.run_id,
-        "pack_id": run.pack_id,
-        "seed": run.seed,
-        "learning_rate": run.learning_rate,
-        "budget": run.budget,
-        "steps": run.steps,
-        "tokens": run.tokens,
-        "n_params": run.shape.n_params,
-        "n_params_total": run.shape.n_params_total,
-        "data_hash": plan.data.data_hash if plan.data else None,
-        "shape": run.shape.to_dict(),
-        "model": spec.model.model_dump(mode="json"),
-        "data": spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
-        "train": spec.train.model_dump(mode="json"),
-    }
+def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:
+    """Write plan.csv alone, for ``plan --out``; returns its path.
+
+    Raises:
+        InputError: a running sweep owns the directory, or one has begun there and the plan's ids are not those of its
+            runs because the data is not prepared here.
+    """
+    store = SweepStore(directory)
+    if plan.waits_for_data and store.run_ids():
+        raise InputError(
+            f"--out: {directory}; a sweep has begun there, and this plan has no ids of its runs since the data is not "
+            "prepared here: run `dwsweep prepare` first, or name another directory"
+        )
+    paths.make_directory(store.directory)
+    with lock.unowned(directory):
+        return store.write_plan_table(plan)

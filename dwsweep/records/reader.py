@@ -1,0 +1,155 @@
+"""Reading and writing of records: one validating reader for all files of a sweep directory.
+
+A record is a frozen dataclass. Its file is a JSON object with the fields' names as keys. Reading is strict: an integer
+is an integer and no text, a number is finite where the field says so, a status is a known one. Keys that the record
+does not have are passed over, since a later version may add some; fields that default to None are left out of the file
+while they are None.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+
+Record = TypeVar("Record")
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=255)]  # of a run or a pack
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(gt=0)]
+
+
+def one_of(*names: str) -> AfterValidator:
+    """A text that is one of these."""
+
+    def check(value: str) -> str:
+        if value not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def holding(**kinds: type) -> AfterValidator:
+    """An object of any keys, these of which, where it has them, are texts or positive integers."""
+
+    def check(content: dict[str, Any]) -> dict[str, Any]:
+        for key, kind in kinds.items():
+            value = content.get(key)
+            if key in content and (type(value) is not kind or (isinstance(value, int) and value <= 0)):
+                raise ValueError(f"{key} must be {'a text' if kind is str else 'a positive integer'}")
+        return content
+
+    return AfterValidator(check)
+
+
+Number = Annotated[float | None, AfterValidator(lambda value: None if value is None else _finite(value))]
+"""A figure that may be unknown: JSON has no NaN, so a value that is not finite reads as None."""
+
+
+class Damaged(InputError):
+    """A file that cannot be what it is meant to be; the message names the file, the field and what is wrong with it."""
+
+    def __init__(self, path: Any, name: str, why: str) -> None:
+        self.path = path
+        super().__init__(f"{name}: {why}")
+
+
+def read(path: Any, kind: type[Record], name: str | None = None) -> Record | None:
+    """The record in a file; None where there is no file. ``name`` stands for the path in errors.
+
+    Raises:
+        Damaged: the file is not a JSON object, or a field is missing or has a value that it cannot have.
+        OSError: the file cannot be read.
+    """
+    shown = name or str(path)
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except IsADirectoryError:
+        raise Damaged(path, shown, "is a folder") from None
+    try:
+        return _adapter(kind).validate_json(data, strict=True)
+    except ValidationError as error:
+        raise Damaged(path, shown, _describe(error)) from None
+
+
+def parse(kind: type[Record], content: Mapping[str, Any]) -> Record:
+    """The record with this content, as one process sends it to another.
+
+    Raises:
+        InputError: a field is missing or has a value that it cannot have.
+    """
+    try:
+        return _adapter(kind).validate_python(dict(content))
+    except ValidationError as error:
+        raise InputError(f"{kind.__name__}: {_describe(error)}") from None
+
+
+def write(path: Any, record: Any, *, durable: bool = False) -> None:
+    """Write a record atomically; ``durable`` waits until the disk has it.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; the old content is still there.
+    """
+    text = json.dumps(to_dict(record), indent=1, default=paths.plain, allow_nan=False)
+    paths.write_atomic(path, text + "\n", durable=durable)
+
+
+def to_dict(record: Any) -> dict[str, Any]:
+    """The record as its file has it."""
+    return {
+        field.name: _plain(getattr(record, field.name))
+        for field in fields(record)
+        if not (field.default is None and getattr(record, field.name) is None)
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return _finite(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+
+
+def _describe(error: ValidationError) -> str:
+    """The first thing that is wrong: field, value, what it must be."""
+    first, *others = error.errors(include_url=False)
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    message = str(first["msg"]).removeprefix("Value error, ").replace("Input should", "must", 1)
+    if first["type"] == "json_invalid":
+        return "is not valid JSON"
+    if first["type"] == "missing":
+        text = f"{field}: is missing"
+    elif first["type"] in ("dataclass_type", "dataclass_exact_type", "dict_type", "model_type"):
+        text = f"{field}: must be an object".removeprefix(": ")
+    else:
+        value = first.get("input")
+        shown = "" if isinstance(value, Mapping) else repr(value)
+        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        text = "; ".join(part for part in (shown, message[:1].lower() + message[1:]) if part)
+        text = f"{field}: {text}" if field else text
+    return text + (f" (and {len(others)} more)" if others else "")

@@ -1,0 +1,113 @@
+"""The files of one run: ``config.json``, ``status.json``, ``result.json`` and ``documents.npy``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, FiniteFloat
+
+from dwsweep import paths
+from dwsweep.records.reader import Count, Damaged, Name, Number, Positive, holding, one_of, to_dict
+from dwsweep.shapes import Shape
+
+PENDING, RUNNING, DONE, DIVERGED = "pending", "running", "done", "diverged"
+FAILED, OOM, INTERRUPTED = "failed", "oom", "interrupted"
+
+RUN_STATES = (DONE, RUNNING, PENDING, INTERRUPTED, DIVERGED, FAILED, OOM)
+FINAL = frozenset({DONE, DIVERGED})  # has a result that stands
+STOPPED = frozenset({FAILED, OOM})  # ended without a result; tried again on request
+
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+# sections of a run's spec, with all their keys; those that others read are checked
+ModelFacts = Annotated[dict[str, Any], holding(parametrization=str)]
+TrainFacts = Annotated[dict[str, Any], holding(batch_size=int, optimizer=str, schedule=str, precision=str)]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """``config.json``: everything that was decided about a run before it was trained."""
+
+    run_id: Name
+    pack_id: str  # the pack that the plan put it into
+    seed: Count
+    learning_rate: PositiveNumber  # base learning rate
+    budget: PositiveNumber | None  # target n_params; None where widths were given
+    steps: Positive
+    tokens: Positive  # steps · batch_size · seq_len
+    n_params: Positive  # weight matrices of the blocks
+    n_params_total: Positive  # embeddings, biases and norms included
+    data_hash: str | None
+    shape: Shape
+    model: ModelFacts
+    data: dict[str, Any]  # the section ``data`` of the spec
+    train: TrainFacts
+
+
+@dataclass(frozen=True)
+class RunState:
+    """``status.json``: where a run stands."""
+
+    state: Annotated[str, one_of(*RUN_STATES)] = PENDING
+    step: Count | None = None  # last step known when the state was written
+    loss: Number = None  # held-out nats per token when done, last training loss otherwise
+    pack_id: Name | None = None  # the pack that trains or trained it
+    cause: str | None = None  # why it failed, diverged or was interrupted; one line
+    log_tail: str | None = None  # the last lines of the worker's log, where it failed
+    updated: Number = None  # seconds since the epoch
+    run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_dict(self)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """``result.json``: what a finished run yielded. A loss is a finite number or there is no result."""
+
+    loss: FiniteFloat  # held-out nats per token
+    loss_stderr: Number = None  # of the sample of held-out documents, nats per token
+    bits_per_byte: Number = None
+    train_loss: Number = None  # of the last step, nats per token
+    steps: Count | None = None
+    tokens: Count | None = None
+    wall_seconds: Number = None  # training clock of the whole pack along this run's path
+    tokens_per_second: Number = None  # of the whole pack
+    device_seconds: Number = None  # the run's share of its pack
+    compile_seconds: Number = None
+    flops: Count | None = None  # of its training, forward and backward
+    attention_kernel: str | None = None
+    device_kind: str | None = None
+    pack_size: Positive | None = None  # replicas that trained together
+    pack_id: Name | None = None
+    versions: dict[str, str] | None = None  # of Python and the packages that results depend on
+    run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
+
+
+def check_documents(path: Any, name: str) -> None:
+    """Refuse a ``documents.npy`` that is not whole: rows of (summed nats, tokens), one per held-out document.
+
+    Only the header and the size are looked at. A missing file passes: without it a fit pairs nothing by document, and
+    the loss stands. An object of a bucket is whole or not there at all.
+
+    Raises:
+        Damaged: it is cut short, no array, or an array of another shape.
+    """
+    if paths.is_remote(path):
+        return
+    import numpy as np
+
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        raise
+    except Exception as error:  # numpy has many ways to say that a header or a length is wrong
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise Damaged(path, name, f"is no whole array ({why})") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "fiu":
+        found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise Damaged(path, name, f"is {found}; must be numbers of shape [documents, 2]")

@@ -1,0 +1,79 @@
+"""The files of a sweep as a whole: ``manifest.json``, and the lock that names the owner of the directory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from dwsweep.records.reader import Count, Positive
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``manifest.json``: with what, where and how a sweep was made."""
+
+    versions: dict[str, str] = field(default_factory=dict)  # of dwsweep, Python and the packages, at the last call
+    calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
+    devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # what workers reported, by device_kind
+
+
+@dataclass(frozen=True)
+class Owner:
+    """``locks/shard-I-of-N.lock``: who owns a sweep directory, or a shard of it.
+
+    The start time tells a process from a later one that was given the same number.
+    """
+
+    host: str
+    pid: Positive
+    started: str  # boot id and clock ticks since boot
+    shard: tuple[Count, Positive]  # (index, count)
+    since: Annotated[float, Field(ge=0, lt=1e11)]  # seconds since the epoch
+    nonce: str
+
+    @classmethod
+    def this_process(cls, shard: tuple[int, int]) -> Owner:
+        pid = os.getpid()
+        return cls(platform.node(), pid, process_start(pid) or "", shard, time.time(), secrets.token_hex(8))
+
+    @property
+    def is_local(self) -> bool:
+        return self.host == platform.node()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process still runs; on another host nobody can tell, and it counts as alive."""
+        if not self.is_local:
+            return True
+        start = process_start(self.pid)
+        return start is not None and start == self.started
+
+    def __str__(self) -> str:
+        part = "" if self.shard == (0, 1) else f", shard {self.shard[0]}/{self.shard[1]}"
+        return f"host {self.host}, process {self.pid}{part}, since {time.strftime('%F %T', time.localtime(self.since))}"
+
+
+def process_start(pid: int) -> str | None:
+    """What tells a process from a later one of the same number; None when there is no such process."""
+    try:
+        # the second field, the name, may hold spaces and parentheses; the start time is the 20th after it
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return None
+        try:
+            os.kill(pid, 0)  # no /proc here: the number alone
+        except (ProcessLookupError, OverflowError):
+            return None
+        except PermissionError:
+            pass
+        return "unknown"
+    return None if fields[0] == "Z" else f"{boot}:{fields[19]}"

@@ -1,0 +1,200 @@
+"""Damaged files of a sweep directory: set aside, and what the plan or the files beside them say is written again.
+
+Only the owner of the directory does this, before anything trains; a reader such as ``status`` changes nothing. A shard
+does it for its own packs. What cannot be derived is trained again: a run without a sound result is pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+
+from dwsweep import paths
+from dwsweep.locks import exclusive
+from dwsweep.plan import DROP, Pack, Plan
+from dwsweep.plan.rows import run_config
+from dwsweep.records.pack_files import REBUILT, PackProgress, PackState
+from dwsweep.records.reader import Damaged
+from dwsweep.records.run_files import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
+from dwsweep.records.sweep_files import Manifest
+from dwsweep.sweep import manifest
+from dwsweep.sweep.store import SweepStore
+
+_IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
+"""What a run_id settles: a config.json that says otherwise is of another run."""
+
+
+def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable[[str], None]) -> None:
+    """Set damaged files aside as ``<name>.damaged`` and write again what can be derived; ``say`` hears a line each.
+
+    ``packs`` are the planned packs that the caller answers for. Files that every shard may write, the manifest and the
+    config.json of the plan's runs, are looked at under a lock of the kernel.
+    """
+    with manifest.guarded(store):
+        _check(store, store.directory / "manifest.json", Manifest, say, "begun anew")
+    with exclusive(store.directory / "locks" / "repair.guard"):
+        _configs(store, plan, say)
+    families = _families(store, packs)
+    for pack in packs:
+        for run_id in pack.run_ids:
+            _run(store, run_id, say)
+        for pack_id in families[pack.pack_id]:
+            _pack(store, pack, pack_id, say)
+        for pack_id in families[pack.pack_id]:
+            _pack_state(store, pack_id, families[pack.pack_id], say)
+
+
+def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
+    """Remove what finished packs left, which nothing resumes from: a kill at their end, or an earlier version."""
+    found = [
+        pack_id
+        for family in _families(store, packs).values()
+        for pack_id in family
+        if store.pack_state(pack_id).state in (DONE, REBUILT) and store.newest_checkpoint(pack_id)
+    ]
+    for pack_id in found:
+        store.remove_checkpoints(pack_id)
+    if found:
+        say(
+            f"removed the checkpoints of {len(found)} finished pack{'s' * (len(found) != 1)}; "
+            "execution.keep_finished_checkpoints: true keeps them"
+        )
+
+
+def _families(store: SweepStore, packs: Collection[Pack]) -> dict[str, list[str]]:
+    """The packs that the directory has of each planned one: itself, before those that took over its replicas."""
+    found: dict[str, list[str]] = {pack.pack_id: [] for pack in packs}
+    for pack_id in sorted(store.pack_ids(), key=len):
+        root = next((name for name in _ancestors(pack_id) if name in found), None)
+        if root is not None:
+            found[root].append(pack_id)
+    return found
+
+
+def _ancestors(pack_id: str) -> Iterator[str]:
+    """The name itself, and without its last suffixes: ``…-a``, ``…-b`` and ``…-r1`` took over a pack's replicas."""
+    while pack_id:
+        yield pack_id
+        pack_id = pack_id.rpartition("-")[0]
+
+
+def _set_aside(store: SweepStore, error: Damaged, say: Callable[[str], None], then: str) -> None:
+    say(f"{error.lines[0]}; set aside as {paths.set_aside(error.path)}, {then}")
+
+
+def _check(store: SweepStore, path: object, kind: type, say: Callable[[str], None], then: str) -> bool:
+    """Set a file aside if it is damaged; whether it was."""
+    try:
+        store.read(path, kind)
+    except Damaged as error:
+        _set_aside(store, error, say, then)
+        return True
+    return False
+
+
+def _configs(store: SweepStore, plan: Plan, say: Callable[[str], None]) -> None:
+    there = set(store.run_ids())
+    for run in plan.runs:
+        if run.action == DROP or run.run_id not in there:
+            continue
+        path, expected = store.config_path(run.run_id), run_config(run, plan)
+        try:
+            config = store.read(path, RunConfig)
+            for field in _IN_NAME:
+                if config and getattr(config, field) != getattr(expected, field):
+                    raise Damaged(path, store.name_of(path), f"{field}: must be {getattr(expected, field)!r}")
+        except Damaged as error:
+            _set_aside(store, error, say, "written again from the plan")
+            store.write_config(expected)
+
+
+def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
+    """A damaged result or damaged documents: the run is pending. A damaged status: done if the result is sound."""
+    again = "the run is trained again"
+    lost = _check(store, store.result_path(run_id), RunResult, say, again)
+    try:
+        store.check_documents(run_id)
+    except Damaged as error:
+        _set_aside(store, error, say, again)
+        lost = True
+        if store.result_path(run_id).exists():
+            paths.set_aside(store.result_path(run_id))
+    path = store.state_path(run_id)
+    try:
+        state = store.read(path, RunState)
+    except Damaged as error:
+        derived = store.derived_state(run_id)
+        _set_aside(store, error, say, f"taken as {derived.state}")
+        store.write_state(run_id, derived)
+        return
+    if lost and state is not None and state.state == DONE:
+        store.write_state(run_id, RunState(PENDING, pack_id=state.pack_id))
+
+
+def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], None]) -> None:
+    """A damaged pack.json: the plan has all of it but the membership, which the runs' status.json has."""
+    path = store.pack_path(pack_id)
+    try:
+        pack = store.read(path, Pack)
+        if pack is not None:
+            _check_against(store, pack, planned)
+        return
+    except Damaged as error:
+        derived = _derived_pack(store, planned, pack_id)
+        then = "written again from the plan" if derived else "its replicas are trained anew"
+        _set_aside(store, error, say, then)
+    if derived:
+        store.write_pack(derived)
+
+
+def _check_against(store: SweepStore, pack: Pack, planned: Pack) -> None:
+    path = store.pack_path(pack.pack_id)
+    for field in ("shape", "branch_steps", "data_hash"):
+        if getattr(pack, field) != getattr(planned, field):
+            raise Damaged(path, store.name_of(path), f"{field}: must be that of the planned pack of this name")
+    for replica in pack.replicas:
+        if replica not in planned.replicas:
+            raise Damaged(path, store.name_of(path), f"replicas: seed {replica.seed} is not of the pack of this name")
+
+
+def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None:
+    """The pack by the plan, with the replicas that the runs' own records put into it; None where that is none."""
+    trained_by = {name: store.state(name).pack_id for name in planned.run_ids}
+
+    def is_member(run_ids: tuple[str, ...]) -> bool:
+        owners = {trained_by[name] for name in run_ids}
+        if pack_id != planned.pack_id:
+            return pack_id in owners
+        # a run that another pack trained before this one was written is not in it; one that left it later is
+        return any(owner is None or planned.pack_id in _ancestors(owner) for owner in owners)
+
+    members = tuple(replica for replica in planned.replicas if is_member(replica.run_ids))
+    if not members:
+        return None
+    parent = pack_id.rpartition("-")[0] if pack_id != planned.pack_id else None
+    return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent)
+
+
+def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callable[[str], None]) -> None:
+    """A damaged state.json: what became of the pack follows from its runs and from the packs that came of it."""
+    progress_was = store.progress(pack_id)
+    _check(store, store.progress_path(pack_id), PackProgress, say, "the next start writes it")
+    path = store.pack_state_path(pack_id)
+    try:
+        store.read(path, PackState)
+        return
+    except Damaged as error:
+        pack = store.pack(pack_id)
+        packs = [found for found in map(store.pack, family) if found is not None]
+        children = tuple(found.pack_id for found in packs if found.rebuilt_from == pack_id)
+        state = PENDING
+        if {f"{pack_id}-a", f"{pack_id}-b"} & set(children):
+            state = REBUILT
+        elif pack is not None and all(store.state(name).state in FINAL for name in pack.run_ids):
+            state = DONE
+        _set_aside(store, error, say, f"taken as {state}")
+    microbatch = (progress_was.started or {}).get("microbatch")
+    checkpoint = store.newest_checkpoint(pack_id)
+    store.write_pack_state(
+        pack_id, PackState(state, checkpoint=checkpoint, microbatch=microbatch, rebuilt_into=children)
+    )
