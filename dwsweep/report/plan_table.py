@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from rich.console import Group
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dwsweep import paths
 from dwsweep.folding import Folded
 from dwsweep.plan.rows import COLUMNS, to_dict, to_rows
 from dwsweep.plan.units import DROP, RUN, SKIP, Plan, Run
@@ -26,14 +27,14 @@ def to_json(plan: Plan) -> dict[str, Any]:
     return to_dict(plan)
 
 
-def write_csv(plan: Plan, directory: Path) -> Path:
-    """Write plan.csv, one row a run; returns its path."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "plan.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(to_rows(plan))
+def write_csv(plan: Plan, directory: str | PathLike[str]) -> Any:
+    """Write plan.csv, one row per run; returns its path."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(to_rows(plan))
+    path = paths.make_directory(paths.as_path(directory)) / "plan.csv"
+    paths.write_atomic(path, buffer.getvalue())
     return path
 
 
@@ -53,10 +54,11 @@ def render(plan: Plan) -> Group:
 def _header(plan: Plan) -> Group:
     spec, train = plan.spec, plan.spec.train
     rates = ", ".join(rate_text(rate) for rate in spec.grid.learning_rates)
-    lines = [
-        f"[bold]{spec.name}[/]: {len(_groups(plan))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
-        f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}",
-    ]
+    shapes = (
+        f": {len(_groups(plan))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
+        f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}"
+    )
+    lines = []
     if plan.data is None:
         waits = ", ".join(plan.waiting_figures)
         lines.append(f"data: {spec.data.source}, not prepared yet; `dwsweep prepare` will give: {waits}")
@@ -70,7 +72,7 @@ def _header(plan: Plan) -> Group:
         f"step: {train.batch_size} × {train.seq_len} tokens, {train.schedule}, {train.warmup_steps:,} warm-up steps, "
         f"{train.precision}"
     )
-    return Group(*(_hanging("", line, markup=True) for line in lines))
+    return Group(Text.assemble((spec.name, "bold"), shapes), *map(Text, lines))
 
 
 def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
@@ -138,8 +140,7 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: list[str]) -
         "" if not packs else UNKNOWN if None in seconds else duration_text(sum(s for s in seconds if s is not None)),
         rate_text(rate / longest.learning_rate) if several_rates else rate_text(rate),
         f"{cost.residual_multiplier:.3g}",
-        # rich would read [1] as markup
-        " ".join([states, *marks]).replace("[", r"\["),
+        " ".join([states, *marks]),
     ]
 
 
@@ -158,14 +159,17 @@ def _totals(plan: Plan) -> Table:
     table.add_row("FLOPs", f"{_power(total.flops)}  (6·N·D: {_power(total.flops_6nd)})")
     seconds = total.device_seconds
     if seconds is None:
-        table.add_row("time", f"unknown: {total.basis}")
+        table.add_row("time", Text(f"unknown: {total.basis}"))
     else:
         table.add_row(
             "time",
-            f"[bold]{duration_text(seconds)}[/] = {hours_text(seconds / 3600)} device-hours on one {total.device}, "
-            "without compilation and evaluation",
+            Text.assemble(
+                (duration_text(seconds), "bold"),
+                f" = {hours_text(seconds / 3600)} device-hours on one {total.device}, without compilation and "
+                "evaluation",
+            ),
         )
-        table.add_row("", total.basis)
+        table.add_row("", Text(total.basis))
     table.add_row("memory", f"{bytes_text(total.peak_memory_bytes)} at most on one device")
     table.add_row("disk", f"{bytes_text(total.checkpoint_bytes)} if the checkpoints of all packs are kept")
     return table
@@ -204,13 +208,10 @@ def _legend(plan: Plan) -> Table:
     return table
 
 
-def _hanging(mark: str, text: str, markup: bool = False, style: str = "") -> Padding | Table:
+def _hanging(mark: str, text: str) -> Table:
     """A mark and a paragraph that wraps beside it, not under it."""
-    line = Text.from_markup(text) if markup else Text(text, style=style)
-    if not mark:
-        return Padding(line, 0)
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    grid.add_row(Text(mark), line)
+    grid.add_row(Text(mark), Text(text))
     return grid
