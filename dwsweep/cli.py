@@ -29,7 +29,9 @@ from dwsweep.parameters import (
     SpecFile,
     SweepDirectory,
     count_value,
+    number_value,
     path_value,
+    whole_value,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ def _run_command() -> int | None:
                 return INTERRUPTED
             raise
         if message := error.format_message():  # empty where the help was shown for want of arguments
-            _print_error(" ".join(message.split()))
+            _print_error(" ".join(message.replace(": Value error, ", ": ").split()))  # typer's, by way of pydantic
         return WRONG_INPUT
 
 
@@ -322,7 +324,9 @@ def fit(
         ),
     ] = None,
     axis: Annotated[Axis, typer.Option(help="What is matched between depths.")] = Axis.n_params,
-    noise: Annotated[float | None, typer.Option(metavar="SIGMA", help="Noise of one run's loss, nats.")] = None,
+    noise: Annotated[
+        float | None, typer.Option(parser=number_value, metavar="SIGMA", help="Noise of one run's loss, nats.")
+    ] = None,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
     where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows, such as 'warmup == 400'.")] = None,
     params: Annotated[
@@ -362,16 +366,22 @@ def guide(
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Your fit and the published law.")] = False,
     total: Annotated[bool, typer.Option("--total", help="The budget counts embeddings too.")] = False,
-    width_multiple: Annotated[int | None, typer.Option(metavar="M", help="Widths are multiples of it.")] = None,
-    head_size: Annotated[int | None, typer.Option(metavar="P", help="Fixed head size.")] = None,
-    kv_heads: Annotated[int | None, typer.Option(metavar="K", help="Grouped key/value heads.")] = None,
+    width_multiple: Annotated[
+        int | None, typer.Option(parser=whole_value, metavar="M", help="Widths are multiples of it.")
+    ] = None,
+    head_size: Annotated[int | None, typer.Option(parser=whole_value, metavar="P", help="Fixed head size.")] = None,
+    kv_heads: Annotated[
+        int | None, typer.Option(parser=whole_value, metavar="K", help="Grouped key/value heads.")
+    ] = None,
     mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.")] = Mlp.plain,
-    mlp_ratio: Annotated[float | None, typer.Option(metavar="R", help="Inner width / d_x.")] = None,
-    vocab_size: Annotated[int, typer.Option(metavar="V", help="Vocabulary.")] = 50_257,
+    mlp_ratio: Annotated[
+        float | None, typer.Option(parser=number_value, metavar="R", help="Inner width / d_x.")
+    ] = None,
+    vocab_size: Annotated[int, typer.Option(parser=whole_value, metavar="V", help="Vocabulary.")] = 50_257,
     tied_embeddings: Annotated[bool, typer.Option("--tied-embeddings", help="Unembedding = embedding.")] = False,
-    context: Annotated[int, typer.Option(metavar="T", help="Positions.")] = 2048,
-    tensor_parallel: Annotated[int, typer.Option(metavar="N", help="Must divide the heads.")] = 1,
-    pipeline_parallel: Annotated[int, typer.Option(metavar="N", help="Must divide the depth.")] = 1,
+    context: Annotated[int, typer.Option(parser=whole_value, metavar="T", help="Positions.")] = 2048,
+    tensor_parallel: Annotated[int, typer.Option(parser=whole_value, metavar="N", help="Must divide the heads.")] = 1,
+    pipeline_parallel: Annotated[int, typer.Option(parser=whole_value, metavar="N", help="Must divide the depth.")] = 1,
     device: Annotated[str, typer.Option(help="For hours and latency.")] = "H100",
     bench: Annotated[
         PathValue | None,
@@ -420,12 +430,16 @@ def design(
         PathValue | None,
         typer.Option("--fit", metavar="PATH", parser=path_value, help="A finished round: noise, law, runs."),
     ] = None,
-    noise: Annotated[float | None, typer.Option(metavar="SIGMA", help="Noise of one run's loss, nats.")] = None,
+    noise: Annotated[
+        float | None, typer.Option(parser=number_value, metavar="SIGMA", help="Noise of one run's loss, nats.")
+    ] = None,
     target: Annotated[
         float | None,
         typer.Option(metavar="N", parser=count_value, help="Size at which the best depth is wanted, such as 3B."),
     ] = None,
-    propose: Annotated[int, typer.Option(metavar="N", help="Runs that narrow the target most per FLOP.")] = 0,
+    propose: Annotated[
+        int, typer.Option(parser=whole_value, metavar="N", help="Runs that narrow the target most per FLOP.")
+    ] = 0,
     out: Annotated[
         PathValue | None,
         typer.Option("--out", metavar="DIR", parser=path_value, help="Where proposed specs and figure go."),
@@ -455,9 +469,9 @@ def report(directory: SweepDirectory) -> None:
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
 def theory(
-    width: Annotated[int, typer.Option(metavar="D", help="Width d_x.")],
-    depth: Annotated[int | None, typer.Option(metavar="L", help="Depth.")] = None,
-    heads: Annotated[int, typer.Option(metavar="H", help="Heads.")] = 2,
+    width: Annotated[int, typer.Option(parser=whole_value, metavar="D", help="Width d_x.")],
+    depth: Annotated[int | None, typer.Option(parser=whole_value, metavar="L", help="Depth.")] = None,
+    heads: Annotated[int, typer.Option(parser=whole_value, metavar="H", help="Heads.")] = 2,
     json: AsJson = False,
 ) -> None:
     """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs."""

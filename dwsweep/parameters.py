@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,6 +55,21 @@ def path_value(text: str) -> Any:
 
 def count_value(text: str) -> float:
     return _parsed(parse_count, text)
+
+
+def whole_value(text: str | int) -> int:
+    text = str(text)  # a default comes as it is
+    # more digits than any count has; int() also reads digits of other scripts, and Python refuses beyond 4,300 of them
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
+        raise typer.BadParameter(f"{text[:40]!r}; must be a whole number")
+    return int(text)
+
+
+def number_value(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text[:40]!r}; must be a number") from None
 
 
 def _parsed(parse: Callable[[str], Any], text: str) -> Any:

@@ -22,7 +22,7 @@ from pydantic import (
 
 from dwsweep import paths, strict_yaml
 from dwsweep.errors import InputError
-from dwsweep.shapes import Block, HeadRule
+from dwsweep.shapes import MLP_RATIOS, Block, HeadRule
 
 # bounds: beyond any model that was trained or planned, and inside what floats, and int32 on a device, can count
 MAX_STEPS = 2**31 - 1
@@ -31,7 +31,7 @@ PositiveFloat = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 Depth = Annotated[int, Field(gt=0, le=10_000)]
 Width = Annotated[int, Field(gt=0, le=10_000_000)]
 HeadCount = Annotated[int, Field(gt=0, le=10_000)]
-MlpRatio = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
+MlpRatio = Annotated[float, Field(ge=MLP_RATIOS[0], le=MLP_RATIOS[1], allow_inf_nan=False)]
 Budget = Annotated[float, Field(ge=100, le=1e15, allow_inf_nan=False)]  # n_params
 Tokens = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
 Sequences = Annotated[int, Field(gt=0, le=100_000_000)]
@@ -50,6 +50,13 @@ SOURCE_FORMS = (
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_null_characters(cls, value: Any) -> Any:
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("must not hold a null character, which no path can")
+        return value
 
     @field_validator("*", mode="before")
     @classmethod
@@ -115,7 +122,7 @@ class Grid(Section):
     strict_budgets: bool = False  # DROP beyond max_mismatch instead of warning
     heads: Heads = Heads(count=2)
     seeds: Seeds = 3  # how many (0, 1, …), or which
-    learning_rates: Annotated[list[LearningRate], Field(min_length=1)] = [1.0e-3]
+    learning_rates: list[LearningRate] = [1.0e-3]
 
     @model_validator(mode="after")
     def _consistent(self) -> Grid:
@@ -139,7 +146,11 @@ class Grid(Section):
         ):
             if len(set(values)) != len(values):
                 raise ValueError(f"`{name}` has a value twice: {values}")
-        for name, listed in (("budgets", self.budgets), ("seeds", self.seeds)):
+        for name, listed in (
+            ("budgets", self.budgets),
+            ("seeds", self.seeds),
+            ("learning_rates", self.learning_rates),
+        ):
             if listed == []:
                 raise ValueError(f"`{name}` is empty; give at least one")
         return self
@@ -197,7 +208,7 @@ class TrainSpec(Section):
     batch_size: Sequences = 16  # sequences a step
     steps: Steps | None = None  # give one of steps, tokens, tokens_per_param
     tokens: Tokens | None = None
-    tokens_per_param: PositiveFloat | None = None  # of n_params
+    tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = None  # of n_params
     token_branches: list[Tokens] = Field(default_factory=list)  # wsd: finished runs at these token counts too
     optimizer: Literal["adamw"] = "adamw"
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
@@ -316,8 +327,8 @@ def parse_spec(content: dict[str, Any]) -> Spec:
 
 def _apply(content: dict[str, Any], override: str) -> None:
     key, separator, value = override.partition("=")
-    if not separator or not key.strip():
-        raise InputError(f"--set: {override!r}; allowed: KEY=VALUE with a dotted key, such as train.steps=50")
+    if not separator or not all(part.strip() for part in key.split(".")):
+        raise InputError(f"--set: {override[:80]!r}; allowed: KEY=VALUE with a dotted key, such as train.steps=50")
     parsed = strict_yaml.load(value, f"--set {key}: {value[:40]!r}")
     *path, last = key.strip().split(".")
     node = content
@@ -340,12 +351,15 @@ def _describe(item: Any) -> str:
     """One line for one pydantic error: dotted key, value, what is allowed."""
     location = [part for part in item["loc"] if not _is_branch(part)]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".") or "spec"
+    key = key if len(key) <= 120 else f"{key[:117]}…"
     kind, value = item["type"], item.get("input")
     if kind == "extra_forbidden":
         known = _known_keys(location[:-1])
         near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
         hint = f"did you mean `{near[0]}`? " if near else ""
         return f"{key}: unknown key; {hint}allowed: {', '.join(known)}"
+    if kind == "invalid_key":
+        return f"{_shown(value)}: a key must be a name; allowed: {', '.join(_known_keys(location[:-1]))}"
     if kind == "missing":
         return f"{key}: missing; it has no default"
     message = str(item["msg"]).removeprefix("Value error, ")

@@ -26,6 +26,8 @@ def load(text: str, what: str) -> Any:
         raise InputError(*(f"{what}: {line}" for line in error.lines)) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: a date with a 13th month
         raise InputError(f"{what} is not valid YAML: {' '.join(str(error).split())}") from None
+    except (KeyError, IndexError, AttributeError, TypeError):  # what PyYAML raises for !!bool maybe, !!int ''
+        raise InputError(f"{what} is not valid YAML: a value does not fit its tag (!!…)") from None
 
 
 class _Loader(yaml.SafeLoader):

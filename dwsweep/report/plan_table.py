@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from collections.abc import Iterable
 from os import PathLike
 from typing import Any
 
@@ -40,13 +41,13 @@ def write_csv(plan: Plan, directory: str | PathLike[str]) -> Any:
 
 def render(plan: Plan) -> Group:
     """Header, table, reasons, warnings, totals and legend, at most 100 columns wide."""
-    notes: list[str] = []
+    notes: dict[str, int] = {}  # reason → the number that points to it
     table = _table(plan, notes)
     parts: list[Any] = [_header(plan), Text(), Folded(table, keys=2)]
     if notes:
-        parts += [Text(), *(_hanging(f"[{number}]", note) for number, note in enumerate(notes, 1))]
+        parts += [Text(), _hanging((f"[{number}]", note) for note, number in notes.items())]
     if plan.warnings:
-        parts += [Text("\nWarnings", style="bold yellow"), *(_hanging("!", text) for text in plan.warnings)]
+        parts += [Text("\nWarnings", style="bold yellow"), _hanging(("!", text) for text in plan.warnings)]
     parts += [Text("\nTotal, still to be trained", style="bold"), _totals(plan), Text(), _legend(plan)]
     return Group(*parts)
 
@@ -83,7 +84,7 @@ def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
     return groups
 
 
-def _table(plan: Plan, notes: list[str]) -> Table:
+def _table(plan: Plan, notes: dict[str, int]) -> Table:
     several_rates = len(plan.spec.grid.learning_rates) > 1
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     headings = ("L", "d_x", "heads", "N", "off", "N total", "tokens", "FLOPs", "6ND", "memory", "time")
@@ -110,7 +111,7 @@ def _style(runs: list[Run]) -> str:
     return "dim" if RUN not in actions else ""
 
 
-def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: list[str]) -> list[str]:
+def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, int]) -> list[str]:
     longest = max(runs, key=lambda run: run.steps)
     shape, cost = longest.shape, plan.estimates.runs[longest.run_id]
     packs = [plan.estimates.packs[name] for name in dict.fromkeys(run.pack_id for run in runs) if name]
@@ -119,9 +120,7 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: list[str]) -
     reasons = dict.fromkeys(run.reason for run in runs if run.reason)
     marks = []
     for reason in reasons:
-        if reason not in notes:
-            notes.append(reason)
-        marks.append(f"[{notes.index(reason) + 1}]")
+        marks.append(f"[{notes.setdefault(reason, len(notes) + 1)}]")
     actions = Counter(run.action for run in runs)
     states = " ".join(f"{actions[action]} {action}" for action in (RUN, SKIP, DROP) if actions[action])
     memory = max((pack.memory.total for pack in packs), default=None)
@@ -208,10 +207,11 @@ def _legend(plan: Plan) -> Table:
     return table
 
 
-def _hanging(mark: str, text: str) -> Table:
-    """A mark and a paragraph that wraps beside it, not under it."""
+def _hanging(paragraphs: Iterable[tuple[str, str]]) -> Table:
+    """Marks, each with a paragraph that wraps beside it, not under it."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    grid.add_row(Text(mark), Text(text))
+    for mark, text in paragraphs:
+        grid.add_row(Text(mark), Text(text))
     return grid
