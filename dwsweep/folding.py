@@ -25,18 +25,26 @@ class Folded:
         self.table, self.keys, self.beside = table, keys, beside
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.update(max_width=UNLIMITED)
+        widths = [_least_width(console, wide, column) for column in self.table.columns]
+
+        def fits(indices: list[int]) -> bool:
+            # one row of the right widths, so that rich adds its padding: the table itself is measured once, above
+            row = self._part(indices, titled=False, cells=[["x" * widths[index]] for index in indices])
+            return Measurement.get(console, wide, row).maximum <= options.max_width
+
         keys = list(range(self.keys))
         units: list[list[int]] = []
         for index in range(self.keys, len(self.table.columns)):
             pair = [*units[-1], index] if units and self.table.columns[index].header == self.beside else []
-            if pair and self._least_width(console, options, [*keys, *pair]) <= options.max_width:
+            if pair and fits([*keys, *pair]):
                 units[-1] = pair
             else:
                 units.append([index])
         blocks: list[list[int]] = []
         current: list[int] = []
         for unit in units:
-            if current and self._least_width(console, options, [*keys, *current, *unit]) > options.max_width:
+            if current and not fits([*keys, *current, *unit]):
                 blocks.append(current)
                 current = []
             current = current + unit
@@ -45,22 +53,12 @@ class Folded:
                 yield ""
             yield self._part([*keys, *block], titled=number == 0)
 
-    def _least_width(self, console: Console, options: ConsoleOptions, indices: list[int]) -> int:
-        part, wide = self._part(indices, titled=False), options.update(max_width=UNLIMITED)
-        total = Measurement.get(console, wide, part).maximum
-        for column in part.columns:
-            if not column.no_wrap:
-                sizes = [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
-                most, least = max(size.maximum for size in sizes), max(size.minimum for size in sizes)
-                total -= most - min(most, max(least, WORDS))
-        return total
-
-    def _part(self, indices: list[int], titled: bool) -> Table:
-        """The columns ``indices`` alone. A later block whose cells are all empty in a row keeps that row: blocks are
-        read side by side."""
+    def _part(self, indices: list[int], titled: bool, cells: list[list[str]] | None = None) -> Table:
+        """The columns ``indices`` alone, with ``cells`` in place of their own. A later block whose cells are all empty
+        in a row keeps that row: blocks are read side by side."""
         table = self.table
         part = Table(
-            *[_bare(table.columns[index]) for index in indices],
+            *[_bare(table.columns[index], header=cells is None) for index in indices],
             title=table.title if titled else None,
             title_justify=table.title_justify,
             box=table.box,
@@ -71,11 +69,22 @@ class Folded:
             header_style=table.header_style,
             style=table.style,
         )
-        cells = [list(table.columns[index].cells) for index in indices]
-        for number, row in enumerate(table.rows):
-            part.add_row(*[column[number] for column in cells], style=row.style, end_section=row.end_section)
+        if cells is not None:
+            for row in zip(*cells, strict=True):
+                part.add_row(*row)
+            return part
+        own = [list(table.columns[index].cells) for index in indices]
+        for number, line in enumerate(table.rows):
+            part.add_row(*[column[number] for column in own], style=line.style, end_section=line.end_section)
         return part
 
 
-def _bare(column: Column) -> Column:
-    return replace(column, _cells=[])
+def _least_width(console: Console, wide: ConsoleOptions, column: Column) -> int:
+    """What the column needs at least, without padding."""
+    sizes = [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
+    most, least = max(size.maximum for size in sizes), max(size.minimum for size in sizes)
+    return most if column.no_wrap else min(most, max(least, WORDS))
+
+
+def _bare(column: Column, header: bool) -> Column:
+    return replace(column, _cells=[]) if header else replace(column, _cells=[], header="", no_wrap=True)

@@ -13,25 +13,51 @@ import hashlib
 import io
 import json
 import os
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from dwsweep.errors import InputError
+
 SEGMENT_SECONDS = 30.0  # between two uploads of appended lines
+BUCKETS = {"gs": "'dwsweep[gcs]'", "s3": "s3fs", "az": "adlfs"}  # what reaches each kind
 
 
 def as_path(path: str | os.PathLike[str]) -> Any:
-    """A ``pathlib.Path``, or for ``scheme://…`` an ``epath.Path`` (the same methods)."""
+    """A ``pathlib.Path``, or for ``scheme://…`` an ``epath.Path`` (the same methods).
+
+    Raises:
+        InputError: a bucket, and the package that reaches it is not installed; a scheme that is not known.
+    """
     text = os.fspath(path)
     # pathlib folds the two slashes of a URL; gs:/bucket is never a local path that anyone meant
-    for scheme in ("gs", "s3", "az"):
+    for scheme, package in BUCKETS.items():
         if text.startswith(f"{scheme}:/"):
+            url = f"{scheme}://" + text.removeprefix(f"{scheme}:").lstrip("/")
+            _check_reachable(scheme, package, url)
             from etils import epath
 
             _read_listings_anew()
-            return epath.Path(f"{scheme}://" + text.removeprefix(f"{scheme}:").lstrip("/"))
+            return epath.Path(url)
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        known = ", ".join(f"{scheme}://" for scheme in BUCKETS)
+        raise InputError(f"{text}: unknown kind of path; must be local or begin with {known}")
     return Path(text)
+
+
+def _check_reachable(scheme: str, package: str, url: str) -> None:
+    """Refuse a bucket that would raise ImportError at its first use."""
+    import importlib.util
+
+    import fsspec
+
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ImportError:
+        if importlib.util.find_spec("tensorflow") is None:  # epath uses its file system where it is installed
+            raise InputError(f"{url}: paths in such a bucket need a package: pip install {package}") from None
 
 
 def _read_listings_anew() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+MLP_RATIOS = (0.01, 1000.0)  # inner width of an MLP over d_x, beyond what anybody builds
+
 
 @dataclass(frozen=True)
 class Shape:

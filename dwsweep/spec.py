@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from pathlib import Path
+from os import PathLike
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
@@ -20,12 +20,26 @@ from pydantic import (
     model_validator,
 )
 
+from dwsweep import paths, strict_yaml
 from dwsweep.errors import InputError
-from dwsweep.shapes import Block, HeadRule
+from dwsweep.shapes import MLP_RATIOS, Block, HeadRule
 
+# bounds: beyond any model that was trained or planned, and inside what floats, and int32 on a device, can count
+MAX_STEPS = 2**31 - 1
 Positive = Annotated[int, Field(gt=0, le=10**12)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
+PositiveFloat = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+Depth = Annotated[int, Field(gt=0, le=10_000)]
+Width = Annotated[int, Field(gt=0, le=10_000_000)]
+HeadCount = Annotated[int, Field(gt=0, le=10_000)]
+MlpRatio = Annotated[float, Field(ge=MLP_RATIOS[0], le=MLP_RATIOS[1], allow_inf_nan=False)]
+Budget = Annotated[float, Field(ge=100, le=1e15, allow_inf_nan=False)]  # n_params
+Tokens = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
+Sequences = Annotated[int, Field(gt=0, le=100_000_000)]
+Steps = Annotated[int, Field(gt=0, le=MAX_STEPS)]
+LearningRate = Annotated[float, Field(ge=1e-12, le=1e6, allow_inf_nan=False)]
+Devices = Annotated[int, Field(gt=0, le=1_000_000)]
+Processes = Annotated[int, Field(gt=0, le=10_000)]
+Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 # what data.source may be
 SOURCE_FORMS = (
@@ -36,6 +50,13 @@ SOURCE_FORMS = (
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_null_characters(cls, value: Any) -> Any:
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("must not hold a null character, which no path can")
+        return value
 
     @field_validator("*", mode="before")
     @classmethod
@@ -52,8 +73,8 @@ class Section(BaseModel):
 class BudgetRange(Section):
     """Log-spaced budgets: ``count`` values between ``from`` and ``to``, ends included."""
 
-    start: PositiveFloat = Field(alias="from")
-    stop: PositiveFloat = Field(alias="to")
+    start: Budget = Field(alias="from")
+    stop: Budget = Field(alias="to")
     count: Annotated[int, Field(ge=2, le=1000)]
 
     @model_validator(mode="after")
@@ -69,7 +90,7 @@ class BudgetRange(Section):
 
 # a union is told apart by its form before it is validated, so that an error speaks of the branch that was meant
 Budgets = Annotated[
-    Annotated[list[PositiveFloat], Tag("|list")] | Annotated[BudgetRange, Tag("|range")],
+    Annotated[list[Budget], Tag("|list")] | Annotated[BudgetRange, Tag("|range")],
     Discriminator(lambda value: "|range" if isinstance(value, dict | BudgetRange) else "|list"),
 ]
 Seeds = Annotated[
@@ -82,8 +103,8 @@ Seeds = Annotated[
 class Heads(Section):
     """``count``, ``size``, or both: with both the head size stands apart from d_x / H."""
 
-    count: Positive | None = None
-    size: Positive | None = None
+    count: HeadCount | None = None
+    size: Annotated[int, Field(gt=0, le=100_000)] | None = None
 
     @model_validator(mode="after")
     def _one_of(self) -> Heads:
@@ -93,15 +114,15 @@ class Heads(Section):
 
 
 class Grid(Section):
-    depths: list[Positive] = Field(default_factory=list)  # L, blocks
+    depths: list[Depth] = Field(default_factory=list)  # L, blocks
     budgets: Budgets | None = None  # target n_params
-    widths: dict[Positive, list[Positive]] | None = None  # explicit widths a depth, instead of budgets
-    width_multiple: Positive = 4
+    widths: dict[Depth, list[Width]] | None = None  # explicit widths a depth, instead of budgets
+    width_multiple: Width = 4
     max_mismatch: PositiveFloat = 0.10  # |n_params / budget - 1|
     strict_budgets: bool = False  # DROP beyond max_mismatch instead of warning
     heads: Heads = Heads(count=2)
     seeds: Seeds = 3  # how many (0, 1, …), or which
-    learning_rates: Annotated[list[PositiveFloat], Field(min_length=1)] = [1.0e-3]
+    learning_rates: list[LearningRate] = [1.0e-3]
 
     @model_validator(mode="after")
     def _consistent(self) -> Grid:
@@ -125,7 +146,11 @@ class Grid(Section):
         ):
             if len(set(values)) != len(values):
                 raise ValueError(f"`{name}` has a value twice: {values}")
-        for name, listed in (("budgets", self.budgets), ("seeds", self.seeds)):
+        for name, listed in (
+            ("budgets", self.budgets),
+            ("seeds", self.seeds),
+            ("learning_rates", self.learning_rates),
+        ):
             if listed == []:
                 raise ValueError(f"`{name}` is empty; give at least one")
         return self
@@ -148,13 +173,13 @@ class ModelSpec(Section):
     positions: Literal["learned", "sinusoidal", "rotary"] = "learned"
     attention: Literal["softmax"] = "softmax"
     mlp: Literal["plain", "gated"] = "plain"
-    mlp_ratio: PositiveFloat = 4.0  # inner width of the MLP / d_x
-    kv_heads: Positive | None = None  # grouped key/value heads; None: as many as query heads
+    mlp_ratio: MlpRatio = 4.0  # inner width of the MLP / d_x
+    kv_heads: HeadCount | None = None  # grouped key/value heads; None: as many as query heads
     tied_embeddings: bool = False
     biases: bool = True  # on projections and norms
     parametrization: Literal["standard", "mup", "completep"] = "completep"
-    base_depth: Positive = 2
-    base_width: Positive = 64
+    base_depth: Depth = 2
+    base_width: Width = 64
 
 
 class DataSpec(Section):
@@ -162,10 +187,10 @@ class DataSpec(Section):
     vocab_size: Annotated[int, Field(ge=256, le=1_000_000)] = 1000
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.02
     text_field: str | None = None  # of jsonl, parquet and tfds sources; None: found by its name
-    tokenizer_sample_bytes: Annotated[int, Field(ge=10_000)] = 10_000_000  # text the tokenizer is trained on
-    seed: Annotated[int, Field(ge=0)] = 0  # of the tokenizer's sample
+    tokenizer_sample_bytes: Annotated[int, Field(ge=10_000, le=10**12)] = 10_000_000  # text the tokenizer is trained on
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # of the tokenizer's sample
     cache_dir: str | None = None  # not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep
-    workers: Positive | None = None  # not hashed; processes of `prepare`; None: all cores
+    workers: Processes | None = None  # not hashed; processes of `prepare`; None: all cores
 
     @field_validator("source")
     @classmethod
@@ -179,20 +204,20 @@ class DataSpec(Section):
 
 
 class TrainSpec(Section):
-    seq_len: Annotated[int, Field(ge=2)] = 128
-    batch_size: Positive = 16  # sequences a step
-    steps: Positive | None = None  # give one of steps, tokens, tokens_per_param
-    tokens: PositiveFloat | None = None
-    tokens_per_param: PositiveFloat | None = None  # of n_params
-    token_branches: list[PositiveFloat] = Field(default_factory=list)  # wsd: finished runs at these token counts too
+    seq_len: Annotated[int, Field(ge=2, le=100_000_000)] = 128
+    batch_size: Sequences = 16  # sequences a step
+    steps: Steps | None = None  # give one of steps, tokens, tokens_per_param
+    tokens: Tokens | None = None
+    tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = None  # of n_params
+    token_branches: list[Tokens] = Field(default_factory=list)  # wsd: finished runs at these token counts too
     optimizer: Literal["adamw"] = "adamw"
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
-    epsilon: PositiveFloat = 1e-8
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-    grad_clip: PositiveFloat | None = 1.0  # global norm; None: off
+    epsilon: Annotated[PositiveFloat, Field(ge=1e-30)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.1
+    grad_clip: Annotated[PositiveFloat, Field(ge=1e-12)] | None = 1.0  # global norm; None: off
     schedule: Literal["cosine", "wsd", "constant"] = "cosine"
-    warmup_steps: Annotated[int, Field(ge=0, le=10**12)] = 0
-    cooldown_fraction: Annotated[float, Field(gt=0, le=1)] = 0.2  # wsd: last part of the steps, linear to zero
+    warmup_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)] = 0
+    cooldown_fraction: Annotated[PositiveFloat, Field(le=1)] = 0.2  # wsd: last part of the steps, linear to zero
     precision: Literal["float32", "bfloat16"] = "float32"  # of the matrix products; everything else is float32
     eval_tokens: Positive | None = None  # held-out tokens used; None: all of them
 
@@ -211,15 +236,15 @@ class TrainSpec(Section):
 class MeshSpec(Section):
     """Devices along each axis: packs of replicas, the batch, and the parameters with the batch (fully sharded)."""
 
-    replica: Positive = 1
-    data: Positive = 1
-    fsdp: Positive = 1
+    replica: Devices = 1
+    data: Devices = 1
+    fsdp: Devices = 1
 
 
 class ExecutionSpec(Section):
     """How a sweep is carried out. Nothing in here changes a result, and nothing in here is hashed."""
 
-    max_retries: Annotated[int, Field(ge=0)] = 2  # of a pack whose worker crashed
+    max_retries: Annotated[int, Field(ge=0, le=10**6)] = 2  # of a pack whose worker crashed
     checkpoint_seconds: PositiveFloat = 120.0
     checkpoint_steps: Positive | None = None
     keep_checkpoints: Positive = 2  # of a pack while it trains
@@ -227,7 +252,7 @@ class ExecutionSpec(Section):
     log_steps: Positive = 10  # steps between two lines of metrics.jsonl
     microbatch: Positive | None = None  # sequences a forward pass; None: from the device's memory
     max_replicas: Positive | None = None  # replicas a pack; None: all seeds and learning rates of a shape
-    workers: Positive | None = None  # worker processes on this host; None: one for all its devices
+    workers: Processes | None = None  # worker processes on this host; None: one for all its devices
     data_on_device: bool | None = None  # None: when it fits
     remat: bool = False
     unroll: Positive | None = None  # layers unrolled in the scan; None: by device and shape
@@ -261,37 +286,24 @@ class Spec(Section):
         return yaml.safe_dump(self.model_dump(mode="json", by_alias=True), sort_keys=False)
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice, where the last one would win in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                if key.value in seen:
-                    line = key.start_mark.line + 1
-                    raise InputError(f"{key.value}: given twice, again in line {line}; every key is allowed once")
-                seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-def load_spec(path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Spec:
+def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] = ()) -> Spec:
     """Read and validate a spec file; ``overrides`` are ``dotted.key=value`` with YAML values.
 
     Raises:
         InputError: the file is missing or no YAML mapping, or keys or values are wrong; all of them at once.
     """
-    file = Path(path)
+    file = paths.as_path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open("rb") as stream:
+            raw = stream.read(strict_yaml.MAX_BYTES + 1)
+        text = raw.decode()
     except FileNotFoundError:
         raise InputError(f"SPEC: {path} does not exist; give the path of a sweep spec (YAML)") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"SPEC: {path} cannot be read: {error}") from None
-    try:
-        content = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise InputError(f"SPEC: {path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if len(raw) > strict_yaml.MAX_BYTES:
+        raise InputError(f"SPEC: {path} is larger than {strict_yaml.MAX_BYTES:,} bytes; give a sweep spec (YAML)")
+    content = strict_yaml.load(text, f"SPEC: {path}")
     if content is None:
         raise InputError(f"SPEC: {path} is empty; allowed: a mapping with the keys {_keys(Spec)}")
     if not isinstance(content, dict):
@@ -316,18 +328,15 @@ def parse_spec(content: dict[str, Any]) -> Spec:
 
 def _apply(content: dict[str, Any], override: str) -> None:
     key, separator, value = override.partition("=")
-    if not separator or not key.strip():
-        raise InputError(f"--set: {override!r}; allowed: KEY=VALUE with a dotted key, such as train.steps=50")
-    try:
-        parsed = yaml.load(value, _Loader)
-    except yaml.YAMLError:
-        raise InputError(f"--set {key}: {value!r} is not a YAML value") from None
+    if not separator or not all(part.strip() for part in key.split(".")):
+        raise InputError(f"--set: {override[:80]!r}; allowed: KEY=VALUE with a dotted key, such as train.steps=50")
+    parsed = strict_yaml.load(value, f"--set {key}: {value[:40]!r}")
     *path, last = key.strip().split(".")
     node = content
     for part in path:
         child = node.setdefault(part, {})
         if not isinstance(child, dict):
-            raise InputError(f"--set {key}: {part!r} holds {child!r}, not a section")
+            raise InputError(f"--set {key}: {part!r} holds {_shown(child) or 'a value'}, not a section")
         node = child
     # the length of a run is given in one way: an override of one replaces the others
     lengths = ("steps", "tokens", "tokens_per_param")
@@ -343,12 +352,15 @@ def _describe(item: Any) -> str:
     """One line for one pydantic error: dotted key, value, what is allowed."""
     location = [part for part in item["loc"] if not _is_branch(part)]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".") or "spec"
+    key = key if len(key) <= 120 else f"{key[:117]}…"
     kind, value = item["type"], item.get("input")
     if kind == "extra_forbidden":
         known = _known_keys(location[:-1])
         near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
         hint = f"did you mean `{near[0]}`? " if near else ""
         return f"{key}: unknown key; {hint}allowed: {', '.join(known)}"
+    if kind == "invalid_key":
+        return f"{_shown(value)}: a key must be a name; allowed: {', '.join(_known_keys(location[:-1]))}"
     if kind == "missing":
         return f"{key}: missing; it has no default"
     message = str(item["msg"]).removeprefix("Value error, ")
@@ -357,10 +369,22 @@ def _describe(item: Any) -> str:
         message = f"must be a mapping{' with the keys ' + ', '.join(section) if section else ''}"
     message = message[0].lower() + message[1:]
     message = message.replace("input should", "must", 1)
-    shown = repr(value)
-    if isinstance(value, dict | BaseModel) or len(shown) > 80:
-        return f"{key}: {message}"
-    return f"{key}: {shown}; {message}"
+    for bound in ("gt", "ge", "lt", "le"):
+        limit = (item.get("ctx") or {}).get(bound)
+        if isinstance(limit, int | float):  # pydantic writes 1e15 and 1e-30 out, zero by zero
+            digits = f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
+            message = f"{message[: message.rindex(' ')]} {digits}"
+    shown = "" if isinstance(value, dict | BaseModel) else _shown(value)
+    return f"{key}: {shown}; {message}" if shown else f"{key}: {message}"
+
+
+def _shown(value: Any) -> str:
+    """The value as it was given; empty where that would fill the line."""
+    try:
+        shown = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return ""
+    return shown if len(shown) <= 80 else ""
 
 
 def _is_branch(part: Any) -> bool:

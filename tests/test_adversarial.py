@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dwsweep.cost.duration import Calibration
 from dwsweep.cost.memory import fitting_microbatch
 from dwsweep.errors import InputError
 from dwsweep.fit.scatter import scatter
@@ -175,3 +176,104 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     found = dwsweep("plan", spec, "--out", spec, DWSWEEP_CACHE=str(tmp_path))
     assert found.returncode == 2
     assert found.stderr.strip().splitlines() == [f"error: {spec}: File exists"]
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("grid.depths=[1000000000000]", "grid.depths[0]: 1000000000000; must be less than or equal to 10,000"),
+        (
+            "grid.widths={2: [1000000000000]}",
+            "grid.widths[2][0]: 1000000000000; must be less than or equal to 10,000,0",
+        ),
+        ("grid.budgets=[1.0e+30]", "grid.budgets[0]: 1e+30; must be less than or equal to 1,000,000,000,000,000"),
+        ("grid.budgets=[1.0e-300]", "grid.budgets[0]: 1e-300; must be greater than or equal to 100"),
+        ("grid.budgets={from: 1.0e-300, to: 1.0e+10, count: 1000}", "grid.budgets.from: 1e-300; must be greater"),
+        ("grid.learning_rates=[1.0e-300]", "grid.learning_rates[0]: 1e-300; must be greater than or equal to 1e-12"),
+        ("grid.learning_rates=[]", "grid: `learning_rates` is empty"),
+        ("model.mlp_ratio=1.0e+300", "model.mlp_ratio: 1e+300; must be less than or equal to 1,000"),
+        ("train.tokens=1.0e+300", "train.tokens: 1e+300; must be less than or equal to"),
+        ("train.tokens_per_param=1.0e-300", "train.tokens_per_param: 1e-300; must be greater"),
+        ("train.warmup_steps=1000000000000", "train.warmup_steps: 1000000000000; must be less than or equal to 2,147"),
+        ("data.seed=18446744073709551616", "data.seed: 18446744073709551616; must be less than 9,223"),
+        ("execution.workers=1000000", "execution.workers: 1000000; must be less than or equal to 10,000"),
+        ('data.cache_dir="a\\0b"', "data.cache_dir: 'a\\x00b'; must not hold a null character"),
+        (f"train.steps={'9' * 5000}", "an integer of 5,000 digits in line 1; at most 1,000"),
+        (f"train.steps=0x{'f' * 5000}", "an integer of 5,002 digits in line 1; at most 1,000"),
+        (f"train.steps={'[' * 5000}", "nested deeper than 50 levels in line 1"),
+        ("train.steps=&a [*a]", "the anchor in line 1 holds an alias to itself"),
+        ("train.steps=2024-13-01", "is not valid YAML: month must be in 1..12"),
+        ("train.steps=!!bool perhaps", "is not valid YAML: a value does not fit its tag"),
+        ("train..steps=5", "--set: 'train..steps=5'; allowed: KEY=VALUE"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_values_beyond_anything_built_are_one_line(tmp_path: Path, override: str, named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_spec(spec_file(tmp_path), [override])
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0], refused.value.lines
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("x: " + "{a: " * 400 + "1" + "}" * 400, "nested deeper than 50 levels in line 1"),
+        # each line holds the one before nine times
+        (
+            "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+            + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 10))
+            + "grid: {depths: *a9, budgets: [1.0e5]}\n",
+            "what begins in line 6 unfolds to more than 100,000 values or 50 levels",
+        ),
+        (
+            "a0: &a0 {x: 1}\n"
+            + "".join(f"a{k}: &a{k} {{<<: [{', '.join([f'*a{k - 1}'] * 9)}]}}\n" for k in range(1, 13))
+            + "grid: *a12\n",
+            "unfolds to more than 100,000 values",
+        ),
+        ("".join(f"a{k}: &a{k} [{f'*a{k - 1}' if k else 1}]\n" for k in range(2000)), "or 50 levels"),
+        ("name: " + "x" * 4_000_001, "is larger than 4,000,000 bytes"),
+    ],
+    ids=["nested", "aliases", "merge keys", "chain of aliases", "large"],
+)
+def test_what_a_spec_unfolds_to_is_bounded(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_spec(spec_file(tmp_path, text))
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0], refused.value.lines
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("train.tokens=1.0e+18", "train.tokens: 1e+18; gives 3,906,250,000,000,000 steps, at most 2,147,483,647"),
+        ("train.tokens_per_param=1.0e+12", "train.tokens_per_param: 1e+12; gives"),
+        ("model.mlp_ratio=0.01", "model.mlp_ratio: 0.01; leaves no MLP at width 4"),
+        (
+            f"grid={{depths: {list(range(1, 101))}, budgets: [1.0e5, 1.0e6], seeds: 10000}}",
+            "grid: makes 2,000,000 runs",
+        ),
+    ],
+)
+def test_plans_beyond_counting_are_one_line(tmp_path: Path, override: str, named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        build(load_spec(spec_file(tmp_path), [override]))
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0], refused.value.lines
+
+
+def test_a_plan_of_models_with_trillions_of_parameters(tmp_path: Path) -> None:
+    grid = "grid={depths: [96, 1000], budgets: [1.0e+12, 1.0e+14], width_multiple: 128, heads: {size: 128}}"
+    plan = build(load_spec(spec_file(tmp_path), [grid, "train.tokens=1.0e+14", "train.batch_size=4096"]))
+    assert {round(np.log10(run.shape.n_params), 1) for run in plan.runs} == {12.0, 14.0}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"device_kind": "x", "depth": 1, "width": 8, "tokens_per_second": "fast", "flops_per_token": 1.0}],
+        [{"device_kind": "x", "depth": 0, "width": 8, "tokens_per_second": 1.0, "flops_per_token": 1.0}],
+        [{"device_kind": "x", "depth": None, "width": 8, "tokens_per_second": 1.0, "flops_per_token": 1.0}],
+    ],
+)
+def test_rates_that_are_none_are_refused(rows: list[dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match=r"bench.json: row 0 has a value"):
+        Calibration.of(rows, "bench.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ SWEEPS = Path(__file__).parent.parent / "sweeps"
 SMOKE = SWEEPS / "smoke.yaml"
 
 
-def dwsweep(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def dwsweep(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dwsweep.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, env=env)
 
 
 def spec_with(tmp_path: Path, old: str, new: str) -> Path:
@@ -61,6 +63,8 @@ def test_a_bad_spec_is_one_line_and_exit_2(tmp_path: Path, command: str, old: st
         ["theory", "--width", "wide"],
         ["run", SMOKE, "--shard", "3/2"],
         ["run", SMOKE, "--set", "train.stepz=3"],
+        ["run", SMOKE, "--shard", "0/²"],
+        ["bench", SMOKE, "--devices", "²"],
     ],
     ids=str,
 )
@@ -79,9 +83,45 @@ def test_help_shows_an_example(command: str) -> None:
     assert result.returncode == 0
     assert f"dwsweep {command}" in " ".join(result.stdout.split())
     assert "Example" in result.stdout
+    assert "bool" not in result.stdout  # a switch takes no value
 
 
 def test_theory_prints_json() -> None:
     result = dwsweep("theory", "--width", "1024", "--depth", "24", "--heads", "16", "--json")
     assert result.returncode == 0
     assert json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
+    ids=["ascii", "C"],
+)
+def test_a_terminal_that_knows_few_characters_gets_the_others_replaced(environment: dict[str, str]) -> None:
+    for arguments in (["--help"], ["guide", "--params", "3B"], ["guide", "--shape", "é"]):
+        result = dwsweep(*arguments, **environment)
+        assert "Traceback" not in result.stderr and result.returncode == (2 if "é" in arguments else 0)
+        assert (result.stdout + result.stderr).isascii()
+
+
+def test_a_reader_that_leaves_is_no_failure_and_a_full_disk_is_one() -> None:
+    command = [sys.executable, "-m", "dwsweep", "plan", str(SMOKE), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert (process.wait(120), process.stderr.read()) == (0, "")
+    if not Path("/dev/full").exists():
+        return
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (result.returncode, result.stderr) == (2, "error: standard output: No space left on device\n")
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    code = "import sys; sys.argv = ['dwsweep']; from dwsweep.__main__ import main; main()"
+    for typed, completed in (("dwsweep ru", "run"), ("dwsweep run --sh", "--shard")):
+        environment = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_DWSWEEP_COMPLETE": "complete_bash"}
+        result = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=60
+        )
+        assert result.stdout.split() == [completed], result.stderr

@@ -283,9 +283,13 @@ def test_shards_are_parsed() -> None:
     assert parse_shard("3/8") == (3, 8)
     slurm = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_COUNT": "4"}
     assert parse_shard("slurm", {**slurm, "SLURM_ARRAY_TASK_STEP": "2"}) == (3, 4)
-    for wrong in ("8/8", "1", "-1/4", "a/b", "1/0", "slurm"):
+    for wrong in ("8/8", "1", "-1/4", "a/b", "1/0", "slurm", "0/²", "٠/٤", f"0/{'9' * 76}"):
         with pytest.raises(InputError, match="allowed: I/N"):
             parse_shard(wrong, {})
+    # the packs of a task beyond the count would be nobody's: --array=1,4,9 has no such numbering
+    for uneven in ({"SLURM_ARRAY_TASK_STEP": "0"}, {"SLURM_ARRAY_TASK_STEP": "4"}, {"SLURM_ARRAY_TASK_COUNT": "3"}):
+        with pytest.raises(InputError, match="is not one of a regular array"):
+            parse_shard("slurm", {**slurm, **uneven})
 
 
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:

@@ -48,5 +48,10 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> N
         assert state < row["state_bytes"] < state + 100
         assert row["memory_bytes"] > row["state_bytes"] and row["microbatch"] == spec.train.batch_size
     bench_table.render_compiled(rows)
+    (bare,) = compile_only(build(make_spec(grid={"widths": {1: [8]}, "seeds": 2})), None, [1])  # needs no text
+    assert bare["state_bytes"] == rows[0]["state_bytes"] and bare["n_train_tokens"] is None
+    assert bare["memory_bytes"] == rows[0]["memory_bytes"] - store.dtype.itemsize * (
+        store.n_train_tokens - spec.train.batch_size * spec.train.seq_len - 1
+    )
     with pytest.raises(InputError, match=r"--devices: 64; allowed: at most 1"):
         list(compile_only(plan, store, [1, 64]))

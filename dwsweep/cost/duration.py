@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
+from dwsweep import paths
 from dwsweep.cost.devices import Device
 from dwsweep.cost.flops import training_flops_per_token
 from dwsweep.cost.memory import FLOAT32, activation_bytes_per_token, recomputed_bytes_per_token
@@ -44,7 +45,7 @@ class Calibration:
     rows: tuple[tuple[int, int, float], ...]  # depth, width, achieved FLOP/s of a pack on one device
 
     @classmethod
-    def load(cls, path: Path) -> Calibration | None:
+    def load(cls, path: str | PathLike[str]) -> Calibration | None:
         """Read a bench file: a JSON list of rows with depth, width, tokens_per_second and flops_per_token.
 
         None where there is no such file.
@@ -52,11 +53,11 @@ class Calibration:
         Raises:
             InputError: the file is no list of such rows.
         """
-        if not path.exists():
-            return None
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            content = json.loads(paths.as_path(path).read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"calibration: {path} cannot be read ({error}); write it with `dwsweep bench`") from None
         return cls.of(content, str(path))
 
@@ -71,9 +72,15 @@ class Calibration:
             missing = [key for key in needed if not isinstance(row, dict) or key not in row]
             if missing:
                 raise InputError(f"{name}: row {index} has no {', '.join(missing)}; write it with `dwsweep bench`")
-            if row["tokens_per_second"]:
-                rate = float(row["tokens_per_second"]) * float(row["flops_per_token"])
-                measured.append((int(row["depth"]), int(row["width"]), rate))
+            try:
+                rate = float(row["tokens_per_second"] or 0) * float(row["flops_per_token"])
+                depth, width = int(row["depth"]), int(row["width"])
+            except (TypeError, ValueError, OverflowError):
+                raise InputError(f"{name}: row {index} has a value that is no number; run `dwsweep bench`") from None
+            if not (depth > 0 and width > 0 and 0 <= rate < math.inf):
+                raise InputError(f"{name}: row {index} has a value below 0 or not finite; run `dwsweep bench`")
+            if rate:
+                measured.append((depth, width, rate))
         return cls(str(rows[0]["device_kind"]), tuple(measured)) if measured else None
 
     def flops_per_second(self, shape: Shape) -> float:

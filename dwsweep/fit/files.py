@@ -27,12 +27,12 @@ import dataclasses
 import io
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.fit import guideline, published
 from dwsweep.fit.laws import Law
@@ -58,10 +58,7 @@ NAMES = ("cells.csv", "transitions.csv", "fit.json", "guideline.csv", "guideline
 
 def write(result: FitResult, out_dir: Any) -> list[str]:
     """Write the five files (and transitions_by_tokens.csv where there are several token counts); returns the paths."""
-    from etils import epath
-
-    out = epath.Path(out_dir)
-    out.mkdir(parents=True, exist_ok=True)
+    out = paths.make_directory(paths.as_path(out_dir))
     texts = {
         "cells.csv": csv_text(result.cells, CELL_COLUMNS),
         "transitions.csv": csv_text(result.transitions, TRANSITION_COLUMNS),
@@ -71,14 +68,9 @@ def write(result: FitResult, out_dir: Any) -> list[str]:
     }
     if result.by_tokens:
         texts["transitions_by_tokens.csv"] = csv_text(result.by_tokens, ("tokens", *TRANSITION_COLUMNS))
-    paths = []
     for name, text in texts.items():
-        path = out / name
-        temporary = out / f".{name}.{os.getpid()}.tmp"
-        temporary.write_text(text)
-        temporary.replace(path)
-        paths.append(str(path))
-    return paths
+        paths.write_atomic(out / name, text)
+    return [str(out / name) for name in texts]
 
 
 def read(path: Any) -> dict[str, Any]:
@@ -86,15 +78,13 @@ def read(path: Any) -> dict[str, Any]:
 
     Raises InputError where there is none or it is not a fit.
     """
-    from etils import epath
-
-    given = epath.Path(path)
+    given = paths.as_path(path)
     tried = [given] if given.suffix == ".json" else [given / "fit.json", given / "fit" / "fit.json"]
     for file in tried:
         if file.exists():
             try:
                 content = json.loads(file.read_text())
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"--fit: {file}; not valid JSON ({error})") from error
             if not isinstance(content, dict) or "transitions" not in content:
                 raise InputError(f"--fit: {file}; not a fit.json written by `dwsweep fit`")

@@ -20,7 +20,9 @@ def to_text(result: FitResult) -> str:
     """The summary without colours, at most 100 columns wide."""
     from rich.console import Console
 
-    console = Console(width=COLUMNS, color_system=None, force_terminal=False, legacy_windows=False)
+    console = Console(
+        width=COLUMNS, color_system=None, force_terminal=False, legacy_windows=False, markup=False, emoji=False
+    )
     with console.capture() as capture:
         console.print(to_rich(result))
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.fit.where import compile_expression
 
@@ -116,9 +117,7 @@ def _load(table: Any) -> tuple[list[dict[str, Any]], str, str, str | None]:
 
 
 def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
-    from etils import epath
-
-    path = epath.Path(name)
+    path = paths.as_path(name)
     directory = None
     if path.is_dir():
         directory, path = str(path), path / "results.csv"

@@ -13,7 +13,7 @@ from dwsweep.cost.duration import BANDWIDTH_SHARE, Calibration, assumed_mfu
 from dwsweep.cost.flops import decode_bytes_per_token, training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.guide.loss import LossModel, smaller_percent
-from dwsweep.shapes import Block, HeadRule, Shape, match_width
+from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape, match_width
 
 LAYER_SECONDS = 20e-6  # ASSUMPTION: a layer's launches and waits while decoding one token, whatever its width
 TOKENS_PER_STEP = 500_000  # of the assumed training step
@@ -60,8 +60,8 @@ class Options:
         ]
         if self.mlp not in ("plain", "gated"):
             wrong.append(f"--mlp: {self.mlp!r}; allowed: plain, gated")
-        if self.mlp_ratio is not None and not 0 < self.mlp_ratio <= 1000:
-            wrong.append(f"--mlp-ratio: {self.mlp_ratio}; must be greater than 0 and at most 1000")
+        if self.mlp_ratio is not None and not MLP_RATIOS[0] <= self.mlp_ratio <= MLP_RATIOS[1]:
+            wrong.append(f"--mlp-ratio: {self.mlp_ratio}; must be from {MLP_RATIOS[0]:g} to {MLP_RATIOS[1]:g}")
         if find(self.device) is None:
             wrong.append(f"--device: {self.device!r} is not in the table; allowed: {suggestion(self.device)}")
         kv, tensor = self.kv_heads, self.tensor_parallel

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 
-from dwsweep.spec import Spec, TrainSpec
+from dwsweep.spec import MAX_STEPS, Spec, TrainSpec
+
+MAX_RUNS = 100_000  # of one plan: beyond it the table alone takes minutes and gigabytes
 
 
 def steps_of(tokens: float, tokens_per_step: int) -> int:
@@ -73,10 +75,29 @@ def cooldown_start(steps: int, train: TrainSpec) -> int:
     return max(min(train.warmup_steps, steps), steps - cooldown_steps(train, steps))
 
 
-def length_errors(spec: Spec, n_params: int) -> list[str]:
-    """Token branches against the length of a run, for the shape with ``n_params`` (give the smallest)."""
+def size_errors(spec: Spec) -> list[str]:
+    """How many runs the grid makes, and MLPs that would be empty."""
+    grid, train = spec.grid, spec.train
+    shapes = sum(map(len, (grid.widths or {}).values())) or len(grid.depths) * len(grid.budget_values())
+    runs = shapes * len(grid.seed_values()) * len(grid.learning_rates) * (1 + len(train.token_branches))
+    errors = []
+    if runs > MAX_RUNS:
+        errors.append(f"grid: makes {runs:,} runs; at most {MAX_RUNS:,} in one sweep")
+    narrowest = min((min(widths) for widths in (grid.widths or {}).values()), default=grid.width_multiple)
+    if spec.model.mlp_ratio * narrowest < 1:
+        errors.append(f"model.mlp_ratio: {spec.model.mlp_ratio:g}; leaves no MLP at width {narrowest}")
+    return errors
+
+
+def length_errors(spec: Spec, smallest: int, largest: int) -> list[str]:
+    """Lengths of the runs of the smallest and the largest shape, in matched parameters."""
     train = spec.train
-    full = total_steps(spec, n_params)
+    most_steps = total_steps(spec, largest)
+    if most_steps > MAX_STEPS:
+        key = "tokens" if train.tokens is not None else "tokens_per_param"
+        value = getattr(train, key)
+        return [f"train.{key}: {value:g}; gives {most_steps:,} steps, at most {MAX_STEPS:,} can be counted"]
+    full = total_steps(spec, smallest)
     per_step = train.batch_size * train.seq_len
     most = f"must be at most the tokens of the shortest run, {full * per_step:,}"
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
 
 from dwsweep.cost.devices import find, suggestion
 from dwsweep.cost.duration import Calibration, assumed_mfu
@@ -95,8 +95,8 @@ class _Clock:
         return flops / (device.peak_flops * mfu) if device and mfu else None
 
 
-def _clock(spec: Spec, device: str | None, calibration: Calibration | Path | str | None) -> _Clock:
-    measured = calibration if isinstance(calibration, Calibration | None) else Calibration.load(Path(calibration))
+def _clock(spec: Spec, device: str | None, calibration: Calibration | PathLike[str] | str | None) -> _Clock:
+    measured = calibration if isinstance(calibration, Calibration | None) else Calibration.load(calibration)
     named = device or spec.execution.device
     if measured is not None and (named is None or find(named) == find(measured.device_kind)):
         kind = measured.device_kind
@@ -133,7 +133,7 @@ def estimate(
     data: DataFacts | None,
     *,
     device: str | None = None,
-    calibration: Calibration | Path | str | None = None,
+    calibration: Calibration | PathLike[str] | str | None = None,
 ) -> Estimates:
     """Estimates of every run and pack on ``device`` (default: ``execution.device``, or the calibration's).
 

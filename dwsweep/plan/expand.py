@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from os import PathLike
 
 from dwsweep.cost.duration import Calibration
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
 from dwsweep.plan.cautions import cautions
-from dwsweep.plan.checks import branch_steps, device_errors, head_errors, length_errors, pack_members
+from dwsweep.plan.checks import branch_steps, device_errors, head_errors, length_errors, pack_members, size_errors
 from dwsweep.plan.estimates import estimate, misfits
 from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
 from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Plan, Run
@@ -33,7 +33,7 @@ def build(
     data: DataFacts | None = None,
     finished: Finished | None = None,
     device: str | None = None,
-    calibration: Calibration | Path | str | None = None,
+    calibration: Calibration | PathLike[str] | str | None = None,
 ) -> Plan:
     """Expand a spec.
 
@@ -97,11 +97,12 @@ def build(
 
 def _check(spec: Spec, shapes: Sequence[Shape] | None) -> None:
     """Refuse what cannot work; before shapes exist what concerns the grid, then what depends on their sizes."""
-    errors = head_errors(spec) + device_errors(spec)
+    errors = head_errors(spec) + device_errors(spec) + size_errors(spec)
     if shapes is not None:
-        errors += length_errors(spec, min(shape.n_params for shape in shapes))
+        sizes = [shape.n_params for shape in shapes]
+        errors += length_errors(spec, min(sizes), max(sizes))
     elif errors and spec.train.tokens_per_param is None:
-        errors += length_errors(spec, 1)  # the lengths do not depend on the shapes: say what is wrong with them too
+        errors += length_errors(spec, 1, 1)  # the lengths do not depend on the shapes: say what is wrong with them too
     if errors:
         raise InputError(*errors)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from dwsweep import paths
 from dwsweep.folding import Folded
 from dwsweep.report.units import count_text
 
@@ -65,10 +65,11 @@ def render_compiled(rows: Sequence[dict[str, Any]]) -> Group:
             f"{row['state_bytes'] / 1e9:,.2f} GB",
             f"{row['memory_bytes'] / 1e9:,.2f} GB" if row["memory_bytes"] else "unknown",
         )
+    text = "" if rows[0]["n_train_tokens"] else "; without the token store, which is not prepared"
     legend = (
         f"Compiled for {rows[0]['device_kind']}; nothing was trained or allocated. Of one device: state, parameters "
         "and moments; memory, the whole training program, by the compiler's own analysis, which differs between "
-        "backends."
+        f"backends{text}."
     )
     return Group(Folded(table, keys=2), Text(), Text(legend, style="dim"))
 
@@ -78,11 +79,8 @@ def _packing(points: Sequence[dict[str, Any]]) -> str:
     return " ".join(f"{point['replicas']}:{point['tokens_per_second'] / alone:.2f}" for point in points)
 
 
-def write_json(rows: Sequence[dict[str, Any]], directory: Path) -> Path:
+def write_json(rows: Sequence[dict[str, Any]], directory: str | PathLike[str]) -> Any:
     """``directory/bench.json``, which ``plan --out directory`` and ``guide --bench`` read."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / FILE_NAME
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(list(rows), indent=1), encoding="utf-8")
-    partial.replace(path)
+    path = paths.make_directory(paths.as_path(directory)) / FILE_NAME
+    paths.write_json(path, list(rows))
     return path

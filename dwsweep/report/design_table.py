@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from rich.console import Group
@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dwsweep import paths
 from dwsweep.design.information import Errors, PairError
 from dwsweep.design.study import Study
 from dwsweep.folding import Folded
@@ -23,12 +24,12 @@ def render(study: Study) -> Group:
     """Tables and sentences of :func:`dwsweep.design.study`."""
     errors = study.errors
     parts: list[Any] = [
-        Text.from_markup(f"[bold]{study.spec.name}[/]: {study.runs} runs to train, {_power(study.flops)} FLOPs"),
+        Text.assemble((study.spec.name, "bold"), f": {study.runs} runs to train, {_power(study.flops)} FLOPs"),
         *(_line(text) for text in study.prior.basis),
         Text("\nTransitions that this sweep would find", style="bold"),
         Folded(_pairs(errors)),
         Text(),
-        Text.from_markup(f"[bold]Law and target:[/] {law_text(errors)}"),
+        Text.assemble(("Law and target:", "bold"), f" {law_text(errors)}"),
     ]
     if study.now is not None:
         parts.append(Text(f"With the finished runs alone: {law_text(study.now)}"))
@@ -162,22 +163,22 @@ def _legend() -> Padding:
     )
 
 
-def write_specs(study: Study, directory: Path) -> list[Path]:
+def write_specs(study: Study, directory: str | PathLike[str]) -> list[Any]:
     """Write the proposals as specs that are ready for ``run``; returns their paths."""
-    directory.mkdir(parents=True, exist_ok=True)
-    paths = []
+    folder = paths.make_directory(paths.as_path(directory))
+    written = []
     for fragment in study.fragments:
-        path = directory / f"{fragment.name}.yaml"
-        path.write_text(
+        path = folder / f"{fragment.name}.yaml"
+        paths.write_atomic(
+            path,
             f"# Proposed by `dwsweep design` for {study.spec.name}. Into the same sweep directory:\n"
             f"#   dwsweep run {path.name} --out runs/{study.spec.name}\n" + fragment.to_yaml(),
-            encoding="utf-8",
         )
-        paths.append(path)
-    return paths
+        written.append(path)
+    return written
 
 
-def draw(study: Study, path: Path) -> Path:
+def draw(study: Study, path: Any) -> Any:
     """The error at the target against FLOPs: the proposals, and further seeds on every shape. PNG or SVG by suffix."""
     from dwsweep.report import style
 
@@ -211,6 +212,6 @@ def draw(study: Study, path: Path) -> Path:
             axes.legend(loc="lower left")
         else:
             style.says(axes, "no law could be fitted, before or after these runs")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(style.render(figure, path.suffix[1:]))
+        paths.make_directory(path.parent)
+        paths.write_atomic(path, style.render(figure, path.suffix[1:]))
     return path

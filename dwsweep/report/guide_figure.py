@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from dwsweep import paths
 from dwsweep.report import style
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ CURVES = (
 LABEL_GAP = 0.08
 
 
-def draw(answer: Mapping[str, Any], out_dir: Path) -> list[Path]:
+def draw(answer: Mapping[str, Any], out_dir: str | PathLike[str]) -> list[Any]:
     """``guide.png`` and ``guide.svg``: one panel a budget, nats above the best shape against depth.
 
     ``answer`` is that of :func:`dwsweep.guide.answer`; no file where it holds no budget with shapes.
@@ -35,8 +36,7 @@ def draw(answer: Mapping[str, Any], out_dir: Path) -> list[Path]:
         figure = style.figure(6.4, 0.5 + 3.5 * len(rows))
         for axes, row in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
             _panel(axes, row, answer["assumptions"])
-        out_dir.mkdir(parents=True, exist_ok=True)
-        return style.save(figure, out_dir, "guide")
+        return style.save(figure, paths.make_directory(paths.as_path(out_dir)), "guide")
 
 
 def _panel(axes: Axes, row: Mapping[str, Any], assumptions: Mapping[str, Any]) -> None:

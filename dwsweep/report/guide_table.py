@@ -19,7 +19,7 @@ def render(answer: dict[str, Any]) -> Group:
     """Tables and sentences of :func:`dwsweep.guide.answer`."""
     parts: list[Any] = []
     for source in answer["sources"]:
-        parts.append(Text.from_markup(f"[bold]{source['name']}[/]"))
+        parts.append(Text(source["name"], style="bold"))
         parts += [_line(note) for note in source["notes"]]
     if answer["overview"]:
         parts += [Text(), Folded(_overview(answer["overview"])), Text(), _overview_legend()]
@@ -90,8 +90,8 @@ def _overview_legend() -> Padding:
 def _verdict(row: dict[str, Any]) -> Group:
     size = f"{row['name']}, N = {count_text(row['n_params'])}"
     if row["refused"]:
-        return Group(Text.from_markup(f"[bold]{size}[/]: no verdict. {row['reach']}"))
-    lines: list[Any] = [Text.from_markup(f"[bold]{size}: {row['verdict']}[/] ({row['source']})")]
+        return Group(Text.assemble((size, "bold"), f": no verdict. {row['reach']}"))
+    lines: list[Any] = [Text.assemble((f"{size}: {row['verdict']}", "bold"), f" ({row['source']})")]
     best = interval_text(row["depth"], row["depth_low"], row["depth_high"])
     lines.append(
         _line(
@@ -121,10 +121,10 @@ def _verdict(row: dict[str, Any]) -> Group:
 
 def _budget(row: dict[str, Any], assumptions: dict[str, Any], several: bool) -> Group:
     counted = "all parameters" if row["total"] else "non-embedding parameters"
-    title = f"[bold]{row['name']}[/] {counted}" + (f", {row['source']}" if several else "")
+    title = f" {counted}" + (f", {row['source']}" if several else "")
     if row["total"]:
         title += f" = {count_text(row['n_params'])} in the blocks"
-    lines: list[Any] = [Text.from_markup(title)]
+    lines: list[Any] = [Text.assemble((row["name"], "bold"), title)]
     if row["refused"]:
         return Group(*lines, _line(row["reach"]))
     best = interval_text(row["depth"], row["depth_low"], row["depth_high"])

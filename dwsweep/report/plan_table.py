@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Group
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -26,13 +26,13 @@ def to_json(plan: Plan) -> dict[str, Any]:
 
 def render(plan: Plan) -> Group:
     """Header, table, reasons, warnings, totals and legend, at most 100 columns wide."""
-    notes: list[str] = []
+    notes: dict[str, int] = {}  # reason → the number that points to it
     table = _table(plan, notes)
     parts: list[Any] = [_header(plan), Text(), Folded(table, keys=2)]
     if notes:
-        parts += [Text(), *(_hanging(f"[{number}]", note) for number, note in enumerate(notes, 1))]
+        parts += [Text(), _hanging((f"[{number}]", note) for note, number in notes.items())]
     if plan.warnings:
-        parts += [Text("\nWarnings", style="bold yellow"), *(_hanging("!", text) for text in plan.warnings)]
+        parts += [Text("\nWarnings", style="bold yellow"), _hanging(("!", text) for text in plan.warnings)]
     parts += [Text("\nTotal, still to be trained", style="bold"), _totals(plan), Text(), _legend(plan)]
     return Group(*parts)
 
@@ -40,10 +40,11 @@ def render(plan: Plan) -> Group:
 def _header(plan: Plan) -> Group:
     spec, train = plan.spec, plan.spec.train
     rates = ", ".join(rate_text(rate) for rate in spec.grid.learning_rates)
-    lines = [
-        f"[bold]{spec.name}[/]: {len(_groups(plan))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
-        f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}",
-    ]
+    shapes = (
+        f": {len(_groups(plan))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
+        f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}"
+    )
+    lines = []
     if plan.data is None:
         waits = ", ".join(plan.waiting_figures)
         lines.append(f"data: {spec.data.source}, not prepared yet; `dwsweep prepare` will give: {waits}")
@@ -57,7 +58,7 @@ def _header(plan: Plan) -> Group:
         f"step: {train.batch_size} × {train.seq_len} tokens, {train.schedule}, {train.warmup_steps:,} warm-up steps, "
         f"{train.precision}"
     )
-    return Group(*(_hanging("", line, markup=True) for line in lines))
+    return Group(Text.assemble((spec.name, "bold"), shapes), *map(Text, lines))
 
 
 def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
@@ -68,7 +69,7 @@ def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
     return groups
 
 
-def _table(plan: Plan, notes: list[str]) -> Table:
+def _table(plan: Plan, notes: dict[str, int]) -> Table:
     several_rates = len(plan.spec.grid.learning_rates) > 1
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     headings = ("L", "d_x", "heads", "N", "off", "N total", "tokens", "FLOPs", "6ND", "memory", "time")
@@ -95,7 +96,7 @@ def _style(runs: list[Run]) -> str:
     return "dim" if RUN not in actions else ""
 
 
-def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: list[str]) -> list[str]:
+def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, int]) -> list[str]:
     longest = max(runs, key=lambda run: run.steps)
     shape, cost = longest.shape, plan.estimates.runs[longest.run_id]
     packs = [plan.estimates.packs[name] for name in dict.fromkeys(run.pack_id for run in runs) if name]
@@ -104,9 +105,7 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: list[str]) -
     reasons = dict.fromkeys(run.reason for run in runs if run.reason)
     marks = []
     for reason in reasons:
-        if reason not in notes:
-            notes.append(reason)
-        marks.append(f"[{notes.index(reason) + 1}]")
+        marks.append(f"[{notes.setdefault(reason, len(notes) + 1)}]")
     actions = Counter(run.action for run in runs)
     states = " ".join(f"{actions[action]} {action}" for action in (RUN, SKIP, DROP) if actions[action])
     memory = max((pack.memory.total for pack in packs), default=None)
@@ -125,8 +124,7 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: list[str]) -
         "" if not packs else UNKNOWN if None in seconds else duration_text(sum(s for s in seconds if s is not None)),
         rate_text(rate / longest.learning_rate) if several_rates else rate_text(rate),
         f"{cost.residual_multiplier:.3g}",
-        # rich would read [1] as markup
-        " ".join([states, *marks]).replace("[", r"\["),
+        " ".join([states, *marks]),
     ]
 
 
@@ -145,14 +143,17 @@ def _totals(plan: Plan) -> Table:
     table.add_row("FLOPs", f"{_power(total.flops)}  (6·N·D: {_power(total.flops_6nd)})")
     seconds = total.device_seconds
     if seconds is None:
-        table.add_row("time", f"unknown: {total.basis}")
+        table.add_row("time", Text(f"unknown: {total.basis}"))
     else:
         table.add_row(
             "time",
-            f"[bold]{duration_text(seconds)}[/] = {hours_text(seconds / 3600)} device-hours on one {total.device}, "
-            "without compilation and evaluation",
+            Text.assemble(
+                (duration_text(seconds), "bold"),
+                f" = {hours_text(seconds / 3600)} device-hours on one {total.device}, without compilation and "
+                "evaluation",
+            ),
         )
-        table.add_row("", total.basis)
+        table.add_row("", Text(total.basis))
     table.add_row("memory", f"{bytes_text(total.peak_memory_bytes)} at most on one device")
     table.add_row("disk", _disk(plan))
     return table
@@ -201,13 +202,11 @@ def _legend(plan: Plan) -> Table:
     return table
 
 
-def _hanging(mark: str, text: str, markup: bool = False, style: str = "") -> Padding | Table:
-    """A mark and a paragraph that wraps beside it, not under it."""
-    line = Text.from_markup(text) if markup else Text(text, style=style)
-    if not mark:
-        return Padding(line, 0)
+def _hanging(paragraphs: Iterable[tuple[str, str]]) -> Table:
+    """Marks, each with a paragraph that wraps beside it, not under it."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    grid.add_row(Text(mark), line)
+    for mark, text in paragraphs:
+        grid.add_row(Text(mark), Text(text))
     return grid

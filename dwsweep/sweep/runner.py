@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import signal
 import threading
 from collections import deque
@@ -51,11 +52,16 @@ def parse_shard(text: str | None, environment: Mapping[str, str] | None = None) 
             count, step = int(env["SLURM_ARRAY_TASK_COUNT"]), int(env.get("SLURM_ARRAY_TASK_STEP", "1"))
         except (KeyError, ValueError) as error:
             raise InputError(f"--shard: 'slurm', but {error} is not set as Slurm sets it; {allowed}") from None
+        if step < 1 or (number - first) % step or not 0 <= (number - first) // step < count:
+            raise InputError(
+                f"--shard: 'slurm', but task {number} of {count} from {first} in steps of {step} is not one of a "
+                f"regular array; {allowed}"
+            )
         return (number - first) // step, count
-    index, slash, count_text = text.partition("/")
-    if not (slash and index.isdigit() and count_text.isdigit() and int(index) < int(count_text)):
-        raise InputError(f"--shard: {text!r}; {allowed}")
-    return int(index), int(count_text)
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if not found or int(found[1]) >= int(found[2]):
+        raise InputError(f"--shard: {text[:40]!r}; {allowed}")
+    return int(found[1]), int(found[2])
 
 
 def run_sweep(
@@ -101,15 +107,17 @@ def run_sweep(
         raise InputError(f"--out: {directory}; must be a directory that can be written ({error.strerror})") from None
     tokens = paths.absolute(store_path)
 
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def lead(worker: WorkerProcess | None = None) -> int:
         try:
-            say = lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
             with lock.hold(directory, shard, takeover, say):
                 return _Sweep(plan, tokens, store, shard, retry, console).run(executor, address, worker)
         except OSError as error:
             if not causes.is_disk_full(error):
                 raise
-            console.print(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
+            say(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
             return STOPPED_EARLY
 
     if not distributed:
@@ -307,13 +315,16 @@ class _Sweep:
         self.console.print(
             f"{self.plan.spec.name}{part}: {runs} runs in {len(todo.units)} packs to train{skipped} → "
             f"{self.store.directory}",
+            markup=False,
             highlight=False,
             soft_wrap=True,
         )
         if todo.orphans:
             self.console.print(
-                f"{len(todo.orphans)} runs in the directory are not in this plan (orphans.csv); they are kept",
+                f"{len(todo.orphans)} runs in the directory are of another plan: they are kept, but results.csv leaves "
+                "them out (orphans.csv names them); give --out DIR to keep sweeps apart",
                 highlight=False,
+                soft_wrap=True,
             )
 
     def _report(self, run_ids: tuple[str, ...], trained: bool) -> int:

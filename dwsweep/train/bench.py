@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dwsweep.cost import find, training_flops_per_token
-from dwsweep.data.store import Store
+from dwsweep.data.store import Store, token_dtype
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Plan
 from dwsweep.train.engine import CAPACITY, Engine
@@ -59,14 +60,24 @@ def bench(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
         }
 
 
-def compile_only(plan: Plan, store: Store, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class _LeastText:
+    """In place of a token store that is not prepared: as many tokens as one batch needs."""
+
+    n_train_tokens: int
+    dtype: np.dtype
+
+
+def compile_only(plan: Plan, store: Store | None, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Compile each shape of ``plan`` for each number of devices, without allocating a model; yields a row at once.
 
-    A row holds ``device_kind, depth, width, n_params_total, replicas, devices, mesh, microbatch, remat,
-    batch_size, compile_seconds``,
-    ``memory_bytes`` of one device (by the compiled program's own analysis) and ``state_bytes``, its part that stays
-    between steps. On a CPU the program is divided as an accelerator's would be; a device's memory is what JAX
-    may use of that of ``execution.device``, where the spec names one.
+    No text is needed: without a ``store`` the memory is that of a program whose token store takes next to none.
+
+    A row holds ``device_kind, depth, width, n_params_total, replicas, devices, mesh, microbatch, remat, batch_size,
+    compile_seconds``, ``memory_bytes`` of one device (by the compiled program's own analysis), ``state_bytes``, its
+    part that stays between steps, and ``n_train_tokens`` of the store, or None. On a CPU the program is divided as an
+    accelerator's would be; a device's memory is what JAX may use of that of ``execution.device``, where the spec
+    names one.
 
     Raises:
         InputError: there are fewer devices.
@@ -76,10 +87,13 @@ def compile_only(plan: Plan, store: Store, counts: Sequence[int]) -> Iterator[di
         raise InputError(f"--devices: {max(counts)}; allowed: at most {len(devices)}, which JAX found here")
     named = find(plan.spec.execution.device) if plan.spec.execution.device else None
     memory = int(named.usable_bytes) if named else None
+    train = plan.spec.train
+    least = _LeastText(train.batch_size * train.seq_len + 1, token_dtype(plan.spec.data.vocab_size))
+    text = store or cast(Store, least)
     shapes = {pack.shape: pack for pack in reversed(plan.packs)}
     for pack in reversed(shapes.values()):
         for count in counts:
-            engine = Engine(pack, store, devices=devices[:count], memory_bytes=memory, as_accelerator=True)
+            engine = Engine(pack, text, devices=devices[:count], memory_bytes=memory, as_accelerator=True)
             engine.compile()
             yield {
                 "device_kind": engine.device.device_kind,
@@ -95,6 +109,7 @@ def compile_only(plan: Plan, store: Store, counts: Sequence[int]) -> Iterator[di
                 "compile_seconds": engine.compile_seconds,
                 "memory_bytes": engine.memory_bytes,
                 "state_bytes": engine.state_bytes,
+                "n_train_tokens": store.n_train_tokens if store else None,
             }
 
 

@@ -1,0 +1,115 @@
+"""What the commands take: paths, counts and choices as they are parsed, and how `--help` shows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.text import parse_count
+
+
+class Axis(StrEnum):
+    n_params = "n_params"
+    n_params_total = "n_params_total"
+    flops = "flops"
+    device_seconds = "device_seconds"
+
+
+class Executor(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
+class Mlp(StrEnum):
+    plain = "plain"
+    gated = "gated"
+
+
+class Retry(StrEnum):
+    failed = "failed"
+    diverged = "diverged"
+
+
+if TYPE_CHECKING:
+    PathValue = Any  # a pathlib.Path, or an epath.Path in a bucket
+else:
+
+    class PathValue:
+        """Typer wants a class, and shows its name in `--help`."""
+
+    PathValue.__name__ = "path"
+
+
+def path_value(text: str) -> Any:
+    """Every path of a command line, local or in a bucket."""
+    if not text.strip():
+        raise typer.BadParameter(f"{text!r}; must be a path")
+    return _parsed(paths.as_path, text)
+
+
+def count_value(text: str) -> float:
+    return _parsed(parse_count, text)
+
+
+def whole_value(text: str | int) -> int:
+    text = str(text)  # a default comes as it is
+    # more digits than any count has; int() also reads digits of other scripts, and Python refuses beyond 4,300 of them
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
+        raise typer.BadParameter(f"{text[:40]!r}; must be a whole number")
+    return int(text)
+
+
+def number_value(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text[:40]!r}; must be a number") from None
+
+
+def _parsed(parse: Callable[[str], Any], text: str) -> Any:
+    """What ``parse`` makes of a parameter; typer puts the parameter's name before what is wrong."""
+    try:
+        return parse(text)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+SpecFile = Annotated[
+    PathValue, typer.Argument(metavar="SPEC", parser=path_value, help="Sweep spec, YAML.", show_default=False)
+]
+SweepDirectory = Annotated[
+    PathValue, typer.Argument(metavar="DIR", parser=path_value, help="Sweep directory.", show_default=False)
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a dotted key of the spec; may be repeated."),
+]
+OutDirectory = Annotated[
+    PathValue | None,
+    typer.Option("--out", metavar="DIR", parser=path_value, help="Sweep directory; default runs/<name of the spec>."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def _without_types_of_switches(params: list[Any]) -> list[Any]:
+    """A switch takes no value, and `--help` would print ``<bool>`` for one."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class Command(typer.core.TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types_of_switches(super().get_params(ctx))
+
+
+class Group(typer.core.TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types_of_switches(super().get_params(ctx))
