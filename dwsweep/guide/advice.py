@@ -10,7 +10,6 @@ from typing import Any
 
 from dwsweep.errors import InputError
 from dwsweep.fit import published
-from dwsweep.fit.guideline import format_size
 from dwsweep.guide.candidates import (
     LAYER_SECONDS,
     Options,
@@ -22,6 +21,7 @@ from dwsweep.guide.candidates import (
 )
 from dwsweep.guide.loss import smaller_percent
 from dwsweep.guide.sources import Source, fitted_source, published_source
+from dwsweep.text import format_count
 
 TOLERANCES = (0.001, 0.005, 0.01)
 SHOWN = TOLERANCES[1]  # the candidates span the depths within this tolerance
@@ -117,7 +117,7 @@ def _width(n_params: float, depth: float | None) -> float | None:
 def budget(n_params: float, source: Source, options: Options) -> dict[str, Any]:
     """Depth and width for a budget: the optimum, the depths that are nearly as good, and shapes to build."""
     size = block_params(n_params, options, lambda n: source.law.depth(n)[0])
-    row = overview_row(format_size(n_params), size, None, source) | {"budget": n_params, "total": options.total}
+    row = overview_row(format_count(n_params), size, None, source) | {"budget": n_params, "total": options.total}
     row |= {"rivals": source.rival_depths(size), "near_optimal": [], "candidates": [], "loss_tag": None}
     if row["refused"]:
         return row

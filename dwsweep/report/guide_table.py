@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dwsweep.folding import Folded
-from dwsweep.report.units import count_text
+from dwsweep.text import format_count
 
 FAR_OFF = 0.10
 
@@ -63,7 +63,7 @@ def _overview(rows: list[dict[str, Any]]) -> Table:
         factor = row["extrapolation_factor"]
         table.add_row(
             name,
-            count_text(row["n_params"]),
+            format_count(row["n_params"]),
             trained,
             "refused" if row["refused"] else interval_text(row["depth"], row["depth_low"], row["depth_high"]),
             "" if row["refused"] else interval_text(row["width"], row["width_low"], row["width_high"], 0),
@@ -88,7 +88,7 @@ def _overview_legend() -> Padding:
 
 
 def _verdict(row: dict[str, Any]) -> Group:
-    size = f"{row['name']}, N = {count_text(row['n_params'])}"
+    size = f"{row['name']}, N = {format_count(row['n_params'])}"
     if row["refused"]:
         return Group(Text.from_markup(f"[bold]{size}[/]: no verdict. {row['reach']}"))
     lines: list[Any] = [Text.from_markup(f"[bold]{size}: {row['verdict']}[/] ({row['source']})")]
@@ -102,7 +102,7 @@ def _verdict(row: dict[str, Any]) -> Group:
     if row["balanced"]:
         shape = row["balanced"]
         lines.append(
-            _line(f"balanced at the same size: {shape['depth']} × {shape['width']} ({count_text(shape['n_params'])})")
+            _line(f"balanced at the same size: {shape['depth']} × {shape['width']} ({format_count(shape['n_params'])})")
         )
     if row["nats"] is not None:
         low, high = row["nats_interval"]
@@ -123,7 +123,7 @@ def _budget(row: dict[str, Any], assumptions: dict[str, Any], several: bool) -> 
     counted = "all parameters" if row["total"] else "non-embedding parameters"
     title = f"[bold]{row['name']}[/] {counted}" + (f", {row['source']}" if several else "")
     if row["total"]:
-        title += f" = {count_text(row['n_params'])} in the blocks"
+        title += f" = {format_count(row['n_params'])} in the blocks"
     lines: list[Any] = [Text.from_markup(title)]
     if row["refused"]:
         return Group(*lines, _line(row["reach"]))
@@ -185,8 +185,8 @@ def _candidates(rows: list[dict[str, Any]]) -> Table:
         table.add_row(
             f"  {row['depth']} × {row['width']}",
             heads,
-            count_text(row["n_params"]),
-            count_text(row["n_params_total"]),
+            format_count(row["n_params"]),
+            format_count(row["n_params_total"]),
             f"{row['mismatch']:+.1%}",
             _nats(row["nats_equal_size"]),
             "?" if row["percent_smaller"] is None else f"{row['percent_smaller']:.1f} %",
