@@ -88,4 +88,5 @@ def test_a_fit_draws_it_where_shapes_have_several_rates_and_only_then(tmp_path: 
     for drawing in plots.drawings(content.read(fit)):
         assert drawing.title in page and drawing.caption in page, drawing.name
     one_rate = fit_table([row for row in sweep({2: 4e-3, 8: 4e-3}) if row["learning_rate"] == 4e-3], draws=100)
+    assert one_rate.rates == []
     assert "learning_rates" not in {drawing.name for drawing in plots.drawings(content.read(vars(one_rate)))}

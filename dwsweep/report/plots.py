@@ -90,9 +90,9 @@ DRAWINGS = (
     Drawing(
         "learning_rates",
         "Loss against learning rate of each depth, one panel per parametrization and width",
-        "Star: the optimum of a depth, by a parabola through the best rate and its neighbours; open where the best rate "
-        "is at the edge of those tried, so that the optimum may lie beyond. Where the parametrization carries the rate "
-        "over depth, the stars stand above one another. Band: best to worst seed.",
+        "Star: the optimum of a depth, by a parabola through the best rate and its neighbours; open where the best "
+        "rate is at the edge of those tried, so that the optimum may lie beyond. Where the parametrization carries the "
+        "rate over depth, the stars stand above one another. Band: best to worst seed.",
         lambda fit: plots_rate.against_rate(plots_rate.curves(fit.rates)),
         lambda fit: bool(plots_rate.curves(fit.rates)),
     ),

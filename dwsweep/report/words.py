@@ -46,7 +46,8 @@ def transition(row: Mapping[str, Any], axis: str = "n_params") -> str:
         own = ""
         if axis != "n_params" and row.get("axis_value") is not None:
             own = f"; on the fitted axis, {axis}, that is {format_count(row['axis_value'])}"
-        return f"{pair}: the deeper net overtakes at N = {format_count(value)} ({level}: {interval(low, high)}){width}{own}."
+        size = f"N = {format_count(value)} ({level}: {interval(low, high)})"
+        return f"{pair}: the deeper net overtakes at {size}{width}{own}."
     if status == "not_reached":
         bound = f" It lies above N = {format_count(low)}." if low is not None else ""
         return f"{pair}: not reached; in this range only the shallower net is ever significantly ahead.{bound}"
