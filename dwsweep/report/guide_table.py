@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dwsweep.folding import Folded
+from dwsweep.guide.candidates import BUDGET_TOLERANCE
 from dwsweep.text import format_count
-
-FAR_OFF = 0.10
 
 
 def render(answer: dict[str, Any]) -> Group:
@@ -102,7 +101,10 @@ def _verdict(row: dict[str, Any]) -> Group:
     if row["balanced"]:
         shape = row["balanced"]
         lines.append(
-            _line(f"balanced at the same size: {shape['depth']} × {shape['width']} ({format_count(shape['n_params'])})")
+            _line(
+                f"balanced at about the same size: {shape['depth']} × {shape['width']} "
+                f"({format_count(shape['n_params'])}, {shape['n_params'] / row['n_params'] - 1:+.1%})"
+            )
         )
     if row["nats"] is not None:
         low, high = row["nats_interval"]
@@ -151,7 +153,10 @@ def _budget(row: dict[str, Any], assumptions: dict[str, Any], several: bool) -> 
         )
         if row[key]
     ]
-    lines.append(Text("  best of these at " + ", at ".join(bests)))
+    if bests:
+        lines.append(Text("  best of these at " + ", at ".join(bests)))
+    else:
+        lines.append(Text(f"  none of these is called best: none is within {BUDGET_TOLERANCE:.0%} of the budget"))
     lines += _assumptions(row, assumptions)
     return Group(*lines)
 
@@ -178,8 +183,10 @@ def _end(value: float | None, interval: list[float | None]) -> str:
 
 def _candidates(rows: list[dict[str, Any]]) -> Table:
     table = _table("  L × d_x", "heads", "N", "N total", "off", "+nats", "as small", "FLOPs", "time", "decode")
+    any_fits = any(row["within_budget"] for row in rows)
     for row in rows:
         heads = f"{row['heads']}×{row['head_size']}"
+        misses = any_fits and not row["within_budget"]
         if row["kv_heads"] != row["heads"]:
             heads += f"/{row['kv_heads']}"
         table.add_row(
@@ -190,8 +197,7 @@ def _candidates(rows: list[dict[str, Any]]) -> Table:
             f"{row['mismatch']:+.1%}",
             _nats(row["nats_equal_size"]),
             "?" if row["percent_smaller"] is None else f"{row['percent_smaller']:.1f} %",
-            _nats(row["nats_equal_flops"]),
-            _nats(row["nats_equal_time"]),
+            *("–" if misses else _nats(row[f"nats_equal_{what}"]) for what in ("flops", "time")),
             f"{row['decode_seconds_per_token'] * 1e3:.3g} ms",
         )
     return table
@@ -207,20 +213,20 @@ def _assumptions(row: dict[str, Any], assumptions: dict[str, Any]) -> list[Paddi
     layer = assumptions["decode_seconds_per_layer"] * 1e6
     lines = [
         _line(
-            "N: weights of the blocks; off: from the budget. +nats: loss above the best depth at equal size; as small: "
-            "a best-shaped model that is smaller by this is as good. FLOPs, time: nats above the best of these when "
-            "all may spend the same training FLOPs, or the same training time, on the same tokens; time on "
-            f"{assumptions['device']} {rate}. decode: one sequence at {assumptions['context']:,} positions, weights "
-            f"and cache read once and {layer:.0f} µs a layer (ASSUMED)."
+            "N: weights of the blocks; off: from the budget. +nats: loss above the best depth at the shape's own size; "
+            "as small: a best-shaped model that is smaller by this is as good. FLOPs, time: nats above the best of "
+            "these when all may spend the same training FLOPs, or the same training time, on the same tokens; time on "
+            f"one {assumptions['training_device']} {rate}. decode: one sequence at {assumptions['context']:,} "
+            f"positions on one {assumptions['device']}, weights and cache read once and {layer:.0f} µs per layer (ASSUMED)."
         ),
         _line(f"nats: {row['loss_tag']}"),
     ]
-    worst = max((abs(shape["mismatch"]) for shape in row["candidates"]), default=0.0)
-    if worst > FAR_OFF:
+    if not all(shape["within_budget"] for shape in row["candidates"]):
         lines.append(
             _line(
-                f"Widths are up to {worst:.0%} off the budget, since they must be a multiple of the width multiple and "
-                "of head size × key/value heads × tensor parallelism: a smaller head size comes nearer."
+                f"Few shapes come within {BUDGET_TOLERANCE:.0%} of the budget, since widths must be a multiple of the "
+                "width multiple and of head size × key/value heads × tensor parallelism: a smaller head size or width "
+                "multiple gives more."
             )
         )
     return lines
