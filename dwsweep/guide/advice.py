@@ -28,6 +28,7 @@ from dwsweep.shapes import Shape
 from dwsweep.text import format_count
 
 TOLERANCES = (0.001, 0.005, 0.01)
+ABOUT = 0.10  # a balanced shape may differ by this from the size of the shape judged
 SHOWN = TOLERANCES[1]  # the candidates span the depths within this tolerance, or more where there are few
 
 
@@ -181,17 +182,15 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> dict[st
 
 
 def _balanced(best: float, n_params: float, source: Source, options: Options) -> Shape:
-    """The shape to build at a size: the best depth's, or where its width misses the size, the cheapest that does not;
-    where all miss it, the best depth's after all."""
+    """The shape to build at a size: the best depth's, or where its width is far off the size, the cheapest that meets
+    it; where none does, the best depth's after all."""
     unit = options.pipeline_parallel
     first = matched(max(unit, round(best / unit) * unit), n_params, options)
-    if meets(first, n_params, options):
+    if abs(first.n_params / n_params - 1) <= ABOUT:
         return first
     near = shapes_near(n_params, n_params, best, best / 2, best * 2, options)
-    costs = {
-        shape: shape_cost(shape.depth, shape.n_params, source) for shape in near if meets(shape, n_params, options)
-    }
-    known = {shape: cost["nats"] for shape, cost in costs.items() if cost}
+    costs = {shape: shape_cost(shape.depth, shape.n_params, source) for shape in near}
+    known = {shape: cost["nats"] for shape, cost in costs.items() if cost and meets(shape, n_params, options)}
     return min(known, key=lambda shape: known[shape], default=first)
 
 

@@ -100,12 +100,12 @@ def _verdict(row: dict[str, Any]) -> Group:
     )
     if row["balanced"]:
         shape = row["balanced"]
-        lines.append(
-            _line(
-                f"balanced at about the same size: {shape['depth']} × {shape['width']} "
-                f"({format_count(shape['n_params'])}, {shape['n_params'] / row['n_params'] - 1:+.1%})"
-            )
-        )
+        off = shape["n_params"] / row["n_params"] - 1
+        text = f"balanced at about this size: {shape['depth']} × {shape['width']}"
+        text += f" ({format_count(shape['n_params'])}, {off:+.1%})"
+        if (shape["depth"], shape["width"]) == (row["trained_depth"], row["trained_width"]):
+            text = "under these constraints no shape of about this size costs less"
+        lines.append(_line(text))
     if row["nats"] is not None:
         low, high = row["nats_interval"]
         lines.append(
@@ -217,7 +217,8 @@ def _assumptions(row: dict[str, Any], assumptions: dict[str, Any]) -> list[Paddi
             "as small: a best-shaped model that is smaller by this is as good. FLOPs, time: nats above the best of "
             "these when all may spend the same training FLOPs, or the same training time, on the same tokens; time on "
             f"one {assumptions['training_device']} {rate}. decode: one sequence at {assumptions['context']:,} "
-            f"positions on one {assumptions['device']}, weights and cache read once and {layer:.0f} µs per layer (ASSUMED)."
+            f"positions on one {assumptions['device']}, weights and cache read once and {layer:.0f} µs per layer "
+            "(ASSUMED)."
         ),
         _line(f"nats: {row['loss_tag']}"),
     ]
