@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, options_named
 
 DONE, SOME_FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 3
 
@@ -324,7 +324,7 @@ def fit(
     from dwsweep.fit.analysis import fit_table
     from dwsweep.report import plots
 
-    with _waiting("fitting") as waiting:
+    with _waiting("fitting") as waiting, options_named():
         result = fit_table(
             table, axis=axis.value, noise=noise, columns=column or (), where=where or (), params=params or ()
         )

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
+
+from dwsweep.errors import InputError
+
+POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+
 
 def format_count(value: float) -> str:
     """``950``, ``30K``, ``1.02M``, ``65.5B``, ``1T``, ``2.5e18``; at most three significant digits."""
@@ -12,3 +19,19 @@ def format_count(value: float) -> str:
         if abs(value) >= 0.9995 * size:
             return f"{float(f'{value / size:.3g}'):g}{letter}"
     return f"{float(f'{value:.3g}'):g}"
+
+
+def parse_count(text: str) -> float:
+    """``1.3e9``, ``60k``, ``125M``, ``3B`` (or ``3G``), ``1T`` → the number; small or capital letters.
+
+    Raises:
+        InputError: not a positive, finite number of that form.
+    """
+    found = re.fullmatch(r"\s*([0-9_.]+(?:e[+-]?[0-9]+)?)\s*([kmbgt]?)\s*", text, re.ASCII | re.IGNORECASE)
+    try:
+        value = float(found[1]) * POWERS[found[2].upper()] if found else math.nan
+    except ValueError:  # two points, or an underscore at an end
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise InputError(f"{text[:40]!r}; must be a positive number, such as 1.3e9, 60k, 125M, 3B or 1T")
+    return value

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 from dwsweep.fit import published
 from dwsweep.fit.laws import Law
 from dwsweep.text import format_count
@@ -102,7 +102,9 @@ def guideline_rows(
         except (TypeError, ValueError):
             n = math.nan
         if not (math.isfinite(n) and n > 0):
-            raise InputError(f"--params: {value!r}; a positive number of non-embedding parameters is allowed")
+            raise InputError(
+                f"{argument('params')}: {value!r}; a positive number of non-embedding parameters is allowed"
+            )
         targets.append((format_count(n), n, None))
     return [guideline_row(name, n, shape, law, rivals, surface) for name, n, shape in targets]
 
