@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dwsweep import paths, terminal
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, options_named
 from dwsweep.parameters import (
     AsJson,
     Axis,
@@ -339,7 +339,7 @@ def fit(
     from dwsweep.fit.analysis import fit_table
     from dwsweep.report import plots
 
-    with _waiting("fitting") as waiting:
+    with _waiting("fitting") as waiting, options_named():
         result = fit_table(
             table, axis=axis.value, noise=noise, columns=column or (), where=where or (), params=params or ()
         )

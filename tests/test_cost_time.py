@@ -99,7 +99,7 @@ def test_unknown_times_stay_unknown_and_say_why(execution: dict, why: str) -> No
     assert estimates.flops > 0
 
 
-def row(depth: int, width: int, rate: float, kind: str = "cpu") -> dict:
+def row(depth: int, width: int, rate: float, kind: str = "cpu", **more: int) -> dict:
     flops = 3 * (2 * 12 * depth * width**2 + 4 * depth * width * 128 + 2000 * width)
     return {
         "device_kind": kind,
@@ -107,6 +107,7 @@ def row(depth: int, width: int, rate: float, kind: str = "cpu") -> dict:
         "width": width,
         "tokens_per_second": rate / flops,
         "flops_per_token": flops,
+        **more,
     }
 
 
@@ -130,6 +131,14 @@ def test_a_calibration_of_another_device_is_not_used() -> None:
     same = plan(device="H100", calibration=calibration).estimates
     assert "measured" in same.basis
     assert all(pack.mfu == pytest.approx(2e14 / 989e12) for pack in same.packs.values())
+
+
+def test_rates_of_several_devices_count_for_one_each() -> None:
+    kind = "NVIDIA H100 80GB HBM3"
+    alone = plan(device="H100", calibration=Calibration.of([row(6, 118, 2e14, kind)])).estimates
+    three = plan(device="H100", calibration=Calibration.of([row(6, 118, 6e14, kind, devices=3)])).estimates
+    assert three.packs == alone.packs and three.device_seconds == pytest.approx(alone.device_seconds)
+    assert "3 × NVIDIA" in three.basis and "1/3" in three.basis
 
 
 def test_a_missing_calibration_is_none(tmp_path: Path) -> None:

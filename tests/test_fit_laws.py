@@ -10,7 +10,7 @@ import scipy.optimize
 
 from dwsweep.errors import InputError
 from dwsweep.fit import published
-from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, format_size, guideline_rows, rival_range
+from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, guideline_rows, rival_range
 from dwsweep.fit.laws import FORMS, Law, from_ends, ln_width, optimal_depth
 from dwsweep.fit.width_law import constrained_chi2
 
@@ -143,4 +143,5 @@ def test_rival_range_spans_every_form_and_is_open_where_one_is():
 
 
 def test_sizes_are_named():
-    assert [format_size(n) for n in (1.3e9, 125e6, 3e4, 1e12, 12)] == ["1.3B", "125M", "30k", "1T", "12"]
+    rows = guideline_rows(published.law(), params=[1.3e9, 125e6, 3e4, 999_950])
+    assert [row["name"] for row in rows[-4:]] == ["1.3B", "125M", "30K", "1M"]

@@ -153,6 +153,33 @@ def test_candidates_have_true_counts_and_fit_the_hardware(options: Options) -> N
                 assert abs(getattr(block.shape(L, width), count) - 3e9) >= abs(c[count] - 3e9)
 
 
+@pytest.mark.parametrize("budget", [3e7, 3e9])
+@pytest.mark.parametrize("kv_heads", [None, 8])
+@pytest.mark.parametrize("head_size", [None, 128])
+@pytest.mark.parametrize("more", [{}, {"width_multiple": 256, "mlp": "gated"}, {"pipeline_parallel": 4, "total": True}])
+def test_a_shape_costs_the_same_in_the_table_and_by_itself(
+    budget: float, kv_heads: int | None, head_size: int | None, more: dict[str, Any]
+) -> None:
+    options = Options(kv_heads=kv_heads, head_size=head_size, vocab_size=16_384, **more)
+    row = answer([budget], options=options)["budgets"][0]
+    shapes = [f"{c['depth']}x{c['width']}" for c in row["candidates"]]
+    for c, alone in zip(row["candidates"], answer([], shapes, options=options)["verdicts"], strict=True):
+        assert (alone["n_params"], alone["nats"]) == pytest.approx((c["n_params"], c["nats_equal_size"]), rel=1e-12)
+    found = {(c["depth"], c["width"]): c for c in row["candidates"]}
+    for key in ("best_equal_size", "best_equal_flops", "best_equal_time"):
+        if row[key] is not None:
+            assert abs(found[tuple(row[key])]["mismatch"]) <= 0.05
+
+
+def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
+    coarse = Options(head_size=128, kv_heads=8, mlp="gated", width_multiple=256, context=8192, vocab_size=128_256)
+    row = answer([3e9], options=coarse)["budgets"][0]
+    assert {c["width"] for c in row["candidates"] if c["within_budget"]} == {2048, 3072}
+    assert row["best_equal_time"] == [30, 3072] and row["best_equal_size"] == [64, 2048]
+    none = answer([1e6], options=Options(head_size=128, kv_heads=8))["budgets"][0]
+    assert none["candidates"] and none["best_equal_size"] is None is none["best_equal_time"]
+
+
 def test_total_counts_embeddings_into_the_budget() -> None:
     plain, total = (answer([1e9], options=Options(total=flag))["budgets"][0] for flag in (False, True))
     assert total["n_params"] < 0.95 * plain["n_params"]

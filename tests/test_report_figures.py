@@ -15,7 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from dwsweep.report import content, plots, plots_loss, plots_training, style
+from dwsweep.text import format_count
 
+ALWAYS = ["loss_vs_size", "differences", "width_law", "guideline", "loss_vs_depth"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -24,7 +26,7 @@ def drawn(case: str) -> dict[str, Figure]:
     with style.styled():
         fit = report_sweeps.fit(case)
         read = content.read(fit)
-        return {name: make(read) for name, make in plots.figures(fit).items()}
+        return {drawing.name: drawing.draw(read) for drawing in plots.drawings(read)}
 
 
 def words_of(figure: Figure) -> str:
@@ -34,7 +36,7 @@ def words_of(figure: Figure) -> str:
 def test_draw_writes_png_and_svg_that_parse_and_repeat(tmp_path: Path) -> None:
     fit = report_sweeps.fit("one_pair")
     first, second = plots.draw(fit, tmp_path / "a"), plots.draw(fit, tmp_path / "b")
-    assert [path.name for path in first] == [f"{name}.{kind}" for name in plots.FIGURES for kind in ("png", "svg")]
+    assert [path.name for path in first] == [f"{name}.{kind}" for name in ALWAYS for kind in ("png", "svg")]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted(path.name for path in first)
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
@@ -46,7 +48,7 @@ def test_draw_writes_png_and_svg_that_parse_and_repeat(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("case", "name"),
-    [("two_lengths", "tokens"), *itertools.product(report_sweeps.CASES, plots.FIGURES)],
+    [("two_lengths", "tokens"), *itertools.product(report_sweeps.CASES, ALWAYS)],
 )
 def test_no_text_lies_over_text_or_outside(case: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = drawn(case)[name]
@@ -144,8 +146,9 @@ def test_nothing_finished_says_so() -> None:
     with style.styled():
         read = content.read(fit)
         assert "No finished run" in words_of(plots_loss.against_size(read))
-        for make in plots.FIGURES.values():
-            make(read)
+        assert [drawing.name for drawing in plots.drawings(read)] == ALWAYS
+        for drawing in plots.drawings(read):
+            drawing.draw(read)
 
 
 @pytest.mark.parametrize("number", [1, 2, 7, 11])
@@ -163,7 +166,7 @@ def test_depths_differ_in_grey_and_without_colour(number: int) -> None:
     [(950, "950"), (3.0e4, "30K"), (999_600, "1M"), (1.3e9, "1.3B"), (1e12, "1T"), (2.5e18, "2.5e18"), (0.5, "0.5")],
 )
 def test_counts_are_written_as_people_write_them(value: float, shown: str) -> None:
-    assert style.count(value) == shown
+    assert format_count(value) == shown
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from matplotlib.text import Text
 
 from dwsweep.fit import files
 from dwsweep.fit.analysis import fit_table
-from dwsweep.report import plots, plots_rate, style
+from dwsweep.report import content, html, plots, plots_rate, style
 
 RATES = [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2]
 
@@ -78,11 +78,15 @@ def test_a_panel_a_parametrization_and_the_optima_in_words() -> None:
 
 
 def test_a_fit_draws_it_where_shapes_have_several_rates_and_only_then(tmp_path: Path) -> None:
-    files.write(fit_table(sweep({2: 4e-3, 8: 4e-3}) + sweep({32: 4e-3})[:2], draws=100), tmp_path)
+    files.write(fit_table(sweep({2: 4e-3, 8: 4e-3}) + sweep({32: 4e-3})[:2], draws=100), tmp_path / "fit")
     fit = files.read(tmp_path)
     assert {(row["depth"], row["parametrization"]) for row in fit["rates"]} == {(2, "completep"), (8, "completep")}
     assert len(fit["rates"]) == 2 * len(RATES) * 2
-    names = {path.name for path in plots.draw(fit, tmp_path)}
+    names = {path.name for path in plots.draw(fit, tmp_path / "fit")}
     assert {"learning_rates.png", "learning_rates.svg"} <= names
+    page = html.write(tmp_path).read_text()
+    for drawing in plots.drawings(content.read(fit)):
+        assert drawing.title in page and drawing.caption in page, drawing.name
     one_rate = fit_table([row for row in sweep({2: 4e-3, 8: 4e-3}) if row["learning_rate"] == 4e-3], draws=100)
-    assert one_rate.rates == [] and "learning_rates" not in plots.figures({"rates": []})
+    assert one_rate.rates == []
+    assert "learning_rates" not in {drawing.name for drawing in plots.drawings(content.read(vars(one_rate)))}

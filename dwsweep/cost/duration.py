@@ -39,14 +39,20 @@ def assumed_mfu(shape: Shape, device: Device, *, tokens_per_step: int, precision
 
 @dataclass(frozen=True)
 class Calibration:
-    """Rates measured by ``dwsweep bench`` on one kind of device."""
+    """Rates measured by ``dwsweep bench`` on one kind of device.
+
+    A bench times a pack on all the devices that it takes; here every rate is that of one device, so that FLOPs over a
+    rate are device-seconds, as in results.csv.
+    """
 
     device_kind: str
-    rows: tuple[tuple[int, int, float], ...]  # depth, width, achieved FLOP/s of a pack on one device
+    rows: tuple[tuple[int, int, float], ...]  # depth, width, achieved FLOP/s of one device
+    devices: int = 1  # that the bench's packs took, at most
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Calibration | None:
-        """Read a bench file: a JSON list of rows with depth, width, tokens_per_second and flops_per_token.
+        """Read a bench file: a JSON list of rows with depth, width, tokens_per_second (of all ``devices`` of the row
+        together; one where it names none) and flops_per_token.
 
         None where there is no such file.
 
@@ -66,6 +72,7 @@ class Calibration:
         """From the rows of a bench; None where no row was measured."""
         needed = ("device_kind", "depth", "width", "tokens_per_second", "flops_per_token")
         measured = []
+        most = 1
         if not isinstance(rows, list):
             raise InputError(f"{name}: holds {type(rows).__name__}; allowed: a list of rows with {', '.join(needed)}")
         for index, row in enumerate(rows):
@@ -73,18 +80,20 @@ class Calibration:
             if missing:
                 raise InputError(f"{name}: row {index} has no {', '.join(missing)}; write it with `dwsweep bench`")
             try:
-                rate = float(row["tokens_per_second"] or 0) * float(row["flops_per_token"])
+                devices = int(row.get("devices") or 1)
+                rate = float(row["tokens_per_second"] or 0) * float(row["flops_per_token"]) / devices
                 depth, width = int(row["depth"]), int(row["width"])
-            except (TypeError, ValueError, OverflowError):
+            except (TypeError, ValueError, OverflowError, ZeroDivisionError):
                 raise InputError(f"{name}: row {index} has a value that is no number; run `dwsweep bench`") from None
-            if not (depth > 0 and width > 0 and 0 <= rate < math.inf):
+            if not (depth > 0 and width > 0 and devices > 0 and 0 <= rate < math.inf):
                 raise InputError(f"{name}: row {index} has a value below 0 or not finite; run `dwsweep bench`")
             if rate:
+                most = max(most, devices)
                 measured.append((depth, width, rate))
-        return cls(str(rows[0]["device_kind"]), tuple(measured)) if measured else None
+        return cls(str(rows[0]["device_kind"]), tuple(measured), most) if measured else None
 
     def flops_per_second(self, shape: Shape) -> float:
-        """FLOP/s of the benchmarked shape that is nearest in (ln L, ln d_x)."""
+        """FLOP/s of one device at the benchmarked shape that is nearest in (ln L, ln d_x)."""
 
         def distance(row: tuple[int, int, float]) -> float:
             return math.hypot(math.log(row[0] / shape.depth), math.log(row[1] / shape.width))

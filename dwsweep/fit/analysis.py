@@ -17,7 +17,7 @@ from dwsweep.fit.law_report import LawReport, fit_laws
 from dwsweep.fit.pairs import Pair, transition_rows
 from dwsweep.fit.part import Part
 from dwsweep.fit.surface import fit_surface
-from dwsweep.fit.table import read_table
+from dwsweep.fit.table import Table, read_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -97,8 +97,28 @@ def fit_table(
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
+    from threadpoolctl import threadpool_limits
+
     _check_options(draws, confidence)
+    where = [where] if isinstance(where, str) else list(where)
     data = read_table(table, columns, where)
+    # its matrices are small: handing them to a second thread takes longer than multiplying them
+    with threadpool_limits(1, user_api="blas"):
+        return _fit(data, axis, noise, columns, where, draws, seed, confidence, params, documents)
+
+
+def _fit(
+    data: Table,
+    axis: str,
+    noise: float | None,
+    columns: Any,
+    where: list[str],
+    draws: int,
+    seed: int,
+    confidence: float,
+    params: Iterable[float],
+    documents: bool,
+) -> FitResult:
     groups = _token_groups(data.rows)
     main = max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
     parts = {key: Part.of(data, rows, axis, noise, draws, seed, confidence, documents) for key, rows in groups.items()}
@@ -145,7 +165,7 @@ def fit_table(
                 "axis": axis,
                 "noise": noise,
                 "columns": columns if columns is None or isinstance(columns, dict) else list(columns),
-                "where": [where] if isinstance(where, str) else list(where),
+                "where": where,
                 "draws": draws,
                 "seed": seed,
                 "confidence": confidence,

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 
 AXES = {
     "n_params": "non-embedding parameters",
@@ -92,9 +92,9 @@ def select_runs(rows: list[dict[str, Any]], axis: str = "n_params") -> Selection
     depth, provided that two seeds remain.
     """
     if axis not in AXES:
-        raise InputError(f"--axis: {axis!r}; one of {', '.join(AXES)} is allowed")
+        raise InputError(f"{argument('axis')}: {axis!r}; one of {', '.join(AXES)} is allowed")
     if axis != "n_params" and not any(row.get(axis) is not None for row in rows):
-        raise InputError(f"--axis: {axis!r}; the table has no column of that name with values in it")
+        raise InputError(f"{argument('axis')}: {axis!r}; the table has no column of that name with values in it")
     parts = _sort(rows, axis)
     _one_recipe(parts)
     _merge_duplicates(parts)
@@ -161,7 +161,7 @@ def _one_recipe(parts: _Parts) -> None:
         parts.diverged = [run for run in parts.diverged if run.shape not in mixed or run.row.get(name) == best]
         parts.warnings.append(
             f"{name}: {', '.join(map(str, sorted(counts, key=str)))} within one shape; only {name} = {best} is used "
-            f"there (choose with --where)"
+            f"there (choose with {argument('where')})"
         )
 
 
@@ -188,7 +188,7 @@ def _merge_duplicates(parts: _Parts) -> None:
     if averaged:
         parts.warnings.append(
             f"{averaged} row(s) have the shape, learning rate and seed of another row and a different loss; averaged "
-            f"(if they differ in a recipe, choose with --where)"
+            f"(if they differ in a recipe, choose with {argument('where')})"
         )
 
 

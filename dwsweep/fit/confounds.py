@@ -7,8 +7,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from dwsweep.errors import argument
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves
+from dwsweep.fit.table import rename
 
 SHOULD_AGREE = {
     "tokens": "the curves were trained on different amounts of text",
@@ -42,7 +44,8 @@ def _negative(runs: Sequence[Run]) -> list[str]:
     worst = min(below, key=lambda run: run.loss)
     return [
         f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
-        f"{worst.width:g}; a cross-entropy in nats per token never is: check the column (--column loss=THEIRS)"
+        f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
+        f"({rename('loss')})"
     ]
 
 
@@ -128,7 +131,7 @@ def _flops(runs: Sequence[Run]) -> list[str]:
     per: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for run in runs:
         flops, tokens = run.row.get("flops"), run.row.get("tokens")
-        if flops and tokens:
+        if flops and tokens and 0 < flops < math.inf and 0 < tokens < math.inf:
             per[run.depth].append((run.x, math.log(flops / tokens) - run.x))
     if len(per) < 2:
         return []
@@ -143,7 +146,7 @@ def _flops(runs: Sequence[Run]) -> list[str]:
     top = max(means, key=lambda d: means[d])
     return [
         f"flops: at N ≈ {math.exp(low):.3g} depth {top} costs {100 * spread:.0f} % more FLOPs per token than the "
-        f"cheapest depth; equal N is not equal compute (see --axis flops)"
+        f"cheapest depth; equal N is not equal compute (see {argument('axis')} flops)"
     ]
 
 

@@ -47,6 +47,11 @@ class Curves:
         """Indices of a depth's shapes, in order of x."""
         return np.flatnonzero(self.depth == depth)
 
+    def sizes(self, depth: int) -> np.ndarray:
+        """The distinct x of a depth's shapes: what a curve can rest on."""
+        x = self.x[self.at(depth)]
+        return distinct(x, x[None])[0]
+
     def ln_width_of(self, depth: int, x: np.ndarray | float) -> np.ndarray:
         """ln d_x of ``depth`` at ln-axis ``x``: ln d = (x − o)/2, with o = x − 2 ln d interpolated between its shapes
         (o = ln 12L exactly on the default axis)."""
@@ -174,7 +179,7 @@ def distinct(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 def shared_grid(curves: Curves, shallow: int, deep: int) -> np.ndarray | None:
     """Grid of x that both depths span, or None where they share none (or a depth has a single size)."""
-    a, b = curves.x[curves.at(shallow)], curves.x[curves.at(deep)]
+    a, b = curves.sizes(shallow), curves.sizes(deep)
     low, high = max(a[0], b[0]), min(a[-1], b[-1])
     if len(a) < 2 or len(b) < 2 or high - low < 1e-6:
         return None
@@ -193,8 +198,8 @@ def difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
         both.append(pchip(x, values, grid))
         smooth.append(spline(x, values[:INTERPOLATION_DRAWS], grid))
     values = both[0] - both[1]
-    fewest = min((shallow, deep), key=lambda depth: len(curves.at(depth)))
-    error = interpolation_sd(grid, values, smooth[0] - smooth[1], curves.x[curves.at(fewest)])
+    fewest = min((shallow, deep), key=lambda depth: len(curves.sizes(depth)))
+    error = interpolation_sd(grid, values, smooth[0] - smooth[1], curves.sizes(fewest))
     # one number a draw: where the true curve bulges at one point between two sizes, it does at the next
     values[1:] += _normal_scores(len(values) - 1, shallow) * error
     return from_values(curves, shallow, deep, grid, values)

@@ -24,7 +24,7 @@ POWER_DRAWS = 500
 def power_difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
     """Difference of E + A·N^(−α) fits per depth on the pair's grid; None with fewer than four sizes at a depth."""
     grid = shared_grid(curves, shallow, deep)
-    if grid is None or min(len(curves.at(shallow)), len(curves.at(deep))) < 4:
+    if grid is None or min(len(curves.sizes(shallow)), len(curves.sizes(deep))) < 4:
         return None
     both = []
     for depth in (shallow, deep):

@@ -101,14 +101,15 @@ def _band(law: Law, curves: Curves | None) -> dict[str, Any]:
     depths = curves.depths if curves else list(published.DEPTHS)
     top = max(depths) * 1.15
     grid = np.linspace(max(1.0, min(depths) * 0.7), top, SMOOTH_POINTS)
-    best, low, high = law.ln_width_band(grid)
+    with np.errstate(over="ignore"):  # an exponential law at a thousand layers has no width that a float holds
+        best, low, high = (np.exp(values) for values in law.ln_width_band(grid))
     return {
         "name": law.name,
         "form": law.form,
         "depth": grid.tolist(),
-        "width": np.exp(best).tolist(),
-        "width_low": np.exp(low).tolist(),
-        "width_high": np.exp(high).tolist(),
+        "width": best.tolist(),
+        "width_low": low.tolist(),
+        "width_high": high.tolist(),
         "error_tag": law.error_tag,
     }
 
@@ -120,7 +121,7 @@ def _fixed(curves: Curves, surface: Surface | None) -> list[dict[str, Any]]:
     need = min(3, len(spans))
     out = []
     for x in np.linspace(low, high, FIXED_SIZES + 2)[1:-1]:
-        present = [d for d, s in spans.items() if s[0] <= x <= s[1] and len(curves.at(d)) >= 2]
+        present = [d for d, s in spans.items() if s[0] <= x <= s[1] and len(curves.sizes(d)) >= 2]
         if len(present) < need:
             continue
         mean, se = [], []

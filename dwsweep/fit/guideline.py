@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 from dwsweep.fit import published
 from dwsweep.fit.laws import Law
+from dwsweep.text import format_count
 
 # beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
 EXTRAPOLATION_LIMIT = 2000.0
@@ -101,17 +102,11 @@ def guideline_rows(
         except (TypeError, ValueError):
             n = math.nan
         if not (math.isfinite(n) and n > 0):
-            raise InputError(f"--params: {value!r}; a positive number of non-embedding parameters is allowed")
-        targets.append((format_size(n), n, None))
+            raise InputError(
+                f"{argument('params')}: {value!r}; a positive number of non-embedding parameters is allowed"
+            )
+        targets.append((format_count(n), n, None))
     return [guideline_row(name, n, shape, law, rivals, surface) for name, n, shape in targets]
-
-
-def format_size(n: float) -> str:
-    """1.3e9 → '1.3B'."""
-    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if n >= size:
-            return f"{n / size:.3g}{unit}"
-    return f"{n:.3g}"
 
 
 def markdown(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:

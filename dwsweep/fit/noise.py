@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 from dwsweep.fit.quantiles import chi2_tail
 from dwsweep.fit.scatter import scatter
 
@@ -137,7 +137,8 @@ def estimate_noise(
         values = declared if isinstance(declared, Mapping) else dict.fromkeys(depths, declared)
         if not all(isinstance(v, int | float) and 1e-12 <= v <= 100 for v in values.values()):
             raise InputError(
-                f"--noise: {declared!r}; the standard deviation of one run's loss in nats, above 0 (1e-12), at most 100"
+                f"{argument('noise')}: {declared!r}; the standard deviation of one run's loss in nats, above 0 "
+                "(1e-12), at most 100"
             )
         variance = np.array([values[int(d)] ** 2 for d in run_depth])
         covariance = (means.weights * variance) @ means.weights.T + extra

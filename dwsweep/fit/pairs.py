@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dwsweep.errors import argument
 from dwsweep.fit.curves import Curves, Difference, difference
 from dwsweep.fit.estimators import levine_crossing, power_difference
 from dwsweep.fit.transitions import Crossing, classify, no_crossing
@@ -38,7 +39,7 @@ def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) ->
             pairs.append(Pair(shallow, deep, None, no_crossing(reason), ()))
             continue
         if not curves.noise.known:
-            reason = "no estimate of the noise: more seeds, four sizes a depth, or --noise"
+            reason = f"no estimate of the noise: more seeds, four sizes per depth, or {argument('noise')}"
             pairs.append(Pair(shallow, deep, d, no_crossing(reason), ()))
             continue
         others: list[tuple[str, float, Crossing]] = []
@@ -56,7 +57,7 @@ def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) ->
 
 def _no_range(curves: Curves, shallow: int, deep: int) -> str:
     for depth in (shallow, deep):
-        if len(curves.at(depth)) < 2:
+        if len(curves.sizes(depth)) < 2:
             return f"depth {depth} has a single size: no curve"
     return "the two depths share no range of sizes"
 

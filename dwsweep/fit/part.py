@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dwsweep.errors import example
 from dwsweep.fit.cells import Selection, Shape, select_runs
 from dwsweep.fit.confounds import confounds
 from dwsweep.fit.curves import FEW_SIZES, Curves, build_curves
@@ -130,7 +131,7 @@ def _noise_warnings(curves: Curves) -> list[str]:
     if not noise.known:
         lines.append(
             "noise: one run a shape and fewer than four sizes a depth leave nothing to estimate the noise from; no "
-            "transition is claimed (repeat with more seeds, or give --noise SIGMA in nats)"
+            f"transition is claimed (repeat with more seeds, or give {example('noise=SIGMA', '--noise SIGMA')} in nats)"
         )
     elif noise.source == "scatter":
         lines.append(
@@ -148,7 +149,7 @@ def _noise_warnings(curves: Curves) -> list[str]:
     counts = Counter(int(n) for n in curves.n)
     if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
         lines.append(f"seeds: {counts[1]} shapes have a single run")
-    few = {d: len(curves.at(d)) for d in curves.depths if 2 <= len(curves.at(d)) <= FEW_SIZES}
+    few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
     if few and len(curves.depths) > 1:
         listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
         lines.append(

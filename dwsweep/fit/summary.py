@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.fit import published
-from dwsweep.fit.guideline import format_size
+from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -110,7 +110,7 @@ def _transitions(result: FitResult) -> Any:
     beside: dict[tuple[int, int], dict[str, str]] = {}
     for row in result.transitions:
         status = _BRIEF.get(row["status"], row["status"].replace("_", " "))
-        text = format_size(row["n_params"]) if row["n_params"] else status
+        text = format_count(row["n_params"]) if row["n_params"] else status
         beside.setdefault((row["shallow"], row["deep"]), {})[row["estimator"]] = text
     for row in result.transitions:
         if row["estimator"] != "pchip":
@@ -120,8 +120,8 @@ def _transitions(result: FitResult) -> Any:
         table.add_row(
             f"{row['shallow']}→{row['deep']}",
             row["status"].replace("_", " "),
-            format_size(row["n_params"]) if row["n_params"] else "–",
-            _range(row["n_params_low"], row["n_params_high"], format_size) if bounded else "",
+            format_count(row["n_params"]) if row["n_params"] else "–",
+            _range(row["n_params_low"], row["n_params_high"], format_count) if bounded else "",
             f"{row['width']:.0f}" if row["width"] else "–",
             _range(row["width_low"], row["width_high"], lambda v: f"{v:.0f}") if bounded else "",
             other.get("power", "–"),
@@ -141,8 +141,8 @@ def _by_tokens(result: FitResult) -> Any:
         for pair in pairs:
             row = cells.get(pair)
             n = row["n_params"] if row else None
-            texts.append(format_size(n) if n else row["status"].replace("_", " ") if row else "–")
-        table.add_row(format_size(tokens), *texts)
+            texts.append(format_count(n) if n else row["status"].replace("_", " ") if row else "–")
+        table.add_row(format_count(tokens), *texts)
     return table
 
 
@@ -169,7 +169,7 @@ def _law(result: FitResult) -> list[Any]:
         quality = f"χ² {law['chi2']:.2f} for {law['df']} degrees of freedom"
         lines.append(Text(f"Width law: {result.law_statement}"))
         lines.append(Text(f"  a {ends[0]}, b {ends[1]}; {quality}"))
-        span = f"{format_size(law['valid_from'])} … {format_size(law['valid_to'])}"
+        span = f"{format_count(law['valid_from'])} … {format_count(law['valid_to'])}"
         lines.append(Text(f"  its transitions span N = {span}; published: {published.A} + {published.B}·L"))
     for row in result.rivals:
         verdict = "wins" if row["winner"] else "rejected" if row["rejected"] else "not rejected"

@@ -140,7 +140,7 @@ def fit_surface(curves: Curves, confidence: float) -> Surface | None:
     weight = 1.0 / np.maximum(curves.se, 1e-6)
     K = len(X)
     best = None
-    sizes = max(len(curves.at(d)) for d in curves.depths)
+    sizes = max(len(curves.sizes(d)) for d in curves.depths)
     for top_x, top_y, total in ORDERS:
         terms = tuple((j, k) for k in range(top_y + 1) for j in range(top_x + 1) if j + k <= total)
         if len(terms) + 3 > K or top_y >= len(curves.depths) or top_x >= sizes:

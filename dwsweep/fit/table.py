@@ -10,10 +10,11 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 from dwsweep import paths
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.where import compile_expression
 
 REQUIRED = ("depth", "width", "loss")
@@ -30,9 +31,13 @@ NUMERIC = (
     "vocab_size",
     "seq_len",
 )
-MISSING_TEXT = {"", "none", "null", "na", "n/a"}
-LARGEST = 1e12  # depth and width; their product in 12·L·d_x² stays far inside the range of floats
-LARGEST_COUNT = 1e40
+MISSING_TEXT = {"", "none", "null", "na", "n/a", "<na>", "nat"}
+LARGEST = {
+    "depth": 1e5,
+    "width": 1e9,
+}  # beyond any net, and far inside the range of floats
+LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
+LARGEST_INT = 10**300  # what a float still holds
 LARGEST_LOSS = 1e6
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 
@@ -44,9 +49,9 @@ class Table:
     rows: one dict a run; numbers are float or int, blanks are None.
     columns: names in order, after renaming.
     source: where the rows came from, for messages and provenance.
-    sha256: hash of the content as read (before --where).
+    sha256: hash of the content as read (before ``where``).
     directory: the sweep directory, where there is one (documents.npy lie below it).
-    n_read: rows before --where.
+    n_read: rows before ``where``.
     """
 
     rows: list[dict[str, Any]]
@@ -61,8 +66,7 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Ta
     """Read ``table`` and rename and select its rows.
 
     table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
-    Parquet file; or a list of dicts; or a dict of columns; or an object with ``to_pydict`` (pyarrow) or
-    ``to_dict("list")`` (pandas).
+    Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table.
     columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
     where: expressions over the columns, such as ``"warmup == 400"``; a row stays if all are true.
 
@@ -77,19 +81,25 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Ta
         keep = compile_expression(expression, names)
         rows = [row for row in rows if keep(row)]
     if n_read and not rows and where:
-        raise InputError(f"--where: {' and '.join(where)!r}; keeps none of the {n_read} rows of {source}")
+        raise InputError(f"{argument('where')}: {' and '.join(where)!r}; keeps none of the {n_read} rows of {source}")
+    rows = [{name: _blank_if_nan(name, value) for name, value in row.items()} for row in rows]
     _check_numbers(rows)
     return Table(rows, names, source, digest, directory, n_read)
 
 
+def _blank_if_nan(name: str, value: Any) -> Any:
+    """A frame's NaN is a blank, save for the loss of a run that diverged; and NaN equals no other NaN as a key."""
+    return None if name not in REQUIRED and isinstance(value, float) and math.isnan(value) else value
+
+
 def as_number(value: Any) -> Any:
     """``value`` as int or float where it reads as one, None for a blank, else unchanged."""
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, bool | float):
         return value
-    if isinstance(value, float):
-        return value
-    if hasattr(value, "item"):  # a NumPy scalar
-        return value.item()
+    if isinstance(value, int):
+        return value if abs(value) < LARGEST_INT else (math.inf if value > 0 else -math.inf)
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a NumPy scalar
+        return as_number(value.item())
     text = str(value).strip()
     if text.lower() in MISSING_TEXT:
         return None
@@ -101,10 +111,7 @@ def as_number(value: Any) -> Any:
 
 
 def _load(table: Any) -> tuple[list[dict[str, Any]], str, str, str | None]:
-    if hasattr(table, "to_pydict"):
-        table = table.to_pydict()
-    elif hasattr(table, "to_dict") and not isinstance(table, Mapping):
-        table = table.to_dict("list")
+    table = _columns_of_frame(table)
     if isinstance(table, Mapping):
         rows = _numbers(_of_columns("table:", table))
         return rows, "a dict of columns", _digest(rows), None
@@ -114,6 +121,24 @@ def _load(table: Any) -> tuple[list[dict[str, Any]], str, str, str | None]:
         rows = _numbers([dict(row) for row in table])
         return rows, "a list of rows", _digest(rows), None
     return _load_path(str(table))
+
+
+def _columns_of_frame(table: Any) -> Any:
+    """A pyarrow, polars or pandas table as a dict of columns, known by what it can do; anything else unchanged."""
+    if isinstance(table, Mapping | str | PathLike):
+        return table
+    if hasattr(table, "to_pydict"):  # pyarrow
+        return table.to_pydict()
+    if not hasattr(table, "to_dict"):
+        return table
+    if hasattr(table, "collect") and not hasattr(table, "iloc"):  # polars, not read yet
+        table = table.collect()
+    if not hasattr(table, "columns"):
+        raise InputError(f"table: a {type(table).__name__}; a table with columns is allowed")
+    if len(set(table.columns)) < len(table.columns):  # pandas; a dict would keep the last one
+        twice = next(name for name in table.columns if list(table.columns).count(name) > 1)
+        raise InputError(f"table: column {str(twice)!r} is there twice, a name is allowed once")
+    return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
 
 
 def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
@@ -151,13 +176,21 @@ def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
 def _of_columns(what: str, columns: Mapping[Any, Any]) -> list[dict[str, Any]]:
     """Rows of a dict of columns; a column is a sequence, or a dict by row label (what pandas writes as JSON)."""
     held = {str(name): list(v.values()) if isinstance(v, Mapping) else v for name, v in columns.items()}
-    single = [name for name, values in held.items() if isinstance(values, str) or not hasattr(values, "__len__")]
+    single = [name for name, values in held.items() if isinstance(values, str) or not _has_length(values)]
     if single:
         raise InputError(f"{what} column {single[0]!r} is one value; a list of values, one a row, is allowed")
     lengths = {name: len(values) for name, values in held.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{what} columns of different lengths {lengths}; all columns need the same length")
     return [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
+
+
+def _has_length(values: Any) -> bool:
+    try:
+        len(values)
+    except TypeError:  # a number, a generator, a NumPy array of no dimension
+        return False
+    return True
 
 
 def _read_json(name: str, text: str) -> list[dict[str, Any]]:
@@ -217,7 +250,7 @@ def _mapping(columns: Any) -> dict[str, str]:
     for item in [columns] if isinstance(columns, str) else columns:
         ours, sign, theirs = str(item).partition("=")
         if not sign or not ours.strip() or not theirs.strip():
-            raise InputError(f"--column: {item!r}; give ours=theirs, such as loss=val_loss")
+            raise InputError(f"{argument('columns', '--column')}: {item!r}; give ours=theirs, such as loss=val_loss")
         pairs[ours.strip()] = theirs.strip()
     return pairs
 
@@ -228,18 +261,28 @@ def _rename(rows: list[dict[str, Any]], mapping: dict[str, str]) -> list[dict[st
     names = list(dict.fromkeys(name for row in rows for name in row))
     missing = [theirs for theirs in mapping.values() if theirs not in names]
     if missing:
-        raise InputError(*(f"--column: {name!r}; not in the table{_nearest(name, names)}" for name in missing))
+        raise InputError(
+            *(
+                f"{argument('columns', '--column')}: {name!r}; not in the table{_nearest(name, names)}"
+                for name in missing
+            )
+        )
     back = {theirs: ours for ours, theirs in mapping.items()}
-    # a column that a renamed one displaces is dropped: --column loss=val_loss must win over an old "loss"
+    # a column that a renamed one displaces is dropped: loss=val_loss must win over an old "loss"
     displaced = set(mapping) - set(back)
     return [{back.get(key, key): value for key, value in row.items() if key not in displaced} for row in rows]
+
+
+def rename(name: str) -> str:
+    """How to say that another column is meant."""
+    return "rename with " + example(f"columns={{{name!r}: 'THEIRS'}}", f"--column {name}=THEIRS")
 
 
 def _require(names: tuple[str, ...], source: str, n_rows: int) -> None:
     if not n_rows:
         raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
     lines = [
-        f"table: {source}; column {name!r} is missing, have {', '.join(names)} (rename with --column {name}=THEIRS)"
+        f"table: {source}; column {name!r} is missing, have {', '.join(names)} ({rename(name)})"
         for name in REQUIRED
         if name not in names
     ]
@@ -258,18 +301,24 @@ def _check_numbers(rows: list[dict[str, Any]]) -> None:
         for name in NUMERIC:
             value = row.get(name)
             if isinstance(value, str | bool):
-                lines.append(f"{name}: {value!r} in row {number}; a number is allowed")
+                lines.append(f"{name}: {str(value)[:40]!r} in row {number}; must be a number")
         for name in ("depth", "width"):
             value = row.get(name)
-            if value is None or (not isinstance(value, str) and not 0 < value <= LARGEST):
+            if value is None or (not isinstance(value, str) and not 1 <= value <= LARGEST[name]):
                 shown = f"{value:g}" if isinstance(value, float) else str(value)[:40]
-                lines.append(f"{name}: {shown} in row {number}; a positive number is allowed, at most {LARGEST:g}")
+                lines.append(f"{name}: {shown} in row {number}; must be a number from 1 to {LARGEST[name]:g}")
             elif name == "depth" and isinstance(value, float) and not value.is_integer():
-                lines.append(f"depth: {value:g} in row {number}; a whole number of layers is allowed")
+                lines.append(f"depth: {value:g} in row {number}; must be a whole number of layers")
         for name in ("n_params", "n_params_total", "flops", "device_seconds", "tokens"):
             value = row.get(name)
-            if isinstance(value, int | float) and math.isfinite(value) and value > LARGEST_COUNT:
-                lines.append(f"{name}: {float(value):g} in row {number}; at most {LARGEST_COUNT:g} is allowed")
+            # zero or less is a blank: the row has no such count
+            if isinstance(value, int | float) and 0 < value < math.inf and not LEAST_COUNT <= value <= LARGEST_COUNT:
+                lines.append(
+                    f"{name}: {float(value):g} in row {number}; must be from {LEAST_COUNT:g} to {LARGEST_COUNT:g}"
+                )
+        value = row.get("learning_rate")
+        if isinstance(value, int | float) and not 0 < value < math.inf:
+            lines.append(f"learning_rate: {value:g} in row {number}; must be positive and finite")
         value = row.get("loss")
         if isinstance(value, int | float) and math.isfinite(value) and abs(value) > LARGEST_LOSS:
             lines.append(

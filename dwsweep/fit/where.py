@@ -1,13 +1,14 @@
-"""Row selection: ``--where "depth >= 6 and optimizer == 'adamw'"``, compared safely, never evaluated as Python."""
+"""Row selection: ``where="depth >= 6 and optimizer == 'adamw'"``, compared safely, never evaluated as Python."""
 
 from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -44,15 +45,17 @@ def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[dic
     """
     if len(expression) > LONGEST:
         raise InputError(
-            f"--where: {expression[:40]!r}…; {len(expression):,} characters, at most {LONGEST:,} are allowed"
+            f"{argument('where')}: {expression[:40]!r}…; {len(expression):,} characters, must be at most {LONGEST:,}"
         )
     try:
-        tree = ast.parse(expression.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise InputError(f"--where: {expression!r}; not an expression, allowed are {ALLOWED}") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python's own advice on what only looks like Python
+            tree = ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise InputError(f"{argument('where')}: {expression!r}; not an expression, allowed are {ALLOWED}") from error
     _check(tree, expression, set(columns))
     if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
-        raise InputError(f'--where: {expression!r}; a comparison is needed, such as "warmup == 400"')
+        raise InputError(f'{argument("where")}: {expression!r}; a comparison is needed, such as "warmup == 400"')
     return lambda row: bool(_value(tree, row))
 
 
@@ -60,12 +63,14 @@ def _check(node: ast.AST, expression: str, columns: set[str]) -> None:
     for child in ast.walk(node):
         if isinstance(child, ast.Name):
             if child.id not in columns:
-                raise InputError(f"--where: {child.id!r} in {expression!r}; columns are {', '.join(sorted(columns))}")
+                raise InputError(
+                    f"{argument('where')}: {child.id!r} in {expression!r}; columns are {', '.join(sorted(columns))}"
+                )
         elif isinstance(child, ast.Constant):
             if not (child.value is None or isinstance(child.value, bool | int | float | str)):
-                raise InputError(f"--where: {expression!r}; allowed are {ALLOWED}")
+                raise InputError(f"{argument('where')}: {expression!r}; allowed are {ALLOWED}")
         elif not isinstance(child, NODES):
-            raise InputError(f"--where: {expression!r}; allowed are {ALLOWED}")
+            raise InputError(f"{argument('where')}: {expression!r}; allowed are {ALLOWED}")
 
 
 def _value(node: ast.AST, row: dict[str, Any]) -> Any:
@@ -83,7 +88,9 @@ def _value(node: ast.AST, row: dict[str, Any]) -> Any:
             value = _value(node.operand, row)
             if isinstance(node.op, ast.Not):
                 return not value
-            return None if value is None else -value if isinstance(node.op, ast.USub) else value
+            if value is None or isinstance(value, str | list):  # a text has no sign: nothing equals what it gives
+                return None
+            return -value if isinstance(node.op, ast.USub) else value
         case ast.BinOp():
             left, right = _value(node.left, row), _value(node.right, row)
             try:

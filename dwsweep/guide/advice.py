@@ -10,21 +10,26 @@ from typing import Any
 
 from dwsweep.errors import InputError
 from dwsweep.fit import published
-from dwsweep.fit.guideline import format_size
 from dwsweep.guide.candidates import (
+    FEWEST_ROWS,
     LAYER_SECONDS,
     Options,
     block_params,
     costed,
     matched,
+    meets,
     near_optimal,
-    pick_depths,
+    shape_cost,
+    shapes_near,
+    thinned,
 )
-from dwsweep.guide.loss import smaller_percent
 from dwsweep.guide.sources import Source, fitted_source, published_source
+from dwsweep.shapes import Shape
+from dwsweep.text import format_count
 
 TOLERANCES = (0.001, 0.005, 0.01)
-SHOWN = TOLERANCES[1]  # the candidates span the depths within this tolerance
+ABOUT = 0.10  # a balanced shape may differ by this from the size of the shape judged
+SHOWN = TOLERANCES[1]  # the candidates span the depths within this tolerance, or more where there are few
 
 
 def answer(
@@ -74,6 +79,7 @@ def answer(
             "device": chosen.device,
             "context": chosen.context,
             "training_rate": "measured" if chosen.calibration else "assumed",
+            "training_device": chosen.calibration.device_kind if chosen.calibration else chosen.device,
         },
     }
     if not params and not parsed:
@@ -117,29 +123,32 @@ def _width(n_params: float, depth: float | None) -> float | None:
 def budget(n_params: float, source: Source, options: Options) -> dict[str, Any]:
     """Depth and width for a budget: the optimum, the depths that are nearly as good, and shapes to build."""
     size = block_params(n_params, options, lambda n: source.law.depth(n)[0])
-    row = overview_row(format_size(n_params), size, None, source) | {"budget": n_params, "total": options.total}
+    row = overview_row(format_count(n_params), size, None, source) | {"budget": n_params, "total": options.total}
     row |= {"rivals": source.rival_depths(size), "near_optimal": [], "candidates": [], "loss_tag": None}
     if row["refused"]:
         return row
     loss = source.loss(size)
     spoken = loss.depths(size)
     sets = [near_optimal(loss, size, tolerance) for tolerance in TOLERANCES]
-    shown = sets[TOLERANCES.index(SHOWN)]
     best = float(spoken[loss.penalties(size, spoken).argmin()])
-    depths = pick_depths(
-        best, shown["depth_low"] or float(spoken[0]), shown["depth_high"] or float(spoken[-1]), options
-    )
-    shapes = [matched(depth, n_params if options.total else size, options) for depth in depths]
-    candidates = costed(shapes, size, loss, options)
+    asked = n_params if options.total else size
+    shapes: list[Shape] = []
+    for near in sets[TOLERANCES.index(SHOWN) :]:  # further afield where the constraints leave hardly a shape
+        low, high = near["depth_low"] or float(spoken[0]), near["depth_high"] or float(spoken[-1])
+        shapes = shapes_near(asked, size, best, low, high, options)
+        if sum(meets(shape, asked, options) for shape in shapes) >= FEWEST_ROWS:
+            break
+    candidates = costed(shapes, asked, size, source, options)
     for key in ("equal_size", "equal_flops", "equal_time"):
-        known = [c for c in candidates if c[f"nats_{key}"] is not None]
+        known = [c for c in candidates if c["within_budget"] and c[f"nats_{key}"] is not None]
         least = min(known, key=lambda c: c[f"nats_{key}"], default=None)
         row[f"best_{key}"] = None if least is None else [least["depth"], least["width"]]
+    bests = [tuple(row[f"best_{key}"]) for key in ("equal_size", "equal_flops", "equal_time") if row[f"best_{key}"]]
     return row | {
         "loss_tag": loss.tag,
         "loss_level": loss.level(size),
         "near_optimal": sets,
-        "candidates": candidates,
+        "candidates": thinned(candidates, bests),
     }
 
 
@@ -165,25 +174,24 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> dict[st
     else:
         row["verdict"] = "balanced"
     row["depth_ratio"] = depth / best
-    loss = source.loss(n_params)
-    spoken = loss.depths(n_params)
-    if spoken[0] <= depth <= spoken[-1]:
-        import numpy as np
-
-        at = np.array([float(depth)])
-        nats = float(loss.penalties(n_params, at)[0])
-        interval = loss.interval(loss.drawn(n_params, at)[:, 0])
-        row |= {
-            "nats": nats,
-            "nats_interval": [max(0.0, end) for end in interval],
-            "percent_smaller": smaller_percent(loss, n_params, nats),
-            "loss_tag": loss.tag,
-        }
-    unit = options.pipeline_parallel
-    balanced = matched(max(unit, round(best / unit) * unit), n_params, options) if not options.total else None
-    if balanced is not None:
+    row |= shape_cost(depth, n_params, source) or {}
+    if not options.total:
+        balanced = _balanced(best, n_params, source, options)
         row["balanced"] = {"depth": balanced.depth, "width": balanced.width, "n_params": balanced.n_params}
     return row
+
+
+def _balanced(best: float, n_params: float, source: Source, options: Options) -> Shape:
+    """The shape to build at a size: the best depth's, or where its width is far off the size, the cheapest that meets
+    it; where none does, the best depth's after all."""
+    unit = options.pipeline_parallel
+    first = matched(max(unit, round(best / unit) * unit), n_params, options)
+    if abs(first.n_params / n_params - 1) <= ABOUT:
+        return first
+    near = shapes_near(n_params, n_params, best, best / 2, best * 2, options)
+    costs = {shape: shape_cost(shape.depth, shape.n_params, source) for shape in near}
+    known = {shape: cost["nats"] for shape, cost in costs.items() if cost and meets(shape, n_params, options)}
+    return min(known, key=lambda shape: known[shape], default=first)
 
 
 def _own_block(depth: int, width: int, options: Options) -> int:
@@ -193,6 +201,6 @@ def _own_block(depth: int, width: int, options: Options) -> int:
         InputError: heads that do not fit the width.
     """
     try:
-        return options.block(12.0 * depth * width**2).shape(depth, width).n_params
+        return options.shape(depth, width).n_params
     except ValueError as error:
         raise InputError(f"--shape: {depth}x{width}; {error}") from None

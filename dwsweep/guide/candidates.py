@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,14 @@ from dwsweep.cost.duration import BANDWIDTH_SHARE, Calibration, assumed_mfu
 from dwsweep.cost.flops import decode_bytes_per_token, training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.guide.loss import LossModel, smaller_percent
+from dwsweep.guide.sources import Source
 from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape, match_width
 
 LAYER_SECONDS = 20e-6  # ASSUMPTION: a layer's launches and waits while decoding one token, whatever its width
 TOKENS_PER_STEP = 500_000  # of the assumed training step
+BUDGET_TOLERANCE = 0.05  # a shape further than this from the budget answers another question
+FEWEST_ROWS, MOST_ROWS = 4, 11
+MOST_WIDTHS = 24  # tried, where their steps are small
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,18 @@ class Options:
         heads = math.lcm(self.tensor_parallel, self.kv_heads or 1)
         return math.lcm(self.width_multiple or default, (head or 2) * heads if head else math.lcm(2, heads))
 
+    def shape(self, depth: int, width: int, n_params: float | None = None) -> Shape:
+        """The shape with these options, for a net of about ``n_params`` (default: 12·L·d_x² of the shape itself).
+
+        With key/value heads the count depends on the head size, which is then always that of the shape's own size, so
+        that one shape has one count whatever it was found for.
+
+        Raises:
+            ValueError: heads that do not fit the width.
+        """
+        own = 12.0 * depth * width**2
+        return self.block(own if n_params is None or self.kv_heads is not None else n_params).shape(depth, width)
+
     def block(self, n_params: float) -> Block:
         head = self.head(n_params)
         ratio = self.mlp_ratio or (8 / 3 if self.mlp == "gated" else 4.0)
@@ -151,8 +168,56 @@ def block_params(n_params: float, options: Options, optimal_depth: Any) -> float
     return found
 
 
+def counted(shape: Shape, options: Options) -> int:
+    """The count that the budget is of: the weights of the blocks, or all parameters with ``total``."""
+    return shape.n_params_total if options.total else shape.n_params
+
+
+def shapes_near(budget: float, n_params: float, best: float, low: float, high: float, options: Options) -> list[Shape]:
+    """Shapes one can build for ``budget`` at depths from ``low`` to ``high``.
+
+    Where widths come in large steps hardly any depth has a width that meets the budget, so the depths are those that
+    the possible widths ask for, beside an even spread and those on both sides of the ``best``; each with its nearest
+    width. What lies within BUDGET_TOLERANCE is kept; where that is little, the nearest others too.
+
+    budget: what is asked for; n_params: its part in the blocks.
+    """
+    depths = [*pick_depths(best, low, high, options), *_depths_of_widths(budget, n_params, low, high, options)]
+    found = {}
+    for depth in sorted(set(depths)):
+        try:
+            shape = options.shape(depth, matched(depth, budget, options).width, n_params)
+        except ValueError:  # at its own size the shape has another head size, which does not divide this width
+            continue
+        found[depth] = shape
+    off = {depth: abs(counted(shape, options) / budget - 1) for depth, shape in found.items()}
+    nearest = sorted(found, key=lambda depth: off[depth])
+    meeting = sum(value <= BUDGET_TOLERANCE for value in off.values())
+    return [found[depth] for depth in sorted(nearest[: max(meeting, FEWEST_ROWS)])]
+
+
+def meets(shape: Shape, budget: float, options: Options) -> bool:
+    return abs(counted(shape, options) / budget - 1) <= BUDGET_TOLERANCE
+
+
+def _depths_of_widths(budget: float, n_params: float, low: float, high: float, options: Options) -> set[int]:
+    """The depth at which each possible width comes nearest to the budget."""
+    unit, step, block = options.pipeline_parallel, options.step(n_params), options.block(n_params)
+    # a layer has c·d_x² weights, c nearly constant
+    layer = block.shape(1, step).n_params / step**2
+    ends = [math.sqrt(n_params / (layer * depth)) / step for depth in (high, low)]
+    multiples = np.unique(np.linspace(max(1, math.floor(ends[0])), math.ceil(ends[1]), MOST_WIDTHS).round().astype(int))
+    depths = set()
+    for multiple in multiples:
+        one, two = (counted(block.shape(depth, int(multiple) * step), options) for depth in (1, 2))
+        depth = unit * round((1 + (budget - one) / (two - one)) / unit)
+        if low <= depth <= high:
+            depths.add(depth)
+    return depths
+
+
 def pick_depths(best: float, low: float, high: float, options: Options, count: int = 9) -> list[int]:
-    """Integer depths to show: spread by ratio over (low, high), with those on both sides of the best one."""
+    """Integer depths: spread by ratio over (low, high), with those on both sides of the best one."""
     unit = options.pipeline_parallel
     spread = np.geomspace(max(low, 1.0), max(high, low * 1.01, 1.0), count)
     around = [math.floor(best / unit) * unit, math.ceil(best / unit) * unit]
@@ -160,24 +225,48 @@ def pick_depths(best: float, low: float, high: float, options: Options, count: i
     return sorted(depths)
 
 
-def costed(shapes: list[Shape], n_params: float, loss: LossModel, options: Options) -> list[dict[str, Any]]:
-    """One row a shape: nats above the best of them at equal size, at equal training FLOPs and at equal training time.
-
-    With r = FLOPs (or seconds) a token relative to the others', a shape that spends the same gets ln N smaller by ln r:
-    loss + slope·ln r. Tokens are the same for all. r is that of the exact size, without the rounding of the width.
-    """
-    slope, device = loss.slope(n_params), options.found_device
-    depths = np.array([shape.depth for shape in shapes], dtype=float)
+def shape_cost(shape_depth: float, n_params: float, source: Source) -> dict[str, Any] | None:
+    """What a depth costs at a size: nats above the best depth there, with their interval, and how much smaller a
+    best-shaped model would be as good. None where the source says nothing of it."""
+    if source.refuses(n_params) or source.law.depth(n_params)[0] is None:
+        return None
+    loss = source.loss(n_params)
     spoken = loss.depths(n_params)
-    inside = (depths >= spoken[0] - 1e-9) & (depths <= spoken[-1] + 1e-9)
-    penalty = np.where(inside, loss.penalties(n_params, depths), np.nan)
-    exact = [_exact(shape, n_params, options) for shape in shapes]
-    at_flops = penalty + slope * np.log([training_flops_per_token(shape) for shape in exact])
-    at_time = penalty + slope * np.log([_seconds(shape, device, options) for shape in exact])
+    if not spoken[0] - 1e-9 <= shape_depth <= spoken[-1] + 1e-9:
+        return None
+    at = np.array([float(shape_depth)])
+    nats = float(loss.penalties(n_params, at)[0])
+    return {
+        "nats": nats,
+        "nats_interval": [max(0.0, end) for end in loss.interval(loss.drawn(n_params, at)[:, 0])],
+        "percent_smaller": smaller_percent(loss, n_params, nats),
+        "loss_tag": loss.tag,
+    }
+
+
+def costed(
+    shapes: list[Shape], budget: float, n_params: float, source: Source, options: Options
+) -> list[dict[str, Any]]:
+    """One row a shape, every cost at the shape's own true size: nats above the best depth of that size, and above the
+    best of ``shapes`` at equal training FLOPs and at equal training time. Shapes that miss the budget are compared in
+    the first only, unless all of them do.
+
+    With r = FLOPs (or seconds) per token and parameter relative to the others', a shape that spends the same gets ln N
+    smaller by ln r: loss + slope·ln r. Tokens are the same for all.
+    """
+    slope, device = source.loss(n_params).slope(n_params), options.found_device
+    costs = [shape_cost(shape.depth, shape.n_params, source) for shape in shapes]
+    nats = np.array([cost["nats"] if cost else np.nan for cost in costs])
+    size = np.array([shape.n_params for shape in shapes], dtype=float)
+    at_flops = nats + slope * np.log(np.array([training_flops_per_token(shape) for shape in shapes]) / size)
+    at_time = nats + slope * np.log(np.array([_seconds(shape, device, options) for shape in shapes]) / size)
+    fits = np.array([meets(shape, budget, options) for shape in shapes])
+    compared = np.isfinite(nats) & (fits | ~fits.any())
+    if compared.any():
+        at_flops, at_time = at_flops - at_flops[compared].min(), at_time - at_time[compared].min()
     rows = []
-    for i, shape in enumerate(shapes):
+    for i, (shape, cost) in enumerate(zip(shapes, costs, strict=True)):
         decode = decode_bytes_per_token(shape, options.context) / (BANDWIDTH_SHARE * device.bandwidth)
-        known = bool(inside[i])
         rows.append(
             {
                 "depth": shape.depth,
@@ -188,11 +277,12 @@ def costed(shapes: list[Shape], n_params: float, loss: LossModel, options: Optio
                 "mlp_hidden": shape.mlp_hidden,
                 "n_params": shape.n_params,
                 "n_params_total": shape.n_params_total,
-                "mismatch": shape.n_params / n_params - 1,
-                "nats_equal_size": float(penalty[i]) if known else None,
-                "percent_smaller": smaller_percent(loss, n_params, float(penalty[i])) if known else None,
-                "nats_equal_flops": float(at_flops[i] - np.nanmin(at_flops)) if known else None,
-                "nats_equal_time": float(at_time[i] - np.nanmin(at_time)) if known else None,
+                "mismatch": counted(shape, options) / budget - 1,
+                "within_budget": bool(fits[i]),
+                "nats_equal_size": cost["nats"] if cost else None,
+                "percent_smaller": cost["percent_smaller"] if cost else None,
+                "nats_equal_flops": float(at_flops[i]) if compared[i] else None,
+                "nats_equal_time": float(at_time[i]) if compared[i] else None,
                 "flops_per_token": training_flops_per_token(shape),
                 "training_seconds_per_token": _seconds(shape, device, options),
                 "decode_seconds_per_token": decode + shape.depth * LAYER_SECONDS,
@@ -201,12 +291,13 @@ def costed(shapes: list[Shape], n_params: float, loss: LossModel, options: Optio
     return rows
 
 
-def _exact(shape: Shape, n_params: float, options: Options) -> Shape:
-    """The same depth at a width that is rounded as little as can be: with one key/value head and its query heads."""
-    heads = shape.heads // shape.kv_heads
-    rule = HeadRule(count=heads)
-    block = replace(options.block(n_params), head_rule=rule, kv_heads=1, positions="sinusoidal")
-    return match_width(shape.depth, n_params, block, heads)
+def thinned(rows: list[dict[str, Any]], kept: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
+    """At most MOST_ROWS rows, evenly spread, with those of the shapes ``kept``."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    even = set(np.linspace(0, len(rows) - 1, MOST_ROWS).round().astype(int).tolist())
+    named = set(kept)
+    return [row for k, row in enumerate(rows) if k in even or (row["depth"], row["width"]) in named]
 
 
 def _seconds(shape: Shape, device: Device, options: Options) -> float:

@@ -100,7 +100,10 @@ def _clock(spec: Spec, device: str | None, calibration: Calibration | PathLike[s
     named = device or spec.execution.device
     if measured is not None and (named is None or find(named) == find(measured.device_kind)):
         kind = measured.device_kind
-        basis = f"measured by `bench` on {kind}, nearest benchmarked shape"
+        count = measured.devices
+        basis = f"measured by `bench` on {f'{count} × ' if count > 1 else ''}{kind}, nearest benchmarked shape"
+        if count > 1:
+            basis += f"; {count} of them at work all the time take 1/{count} of it"
         return _Clock(kind, basis, measured, spec)
     found = find(named)
     if found is None:

@@ -119,7 +119,8 @@ class Model:
 @dataclass(frozen=True)
 class Content:
     """All that is drawn of one fit. ``laws``: this sweep's own forms, the guiding one first; empty where there is none.
-    ``by_tokens``: (training tokens, transition) where the table holds several token counts, else empty."""
+    ``by_tokens``: (training tokens, transition) where the table holds several token counts, else empty.
+    ``rates``: the runs of the shapes trained at several learning rates, as fit.json holds them."""
 
     axis: str
     axis_label: str
@@ -132,6 +133,7 @@ class Content:
     fixed: Sequence[FixedSize]
     models: Sequence[Model]
     by_tokens: Sequence[tuple[float, Transition]]
+    rates: Sequence[Mapping[str, Any]]
 
     @property
     def main(self) -> Law:
@@ -161,6 +163,7 @@ def read(fit: Mapping[str, Any]) -> Content:
         fixed=[_fixed(row, confidence) for row in curves["fixed_n"] if len(row["depth"]) > 1],
         models=[Model(m["name"], m["n_params"], m["depth"], m["width"]) for m in curves["gpt3"]],
         by_tokens=[(row["tokens"], _transition(row)) for row in _references(fit.get("by_tokens") or [])],
+        rates=fit.get("rates") or [],
     )
 
 

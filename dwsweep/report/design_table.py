@@ -15,7 +15,7 @@ from dwsweep import paths
 from dwsweep.design.information import Errors, PairError
 from dwsweep.design.study import Study
 from dwsweep.folding import Folded
-from dwsweep.report.units import count_text
+from dwsweep.text import format_count
 
 NO_LAW = 10.0  # a relative error from here on stands for no law at all
 
@@ -49,9 +49,11 @@ def law_text(errors: Errors) -> str:
     if errors.se_a is None or errors.se_b is None:
         return "fewer than two transitions lie inside the sizes of both their depths: no law could be fitted"
     if errors.depth is None or errors.se_depth is None:
-        return f"a ± {errors.se_a:.3f}, b ± {errors.se_b:.2g}; the law has no best depth at {count_text(errors.target)}"
+        return (
+            f"a ± {errors.se_a:.3f}, b ± {errors.se_b:.2g}; the law has no best depth at {format_count(errors.target)}"
+        )
     return (
-        f"a ± {errors.se_a:.3f}, b ± {errors.se_b:.2g}; best depth at {count_text(errors.target)} parameters "
+        f"a ± {errors.se_a:.3f}, b ± {errors.se_b:.2g}; best depth at {format_count(errors.target)} parameters "
         f"{errors.depth:.1f} ± {errors.se_depth:.1f} layers ({errors.rms:.1%}, interpolation included)"
     )
 
@@ -112,7 +114,7 @@ def _proposals(study: Study) -> Table:
         table.add_row(
             str(number),
             f"{item.shape.depth} × {item.shape.width}",
-            count_text(item.shape.n_params),
+            format_count(item.shape.n_params),
             str(item.seed),
             _power(item.flops),
             f"{item.rms_after:.2%}" if has_law and item.rms_after < NO_LAW else "no law yet",
@@ -207,7 +209,7 @@ def draw(study: Study, path: Any) -> Any:
         axes.margins(x=0.04)
         axes.set_xlabel(f"training FLOPs added, units of $10^{{{exponent}}}$")
         axes.set_ylabel("error of the best depth, %")
-        axes.set_title(f"{study.spec.name}: best depth at {count_text(study.errors.target)} parameters", loc="left")
+        axes.set_title(f"{study.spec.name}: best depth at {format_count(study.errors.target)} parameters", loc="left")
         if highest:
             axes.legend(loc="lower left")
         else:

@@ -49,7 +49,7 @@ def _panel(axes: Axes, row: Mapping[str, Any], assumptions: Mapping[str, Any]) -
             continue
         top = max(top, *(value for _, value in points))
         if key == "nats_equal_time":
-            label += f" on {assumptions['device']}, rate {assumptions['training_rate']}"
+            label += f" on one {assumptions['training_device']}, rate {assumptions['training_rate']}"
         axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
     if row["depth_low"] is not None and row["depth_high"] is not None:
         axes.axvspan(

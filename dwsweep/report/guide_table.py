@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dwsweep.folding import Folded
-from dwsweep.report.units import count_text
-
-FAR_OFF = 0.10
+from dwsweep.guide.candidates import BUDGET_TOLERANCE
+from dwsweep.text import format_count
 
 
 def render(answer: dict[str, Any]) -> Group:
@@ -63,7 +62,7 @@ def _overview(rows: list[dict[str, Any]]) -> Table:
         factor = row["extrapolation_factor"]
         table.add_row(
             name,
-            count_text(row["n_params"]),
+            format_count(row["n_params"]),
             trained,
             "refused" if row["refused"] else interval_text(row["depth"], row["depth_low"], row["depth_high"]),
             "" if row["refused"] else interval_text(row["width"], row["width_low"], row["width_high"], 0),
@@ -88,7 +87,7 @@ def _overview_legend() -> Padding:
 
 
 def _verdict(row: dict[str, Any]) -> Group:
-    size = f"{row['name']}, N = {count_text(row['n_params'])}"
+    size = f"{row['name']}, N = {format_count(row['n_params'])}"
     if row["refused"]:
         return Group(Text.assemble((size, "bold"), f": no verdict. {row['reach']}"))
     lines: list[Any] = [Text.assemble((f"{size}: {row['verdict']}", "bold"), f" ({row['source']})")]
@@ -101,9 +100,12 @@ def _verdict(row: dict[str, Any]) -> Group:
     )
     if row["balanced"]:
         shape = row["balanced"]
-        lines.append(
-            _line(f"balanced at the same size: {shape['depth']} × {shape['width']} ({count_text(shape['n_params'])})")
-        )
+        off = shape["n_params"] / row["n_params"] - 1
+        text = f"balanced at about this size: {shape['depth']} × {shape['width']}"
+        text += f" ({format_count(shape['n_params'])}, {off:+.1%})"
+        if (shape["depth"], shape["width"]) == (row["trained_depth"], row["trained_width"]):
+            text = "under these constraints no shape of about this size costs less"
+        lines.append(_line(text))
     if row["nats"] is not None:
         low, high = row["nats_interval"]
         lines.append(
@@ -123,7 +125,7 @@ def _budget(row: dict[str, Any], assumptions: dict[str, Any], several: bool) -> 
     counted = "all parameters" if row["total"] else "non-embedding parameters"
     title = f" {counted}" + (f", {row['source']}" if several else "")
     if row["total"]:
-        title += f" = {count_text(row['n_params'])} in the blocks"
+        title += f" = {format_count(row['n_params'])} in the blocks"
     lines: list[Any] = [Text.assemble((row["name"], "bold"), title)]
     if row["refused"]:
         return Group(*lines, _line(row["reach"]))
@@ -151,7 +153,10 @@ def _budget(row: dict[str, Any], assumptions: dict[str, Any], several: bool) -> 
         )
         if row[key]
     ]
-    lines.append(Text("  best of these at " + ", at ".join(bests)))
+    if bests:
+        lines.append(Text("  best of these at " + ", at ".join(bests)))
+    else:
+        lines.append(Text(f"  none of these is called best: none is within {BUDGET_TOLERANCE:.0%} of the budget"))
     lines += _assumptions(row, assumptions)
     return Group(*lines)
 
@@ -178,20 +183,21 @@ def _end(value: float | None, interval: list[float | None]) -> str:
 
 def _candidates(rows: list[dict[str, Any]]) -> Table:
     table = _table("  L × d_x", "heads", "N", "N total", "off", "+nats", "as small", "FLOPs", "time", "decode")
+    any_fits = any(row["within_budget"] for row in rows)
     for row in rows:
         heads = f"{row['heads']}×{row['head_size']}"
+        misses = any_fits and not row["within_budget"]
         if row["kv_heads"] != row["heads"]:
             heads += f"/{row['kv_heads']}"
         table.add_row(
             f"  {row['depth']} × {row['width']}",
             heads,
-            count_text(row["n_params"]),
-            count_text(row["n_params_total"]),
+            format_count(row["n_params"]),
+            format_count(row["n_params_total"]),
             f"{row['mismatch']:+.1%}",
             _nats(row["nats_equal_size"]),
             "?" if row["percent_smaller"] is None else f"{row['percent_smaller']:.1f} %",
-            _nats(row["nats_equal_flops"]),
-            _nats(row["nats_equal_time"]),
+            *("–" if misses else _nats(row[f"nats_equal_{what}"]) for what in ("flops", "time")),
             f"{row['decode_seconds_per_token'] * 1e3:.3g} ms",
         )
     return table
@@ -207,20 +213,21 @@ def _assumptions(row: dict[str, Any], assumptions: dict[str, Any]) -> list[Paddi
     layer = assumptions["decode_seconds_per_layer"] * 1e6
     lines = [
         _line(
-            "N: weights of the blocks; off: from the budget. +nats: loss above the best depth at equal size; as small: "
-            "a best-shaped model that is smaller by this is as good. FLOPs, time: nats above the best of these when "
-            "all may spend the same training FLOPs, or the same training time, on the same tokens; time on "
-            f"{assumptions['device']} {rate}. decode: one sequence at {assumptions['context']:,} positions, weights "
-            f"and cache read once and {layer:.0f} µs a layer (ASSUMED)."
+            "N: weights of the blocks; off: from the budget. +nats: loss above the best depth at the shape's own size; "
+            "as small: a best-shaped model that is smaller by this is as good. FLOPs, time: nats above the best of "
+            "these when all may spend the same training FLOPs, or the same training time, on the same tokens; time on "
+            f"one {assumptions['training_device']} {rate}. decode: one sequence at {assumptions['context']:,} "
+            f"positions on one {assumptions['device']}, weights and cache read once and {layer:.0f} µs per layer "
+            "(ASSUMED)."
         ),
         _line(f"nats: {row['loss_tag']}"),
     ]
-    worst = max((abs(shape["mismatch"]) for shape in row["candidates"]), default=0.0)
-    if worst > FAR_OFF:
+    if not all(shape["within_budget"] for shape in row["candidates"]):
         lines.append(
             _line(
-                f"Widths are up to {worst:.0%} off the budget, since they must be a multiple of the width multiple and "
-                "of head size × key/value heads × tensor parallelism: a smaller head size comes nearer."
+                f"Few shapes come within {BUDGET_TOLERANCE:.0%} of the budget, since widths must be a multiple of the "
+                "width multiple and of head size × key/value heads × tensor parallelism: a smaller head size or width "
+                "multiple gives more."
             )
         )
     return lines

@@ -12,44 +12,11 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records.reader import to_dict
-from dwsweep.report import html_tables, plots, plots_training, style, words
+from dwsweep.report import content, html_tables, plots, plots_training, style, words
 from dwsweep.report.html_page import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
 from dwsweep.sweep.states import FINAL
 from dwsweep.sweep.store import SweepStore
 
-CAPTIONS = {
-    "loss_vs_size": (
-        "Loss of each depth against size, the same without the common trend, and the transitions",
-        "Top: the losses. Middle: the same with the trend common to all depths taken off, so that hundredths of a nat "
-        "can be seen; the lowest curve is the best depth at that size. Bottom: where each deeper net overtakes, with "
-        "its interval; an arrow means that there is no bound on that side. The bands hold what seeds share, which "
-        "cancels between depths: compare two depths by their difference, in the next figure.",
-    ),
-    "differences": (
-        "Difference curve of each pair of depths with its bands and verdict",
-        "Above zero the deeper net has the lower loss. A transition counts as crossed only where the simultaneous band "
-        "clears zero on both sides: below on the left, above on the right.",
-    ),
-    "width_law": (
-        "Transition width against depth, with the width law, its rivals and the published law",
-        "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
-        "side only; they take part in the law too. Δχ²: how much worse a form fits than the best one; 4 or more "
-        "rejects it.",
-    ),
-    "guideline": (
-        "Best depth and best width against size, beside the GPT-3 models",
-        "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
-        "extrapolated, and forms that fit equally well inside it part ways.",
-    ),
-    "loss_vs_depth": (
-        "Loss against depth at fixed sizes, with the fitted loss surface",
-        "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained.",
-    ),
-    "tokens": (
-        "Transitions of each pair against training tokens",
-        "Whether the answer moves with longer training. The fit itself uses the runs of one token count only.",
-    ),
-}
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out nats per token.",
@@ -153,10 +120,14 @@ def _stale(runs: Sequence[Mapping[str, str]], root: Any) -> list[str]:
 def _figures(fit: Mapping[str, Any], root: Any) -> str:
     """The figures; those that ``dwsweep fit`` drew, unless fit.json is newer."""
     folder = root / "fit"
-    pictures = {name: folder / f"{name}.svg" for name in plots.figures(fit)}
-    if not all(_newer(path, folder / "fit.json") for path in pictures.values()):
+    drawings = plots.drawings(content.read(fit))
+    pictures = [folder / f"{drawing.name}.svg" for drawing in drawings]
+    if not all(_newer(path, folder / "fit.json") for path in pictures):
         plots.draw(fit, folder)
-    return "".join(picture(path.read_bytes(), *CAPTIONS[name]) for name, path in pictures.items())
+    return "".join(
+        picture(path.read_bytes(), drawing.title, drawing.caption)
+        for path, drawing in zip(pictures, drawings, strict=True)
+    )
 
 
 def _newer(path: Any, than: Any) -> bool:

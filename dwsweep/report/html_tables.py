@@ -8,7 +8,8 @@ from typing import Any
 
 from dwsweep.report import words
 from dwsweep.report.html_page import details, paragraph, table, without_empty
-from dwsweep.report.style import count, plain
+from dwsweep.report.style import plain
+from dwsweep.text import format_count
 
 Row = Mapping[str, Any]
 Columns = Mapping[str, tuple[str, Callable[[Any], str]]]  # heading → key of the row, form
@@ -38,7 +39,7 @@ def whole(value: Any) -> str:
 
 
 def short(value: Any) -> str:
-    return count(float(value))
+    return format_count(float(value))
 
 
 def spread(values: Sequence[Any], form: Callable[[Any], str]) -> str:
@@ -168,7 +169,7 @@ def guideline(rows: Sequence[Row]) -> str:
         body.append(
             [
                 str(row.get("name", "")),
-                count(row["n_params"]),
+                format_count(row["n_params"]),
                 trained,
                 show(row.get("depth"), number(1)),
                 interval(row.get("depth_low"), row.get("depth_high"), number(1)),

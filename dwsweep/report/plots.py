@@ -1,12 +1,4 @@
-"""The figures of a fit, as PNG and SVG.
-
-    loss_vs_size     loss of each depth against N with its band, and the transitions
-    differences      shallower − deeper per pair with its sup-t band and verdict
-    width_law        transition width against depth, the law with its band, rivals, censored pairs, the published law
-    guideline        best depth and width against N, with GPT-3's models as trained
-    loss_vs_depth    loss against depth at fixed sizes, with the fitted surface
-    tokens           transitions against training tokens, only where the table holds several token counts
-    learning_rates   loss against learning rate of each depth, only where a shape has at least three
+"""The figures of a fit, as PNG and SVG, with what a page says of each.
 
 A figure that has nothing to show (one depth, no finished run) says so in its place.
 """
@@ -14,6 +6,7 @@ A figure that has nothing to show (one depth, no finished run) says so in its pl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,24 +25,83 @@ from dwsweep.report import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES: dict[str, Callable[[content.Content], Figure]] = {
-    "loss_vs_size": plots_loss.against_size,
-    "differences": plots_difference.differences,
-    "width_law": plots_law.width_law,
-    "guideline": plots_guideline.guideline,
-    "loss_vs_depth": plots_loss.against_depth,
-}
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure: all that a file, a page and a reader need to know of it.
+
+    name: of its files. title: one line, the text in place of the picture. caption: how to read it. draw: makes it.
+    has_content: whether a fit has it at all.
+    """
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[content.Content], Figure]
+    has_content: Callable[[content.Content], bool] = lambda _: True
 
 
-def figures(fit: Mapping[str, Any]) -> dict[str, Callable[[content.Content], Figure]]:
-    """Name → how it is drawn, for the figures that ``fit`` has."""
-    found = dict(FIGURES)
-    if fit.get("by_tokens"):
-        found["tokens"] = plots_tokens.against_tokens
-    rates = plots_rate.curves(fit.get("rates") or [])
-    if rates:
-        found["learning_rates"] = lambda _content: plots_rate.against_rate(rates)
-    return found
+# in the order of the page
+DRAWINGS = (
+    Drawing(
+        "loss_vs_size",
+        "Loss of each depth against size, the same without the common trend, and the transitions",
+        "Top: the losses. Middle: the same with the trend common to all depths taken off, so that hundredths of a nat "
+        "can be seen; the lowest curve is the best depth at that size. Bottom: where each deeper net overtakes, with "
+        "its interval; an arrow means that there is no bound on that side. The bands hold what seeds share, which "
+        "cancels between depths: compare two depths by their difference, in the next figure.",
+        plots_loss.against_size,
+    ),
+    Drawing(
+        "differences",
+        "Difference curve of each pair of depths with its bands and verdict",
+        "Above zero the deeper net has the lower loss. A transition counts as crossed only where the simultaneous band "
+        "clears zero on both sides: below on the left, above on the right.",
+        plots_difference.differences,
+    ),
+    Drawing(
+        "width_law",
+        "Transition width against depth, with the width law, its rivals and the published law",
+        "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
+        "side only; they take part in the law too. Δχ²: how much worse a form fits than the best one; 4 or more "
+        "rejects it.",
+        plots_law.width_law,
+    ),
+    Drawing(
+        "guideline",
+        "Best depth and best width against size, beside the GPT-3 models",
+        "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
+        "extrapolated, and forms that fit equally well inside it part ways.",
+        plots_guideline.guideline,
+    ),
+    Drawing(
+        "loss_vs_depth",
+        "Loss against depth at fixed sizes, with the fitted loss surface",
+        "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained.",
+        plots_loss.against_depth,
+    ),
+    Drawing(
+        "tokens",
+        "Transitions of each pair against training tokens",
+        "Whether the answer moves with longer training. The fit itself uses the runs of one token count only.",
+        plots_tokens.against_tokens,
+        lambda fit: bool(fit.by_tokens),
+    ),
+    Drawing(
+        "learning_rates",
+        "Loss against learning rate of each depth, one panel per parametrization and width",
+        "Star: the optimum of a depth, by a parabola through the best rate and its neighbours; open where the best "
+        "rate is at the edge of those tried, so that the optimum may lie beyond. Where the parametrization carries the "
+        "rate over depth, the stars stand above one another. Band: best to worst seed.",
+        lambda fit: plots_rate.against_rate(plots_rate.curves(fit.rates)),
+        lambda fit: bool(plots_rate.curves(fit.rates)),
+    ),
+)
+
+
+def drawings(fit: content.Content) -> list[Drawing]:
+    """The figures that a fit has."""
+    return [drawing for drawing in DRAWINGS if drawing.has_content(fit)]
 
 
 def draw(fit: Mapping[str, Any], out_dir: Path) -> list[Path]:
@@ -63,6 +115,6 @@ def draw(fit: Mapping[str, Any], out_dir: Path) -> list[Path]:
     paths.make_directory(out)
     written = []
     with style.styled():
-        for name, make in figures(fit).items():
-            written += style.save(make(drawn), out, name)
+        for drawing in drawings(drawn):
+            written += style.save(drawing.draw(drawn), out, drawing.name)
     return written

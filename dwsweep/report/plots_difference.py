@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dwsweep.report import style
 from dwsweep.report.content import Content, Difference
+from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,6 +77,6 @@ def _panel(axes: Axes, pair: Difference) -> None:
         right = float(pair.n[-1]) if transition.n_high is None else transition.n_high
         axes.plot([left, right], [0.0, 0.0], color=style.INK, linewidth=4.0, solid_capstyle="butt", zorder=3)
         axes.plot([transition.n], [0.0], marker="o", markersize=6, color="white", markeredgecolor=style.INK, zorder=4)
-    where = f" at {style.count(transition.n)}" if transition.n is not None else ""
+    where = f" at {format_count(transition.n)}" if transition.n is not None else ""
     known = "" if pair.half is not None else " (noise unknown)"
     axes.set_title(f"{transition.name}: {transition.status.replace('_', ' ')}{where}{known}", fontsize=9)

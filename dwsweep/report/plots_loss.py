@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dwsweep.report import style
 from dwsweep.report.content import Content, DepthCurve, FixedSize, Transition
+from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,7 +149,7 @@ def against_depth(content: Content) -> Figure:
     looks = style.depth_styles([curve.depth for curve in content.curves])
     for axes, fixed in zip(style.panels(made, len(content.fixed), columns, sharex=True), content.fixed, strict=True):
         _panel(axes, fixed, looks)
-        axes.set_title(SIZES.get(content.axis, "{}").format(style.count(fixed.n)))
+        axes.set_title(SIZES.get(content.axis, "{}").format(format_count(fixed.n)))
         axes.set_xticks(style.thinned(depths, 8))
         axes.locator_params(axis="y", nbins=5)
     made.supxlabel("depth L", fontsize=9)

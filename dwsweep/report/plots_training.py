@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.report import style
+from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,6 +93,6 @@ def training(curves: Sequence[TrainingCurve]) -> Figure:
         bar = made.colorbar(ScalarMappable(norm, scale), ax=made.axes, shrink=0.7, pad=0.02, aspect=30)
         bar.ax.yaxis.set_major_locator(FixedLocator(style.log_ticks(low, high)))
         bar.ax.yaxis.set_minor_locator(NullLocator())
-        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _place: style.count(value)))
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _place: format_count(value)))
         bar.set_label("non-embedding parameters N")
     return style.settle(made)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
+from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,17 +140,6 @@ def depth_styles(depths: Sequence[int]) -> dict[int, dict[str, Any]]:
     }
 
 
-def count(value: float) -> str:
-    """A count as people write it: 950, 30K, 1.3B, 1T, 2.5e18; at most three significant digits."""
-    if abs(value) >= 0.9995e15:  # FLOPs
-        return f"{value:.3g}".replace("e+", "e")
-    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        # 999.9e3 rounds to 1M, not to 1000K
-        if abs(value) >= 0.9995 * size:
-            return f"{float(f'{value / size:.3g}'):g}{letter}"
-    return f"{float(f'{value:.3g}'):g}"
-
-
 def plain(value: float) -> str:
     """A width or a depth: 768, 12,288, 23.5."""
     if abs(value) >= 100 or float(value).is_integer():
@@ -197,7 +187,7 @@ def log_ticks(low: float, high: float, at_most: int = 7) -> list[float]:
     return best
 
 
-def log_axis(axes: Axes, side: str, low: float, high: float, label: Any = count, at_most: int = 7) -> None:
+def log_axis(axes: Axes, side: str, low: float, high: float, label: Any = format_count, at_most: int = 7) -> None:
     """On ``side`` (x or y) of ``axes``, a log scale from ``low`` to ``high`` with round, readable ticks."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 

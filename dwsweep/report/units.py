@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
+from dwsweep.text import format_count
 
-def count_text(value: float) -> str:
-    """``950``, ``1.02M``, ``6.55B``: three digits and the power of a thousand."""
-    for power, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if value >= power * 0.9995:
-            return f"{value / power:.3g}{letter}"
-    return f"{value:.3g}"
+count_text = format_count
 
 
 def bytes_text(value: float) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dwsweep.report.style import count, plain
+from dwsweep.report.style import plain
+from dwsweep.text import format_count
 
 REFERENCE = "pchip"  # the estimator that statuses are read from
 
@@ -18,7 +19,7 @@ def references(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [row for row in rows if row.get("estimator", REFERENCE) == REFERENCE]
 
 
-def interval(low: float | None, high: float | None, form: Any = count) -> str:
+def interval(low: float | None, high: float | None, form: Any = format_count) -> str:
     """``2M to 5M``; an end that is None is unbounded."""
     if low is None and high is None:
         return "unbounded on both sides"
@@ -44,13 +45,14 @@ def transition(row: Mapping[str, Any], axis: str = "n_params") -> str:
             width = f", where the shallower net is {plain(row['width'])} wide ({ends})"
         own = ""
         if axis != "n_params" and row.get("axis_value") is not None:
-            own = f"; on the fitted axis, {axis}, that is {count(row['axis_value'])}"
-        return f"{pair}: the deeper net overtakes at N = {count(value)} ({level}: {interval(low, high)}){width}{own}."
+            own = f"; on the fitted axis, {axis}, that is {format_count(row['axis_value'])}"
+        size = f"N = {format_count(value)} ({level}: {interval(low, high)})"
+        return f"{pair}: the deeper net overtakes at {size}{width}{own}."
     if status == "not_reached":
-        bound = f" It lies above N = {count(low)}." if low is not None else ""
+        bound = f" It lies above N = {format_count(low)}." if low is not None else ""
         return f"{pair}: not reached; in this range only the shallower net is ever significantly ahead.{bound}"
     if status == "already_crossed":
-        bound = f" It lies below N = {count(high)}." if high is not None else ""
+        bound = f" It lies below N = {format_count(high)}." if high is not None else ""
         return f"{pair}: already crossed; in this range only the deeper net is ever significantly ahead.{bound}"
     if status == "ambiguous":
         return f"{pair}: ambiguous; the lead changes in no single, clear place{because}."
@@ -83,7 +85,7 @@ def law(fit: Mapping[str, Any]) -> list[str]:
         lines.append(f"It rests on {used} pair{'' if used == 1 else 's'} of depths{bounded}.")
     if own.get("valid_from") is not None and own.get("valid_to") is not None:
         lines.append(
-            f"Its transitions span N = {count(own['valid_from'])} to {count(own['valid_to'])}; "
+            f"Its transitions span N = {format_count(own['valid_from'])} to {format_count(own['valid_to'])}; "
             "anything outside is extrapolation."
         )
     guiding = fit.get("guideline_law")
@@ -125,7 +127,7 @@ def guideline(rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ("1.3B",
     asked = [row for row in rows if row.get("trained_depth") is None and row.get("name") != "1T"]
     for row in [*asked, *(row for row in rows if row.get("name") in names)]:
         if row.get("depth") is None:
-            lines.append(f"N = {count(row['n_params'])}: no number ({row['law']}).")
+            lines.append(f"N = {format_count(row['n_params'])}: no number ({row['law']}).")
             continue
         depth = (
             f"{row['depth']:.1f} deep ({interval(row.get('depth_low'), row.get('depth_high'), lambda v: f'{v:.1f}')})"
@@ -137,5 +139,5 @@ def guideline(rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ("1.3B",
         factor = row.get("extrapolation_factor")
         far = f"; {plain(factor)} times outside the range of the law" if factor and factor > 1 else ""
         others = f"; the forms that fit as well say {rivals(row)} deep" if rivals(row) else ""
-        lines.append(f"N = {count(row['n_params'])}: {depth}, {width}{trained}{far}{others}.")
+        lines.append(f"N = {format_count(row['n_params'])}: {depth}, {width}{trained}{far}{others}.")
     return lines

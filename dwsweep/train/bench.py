@@ -30,8 +30,9 @@ PEAK_SIZE = {"cpu": 1024}  # side of the square matrices of the peak; elsewhere 
 def bench(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
     """Measure each shape of ``plan`` once, yielding a row as soon as it is known.
 
-    A row holds ``device_kind, depth, width, heads, replicas, microbatch, attention_kernel, compile_seconds,
-    step_seconds`` (one step of all replicas), ``tokens_per_second`` (of all replicas together), ``flops_per_token``,
+    A row holds ``device_kind, devices`` (that the pack takes), ``depth, width, heads, replicas, microbatch,
+    attention_kernel, compile_seconds, step_seconds`` (one step of all replicas), ``tokens_per_second`` (of all replicas
+    on all its devices together), ``flops_per_token``,
     ``mfu`` (against ``peak_flops``, whose ``peak_basis`` is ``measured`` or the name of a datasheet),
     ``memory_bytes`` (of the program on one device) and ``packing``: rates of 1, 2, 4 … replicas.
     """
