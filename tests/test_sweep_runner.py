@@ -283,7 +283,7 @@ def test_shards_are_parsed() -> None:
     assert parse_shard("3/8") == (3, 8)
     slurm = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_COUNT": "4"}
     assert parse_shard("slurm", {**slurm, "SLURM_ARRAY_TASK_STEP": "2"}) == (3, 4)
-    for wrong in ("8/8", "1", "-1/4", "a/b", "1/0", "slurm"):
+    for wrong in ("8/8", "1", "-1/4", "a/b", "1/0", "slurm", "0/²", f"1/{10**75}"):
         with pytest.raises(InputError, match="allowed: I/N"):
             parse_shard(wrong, {})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import signal
 import threading
 from collections import deque
@@ -53,10 +54,10 @@ def parse_shard(text: str | None, environment: Mapping[str, str] | None = None) 
         except (KeyError, ValueError) as error:
             raise InputError(f"--shard: 'slurm', but {error} is not set as Slurm sets it; {allowed}") from None
         return (number - first) // step, count
-    index, slash, count_text = text.partition("/")
-    if not (slash and index.isdigit() and count_text.isdigit() and int(index) < int(count_text)):
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if not (found and int(found[1]) < int(found[2])):
         raise InputError(f"--shard: {text!r}; {allowed}")
-    return int(index), int(count_text)
+    return int(found[1]), int(found[2])
 
 
 def run_sweep(
