@@ -34,6 +34,9 @@ def chained(outer: Exception, inner: Exception) -> Exception:
         (InputError("train.seq_len: 5; allowed: more"), "error"),
         (MemoryError(), "oom"),
         (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."), "oom"),
+        # as a TPU's compiler says that a program does not fit
+        (RuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 18G of 15.75G hbm."), "oom"),
+        (RuntimeError("XLA:TPU compile permanent error. Ran out of memory in memory space vmem."), "oom"),
         (chained(RuntimeError("step failed"), MemoryError()), "oom"),
         (OSError(errno.ENOSPC, "No space left on device"), "disk_full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk_full"),
