@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ import pytest
 from sweep_tools import assert_complete, environment, make_plan, run, start, wait_for, workers_of
 
 from dwsweep.errors import InputError
-from dwsweep.sweep.runner import parse_shard
+from dwsweep.sweep import silence
+from dwsweep.sweep.runner import parse_shard, run_sweep
 from dwsweep.sweep.store import SweepStore
 
 
@@ -228,6 +231,7 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path
     process = start(directory)
     store = SweepStore(directory)
     wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()))
+    os.kill(process.pid, signal.SIGHUP)  # a closed terminal is no reason to stop
     os.kill(process.pid, number)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 3, text
@@ -276,6 +280,38 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 3
+
+
+def test_a_worker_that_does_not_heed_a_signal_is_named_and_ended(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(silence, "STOP_NOTICE_SECONDS", 0.5)
+    monkeypatch.setattr(silence, "STOP_KILL_SECONDS", 1.5)
+    order(tmp_path, hang_at=3, hang_seconds=3600.0)
+
+    def stop_when_it_hangs() -> None:
+        wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop_when_it_hangs).start()
+    status, text = run(make_plan(), tmp_path / "sweep")
+    assert status == 3 and "L1-d92-h2: interrupted (stopped by SIGTERM)" in text
+    (log,) = (tmp_path / "sweep").glob("packs/*/log.txt")
+    process = log.read_text().split("process ")[1].split()[0]
+    assert re.search(
+        rf"has not answered the request to stop for . s while training.*process {process}, log {log}", text
+    )
+
+
+@pytest.mark.parametrize("descriptor", ["a closed pipe", "a full disk"])
+def test_a_console_that_is_gone_does_not_end_the_sweep(tmp_path: Path, monkeypatch: Any, descriptor: str) -> None:
+    reader, pipe = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    with open(pipe if descriptor == "a closed pipe" else full, "w", closefd=False) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert run_sweep(make_plan(), "/nowhere", tmp_path / "sweep") == 0
+    assert_complete(make_plan(), tmp_path / "sweep")
+    os.close(pipe)
+    os.close(full)
 
 
 def test_shards_are_parsed() -> None:

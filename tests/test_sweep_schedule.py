@@ -61,8 +61,10 @@ def test_a_changed_setting_trains_anew_and_orphans_are_kept(tmp_path: Path) -> N
     with (tmp_path / "sweep" / "orphans.csv").open() as file:
         assert {row["run_id"] for row in csv.DictReader(file)} == set(before)
     # back to the old spec: all there
-    assert run(make_plan(grid__depths=[1]), tmp_path / "sweep")[1].startswith("4 runs in the") is False
-    assert "nothing to train: 4 done" in run(make_plan(grid__depths=[1]), tmp_path / "sweep")[1]
+    status, text = run(make_plan(grid__depths=[1]), tmp_path / "sweep")
+    assert status == 0 and text.startswith("nothing to train: 4 done")
+    with (tmp_path / "sweep" / "orphans.csv").open() as file:
+        assert {row["run_id"] for row in csv.DictReader(file)} == set(times(tmp_path / "sweep")) - set(before)
 
 
 def test_execution_may_change_between_calls(tmp_path: Path) -> None:
