@@ -117,7 +117,7 @@ def _load(table: Any) -> tuple[list[dict[str, Any]], str, str, str | None]:
 
 
 def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
-    path = paths.as_path(name)
+    path = paths.reachable(name)
     directory = None
     if path.is_dir():
         directory, path = str(path), path / "results.csv"

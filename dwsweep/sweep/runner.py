@@ -311,7 +311,7 @@ class _Sweep:
         if todo.orphans:
             count = len(todo.orphans)
             say = f"{count} runs in the directory are" if count > 1 else "1 run in the directory is"
-            say += " not in this plan: kept, named in orphans.csv and left out of results.csv; --out DIR keeps sweeps apart"
+            say += " not in this plan: kept, in orphans.csv and left out of results.csv; --out DIR keeps sweeps apart"
             self.console.print(say, markup=False, highlight=False, soft_wrap=True)
 
     def _report(self, run_ids: tuple[str, ...], trained: bool) -> int:
