@@ -50,7 +50,7 @@ def path_value(text: str) -> Any:
     """Every path of a command line, local or in a bucket."""
     if not text.strip():
         raise typer.BadParameter(f"{text!r}; must be a path")
-    return _parsed(paths.as_path, text)
+    return _parsed(paths.reachable, text)
 
 
 def count_value(text: str) -> float:

@@ -29,35 +29,42 @@ def as_path(path: str | os.PathLike[str]) -> Any:
     """A ``pathlib.Path``, or for ``scheme://…`` an ``epath.Path`` (the same methods).
 
     Raises:
-        InputError: a bucket, and the package that reaches it is not installed; a scheme that is not known.
+        InputError: a scheme that is not known.
     """
     text = os.fspath(path)
     # pathlib folds the two slashes of a URL; gs:/bucket is never a local path that anyone meant
-    for scheme, package in BUCKETS.items():
+    for scheme in BUCKETS:
         if text.startswith(f"{scheme}:/"):
-            url = f"{scheme}://" + text.removeprefix(f"{scheme}:").lstrip("/")
-            _check_reachable(scheme, package, url)
             from etils import epath
 
             _read_listings_anew()
-            return epath.Path(url)
+            return epath.Path(f"{scheme}://" + text.removeprefix(f"{scheme}:").lstrip("/"))
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
         known = ", ".join(f"{scheme}://" for scheme in BUCKETS)
         raise InputError(f"{text}: unknown kind of path; must be local or begin with {known}")
     return Path(text)
 
 
-def _check_reachable(scheme: str, package: str, url: str) -> None:
-    """Refuse a bucket that would raise ImportError at its first use."""
-    import importlib.util
+def reachable(path: str | os.PathLike[str]) -> Any:
+    """``as_path`` of what a user gave: a bucket is refused at once where it would raise ImportError at its first use.
 
-    import fsspec
+    Raises:
+        InputError: the package that reaches the bucket is not installed; a scheme that is not known.
+    """
+    found = as_path(path)
+    if is_remote(found):
+        import importlib.util
 
-    try:
-        fsspec.get_filesystem_class(scheme)
-    except ImportError:
-        if importlib.util.find_spec("tensorflow") is None:  # epath uses its file system where it is installed
-            raise InputError(f"{url}: paths in such a bucket need a package: pip install {package}") from None
+        import fsspec
+
+        scheme = os.fspath(found).partition(":")[0]
+        try:
+            fsspec.get_filesystem_class(scheme)
+        except ImportError:
+            if importlib.util.find_spec("tensorflow") is None:  # epath uses its file system where it is installed
+                needed = BUCKETS[scheme]
+                raise InputError(f"{found}: paths in such a bucket need a package: pip install {needed}") from None
+    return found
 
 
 def _read_listings_anew() -> None:

@@ -53,6 +53,7 @@ def test_a_changed_setting_trains_anew_and_orphans_are_kept(tmp_path: Path) -> N
     plan = make_plan(grid__depths=[1], train__steps=20)
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0 and "4 runs in 2 packs to train" in text and "4 runs in the directory are not in this" in text
+    assert "left out of results.csv; --out DIR keeps sweeps apart" in text
     assert set(before) < set(times(tmp_path / "sweep"))
     assert_complete(plan, tmp_path / "sweep")
     assert snapshot(tmp_path / "sweep").orphans == 4

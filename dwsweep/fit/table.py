@@ -142,7 +142,7 @@ def _columns_of_frame(table: Any) -> Any:
 
 
 def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
-    path = paths.as_path(name)
+    path = paths.reachable(name)
     directory = None
     if path.is_dir():
         directory, path = str(path), path / "results.csv"

@@ -336,12 +336,10 @@ class _Sweep:
             soft_wrap=True,
         )
         if todo.orphans:
-            self.console.print(
-                f"{len(todo.orphans)} runs in the directory are of another plan: they are kept, but results.csv leaves "
-                "them out (orphans.csv names them); give --out DIR to keep sweeps apart",
-                highlight=False,
-                soft_wrap=True,
-            )
+            count = len(todo.orphans)
+            say = f"{count} runs in the directory are" if count > 1 else "1 run in the directory is"
+            say += " not in this plan: kept, in orphans.csv and left out of results.csv; --out DIR keeps sweeps apart"
+            self.console.print(say, markup=False, highlight=False, soft_wrap=True)
 
     def _report(self, run_ids: tuple[str, ...], trained: bool) -> int:
         states = {name: self.store.state(name) for name in run_ids}
