@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import sweep_standin
@@ -18,6 +19,8 @@ from rich.console import Console
 
 from dwsweep.plan import DataFacts, Pack, Plan, build
 from dwsweep.spec import parse_spec
+from dwsweep.sweep import worker
+from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.store import SweepStore
 
@@ -66,6 +69,35 @@ def start(
         env=environment(**(more or {})),
         start_new_session=True,
     )
+
+
+class WorkerHere:
+    """A worker without a process: packs train in this one, so that a hundred sweeps take seconds.
+
+    ``stop_after`` is how often the trainer may ask whether to go on.
+    """
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.asked, self.stop_after = 0, stop_after
+
+    def train(self, job: Any, on_event: Callable[[dict[str, Any]], None]) -> Ended:
+        heard = {"resumed_step": 0}
+
+        def emit(event: dict[str, Any]) -> None:
+            if event["event"] == "resumed":
+                heard["resumed_step"] = event["step"]
+            on_event(event)
+
+        channel: Any = SimpleNamespace(emit=emit, group=None, stop_cause="stopped", should_stop=self.should_stop)
+        return Ended(**worker.attempt(job, channel), resumed_step=heard["resumed_step"])
+
+    def should_stop(self) -> bool:
+        self.asked += 1
+        return self.stop_after is not None and self.asked > self.stop_after
+
+    def stop(self, cause: str) -> None: ...
+    def kill(self) -> None: ...
+    def close(self) -> None: ...
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:

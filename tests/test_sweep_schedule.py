@@ -150,27 +150,6 @@ def test_a_pack_whose_record_was_deleted_does_not_go_on_from_its_old_checkpoints
         assert [json.loads(row)["step"] for row in rows] == list(range(1, 31))
 
 
-def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path) -> None:
-    """Nor does one whose replicas others took over; a failed one keeps them, to be resumed."""
-    (tmp_path / "orders.json").write_text(
-        json.dumps({"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
-    )
-    plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0})
-    assert run(plan, tmp_path / "sweep")[0] == 1
-    store = SweepStore(tmp_path / "sweep")
-    kept = {name for name in store.pack_ids() if store.newest_checkpoint(name)}
-    assert {store.pack_state(name).state for name in store.pack_ids()} == {"done", "rebuilt", "failed"}
-    assert kept == {name for name in store.pack_ids() if store.pack_state(name).state == "failed"}
-    (tmp_path / "orders.json").write_text("{}")
-    asked = make_plan(execution={"checkpoint_steps": 5, "keep_finished_checkpoints": True})
-    assert run(asked, tmp_path / "sweep", retry={"failed"})[0] == 0
-    assert {name for name in store.pack_ids() if store.newest_checkpoint(name)} == kept
-    text = run(plan, tmp_path / "sweep")[1]
-    assert "removed the checkpoints of 1 finished pack; execution.keep_finished_checkpoints: true keeps them" in text
-    assert not [name for name in store.pack_ids() if store.newest_checkpoint(name)]
-    assert_complete(plan, tmp_path / "sweep")
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
 def test_shards_divide_the_packs(tmp_path: Path, count: int) -> None:
     plan = make_plan(grid__budgets=[1e4, 3e4, 1e5, 3e5])

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run
+from sweep_tools import WorkerHere, assert_complete, environment, make_plan, run
 
 from dwsweep import paths
 from dwsweep.plan import Pack
 from dwsweep.records.results_table import COLUMNS
 from dwsweep.records.run_files import RunResult
+from dwsweep.sweep import runner
 from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.sweep.states import PackEvent, PackState, RunState
 from dwsweep.sweep.store import SweepStore
@@ -268,6 +269,29 @@ def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.Mon
     # generous: these take 0.2, 1 and 0.3 seconds on an idle machine
     assert listed < 5 and resumed < 15 and again < 5, (listed, resumed, again)
     assert len(list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))) == 500
+
+
+def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one whose replicas others took over; a failed one keeps them, to be resumed."""
+    monkeypatch.setattr(runner, "local_workers", lambda *_, **__: [WorkerHere()])
+    monkeypatch.setenv("SWEEP_STANDIN", str(tmp_path / "orders.json"))
+    (tmp_path / "orders.json").write_text(
+        json.dumps({"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
+    )
+    plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0})
+    assert run(plan, tmp_path / "sweep")[0] == 1
+    store = SweepStore(tmp_path / "sweep")
+    kept = {name for name in store.pack_ids() if store.newest_checkpoint(name)}
+    assert {store.pack_state(name).state for name in store.pack_ids()} == {"done", "rebuilt", "failed"}
+    assert kept == {name for name in store.pack_ids() if store.pack_state(name).state == "failed"}
+    (tmp_path / "orders.json").write_text("{}")
+    asked = make_plan(execution={"checkpoint_steps": 5, "keep_finished_checkpoints": True})
+    assert run(asked, tmp_path / "sweep", retry={"failed"})[0] == 0
+    assert {name for name in store.pack_ids() if store.newest_checkpoint(name)} == kept
+    text = run(plan, tmp_path / "sweep")[1]
+    assert "removed the checkpoints of 1 finished pack; execution.keep_finished_checkpoints: true keeps them" in text
+    assert not [name for name in store.pack_ids() if store.newest_checkpoint(name)]
+    assert_complete(plan, tmp_path / "sweep")
 
 
 def test_branches_of_one_trunk_are_runs_of_their_own(tmp_path: Path) -> None:

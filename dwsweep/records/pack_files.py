@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from dwsweep.records.reader import Count, Name, Number, Positive, holding, one_of, parse, to_dict
+from dwsweep.records.reader import Amount, Count, Name, Number, Positive, holding, one_of, parse, to_dict
 from dwsweep.records.run_files import DONE, FAILED, INTERRUPTED, OOM, PENDING, RUNNING, PositiveNumber
 from dwsweep.shapes import Shape
 from dwsweep.spec import ExecutionSpec, ModelSpec, Section, TrainSpec
@@ -115,7 +115,7 @@ class PackProgress:
 
     step: Count = 0
     steps: Count = 0  # of the full length
-    tokens_per_second: Number = None  # of all replicas
+    tokens_per_second: Amount = None  # of all replicas
     losses: tuple[Number, ...] = ()  # last training loss of each replica, nats per token
     started: StartFacts | None = None
-    updated: Number = None  # seconds since the epoch
+    updated: Amount = None  # seconds since the epoch

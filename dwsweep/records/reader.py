@@ -53,6 +53,8 @@ def holding(**kinds: type) -> AfterValidator:
 
 Number = Annotated[float | None, AfterValidator(lambda value: None if value is None else _finite(value))]
 """A figure that may be unknown: JSON has no NaN, so a value that is not finite reads as None."""
+Amount = Annotated[Number, AfterValidator(lambda value: _not_negative(value))]
+"""Such a figure that is not negative: seconds, a rate."""
 
 
 class Damaged(InputError):
@@ -125,6 +127,12 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    return value
+
+
+def _not_negative(value: float | None) -> float | None:
+    if value is not None and value < 0:
+        raise ValueError("must not be negative")
     return value
 
 

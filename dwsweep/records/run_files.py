@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from dwsweep import paths
-from dwsweep.records.reader import Count, Damaged, Name, Number, Positive, holding, one_of, to_dict
+from dwsweep.records.reader import Amount, Count, Damaged, Name, Number, Positive, holding, one_of, to_dict
 from dwsweep.shapes import Shape
 
 PENDING, RUNNING, DONE, DIVERGED = "pending", "running", "done", "diverged"
@@ -56,7 +56,7 @@ class RunState:
     pack_id: Name | None = None  # the pack that trains or trained it
     cause: str | None = None  # why it failed, diverged or was interrupted; one line
     log_tail: str | None = None  # the last lines of the worker's log, where it failed
-    updated: Number = None  # seconds since the epoch
+    updated: Amount = None  # seconds since the epoch
     run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,16 +67,16 @@ class RunState:
 class RunResult:
     """``result.json``: what a finished run yielded. A loss is a finite number or there is no result."""
 
-    loss: FiniteFloat  # held-out nats per token
-    loss_stderr: Number = None  # of the sample of held-out documents, nats per token
-    bits_per_byte: Number = None
+    loss: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]  # held-out nats per token
+    loss_stderr: Amount = None  # of the sample of held-out documents, nats per token
+    bits_per_byte: Amount = None
     train_loss: Number = None  # of the last step, nats per token
     steps: Count | None = None
     tokens: Count | None = None
-    wall_seconds: Number = None  # training clock of the whole pack along this run's path
-    tokens_per_second: Number = None  # of the whole pack
-    device_seconds: Number = None  # the run's share of its pack
-    compile_seconds: Number = None
+    wall_seconds: Amount = None  # training clock of the whole pack along this run's path
+    tokens_per_second: Amount = None  # of the whole pack
+    device_seconds: Amount = None  # the run's share of its pack
+    compile_seconds: Amount = None
     flops: Count | None = None  # of its training, forward and backward
     attention_kernel: str | None = None
     device_kind: str | None = None
