@@ -6,6 +6,7 @@ names. Every process of a test sees the same objects: the folder is named by ``S
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import urllib.parse
@@ -65,6 +66,11 @@ class Bucket(fsspec.AbstractFileSystem):
 
     def rm_file(self, path: str) -> None:
         self._file(path).unlink()
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        for name in self.expand_path(path, recursive=recursive, maxdepth=maxdepth):
+            with contextlib.suppress(FileNotFoundError):  # as gcsfs does: a folder is no object
+                self.rm_file(name)
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         raise NotImplementedError("objects cannot be renamed")
