@@ -14,7 +14,7 @@ import dwsweep
 PACKAGE = Path(dwsweep.__file__).parent
 # a room may import from its own level and from those below
 LEVELS = [
-    {"errors", "folding", "paths", "locks"},
+    {"errors", "folding", "locks", "paths", "strict_yaml", "terminal", "text"},
     {"spec", "shapes", "theory"},
     {"data", "model", "cost"},
     {"plan"},
