@@ -185,6 +185,30 @@ def test_a_censored_top_pair_takes_part_in_the_law():
     assert law["interval_b"][0] < 0.0555 < law["interval_b"][1]
 
 
+def test_the_printed_table_says_why_a_pair_is_undecided_and_where_it_ties(base_rows):
+    apart = [row for row in base_rows if row["depth"] in (6, 12) and (row["width"] < 250) == (row["depth"] == 6)]
+    single = [row for row in base_rows if row["depth"] == 6 and row["width"] == 116]
+    same = [{**row, "depth": depth} for row in base_rows if row["depth"] == 6 for depth in (6, 12)]
+    unknown = [row for row in base_rows if row["seed"] == 0 and row["depth"] in (6, 12)][::4]
+    tied = [row for row in base_rows if row["depth"] == 6]
+    tied += [
+        {**row, "depth": 12, "width": row["width"] / 2**0.5, "loss": row["loss"] + max(0.0, 0.05 * (15.5 - x))}
+        for row in tied
+        for x in [math.log(72 * row["width"] ** 2)]
+    ]
+    for name, table, words in (
+        ("apart", apart, "undecided: no shared range"),
+        ("single", [*single, *(row for row in base_rows if row["depth"] == 12)], "undecided: no curve"),
+        ("same", [{**row, "width": row["width"] * (6 / row["depth"]) ** 0.5} for row in same], "undecided: noise"),
+        ("unknown", unknown, "undecided: noise unknown"),
+        ("tied", tied, "not reached, then a tie"),
+    ):
+        result = dwsweep.fit_table(table, draws=DRAWS)
+        assert words in str(result), name
+        assert any(line.startswith("ties: 6→12 (not reached)") for line in result.warnings) == (name == "tied")
+        assert max(map(len, str(result).splitlines())) <= 100
+
+
 def test_pairs_without_a_shared_range_say_so(base_rows):
     apart = [r for r in base_rows if (r["depth"] < 15) == (12 * r["depth"] * r["width"] ** 2 < 2e7)]
     rows = reference(dwsweep.fit_table(apart, draws=DRAWS))
@@ -201,7 +225,7 @@ def test_one_seed_is_judged_by_scatter_and_says_so():
     declared = dwsweep.fit_table(simulate(scenarios()["one_seed"], rng()), draws=DRAWS, noise=0.002)
     assert declared.noise["source"] == "declared"
     for bad in (0.0, -1.0, float("inf")):
-        with pytest.raises(InputError, match="--noise"):
+        with pytest.raises(InputError, match=r"^noise: "):
             dwsweep.fit_table(simulate(scenarios()["one_seed"], rng()), noise=bad)
 
 
@@ -276,7 +300,7 @@ def test_confounds_are_named(base_rows):
 
 
 def test_options_are_checked(base_rows):
-    for options, message in (({"draws": 10}, "draws"), ({"confidence": 1.0}, "confidence"), ({"axis": "n"}, "--axis")):
+    for options, message in (({"draws": 10}, "draws"), ({"confidence": 1.0}, "confidence"), ({"axis": "n"}, "^axis: ")):
         with pytest.raises(InputError, match=message):
             dwsweep.fit_table(base_rows, **options)
 

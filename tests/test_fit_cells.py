@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from dwsweep import fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit.cells import select_runs
 
@@ -82,7 +83,7 @@ def test_mixed_recipes_within_a_shape_are_not_averaged():
     selection = select_runs(table)
     assert {run.row["heads"] for run in selection.runs} == {2}
     assert "heads = 8" in selection.notes[6, 64]
-    assert any("--where" in line for line in selection.warnings)
+    assert any("where)" in line for line in selection.warnings)
 
 
 def test_axes_are_checked():
@@ -95,3 +96,22 @@ def test_axes_are_checked():
     selection = select_runs(table, "flops")
     assert selection.notes[6, 64] == "no flops"
     assert selection.runs[0].x == pytest.approx(math.log(1e15))
+
+
+def test_nets_that_learned_nothing_are_left_out_and_claim_nothing():
+    """A loss near ln V is a guess: five steps of a sweep once read as a transition that is not reached."""
+    table = rows(vocab_size=1000)
+    for row in table:
+        row["loss"] += math.log(1000) - 3.0 - 0.2
+    result = fit_table(table, draws=100)
+    (line,) = [line for line in result.warnings if line.startswith("NOT TRAINED")]
+    assert "8 of 8 shapes" in line and "6.9" in line
+    assert result.transitions == [] and all("not trained" in row["reason"] for row in result.cells)
+    partly = rows(vocab_size=1000)
+    for row in partly[:3]:
+        row["loss"] = 6.9
+    selection = select_runs(partly)
+    assert set(selection.excluded) == {(6, 64)} and "1 of 8" in selection.warnings[0]
+    # one learning rate that learned is enough, and without a vocabulary nothing is known
+    assert not select_runs([*partly, *({**row, "learning_rate": 1.0, "loss": 3.0} for row in partly[:3])]).excluded
+    assert not select_runs([{**row, "vocab_size": None} for row in table]).excluded

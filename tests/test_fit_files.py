@@ -121,7 +121,7 @@ def test_reading_what_is_not_a_fit(tmp_path):
         files.read(tmp_path)
 
 
-def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True):
+def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, own_sd=0.05):
     """A sweep directory whose documents are hard or easy for all shapes alike (shared_sd) or for each its own way."""
     generator = np.random.default_rng(1)
     table = simulate(scenarios()["base"], generator)
@@ -130,7 +130,7 @@ def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True):
     rows = []
     for k, row in enumerate(table):
         run_id = f"run{k}"
-        own = np.random.default_rng([row["depth"], row["width"]]).normal(0, 0.05, n_documents)
+        own = np.random.default_rng([row["depth"], row["width"]]).normal(0, own_sd, n_documents)
         per_token = hard + own
         per_token += row["loss"] - (per_token * tokens).sum() / tokens.sum()
         folder = root / "runs" / run_id
@@ -168,3 +168,36 @@ def test_documents_are_left_aside_where_one_is_missing_or_of_another_checkpoint(
     (tmp_path / "runs" / "run7" / "documents.npy").unlink()
     result = dwsweep.fit_table(tmp_path, draws=500)
     assert "not every run" in result.noise["documents"]
+
+
+def test_few_documents_are_counted_and_claim_little(tmp_path):
+    """One text gives no spread over texts, and a handful hardly one, however precise the losses on it are."""
+    statuses = {}
+    for number in (1, 3, 60):
+        sweep_with_documents(tmp_path / str(number), shared_sd=0.001, n_documents=number, own_sd=0.0005)
+        result = dwsweep.fit_table(tmp_path / str(number), draws=300)
+        rows = [row for row in result.transitions if row["estimator"] == "pchip"]
+        statuses[number] = {row["status"] for row in rows}
+        warned = [line for line in result.warnings if line.startswith("held-out set")]
+        assert len(warned) == (number < 30)
+        if number == 1:
+            assert "1 document, at least 30" in warned[0] and "single held-out document" in rows[0]["reason"]
+            assert {row["cause"] for row in rows} == {"noise unknown"}
+        if number == 3:
+            assert "3 documents" in warned[0] and max(row["df"] for row in rows) == 2
+    assert statuses[1] == {"undecided"} and "crossed" in statuses[60]
+    declared = dwsweep.fit_table(tmp_path / "1", noise=0.001, draws=300)
+    assert "crossed" in {row["status"] for row in declared.transitions}, "a declared noise is the user's own word"
+
+
+def test_a_loss_that_still_falls_steeply_is_said(tmp_path):
+    sweep_with_documents(tmp_path, shared_sd=0.001, n_documents=40)
+    for run in (tmp_path / "runs").iterdir():
+        lines = [json.dumps({"step": step, "loss": 7.0 - 0.003 * step}) for step in range(1, 501, 10)]
+        (run / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5')
+    (line,) = [line for line in dwsweep.fit_table(tmp_path, draws=100).warnings if line.startswith("STILL FALLING")]
+    assert "by 5 %" in line
+    for run in (tmp_path / "runs").iterdir():
+        lines = [json.dumps({"step": step, "loss": 3.0 + 4.0 / step}) for step in range(1, 501, 10)]
+        (run / "metrics.jsonl").write_text("\n".join(lines))
+    assert not any("STILL FALLING" in line for line in dwsweep.fit_table(tmp_path, draws=100).warnings)

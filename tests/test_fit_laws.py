@@ -126,7 +126,7 @@ def test_guideline_refuses_far_extrapolation_and_bad_sizes():
     assert rows["1T"]["extrapolation_factor"] > EXTRAPOLATION_LIMIT
     assert rows["100M"]["depth"] is not None and rows["100M"]["extrapolation_factor"] == pytest.approx(100.0)
     for bad in (0, -5, float("nan"), "big"):
-        with pytest.raises(InputError, match="--params"):
+        with pytest.raises(InputError, match=r"^params: "):
             guideline_rows(own, params=[bad])
 
 

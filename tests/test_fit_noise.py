@@ -129,7 +129,7 @@ def test_declared_noise_replaces_the_estimate_and_is_checked():
     assert noise.source == "declared" and np.isinf(noise.df[6])
     np.testing.assert_allclose(covariance, 0.003**2 * np.eye(8))
     for bad in (0.0, -1.0, float("nan")):
-        with pytest.raises(InputError, match="--noise"):
+        with pytest.raises(InputError, match=r"^noise: "):
             noise_of(np.zeros(8), cells, seeds, depth, x, declared=bad)
 
 

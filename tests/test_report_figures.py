@@ -176,7 +176,7 @@ def test_log_ticks_are_few_and_inside(low: float, high: float) -> None:
     ticks = style.log_ticks(low, high)
     assert 2 <= len(ticks) <= 7
     assert all(low <= tick <= high for tick in ticks) and ticks == sorted(ticks)
-    labels = [style.count(tick) for tick in ticks]
+    labels = [format_count(tick) for tick in ticks]
     assert len(set(labels)) == len(labels)
 
 

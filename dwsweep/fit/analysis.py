@@ -14,7 +14,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit import figures_data, published
 from dwsweep.fit.guideline import guideline_rows
 from dwsweep.fit.law_report import LawReport, fit_laws
-from dwsweep.fit.pairs import Pair, transition_rows
+from dwsweep.fit.pairs import Pair, tie_warnings, transition_rows
 from dwsweep.fit.part import Part
 from dwsweep.fit.surface import fit_surface
 from dwsweep.fit.table import Table, read_table
@@ -127,7 +127,8 @@ def _fit(
     if len(groups) > 1:
         others = ", ".join(f"{key:.4g}" for key in sorted(k for k in groups if k is not None) if key != main)
         warnings.append(f"tokens: the fit uses the runs at {main:.4g} tokens; transitions at {others} are beside it")
-    report = fit_laws(part.curves, part.pairs, confidence) if part.curves else LawReport.none("no finished run")
+    nothing = LawReport.none("no finished run with a usable loss")
+    report = fit_laws(part.curves, part.pairs, confidence) if part.curves else nothing
     surface = fit_surface(part.curves, confidence) if part.curves else None
     warnings += report.warnings
     law = report.guideline_law or published.law()
@@ -138,9 +139,11 @@ def _fit(
         for key, other in sorted(parts.items(), key=lambda item: item[0] or 0.0)
         for row in (transition_rows(other.curves, other.pairs, confidence) if other.curves else [])
     ]
+    transitions = transition_rows(part.curves, part.pairs, confidence) if part.curves else []
+    warnings += tie_warnings(transitions)
     return FitResult(
         cells=part.cell_rows(),
-        transitions=transition_rows(part.curves, part.pairs, confidence) if part.curves else [],
+        transitions=transitions,
         width_law=report.width_law,
         law_statement=report.statement,
         rivals=report.rivals,

@@ -22,6 +22,7 @@ RECIPE = (
     *("batch_size", "seq_len", "vocab_size", "data_hash"),
 )
 CENSORED_SHARE = 0.25
+LEARNED_SHARE = 0.1  # of ln V: unigram frequencies alone give about this much
 Shape = tuple[int, float]
 
 
@@ -100,6 +101,7 @@ def select_runs(rows: list[dict[str, Any]], axis: str = "n_params") -> Selection
     _merge_duplicates(parts)
     excluded: dict[Shape, str] = {}
     rule = _treat_diverged(parts, excluded)
+    _leave_out_untrained(parts, excluded)
     kept = {run.shape for run in parts.runs}
     notes = {}
     for shape, reasons in parts.missing.items():
@@ -212,6 +214,32 @@ def _treat_diverged(parts: _Parts, excluded: dict[Shape, str]) -> str | None:
         rules.append(_censor_or_drop(parts, left, excluded))
     parts.warnings.append("diverged: " + "; ".join(rules))
     return "; ".join(rules)
+
+
+def _leave_out_untrained(parts: _Parts, excluded: dict[Shape, str]) -> None:
+    """A net near ln V guesses the next token almost uniformly: its loss says nothing about depth."""
+    losses: dict[Shape, dict[float | None, list[float]]] = defaultdict(lambda: defaultdict(list))
+    uniform: dict[Shape, float] = {}
+    for run in parts.runs:
+        vocabulary = run.row.get("vocab_size")
+        if vocabulary and 1 < vocabulary < math.inf:
+            losses[run.shape][run.learning_rate].append(run.loss)
+            uniform[run.shape] = math.log(vocabulary)
+    best = {shape: min(math.fsum(v) / len(v) for v in by_rate.values()) for shape, by_rate in losses.items()}
+    shapes = sorted(shape for shape, loss in best.items() if loss > (1.0 - LEARNED_SHARE) * uniform[shape])
+    if not shapes:
+        return
+    n_shapes = len({run.shape for run in parts.runs})
+    for shape in shapes:
+        excluded[shape] = f"not trained: loss {best[shape]:.3f}, ln(vocab_size) = {uniform[shape]:.3f}"
+    parts.runs = [run for run in parts.runs if run.shape not in excluded]
+    (depth, width), percent = shapes[0], 100 * LEARNED_SHARE
+    example = f"{depth}×{width:g}: {best[depth, width]:.3f}, ln V = {uniform[depth, width]:.3f}"
+    parts.warnings.append(
+        f"NOT TRAINED: {len(shapes)} of {n_shapes} shapes have a loss within {percent:.0f} % of ln(vocab_size), where "
+        f"a net guesses, or above it (such as {example}); they are left out and nothing is claimed from them: train "
+        f"longer, or check that the loss is in nats per token"
+    )
 
 
 def _censor_or_drop(parts: _Parts, diverged: list[Run], excluded: dict[Shape, str]) -> str:

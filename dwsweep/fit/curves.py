@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.fit.cells import Run
+from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
 from dwsweep.fit.noise import Noise, cell_means, estimate_noise
 from dwsweep.fit.scatter import FLOOR_NATS
 
@@ -92,7 +93,7 @@ def build_curves(
     declared: float | Mapping[int, float] | None,
     n_draws: int,
     rng: np.random.Generator,
-    document_covariance: dict[tuple[int, int], float] | np.ndarray | None = None,
+    documents: Documents | None = None,
 ) -> Curves:
     """Cell means, noise and draws of ``runs``.
 
@@ -110,8 +111,10 @@ def build_curves(
     chosen = np.array([min(group, key=lambda k: means.mean[k]) for group in groups])
     depth = np.array([shape[0] for shape in shapes])
     x = np.array([x_of[shape] for shape in shapes])
-    extra = None if document_covariance is None else np.asarray(document_covariance)
+    extra = documents.covariance if documents else None
     noise, covariance = estimate_noise(means, np.array([run.depth for run in runs]), chosen, depth, x, declared, extra)
+    if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
+        noise = noise.of_few_documents(documents.number)
     all_draws = means.mean + gaussian(covariance, n_draws, rng)
     draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)
     many = np.array([len(group) > 1 for group in groups])

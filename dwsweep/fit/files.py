@@ -46,6 +46,7 @@ TRANSITION_COLUMNS = (
     *("width", "width_low", "width_high", "se_ln_n", "slope_difference", "sup_t_left", "sup_t_right"),
     *("sign_changes", "n_seeds", "sigma", "df", "confidence", "interval_method"),
     *("threshold", "sup_t_critical", "axis_value", "axis_low", "axis_high", "reason"),
+    *("cause", "tie_low", "tie_high"),
 )
 GUIDELINE_COLUMNS = (
     *("name", "n_params", "trained_depth", "trained_width", "depth", "depth_low", "depth_high"),

@@ -9,7 +9,7 @@ from typing import Any
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import published
 from dwsweep.fit.laws import Law
-from dwsweep.text import format_count
+from dwsweep.text import format_count, format_factor
 
 # beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
 EXTRAPOLATION_LIMIT = 2000.0
@@ -130,7 +130,7 @@ def markdown(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:
             f"| {row['name']} | {row['n_params']:.4g} | {trained} | {cost} "
             f"| {_interval(row['depth'], row['depth_low'], row['depth_high'], 1)} "
             f"| {_interval(row['width'], row['width_low'], row['width_high'], 0)} "
-            f"| {build} | {rivals} | {'inside' if factor <= 1 else f'{factor:.3g}×'} | {row['law']} |"
+            f"| {build} | {rivals} | {'inside' if factor <= 1 else f'{format_factor(factor)}×'} | {row['law']} |"
         )
     return "\n".join([*lines, "", *[f"- {note}" for note in notes], ""])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class Noise:
     df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
     equal σ. tau: sd of a cell mean about a smooth curve (scatter.py), nats; tau_df its degrees of freedom.
     shape_variance: nats², what a mean varies beyond its replicates. known: some noise estimate exists.
+    why_unknown: a reason beside too few runs.
     """
 
     source: str
@@ -49,6 +50,16 @@ class Noise:
     tau_df: float
     shape_variance: float
     known: bool
+    why_unknown: str = ""
+
+    def of_few_documents(self, count: int) -> Noise:
+        """The same for a held-out set of few documents: a variance that rests on them has one degree of freedom less
+        than there are, and with a single one it is not known (unless it was declared)."""
+        if count > 1:
+            return replace(self, df={depth: min(df, count - 1.0) for depth, df in self.df.items()})
+        if self.source == "declared":
+            return self
+        return replace(self, known=False, why_unknown="a single held-out document: another text may say otherwise")
 
     def df_of(self, depths: Sequence[int], variances: Sequence[float]) -> float:
         """Satterthwaite's degrees of freedom of a sum of independent variance estimates."""

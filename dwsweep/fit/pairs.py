@@ -12,7 +12,8 @@ import numpy as np
 from dwsweep.errors import argument
 from dwsweep.fit.curves import Curves, Difference, difference
 from dwsweep.fit.estimators import levine_crossing, power_difference
-from dwsweep.fit.transitions import Crossing, classify, no_crossing
+from dwsweep.fit.transitions import NO_CURVE, NO_SHARED_RANGE, NOISE_UNKNOWN, Crossing, classify, no_crossing
+from dwsweep.text import format_count
 
 THRESHOLDS = (0.001, 0.003)
 
@@ -35,12 +36,14 @@ def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) ->
     for shallow, deep in zip(curves.depths[:-1], curves.depths[1:], strict=True):
         d = difference(curves, shallow, deep)
         if d is None:
-            reason = _no_range(curves, shallow, deep)
-            pairs.append(Pair(shallow, deep, None, no_crossing(reason), ()))
+            pairs.append(Pair(shallow, deep, None, _no_range(curves, shallow, deep), ()))
             continue
         if not curves.noise.known:
-            reason = f"no estimate of the noise: more seeds, four sizes per depth, or {argument('noise')}"
-            pairs.append(Pair(shallow, deep, d, no_crossing(reason), ()))
+            reason = (
+                curves.noise.why_unknown
+                or f"no estimate of the noise: more seeds, four sizes per depth, or {argument('noise')}"
+            )
+            pairs.append(Pair(shallow, deep, d, no_crossing(reason, NOISE_UNKNOWN), ()))
             continue
         others: list[tuple[str, float, Crossing]] = []
         if estimators:
@@ -55,11 +58,27 @@ def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) ->
     return pairs
 
 
-def _no_range(curves: Curves, shallow: int, deep: int) -> str:
+def _no_range(curves: Curves, shallow: int, deep: int) -> Crossing:
     for depth in (shallow, deep):
         if len(curves.sizes(depth)) < 2:
-            return f"depth {depth} has a single size: no curve"
-    return "the two depths share no range of sizes"
+            return no_crossing(f"depth {depth} has a single size: no curve", NO_CURVE)
+    return no_crossing("the two depths share no range of sizes", NO_SHARED_RANGE)
+
+
+def tie_warnings(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """A line about the pairs whose bound is no evidence about the sizes beyond it, from rows of transitions.csv."""
+    tied = [row for row in rows if row["estimator"] == "pchip" and row["tie_low"] is not None]
+    if not tied:
+        return []
+    listed = ", ".join(
+        f"{row['shallow']}→{row['deep']} ({row['status'].replace('_', ' ')}) from {format_count(row['tie_low'])} to "
+        f"{format_count(row['tie_high'])}"
+        for row in tied
+    )
+    return [
+        f"ties: {listed}: there the two depths do not differ by more than the noise, so the bound says where the last "
+        f"significant lead ends, not that the lead goes on; the crossing may lie inside"
+    ]
 
 
 def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float) -> list[dict[str, Any]]:
@@ -78,7 +97,7 @@ def _row(
     both = np.concatenate([curves.at(pair.shallow), curves.at(pair.deep)])
     sigmas = [curves.noise.sigma.get(d) for d in (pair.shallow, pair.deep)]
     known = [s for s in sigmas if s is not None]
-    x = (c.root, c.low, c.high)
+    x = (c.root, c.low, c.high, c.tie_low, c.tie_high)
     n = [None if v is None else _n_params(curves, pair.shallow, v) for v in x]
     width = [None if v is None else float(np.exp(curves.ln_width_of(pair.shallow, v))) for v in x]
     axis = [None if v is None else math.exp(v) for v in x]
@@ -110,6 +129,9 @@ def _row(
         "axis_low": axis[1],
         "axis_high": axis[2],
         "reason": c.reason,
+        "cause": c.cause,
+        "tie_low": n[3],
+        "tie_high": n[4],
     }
 
 

@@ -14,6 +14,7 @@ from dwsweep.fit.cells import Selection, Shape, select_runs
 from dwsweep.fit.confounds import confounds
 from dwsweep.fit.curves import FEW_SIZES, Curves, build_curves
 from dwsweep.fit.documents import document_covariance
+from dwsweep.fit.learned import still_falling
 from dwsweep.fit.pairs import Pair, analyse_pairs
 from dwsweep.fit.table import Table
 
@@ -43,14 +44,16 @@ class Part:
         selection = select_runs(rows, axis)
         warnings = list(selection.warnings)
         if not selection.runs:
-            return cls(selection, None, [], [*warnings, "no finished run with a finite loss: nothing to fit"], None)
-        covariance, note = None, None
-        if documents and data.directory:
-            covariance, note = document_covariance(data.directory, selection.runs)
-        curves = build_curves(selection.runs, noise, draws, np.random.default_rng(seed), covariance)
+            return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"], None)
+        held_out = document_covariance(data.directory, selection.runs) if documents and data.directory else None
+        curves = build_curves(selection.runs, noise, draws, np.random.default_rng(seed), held_out)
+        if held_out:
+            warnings += held_out.warnings
+        if data.directory:
+            warnings += still_falling(data.directory, selection.runs)
         warnings += _noise_warnings(curves)
         warnings += confounds(selection.runs, curves, axis)
-        return cls(selection, curves, analyse_pairs(curves, confidence), warnings, note)
+        return cls(selection, curves, analyse_pairs(curves, confidence), warnings, held_out.note if held_out else None)
 
     def rate_rows(self) -> list[dict[str, Any]]:
         """The runs of the shapes that were trained at several learning rates: the curves over the rate."""
@@ -128,7 +131,7 @@ class Part:
 def _noise_warnings(curves: Curves) -> list[str]:
     lines = []
     noise = curves.noise
-    if not noise.known:
+    if not noise.known and not noise.why_unknown:
         lines.append(
             "noise: one run a shape and fewer than four sizes a depth leave nothing to estimate the noise from; no "
             f"transition is claimed (repeat with more seeds, or give {example('noise=SIGMA', '--noise SIGMA')} in nats)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.fit import published
-from dwsweep.text import format_count
+from dwsweep.text import format_count, format_factor
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -119,7 +119,7 @@ def _transitions(result: FitResult) -> Any:
         bounded = row["n_params_low"] is not None or row["n_params_high"] is not None
         table.add_row(
             f"{row['shallow']}→{row['deep']}",
-            row["status"].replace("_", " "),
+            _status(row),
             format_count(row["n_params"]) if row["n_params"] else "–",
             _range(row["n_params_low"], row["n_params_high"], format_count) if bounded else "",
             f"{row['width']:.0f}" if row["width"] else "–",
@@ -128,6 +128,16 @@ def _transitions(result: FitResult) -> Any:
             other.get("levine", "–"),
         )
     return table
+
+
+def _status(row: dict[str, Any]) -> str:
+    """With why it is undecided, and whether what is bounded ties beyond its bound."""
+    status: str = row["status"].replace("_", " ")
+    if row["cause"]:
+        status += f": {row['cause']}"
+    if row["tie_low"] is not None:
+        status += ", then a tie" if row["status"] == "not_reached" else ", after a tie"
+    return status
 
 
 def _by_tokens(result: FitResult) -> Any:
@@ -203,7 +213,7 @@ def _guideline(result: FitResult) -> Any:
             "–" if refused else f"{row['width']:.0f}",
             "" if refused else _range(row["width_low"], row["width_high"], lambda v: f"{v:.0f}"),
             rivals,
-            "inside" if factor <= 1 else f"{factor:.3g}×",
+            "inside" if factor <= 1 else f"{format_factor(factor)}×",
         )
     return table
 

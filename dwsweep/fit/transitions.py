@@ -11,6 +11,8 @@ from dwsweep.fit.curves import Difference
 from dwsweep.fit.quantiles import chi2_quantile, t_two_sided
 
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
+NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
+CAUSES = (NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE)
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Crossing:
     se: standard error of the root. slope: g' there, nats per unit of x. t_left, t_right: largest t of the shallower's
     lead left of the crossing and of the deeper's lead right of it. critical: sup-t quantile they are held against.
     left, right: last x where the shallower, first where the deeper is significantly ahead. sign_changes: of g.
+    tie_low, tie_high: ends of the stretch beyond a lead, up to the end of the shared range, where the two do not differ
+    (of ``not_reached`` and ``already_crossed``; None without one). cause: why it is undecided, one of CAUSES.
     """
 
     status: str
@@ -36,6 +40,9 @@ class Crossing:
     right: float | None
     sign_changes: int
     reason: str = ""
+    tie_low: float | None = None
+    tie_high: float | None = None
+    cause: str = ""
 
 
 def sup_t_quantile(deviations: np.ndarray, se: np.ndarray, df: float, confidence: float) -> float:
@@ -89,6 +96,7 @@ def classify(d: Difference, confidence: float, threshold: float = 0.0) -> Crossi
     if status == "crossed":
         root, slope, root_se = _root(x, g, se, left, right)
     split = root if root is not None else None
+    tie = _tie(x, low if status == "not_reached" else None, high if status == "already_crossed" else None)
     t_left = float(np.max(-t if split is None else -t[x <= split]))
     t_right = float(np.max(t if split is None else t[x >= split]))
     return Crossing(
@@ -104,8 +112,21 @@ def classify(d: Difference, confidence: float, threshold: float = 0.0) -> Crossi
         None if left is None else float(x[left]),
         None if right is None else float(x[right]),
         changes,
-        _REASONS.get(status, ""),
+        reason=_TIED[status] if tie else _REASONS.get(status, ""),
+        tie_low=tie[0] if tie else None,
+        tie_high=tie[1] if tie else None,
+        cause=NOISE if status == "undecided" else "",
     )
+
+
+def _tie(x: np.ndarray, low: float | None, high: float | None) -> tuple[float, float] | None:
+    """From where the last lead ends to the end of the range, where that is more than the last step of the grid."""
+    step = x[1] - x[0]
+    if low is not None and x[-1] - low > step:
+        return low, float(x[-1])
+    if high is not None and high - x[0] > step:
+        return float(x[0]), high
+    return None
 
 
 _REASONS = {
@@ -116,9 +137,17 @@ _REASONS = {
 }
 
 
-def no_crossing(reason: str) -> Crossing:
+_TIED = {
+    "not_reached": "the shallower net is ahead at small sizes, and from the bound to the end of the shared range the "
+    "two tie: the crossing may lie there or above",
+    "already_crossed": "the deeper net is ahead at large sizes, and from the start of the shared range to the bound "
+    "the two tie: the crossing may lie there or below",
+}
+
+
+def no_crossing(reason: str, cause: str) -> Crossing:
     """A pair about which nothing can be said, and why."""
-    return Crossing("undecided", None, None, None, None, None, None, None, None, None, None, 0, reason)
+    return Crossing("undecided", None, None, None, None, None, None, None, None, None, None, 0, reason, cause=cause)
 
 
 def _edge(x: np.ndarray, excess: np.ndarray, start: int | None, step: int) -> float:

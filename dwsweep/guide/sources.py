@@ -13,6 +13,7 @@ from dwsweep.fit import files, published
 from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT
 from dwsweep.fit.laws import Law, ln_width
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
+from dwsweep.text import format_factor
 
 FAR = 10.0  # times outside the range, beyond which a projection is called far
 REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)
@@ -48,13 +49,13 @@ class Source:
         if factor <= 1:
             return f"inside the range of the law, {span}"
         if factor <= FAR:
-            return f"projection, {factor:.3g} times outside the range of the law, {span}; {limit}"
+            return f"projection, {format_factor(factor)} times outside the range of the law, {span}; {limit}"
         if factor <= EXTRAPOLATION_LIMIT:
             return (
-                f"far projection, {factor:.3g} times outside the range of the law, {span}: trust no more than the "
-                f"rivals agree on; {limit}"
+                f"far projection, {format_factor(factor)} times outside the range of the law, {span}: trust no more "
+                f"than the rivals agree on; {limit}"
             )
-        return f"refused: {factor:.3g} times outside the range of the law, {span}; {limit}"
+        return f"refused: {format_factor(factor)} times outside the range of the law, {span}; {limit}"
 
     def refuses(self, n_params: float) -> bool:
         return self.law.extrapolation(n_params) > EXTRAPOLATION_LIMIT

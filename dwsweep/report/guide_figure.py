@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
 from dwsweep.report import style
+from dwsweep.text import format_factor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +65,7 @@ def _panel(axes: Axes, row: Mapping[str, Any], assumptions: Mapping[str, Any]) -
             axes.text(1.0, near["nats"], share, transform=across, va="center", fontsize=7.5, color=style.FAINT)
     _widths(axes, shapes)
     counted = "parameters, embeddings included" if row["total"] else "non-embedding parameters"
-    far = "" if row["extrapolation_factor"] <= 1 else f", a projection by {row['extrapolation_factor']:.3g}×"
+    far = "" if row["extrapolation_factor"] <= 1 else f", a projection by {format_factor(row['extrapolation_factor'])}×"
     basis = "" if not row["loss_tag"].startswith("ASSUMED") else "; nats from ASSUMED slopes"
     axes.set_title(f"{row['name']} {counted}\n{row['source']}{far}{basis}", loc="left")
     axes.set_xlabel("depth L")

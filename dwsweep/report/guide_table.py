@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dwsweep.folding import Folded
 from dwsweep.guide.candidates import BUDGET_TOLERANCE
-from dwsweep.text import format_count
+from dwsweep.text import format_count, format_factor
 
 
 def render(answer: dict[str, Any]) -> Group:
@@ -67,7 +67,7 @@ def _overview(rows: list[dict[str, Any]]) -> Table:
             "refused" if row["refused"] else interval_text(row["depth"], row["depth_low"], row["depth_high"]),
             "" if row["refused"] else interval_text(row["width"], row["width_low"], row["width_high"], 0),
             _rivals(row),
-            "inside" if factor <= 1 else f"{factor:.3g}×",
+            "inside" if factor <= 1 else f"{format_factor(factor)}×",
         )
     return table
 
