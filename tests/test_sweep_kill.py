@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -77,19 +78,32 @@ def test_killed_many_times_at_random_moments(tmp_path: Path, seed: int) -> None:
     assert_complete(make_plan(**SMALL), directory)
 
 
-def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path, stopped: bool) -> None:
+    """Also one that was stopped (SIGSTOP): the kernel wakes it when its parent dies."""
     (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.3}}')
     changes = {"execution": {"checkpoint_steps": 1000}}
     process = start(tmp_path / "sweep", changes)
     store = SweepStore(tmp_path / "sweep")
     pack_id = wait_for(lambda: next((p for p in store.pack_ids() if store.progress(p).get("step", 0) > 1), None))
     worker = workers_of(process.pid)[0]
+    if stopped:
+        os.kill(worker, signal.SIGSTOP)
+        wait_for(lambda: Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     wait_for(lambda: not Path(f"/proc/{worker}").exists() or "Z" in Path(f"/proc/{worker}/stat").read_text())
     assert store.newest_checkpoint(pack_id) == 1
     states = {store.state(name).cause for name in store.run_ids() if store.state(name).pack_id == pack_id}
     assert states == {"the parent process is gone"}
+
+
+@pytest.mark.parametrize("last", ["", '{"command": "tra'])
+def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str) -> None:
+    """Also where the parent died in the middle of a line."""
+    command = [sys.executable, "-m", "dwsweep.sweep.worker"]
+    worker = subprocess.run(command, input=last, text=True, env=environment(), timeout=60, capture_output=True)
+    assert worker.returncode == 0 and json.loads(worker.stdout) == {"event": "released", "status": 3}
 
 
 def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:

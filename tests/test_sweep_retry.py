@@ -34,6 +34,9 @@ def chained(outer: Exception, inner: Exception) -> Exception:
         (InputError("train.seq_len: 5; allowed: more"), "error"),
         (MemoryError(), "oom"),
         (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."), "oom"),
+        # as a TPU's compiler says that a program does not fit
+        (RuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 18G of 15.75G hbm."), "oom"),
+        (RuntimeError("XLA:TPU compile permanent error. Ran out of memory in memory space vmem."), "oom"),
         (chained(RuntimeError("step failed"), MemoryError()), "oom"),
         (OSError(errno.ENOSPC, "No space left on device"), "disk_full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk_full"),
@@ -152,6 +155,10 @@ CORES = "JAX_NUM_CPU_DEVICES"
 ONE_CHIP = {"TPU_PROCESS_BOUNDS": "1,1,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1"}
 
 
+def on_cores(count: int) -> dict[str, str]:
+    return {CORES: str(count), "NPROC": str(count)}
+
+
 def fake_devices(root: Path, *names: str) -> Path:
     for name in names:
         path = root / name
@@ -165,14 +172,16 @@ def fake_devices(root: Path, *names: str) -> Path:
     [
         (["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"], {}, 2, [{CUDA: "0"}, {CUDA: "1"}]),
         (["nvidia0", "nvidia1"], {CUDA: "1"}, 2, [{CUDA: "1", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"}] * 2),
-        (["nvidia0", "nvidia1"], {}, 1, [{CORES: "4"}]),
+        (["nvidia0", "nvidia1"], {}, 1, [on_cores(4)]),
+        (["nvidia0", "nvidia1", "nvidia2"], {}, 2, [{CUDA: "0"}, {CUDA: "1"}]),  # equal parts
         (["accel0", "accel1"], {}, 8, [{"TPU_VISIBLE_CHIPS": str(k), **ONE_CHIP} for k in range(2)]),
-        (["nvidia0"], {"JAX_PLATFORMS": "cpu"}, 2, [{CORES: "2"}, {CORES: "2"}]),
-        ([], {}, 3, [{CORES: "1"}] * 3),
-        ([], {}, 5, [{CORES: "1"}] * 5),
-        ([], {CORES: " "}, 1, [{CORES: "4"}]),
-        ([], {CORES: "1"}, 1, [{}]),
-        ([], {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}, 2, [{}, {}]),
+        (["nvidia0"], {"JAX_PLATFORMS": "cpu"}, 2, [on_cores(2)] * 2),
+        ([], {}, 3, [on_cores(1)] * 3),
+        ([], {}, 5, [on_cores(1)] * 5),
+        ([], {CORES: " "}, 1, [on_cores(4)]),
+        ([], {CORES: "1"}, 1, [{"NPROC": "4"}]),
+        ([], {"NPROC": "8"}, 1, [{CORES: "4"}]),
+        ([], {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}, 2, [{"NPROC": "2"}] * 2),
     ],
 )
 def test_devices_are_shared(
@@ -187,17 +196,28 @@ def test_devices_are_shared(
     shares = devices.shares(workers, environment, fake_devices(tmp_path, *names))
     assert [share.environment for share in shares] == expected
     cores = [share.cores for share in shares if share.cores]
-    assert sum(len(part) for part in cores) == len(frozenset().union(*cores)) if cores else True
+    assert len({len(part) for part in cores}) <= 1
+    if workers <= 4:
+        assert sum(map(len, cores)) == len(frozenset().union(*cores))
 
 
-def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "cores", lambda: [0, 1, 2, 3])
-    for left in (1, 2):
-        workers = executors.local_workers(left, 2)
-        assert [worker.environment for worker in workers] == [{CORES: "2"}] * left
+@pytest.mark.parametrize("cores", [1, 2, 3, 4, 7])
+def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+    """Devices, threads and the number of cores decide the last bits; the shard decides only which cores they are."""
+    monkeypatch.setattr(devices, "cores", lambda: list(range(10, 10 + cores)))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    everyone = executors.local_workers(2, 9)
+    assert len(everyone) == 2
+    for first in range(3):
+        (alone,) = executors.local_workers(2, 1, first)
+        assert (alone.environment, alone.cores) in [(worker.environment, worker.cores) for worker in everyone]
+        assert alone.cores == everyone[first % 2].cores
+        for worker in everyone:
+            assert alone.environment == worker.environment == on_cores(max(1, cores // 2))
+            assert worker.cores and len(worker.cores) == max(1, cores // 2)
 
 
-@pytest.mark.parametrize("wrong", ["0", "-1", "abc", "2.5"])
+@pytest.mark.parametrize("wrong", ["0", "-1", "abc", "2.5", "²"])
 def test_a_number_of_cpu_devices_that_is_none_is_refused(wrong: str) -> None:
     with pytest.raises(InputError, match=f"JAX_NUM_CPU_DEVICES: '{wrong}'; allowed: a number of devices from 1 on"):
         devices.each_core_a_device(2, {CORES: wrong})

@@ -45,6 +45,8 @@ def test_a_seed_more_trains_only_that_seed(tmp_path: Path) -> None:
     # the plan's pack has three replicas; written with the one that was missing, it stays so
     written = store.pack(plan.packs[0].pack_id)
     assert written and [replica.seed for replica in written.replicas] == [2]
+    record = json.loads((tmp_path / "sweep" / "packs" / plan.packs[0].pack_id / "pack.json").read_text())
+    assert record["reason"] == "the other replicas are finished or belong to another pack"
 
 
 def test_a_changed_setting_trains_anew_and_orphans_are_kept(tmp_path: Path) -> None:
@@ -61,8 +63,10 @@ def test_a_changed_setting_trains_anew_and_orphans_are_kept(tmp_path: Path) -> N
     with (tmp_path / "sweep" / "orphans.csv").open() as file:
         assert {row["run_id"] for row in csv.DictReader(file)} == set(before)
     # back to the old spec: all there
-    assert run(make_plan(grid__depths=[1]), tmp_path / "sweep")[1].startswith("4 runs in the") is False
-    assert "nothing to train: 4 done" in run(make_plan(grid__depths=[1]), tmp_path / "sweep")[1]
+    status, text = run(make_plan(grid__depths=[1]), tmp_path / "sweep")
+    assert status == 0 and text.startswith("nothing to train: 4 done")
+    with (tmp_path / "sweep" / "orphans.csv").open() as file:
+        assert {row["run_id"] for row in csv.DictReader(file)} == set(times(tmp_path / "sweep")) - set(before)
 
 
 def test_execution_may_change_between_calls(tmp_path: Path) -> None:

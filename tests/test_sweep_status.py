@@ -160,15 +160,12 @@ def event(step: int, **more: Any) -> dict[str, Any]:
     return {"step": step, "steps": 30, "tokens_per_second": 5000.0, "losses": [3.0, None], **more}
 
 
-def test_time_left_follows_the_work_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dwsweep.sweep import progress
-
+def test_time_left_follows_the_work_done() -> None:
     now = 100.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     packs = list(make_plan(grid__depths=[2], grid__budgets=[1e5], execution__max_replicas=1).packs)
     assert len(packs) == 2
     console = Console(file=io.StringIO(), width=120)
-    view = ProgressView(console, packs)
+    view = ProgressView(console, packs, clock=lambda: now)
     view.started(packs[0])
     view.stepped(packs[0].pack_id, event(10))  # what was done before this call costs no time
     assert view.time_left() is None

@@ -29,8 +29,8 @@ class Executor(Protocol):
     def stop(self, cause: str) -> None:
         """Ask all running attempts for a checkpoint and an end."""
 
-    def kill(self) -> None:
-        """End all running attempts now."""
+    def kill(self, pack_id: str | None = None) -> None:
+        """End the attempt at a pack, or all of them, now."""
 
     def close(self) -> None:
         """Release everything; no attempt is running any more."""
@@ -48,6 +48,7 @@ class LocalExecutor:
         self._keep = keep
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         self._workers = list(workers)
+        self._serving: dict[WorkerProcess, str | None] = dict.fromkeys(self._workers)  # the pack of each
         self._threads = [threading.Thread(target=self._serve, args=(w,), daemon=True) for w in self._workers]
         for thread in self._threads:
             thread.start()
@@ -59,9 +60,10 @@ class LocalExecutor:
         for worker in self._workers:
             worker.stop(cause)
 
-    def kill(self) -> None:
-        for worker in self._workers:
-            worker.kill()
+    def kill(self, pack_id: str | None = None) -> None:
+        for worker, serves in list(self._serving.items()):
+            if pack_id in (None, serves):
+                worker.kill()
 
     def close(self) -> None:
         for _ in self._threads:
@@ -72,16 +74,23 @@ class LocalExecutor:
     def _serve(self, worker: WorkerProcess) -> None:
         while (job := self._jobs.get()) is not None:
             pack_id = job.pack.pack_id
+            self._serving[worker] = pack_id
             try:
                 ended = worker.train(job, partial(self._post, pack_id))
             except Exception as error:  # a fault in here must not leave the sweep waiting for ever
                 worker.kill()
                 ended = Ended(*causes.of_exception(error))
+            self._serving[worker] = None
             self._post(pack_id, {"event": "ended", "ended": ended})
         if not self._keep:
             worker.close()
 
 
-def local_workers(count: int, most: int | None = None) -> list[WorkerProcess]:
-    """Worker processes that share this host's devices, of ``most`` that there may ever be."""
-    return [WorkerProcess(part.environment, part.cores) for part in shares(count, most=most)]
+def local_workers(workers: int, packs: int, first: int = 0) -> list[WorkerProcess]:
+    """Worker processes on this host for so many packs: each with the part of its devices that one of ``workers`` has.
+
+    ``first`` is the part to begin with: shards on one host that have a pack each take different parts.
+    """
+    parts = shares(workers)
+    chosen = [parts[(first + k) % len(parts)] for k in range(min(packs, len(parts)))]
+    return [WorkerProcess(part.environment, part.cores) for part in chosen]

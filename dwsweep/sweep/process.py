@@ -17,7 +17,7 @@ from dwsweep import paths
 from dwsweep.sweep import causes
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.store import SweepStore
-from dwsweep.sweep.worker import Job
+from dwsweep.sweep.worker import CORES_VARIABLE, Job
 
 OnEvent = Callable[[dict[str, Any]], None]
 EXIT_SECONDS = 10.0  # for an idle worker to leave
@@ -73,6 +73,7 @@ class WorkerProcess:
             self.kill()
             kind, cause = causes.of_exception(error)
             return Ended(kind, f"no worker could be started: {cause}")
+        on_event({"event": "begun", "pid": process.pid})
         for event in self._events(process):
             kind = event["event"]
             if kind == "ended":
@@ -132,8 +133,11 @@ class WorkerProcess:
     def _events(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
         assert process.stdout is not None
         for line in process.stdout:
-            with contextlib.suppress(ValueError):  # the last line of a killed worker
-                yield json.loads(line)
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # the last line of a killed worker
+            yield event
 
     def stop(self, cause: str) -> None:
         """Ask for a checkpoint and an end."""
@@ -163,7 +167,9 @@ class WorkerProcess:
     def _ensure(self, log: Path) -> subprocess.Popen[str]:
         if self._process is not None and self._process.poll() is None:
             return self._process
-        cores = self.cores
+        environment = {**os.environ, **self.environment}
+        if self.cores:
+            environment[CORES_VARIABLE] = ",".join(map(str, sorted(self.cores)))
         with open(log, "ab") as stderr:
             self._kernel_kills = causes.kernel_oom_kills()
             self._process = subprocess.Popen(
@@ -171,13 +177,11 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                text=True,
-                env={**os.environ, **self.environment},
+                encoding="utf-8",
+                errors="replace",
+                env=environment,
                 start_new_session=True,  # Ctrl-C is the parent's to handle
             )
-        if cores and hasattr(os, "sched_setaffinity"):
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(self._process.pid, cores)
         if self.slice_store is not None:
             self._send({"command": "join", "store_path": self.slice_store})
         return self._process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dwsweep.plan import Pack
 from dwsweep.sweep.schedule import pack_weight
+from dwsweep.sweep.time_left import Pace
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack
 
@@ -23,7 +25,7 @@ class _Active:
     first_time: float = 0.0
     step: int = 0
     task: TaskID | None = None
-    told: float = field(default_factory=time.monotonic)
+    told: float = 0.0
     tokens_per_second: float | None = None
     losses: list[float | None] = field(default_factory=list)
 
@@ -31,19 +33,21 @@ class _Active:
 class ProgressView:
     """The overall bar and a line for each active pack.
 
-    ``packs`` are those to be trained; the work of a pack counts by ``pack_weight``. Time left is the rest of the work
-    at the rate of this call so far.
+    ``packs`` are those to be trained; the work of a pack counts by ``pack_weight``. Time left is that of ``Pace``.
+    ``clock`` gives seconds.
     """
 
-    def __init__(self, console: Console, packs: list[Pack], name: str = "sweep") -> None:
+    def __init__(
+        self, console: Console, packs: list[Pack], name: str = "sweep", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.console = console
         self.n_packs = len(packs)
-        self._weights = {pack.pack_id: pack_weight(pack) for pack in packs}
-        self._done: dict[str, float] = {}  # fraction of each pack that is done
-        self._gained = 0.0  # work done in this call
+        self._clock = clock
+        self._pace = Pace(clock)
+        for pack in packs:
+            self._pace.expect(pack.pack_id, pack_weight(pack))
         self._active: dict[str, _Active] = {}
         self._finished = 0
-        self._since: float | None = None  # the first step of this call
         self._bars: Progress | None = None
         self._all: TaskID | None = None
         if console.is_terminal:
@@ -71,27 +75,30 @@ class ProgressView:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def started(self, pack: Pack) -> None:
-        active = _Active(pack, time.monotonic())
+        now = self._clock()
+        active = _Active(pack, now, told=now)
         if self._bars:
-            active.task = self._bars.add_task(f"  {pack.shape.label}", total=1.0, facts="starts")
+            active.task = self._bars.add_task(f"  {pack.shape.label}", total=1.0, facts="starting")
         self._active[pack.pack_id] = active
-        self._weights.setdefault(pack.pack_id, pack_weight(pack))
+        self._pace.started(pack.pack_id)
+
+    def compiling(self, pack_id: str) -> None:
+        active = self._active.get(pack_id)
+        if self._bars and active and active.task is not None:
+            self._bars.update(active.task, facts="compiling")
 
     def stepped(self, pack_id: str, event: dict[str, Any]) -> None:
         active = self._active.get(pack_id)
         if active is None:
             return
-        now = time.monotonic()
+        now = self._clock()
         active.step = event["step"]
         active.tokens_per_second = event.get("tokens_per_second")
         active.losses = event.get("losses") or []
         fraction = event["step"] / max(1, event["steps"])
         if active.first_step is None:
             active.first_step, active.first_time = event["step"], now
-            self._since = self._since or now
-        else:
-            self._gained += max(0.0, fraction - self._done.get(pack_id, 0.0)) * self._weights[pack_id]
-        self._done[pack_id] = fraction
+        self._pace.stepped(pack_id, fraction)
         facts = self._facts(active, event["steps"])
         if self._bars and active.task is not None:
             self._bars.update(active.task, completed=fraction, facts=facts)
@@ -103,32 +110,32 @@ class ProgressView:
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
         """A pack ended; ``text`` says how."""
         active = self._active.pop(pack_id, None)
+        self._pace.ended(pack_id, finished)
         if finished:
             self._finished += 1
-            self._done[pack_id] = 1.0
         if self._bars:
             if active and active.task is not None:
                 self._bars.remove_task(active.task)
             self._show_all()
         rate = f", {active.tokens_per_second:,.0f} tokens/s" if active and active.tokens_per_second else ""
-        took = f" in {duration(time.monotonic() - active.since)}{rate}" if active else ""
+        took = f" in {duration(self._clock() - active.since)}{rate}" if active else ""
         label = active.pack.shape.label if active else pack_id
         self.say(f"{label}: {text}{took}{self._all_facts(' · ')}")
 
-    def replaced(self, packs: int) -> None:
-        """A pack was replaced by so many others."""
-        self.n_packs += packs - 1
+    def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None:
+        """A pack was replaced by others; what it had done is lost."""
+        self.n_packs += len(packs) - 1
+        self._pace.forget(pack_id)
+        for pack in packs:
+            self._pace.expect(pack.pack_id, pack_weight(pack))
 
     def time_left(self) -> float | None:
         """Seconds, or None before the rate is known."""
-        if self._since is None or self._gained <= 0:
-            return None
-        rest = sum(w * (1 - min(1.0, self._done.get(name, 0.0))) for name, w in self._weights.items())
-        return rest * (time.monotonic() - self._since) / self._gained
+        return self._pace.left()
 
     def fraction(self) -> float:
-        total = sum(self._weights.values())
-        return sum(w * min(1.0, self._done.get(name, 0.0)) for name, w in self._weights.items()) / max(total, 1e-9)
+        """Of the work, what is done."""
+        return self._pace.fraction()
 
     def _facts(self, active: _Active, steps: int) -> str:
         parts = [f"step {active.step:,}/{steps:,}"]
@@ -139,7 +146,7 @@ class ProgressView:
             parts.append(f"{active.tokens_per_second:,.0f} tokens/s")
         gained = active.step - (active.first_step or 0)
         if gained > 0:
-            left = (steps - active.step) * (time.monotonic() - active.first_time) / gained
+            left = (steps - active.step) * (self._clock() - active.first_time) / gained
             parts.append(f"{duration(left)} left")
         return " · ".join(parts)
 

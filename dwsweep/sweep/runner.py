@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import signal
 import threading
 from collections import deque
@@ -15,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from dwsweep import paths
+from dwsweep import paths, terminal
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
 from dwsweep.sweep import causes, lock, loggers, manifest, schedule
@@ -26,13 +27,14 @@ from dwsweep.sweep.follower import join_slice
 from dwsweep.sweep.process import WorkerProcess
 from dwsweep.sweep.progress import ProgressView
 from dwsweep.sweep.schedule import Unit
+from dwsweep.sweep.silence import Silence
 from dwsweep.sweep.states import DIVERGED, DONE, FAILED, FINAL, OOM, RUNNING, STOPPED, PackEvent, RunState
 from dwsweep.sweep.store import SweepStore
 from dwsweep.sweep.worker import Job
 
 Shard = tuple[int, int]
 ALL_DONE, SOME_FAILED, STOPPED_EARLY = 0, 1, 3  # exit statuses
-KILL_NOTICE = "stopping: workers write their checkpoints (again Ctrl-C: stop at once)"
+KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
 
 
 def parse_shard(text: str | None, environment: Mapping[str, str] | None = None) -> Shard:
@@ -52,10 +54,10 @@ def parse_shard(text: str | None, environment: Mapping[str, str] | None = None) 
         except (KeyError, ValueError) as error:
             raise InputError(f"--shard: 'slurm', but {error} is not set as Slurm sets it; {allowed}") from None
         return (number - first) // step, count
-    index, slash, count_text = text.partition("/")
-    if not (slash and index.isdigit() and count_text.isdigit() and int(index) < int(count_text)):
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if not (found and int(found[1]) < int(found[2])):
         raise InputError(f"--shard: {text!r}; {allowed}")
-    return int(index), int(count_text)
+    return int(found[1]), int(found[2])
 
 
 def run_sweep(
@@ -93,7 +95,7 @@ def run_sweep(
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
     loggers.check(plan.spec.execution.loggers)
-    console = console or Console()
+    console = console or terminal.console()
     store = SweepStore(directory)
     try:
         paths.make_directory(store.directory)
@@ -134,6 +136,7 @@ class _Sweep:
         self.waiting: deque[Unit] = deque()
         self.active: dict[str, Unit] = {}
         self.stop_cause: str | None = None
+        self.silence = Silence()
         self.signals = 0
         self.finished_since_rebuild = 0
 
@@ -169,7 +172,7 @@ class _Sweep:
             return RayExecutor(address, post, workers)
         if worker is not None:
             return LocalExecutor([worker], post, keep=True)
-        return LocalExecutor(local_workers(min(workers, packs), workers), post)
+        return LocalExecutor(local_workers(workers, packs, self.shard[0]), post)
 
     # the loop
 
@@ -179,6 +182,10 @@ class _Sweep:
                 self._start(self.waiting.popleft())
             with contextlib.suppress(queue.Empty):
                 self._handle(*self.inbox.get(timeout=0.5))
+            for notice in self.silence.notices():
+                self.view.say(notice)
+            for pack_id in self.silence.deaf():
+                self.executor.kill(pack_id)
 
     def _start(self, unit: Unit) -> None:
         pack = unit.pack
@@ -186,14 +193,18 @@ class _Sweep:
         self.store.write_pack_state(pack.pack_id, replace(state, state=RUNNING, attempts=state.attempts + 1))
         self.active[pack.pack_id] = unit
         self.view.started(pack)
+        self.silence.begin(pack.pack_id, pack.shape.label, self.store.log_path(pack.pack_id))
         directory = paths.absolute(self.store.directory)  # a worker may stand elsewhere, and Orbax wants it so
         following = self.waiting[0].pack if self.waiting else None
         self.executor.start(Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following))
 
     def _handle(self, pack_id: str, event: dict[str, Any]) -> None:
         kind = event["event"]
+        self.silence.heard(pack_id, event)
         if kind == "progress":
             self.view.stepped(pack_id, event)
+        elif kind == "compiling":
+            self.view.compiling(pack_id)
         elif kind == "started":
             manifest.record_device(self.store, event["facts"])
         elif kind == "note":
@@ -205,6 +216,7 @@ class _Sweep:
 
     def _ended(self, pack_id: str, ended: Ended) -> None:
         unit = self.active.pop(pack_id)
+        self.silence.end(pack_id)
         states = {name: self.store.state(name) for name in unit.runs}
         finished = {name for name, state in states.items() if state.state in FINAL} | set(unit.frozen)
         if finished >= unit.runs and ended.kind != causes.DONE:
@@ -230,7 +242,7 @@ class _Sweep:
         queued = [self._unit_of(child, unit) for child in decision.queue]
         self.waiting.extendleft(reversed(queued))
         if queued and queued[0].pack.pack_id != pack_id:
-            self.view.replaced(len(queued))
+            self.view.replaced(pack_id, [child.pack for child in queued])
         over = not queued and ended.kind not in (causes.INTERRUPTED, causes.DISK_FULL)
         self.view.ended(pack_id, self._outcome(unit, ended, decision.state.events), over)
         self.finished_since_rebuild += 1
@@ -259,11 +271,15 @@ class _Sweep:
     def _stop(self, cause: str) -> None:
         if self.stop_cause is None:
             self.stop_cause = cause
+            self.silence.stop_asked()
             self.executor.stop(cause)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """First Ctrl-C or SIGTERM: checkpoints and exit 3; second: at once, from the last checkpoint next time."""
+        """First Ctrl-C or SIGTERM: checkpoints and exit 3; second: at once, from the last checkpoint next time.
+
+        A terminal that is closed (SIGHUP) takes the console along, not the sweep: `dwsweep status` shows the rest.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -281,6 +297,7 @@ class _Sweep:
             self.view.say(KILL_NOTICE)
 
         old = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        old[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             yield
         finally:

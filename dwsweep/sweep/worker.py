@@ -4,12 +4,14 @@ Commands come as JSON lines on stdin: ``join`` (the slice of several hosts, firs
 of ``Job``), ``stop``, ``release`` (the end of a slice).
 Events leave as JSON lines on what was stdout at the start; stdout itself is joined to stderr, the pack's log, so that
 no library's print can break a line of the protocol. The end of stdin means that the parent is gone: the worker brings
-its pack to a checkpoint and exits.
+its pack to a checkpoint and exits. One that was stopped (SIGSTOP) could not: the kernel wakes it when its parent dies,
+so that it too reaches its checkpoint and does not hold its device for ever.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import importlib
 import json
@@ -35,7 +37,9 @@ from dwsweep.sweep.recorder import RunRecorder, SilentRecorder
 from dwsweep.sweep.store import SweepStore
 
 TRAINER_VARIABLE = "DWSWEEP_TRAINER"  # module:function in place of the trainer; for tests of failures
+CORES_VARIABLE = "DWSWEEP_CORES"  # numbers of the CPU cores to stay on, such as 0,2
 RELEASED_UNTOLD = 3  # exit status of a slice whose process 0 lost its parent
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
 ORPHAN_GRACE_SECONDS = 120.0  # to reach a checkpoint once the parent is gone
 
 
@@ -92,24 +96,28 @@ class Channel:
         return by is not None
 
     def _listen(self) -> None:
-        for line in sys.stdin:
-            message = json.loads(line)
-            if message["command"] == "stop":  # at once, while a pack trains
-                self.stop(message.get("cause", "stopped"))
-            else:
-                self.jobs.put(message)
+        try:
+            for line in sys.stdin:
+                message = json.loads(line)
+                if message["command"] == "stop":  # at once, while a pack trains
+                    self.stop(message.get("cause", "stopped"))
+                else:
+                    self.jobs.put(message)
+        except ValueError:
+            pass  # half a line: the parent died while it wrote
         self.stop("the parent process is gone")
         self.jobs.put(None)
         if self.joining:
             os._exit(1)
-        # the trainer looks at the flag between dispatches; a compilation may keep it from that for long
-        time.sleep(ORPHAN_GRACE_SECONDS)
-        os._exit(1)
+        # the trainer looks at the flag between dispatches; a compilation, or a fault, may keep it from that for long.
+        # A thread of C, which needs no turn of the interpreter, then says in the log where it stands, and ends it
+        faulthandler.dump_traceback_later(ORPHAN_GRACE_SECONDS, exit=True)
 
 
 def main() -> int:
     # the parent's group is not ours: Ctrl-C reaches the parent, which tells us
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wake_when_the_parent_dies()
     channel = Channel()
     signal.signal(signal.SIGTERM, lambda *_: channel.stop("preempted (SIGTERM)"))
     faulthandler.enable()
@@ -141,6 +149,12 @@ def main() -> int:
     return 0
 
 
+def wake_when_the_parent_dies() -> None:
+    """Have the kernel send SIGCONT then: it wakes a stopped process, and is nothing to one that runs. Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
 def next_command(channel: Channel) -> dict[str, Any]:
     """What to do next; the processes of a slice that follow hear it from process 0."""
     if channel.group is not None and channel.group.index > 0:
@@ -150,7 +164,10 @@ def next_command(channel: Channel) -> dict[str, Any]:
 
 
 def prepare_environment() -> None:
-    """What JAX must find in the environment before it is imported."""
+    """What JAX must find before it is imported: its settings, and the cores that its threads may use."""
+    if (cores := os.environ.get(CORES_VARIABLE)) and hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, map(int, cores.split(",")))
     root = Path(os.environ.get("DWSWEEP_CACHE") or Path.home() / ".cache" / "dwsweep")
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(root / "xla"))
     # by default programs that compile in under a second are not kept, and ours are small
