@@ -4,183 +4,232 @@ Each task runs a worker process as the local executor does, so that a crash stay
 device. What a task wants to say while it runs stands in the pack's progress.json; it is told to stop by a file
 ``stop`` beside it. ``dwsweep`` is installed on every node, and sweep directory and token store lie on a path that all
 nodes share.
+
+The task's environment, which may hold keys (``WANDB_API_KEY``), travels as an argument: a ``runtime_env`` would stand
+in Ray's logs, which everybody on the node can read.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
+import math
 import os
-import socket
+import queue
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dwsweep import paths
-from dwsweep.errors import InputError
 from dwsweep.sweep import causes
 from dwsweep.sweep.causes import Ended
-from dwsweep.sweep.devices import each_core_a_device
+from dwsweep.sweep.devices import CPU_THREADS, each_core_a_device, part_of_a_gpu
 from dwsweep.sweep.executors import Post
 from dwsweep.sweep.process import WorkerProcess
+from dwsweep.sweep.ray_cluster import RayCluster
 from dwsweep.sweep.store import SweepStore
 from dwsweep.sweep.worker import Job
 
 POLL_SECONDS = 1.0
-_PASSED_ON = ("DWSWEEP_", "JAX_", "XLA_", "WANDB_")  # environment that tasks get from here
-_DEVICES = ("GPU", "TPU")
+LOOK_SECONDS = 5.0  # between two looks at the cluster's nodes
+LOST_SECONDS = 30.0  # without an answer of its head; after 60 Ray would end this process
+_PASSED_ON = ("DWSWEEP_", "JAX_", "XLA_", "WANDB_", CPU_THREADS)  # environment that tasks get from here
+
+
+@dataclass
+class _Task:
+    job: Job
+    store: SweepStore
+    seen: Any  # the time in progress.json that was last read; at first, what an earlier attempt left
+    ref: Any = None  # Ray's; None: not handed over yet
+    heard: bool = False  # progress of this attempt
 
 
 class RayExecutor:
-    """Runs jobs on a Ray cluster; ``address`` as ``ray.init`` takes it, None for a cluster of this machine alone.
+    """Runs jobs on a Ray cluster, as ``RayCluster`` finds it at ``address``.
 
-    A task asks for one node's devices divided by ``workers``: its GPUs, its TPU chips, or on a cluster without either
-    its CPUs.
+    Ray's calls block while the cluster's head is away. One thread makes them all; another watches the head, and where
+    it stays away, or this machine's own Ray is gone, all attempts end as interrupted: their packs are not at fault.
 
     Raises:
-        InputError: Ray is not installed, or no cluster answers at the address.
+        InputError: Ray is not installed, no cluster answers at the address, or it has no node with devices.
     """
 
     def __init__(self, address: str | None, post: Post, workers: int = 1) -> None:
-        try:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            import ray
-        except ImportError:
-            raise InputError("--executor: 'ray'; its package is not installed: pip install 'dwsweep[ray]'") from None
-        self._ray = ray
-        _check_address(address)
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
-        except Exception as error:
-            reason = causes.first_line(str(error))
-            raise InputError(f"--address: {address}; allowed: a Ray cluster that answers ({reason})") from None
+        self._cluster = cluster = RayCluster(address, workers)
+        self._ray = cluster.ray
+        self.slots = cluster.places()
         self._post = post
-        self._workers = workers
-        self._needs: dict[str, float] = {}
-        self._running: dict[str, tuple[Any, SweepStore]] = {}  # by pack: task, directory
-        self._told: dict[str, float] = {}
+        self._tasks: dict[str, _Task] = {}  # by pack
+        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # for the thread that talks to Ray
         self._lock = threading.Lock()
-        self._closed = False
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    @property
-    def slots(self) -> int:
-        """How many tasks the cluster, as it is now, can run at a time."""
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        self._needs = needs(nodes, self._workers) or self._needs
-        found = sum(int(min(node.get(name, 0.0) / need for name, need in self._needs.items())) for node in nodes)
-        return max(1, found)
+        self._closed = threading.Event()
+        self._lost: str | None = None
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._work, self._guard)]
+        for thread in self._threads:
+            thread.start()
 
     def start(self, job: Job) -> None:
         store = SweepStore(job.directory)
         stop = store.pack_directory(job.pack.pack_id) / "stop"
-        if stop.exists():
+        with contextlib.suppress(FileNotFoundError):
             stop.unlink()
-        if not self._needs:
-            _ = self.slots
-        wanted = dict(self._needs)
+        task = _Task(job, store, _updated(store, job.pack.pack_id))
+        with self._lock:
+            self._tasks[job.pack.pack_id] = task
+        if self._lost:
+            self._give_up(self._lost)
+        else:
+            self._orders.put(lambda: self._submit(task))
+
+    def stop(self, cause: str) -> None:
+        for pack_id, task in self._running().items():
+            with contextlib.suppress(OSError):
+                paths.write_atomic(task.store.pack_directory(pack_id) / "stop", cause)
+        self._orders.put(self._cancel_waiting)
+
+    def kill(self, pack_id: str | None = None) -> None:
+        self._orders.put(lambda: self._cancel(pack_id))
+
+    def close(self) -> None:
+        self._closed.set()
+        if not self._lost:  # else they may wait for the cluster in a call of Ray's
+            for thread in self._threads:
+                thread.join()
+        self._cluster.leave()
+
+    # the thread that talks to Ray
+
+    def _work(self) -> None:
+        looked = time.monotonic()
+        while not self._closed.is_set() and not self._lost:
+            try:
+                while True:
+                    self._orders.get_nowait()()
+            except queue.Empty:
+                pass
+            except Exception as error:
+                self._give_up(_reason(error))
+                return
+            try:
+                self._look_at_tasks()
+                if time.monotonic() - looked > LOOK_SECONDS:
+                    looked = time.monotonic()
+                    self._look_at_nodes()
+            except Exception as error:
+                self._give_up(_reason(error))
+
+    def _submit(self, task: _Task) -> None:
+        wanted = dict(self._cluster.needs)
         environment = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
+        if 0 < wanted.get("GPU", 1.0) < 1:
+            environment |= part_of_a_gpu(math.ceil(1 / wanted["GPU"]))
+        # what it reserves and not what its node has: the result must not depend on where it runs
+        environment |= each_core_a_device(int(wanted.get("CPU", 0)))
         options: dict[str, Any] = {
             "num_cpus": wanted.pop("CPU", 0),
             "num_gpus": wanted.pop("GPU", 0),
             "resources": wanted,
             "max_retries": 0,  # what is tried again, and how often, is decided by cause
-            "runtime_env": {"env_vars": environment},
-            "name": job.pack.pack_id,
+            "name": task.job.pack.pack_id,
         }
-        # what it reserves and not what its node has: the result must not depend on where it runs
-        devices = each_core_a_device(int(options["num_cpus"]))
-        task = self._ray.remote(run_job).options(**options).remote(job.to_dict(), devices)
-        with self._lock:
-            self._running[job.pack.pack_id] = (task, store)
-            self._told[job.pack.pack_id] = time.time()
+        task.ref = self._ray.remote(run_job).options(**options).remote(task.job.to_dict(), environment)
 
-    def stop(self, cause: str) -> None:
-        with self._lock:
-            running = dict(self._running)
-        for pack_id, (task, store) in running.items():
-            with contextlib.suppress(OSError):
-                paths.write_atomic(store.pack_directory(pack_id) / "stop", cause)
-            if store.progress(pack_id).get("updated", 0.0) < self._told[pack_id]:
-                self._ray.cancel(task)  # it may still wait for a device, and has nothing to bring to a checkpoint
+    def _look_at_tasks(self) -> None:
+        running = {name: task for name, task in self._running().items() if task.ref is not None}
+        if not running:
+            time.sleep(POLL_SECONDS / 5)
+            return
+        ready = self._ray.wait([task.ref for task in running.values()], timeout=POLL_SECONDS)[0]
+        for pack_id, task in running.items():
+            if task.ref in ready:
+                self._finish(pack_id, task)
+            else:
+                self._tell_progress(pack_id, task)
 
-    def kill(self) -> None:
-        with self._lock:
-            tasks = [task for task, _ in self._running.values()]
-        for task in tasks:
-            self._ray.cancel(task, force=True)
+    def _look_at_nodes(self) -> None:
+        self.slots = self._cluster.places()
+        if reason := self._cluster.own_node_gone():
+            self._give_up(reason)
 
-    def close(self) -> None:
-        self._closed = True
-        self._thread.join()
-        self._ray.shutdown()
-
-    def _watch(self) -> None:
-        while not self._closed:
-            with self._lock:
-                running = dict(self._running)
-            ready = self._ray.wait([task for task, _ in running.values()], timeout=POLL_SECONDS)[0] if running else []
-            if not running:
-                time.sleep(POLL_SECONDS / 5)
-            for pack_id, (task, store) in running.items():
-                if task in ready:
-                    with self._lock:
-                        del self._running[pack_id]
-                    self._finish(pack_id, task)
-                else:
-                    self._tell_progress(pack_id, store)
-
-    def _tell_progress(self, pack_id: str, store: SweepStore) -> None:
+    def _tell_progress(self, pack_id: str, task: _Task) -> None:
         try:
-            progress = store.progress(pack_id)
-        except OSError:
+            progress = task.store.progress(pack_id)
+        except (OSError, ValueError):
             return  # the next look may find it
-        if progress.get("updated", 0.0) > self._told[pack_id] and "tokens_per_second" in progress:
-            self._told[pack_id] = progress["updated"]
+        updated = progress.get("updated")
+        if updated != task.seen and isinstance(progress.get("step"), int) and "tokens_per_second" in progress:
+            task.seen, task.heard = updated, True
             self._post(pack_id, {"event": "progress", **progress})
 
-    def _finish(self, pack_id: str, task: Any) -> None:
+    def _finish(self, pack_id: str, task: _Task) -> None:
         try:
-            answer = self._ray.get(task)
+            answer = self._ray.get(task.ref)
             for event in answer["events"]:
                 self._post(pack_id, event)
             ended = Ended(**answer["ended"])
         except self._ray.exceptions.TaskCancelledError:
             ended = Ended(causes.INTERRUPTED, "stopped")
         except self._ray.exceptions.OutOfMemoryError as error:
-            ended = Ended(causes.OOM, f"the node ran out of memory ({causes.first_line(str(error))})")
+            ended = Ended(causes.OOM, f"the node ran out of memory ({_reason(error)})")
         except Exception as error:
-            ended = Ended(causes.CRASH, f"the node or its Ray worker was lost ({causes.first_line(str(error))})")
-        self._post(pack_id, {"event": "ended", "ended": ended})
+            if (reason := self._cluster.own_node_gone()) or not self._cluster.answers():
+                self._give_up(reason or _reason(error))
+                return
+            ended = Ended(causes.CRASH, f"the node or its Ray worker was lost ({_reason(error)})")
+        with self._lock:
+            mine = self._tasks.pop(pack_id, None)
+        if mine is not None:
+            self._post(pack_id, {"event": "ended", "ended": ended})
+
+    def _cancel_waiting(self) -> None:
+        """Cancel what still waits for a device, and so has nothing to bring to a checkpoint."""
+        for pack_id, task in self._running().items():
+            if task.ref is not None and not task.heard and _updated(task.store, pack_id) == task.seen:
+                self._ray.cancel(task.ref)
+
+    def _cancel(self, pack_id: str | None) -> None:
+        for name, task in self._running().items():
+            if task.ref is not None and pack_id in (None, name):
+                self._ray.cancel(task.ref, force=True)
+
+    def _running(self) -> dict[str, _Task]:
+        with self._lock:
+            return dict(self._tasks)
+
+    # the thread that watches the head
+
+    def _guard(self) -> None:
+        answered = time.monotonic()
+        while not self._closed.wait(POLL_SECONDS) and not self._lost:
+            if self._cluster.answers():
+                answered = time.monotonic()
+            elif time.monotonic() - answered > LOST_SECONDS:
+                self._give_up(f"its head has not answered for {LOST_SECONDS:.0f} s")
+
+    def _give_up(self, reason: str) -> None:
+        """End all attempts as interrupted; workers that still live reach their checkpoints."""
+        self._lost = reason
+        with self._lock:
+            tasks, self._tasks = self._tasks, {}
+        cause = f"the Ray cluster is lost: {reason}"
+        for pack_id, task in tasks.items():
+            with contextlib.suppress(OSError):
+                paths.write_atomic(task.store.pack_directory(pack_id) / "stop", cause)
+            self._post(pack_id, {"event": "ended", "ended": Ended(causes.INTERRUPTED, cause)})
 
 
-def _check_address(address: str | None) -> None:
-    """Refuse an address where nobody listens: Ray itself would try for ten minutes.
+def _reason(error: BaseException) -> str:
+    return causes.first_line(str(error)) or type(error).__name__
 
-    Raises:
-        InputError: nobody answers there.
-    """
-    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
-    if not (colon and port.isdigit()):
-        return  # "auto", or none
+
+def _updated(store: SweepStore, pack_id: str) -> Any:
+    """When progress.json was last written, as it says itself; by the clock of the node, so only changes tell."""
     try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except OSError as error:
-        line = f"--address: {address}; nobody answers there ({error}); allowed: HOST:PORT of a Ray cluster, or auto"
-        raise InputError(line) from None
-
-
-def needs(nodes: list[Mapping[str, float]], workers: int) -> dict[str, float]:
-    """What a task asks for, by resource: the smallest node's devices, of the best kind there is, over ``workers``."""
-    for name in (*_DEVICES, "CPU"):
-        amounts = [node[name] for node in nodes if node.get(name)]
-        if amounts:
-            share = min(amounts) / workers
-            return {name: max(1.0, float(int(share))) if share >= 1 else share}
-    return {}
+        return store.progress(pack_id).get("updated")
+    except (OSError, ValueError):
+        return None
 
 
 def run_job(content: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
