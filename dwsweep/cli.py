@@ -196,7 +196,14 @@ def run(
     out: OutDirectory = None,
     set_: Overrides = None,
     executor: Annotated[Executor, typer.Option(help="Where packs train.")] = Executor.local,
-    address: Annotated[str | None, typer.Option(metavar="A", help="Address of the Ray cluster.")] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A",
+            help="Ray cluster to join: HOST:PORT or auto (its ports listen on all interfaces: keep them behind a "
+            "firewall); default: one of this machine, on loopback.",
+        ),
+    ] = None,
     shard: Annotated[
         str | None,
         typer.Option(metavar="I/N", help="Every N-th pack from the I-th; `slurm`: from the array's environment."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,10 +21,10 @@ SMOKE = Path(__file__).parent.parent / "sweeps" / "smoke.yaml"
 SMALL = ("grid.depths=[1,2]", "grid.budgets=[1e4]", "grid.seeds=2", "execution.checkpoint_seconds=1")
 
 
-def start(directory: Path, steps: int, **environment: str) -> subprocess.Popen[str]:
+def start(directory: Path, steps: int, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     sets = [part for setting in (*SMALL, f"train.steps={steps}") for part in ("--set", setting)]
     command = [sys.executable, "-m", "dwsweep.cli", "run", str(SMOKE), "--out", str(directory), *sets]
-    command += ["--distributed"] if environment else []
+    command += [*arguments, *(["--distributed"] if environment else [])]
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -83,3 +84,25 @@ def test_a_slice_that_is_preempted_goes_on(tmp_path: Path, told: int) -> None:
     assert any(store.newest_checkpoint(name) for name in store.pack_ids())
     assert ends(slice_of_two(tmp_path / "two", steps)) == [0, 0]
     assert_alike(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.slow
+def test_who_trains_a_pack_does_not_show_in_its_last_bits(tmp_path: Path) -> None:
+    """The whole sweep with its two workers; each pack by a shard of its own; one pack alone, deleted and trained again.
+
+    On a host with several cores: a worker alone would have all of them, and another number of threads rounds otherwise.
+    """
+    whole, shards = tmp_path / "whole", tmp_path / "shards"
+    assert ends([start(whole, 60)]) == [0]
+    for k in range(2):
+        assert ends([start(shards, 60, "--shard", f"{k}/2")]) == [0]
+    losses = {run_id: row["loss"] for run_id, row in results(whole).items()}
+    assert losses == {run_id: row["loss"] for run_id, row in results(shards).items()}
+    store = SweepStore(whole)
+    lost = store.pack_ids()[0]
+    for run_id in store.run_ids():
+        if store.config(run_id)["pack_id"] == lost:
+            shutil.rmtree(store.run_directory(run_id))
+    shutil.rmtree(store.pack_directory(lost))
+    assert ends([start(whole, 60)]) == [0]
+    assert losses == {run_id: row["loss"] for run_id, row in results(whole).items()}

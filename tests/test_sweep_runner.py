@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from sweep_tools import assert_complete, environment, make_plan, run, start, wait_for, workers_of
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import silence
+from dwsweep.sweep import runner, silence
 from dwsweep.sweep.runner import parse_shard, run_sweep
 from dwsweep.sweep.store import SweepStore
 
@@ -33,7 +32,7 @@ def order(tmp_path: Path, **orders: Any) -> None:
     (tmp_path / "orders.json").write_text(json.dumps({"*": orders}))
 
 
-def test_a_sweep_is_trained_once(tmp_path: Path) -> None:
+def test_a_sweep_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan()
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0
@@ -41,10 +40,9 @@ def test_a_sweep_is_trained_once(tmp_path: Path) -> None:
     assert_complete(plan, tmp_path / "sweep")
     logs = [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("sweep/packs/*/log.txt"))]
 
-    began = time.monotonic()
+    monkeypatch.setattr(runner, "local_workers", lambda *_: pytest.fail("a worker for nothing"))
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0 and "nothing to train: 8 done" in text
-    assert time.monotonic() - began < 2.0
     assert [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("sweep/packs/*/log.txt"))] == logs
 
 
@@ -226,7 +224,7 @@ def test_divergence_is_a_result_and_is_tried_again_only_on_request(tmp_path: Pat
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path, number: int) -> None:
-    order(tmp_path, step_seconds=0.05)
+    order(tmp_path, step_seconds=0.3)
     directory = tmp_path / "sweep"
     process = start(directory)
     store = SweepStore(directory)
@@ -249,7 +247,7 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path
 
 def test_ctrl_c_of_a_terminal_reaches_the_parent_only(tmp_path: Path) -> None:
     """A terminal signals the whole foreground group; the workers stand outside of it and are told by the parent."""
-    order(tmp_path, step_seconds=0.05)
+    order(tmp_path, step_seconds=0.3)
     process = start(tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
     wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()))
@@ -275,14 +273,15 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     process = start(tmp_path / "sweep")
     wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
     os.kill(process.pid, signal.SIGINT)
-    time.sleep(0.3)
-    assert process.poll() is None, process.communicate()[0]
+    assert process.stdout and runner.KILL_NOTICE in [process.stdout.readline().strip() for _ in range(2)]
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 3
 
 
-def test_a_worker_that_does_not_heed_a_signal_is_named_and_ended(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_worker_that_does_not_heed_a_signal_is_named_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(silence, "STOP_NOTICE_SECONDS", 0.5)
     monkeypatch.setattr(silence, "STOP_KILL_SECONDS", 1.5)
     order(tmp_path, hang_at=3, hang_seconds=3600.0)
@@ -302,7 +301,9 @@ def test_a_worker_that_does_not_heed_a_signal_is_named_and_ended(tmp_path: Path,
 
 
 @pytest.mark.parametrize("descriptor", ["a closed pipe", "a full disk"])
-def test_a_console_that_is_gone_does_not_end_the_sweep(tmp_path: Path, monkeypatch: Any, descriptor: str) -> None:
+def test_a_console_that_is_gone_does_not_end_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptor: str
+) -> None:
     reader, pipe = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)

@@ -45,6 +45,8 @@ def test_a_seed_more_trains_only_that_seed(tmp_path: Path) -> None:
     # the plan's pack has three replicas; written with the one that was missing, it stays so
     written = store.pack(plan.packs[0].pack_id)
     assert written and [replica.seed for replica in written.replicas] == [2]
+    record = json.loads((tmp_path / "sweep" / "packs" / plan.packs[0].pack_id / "pack.json").read_text())
+    assert record["reason"] == "the other replicas are finished or belong to another pack"
 
 
 def test_a_changed_setting_trains_anew_and_orphans_are_kept(tmp_path: Path) -> None:

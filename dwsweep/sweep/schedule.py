@@ -27,6 +27,7 @@ class Unit:
     runs: frozenset[str]
     new: bool = False  # not written yet
     rebuilt_from: str | None = None  # the pack whose replicas it takes over
+    in_part: bool = False  # new, without some of the replicas that the plan has in it
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -88,8 +89,9 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
     for unit in schedule.units:
         pack = replace(unit.pack, execution=plan.spec.execution)
         if unit.new:
-            reason = "the other replicas are finished or belong to another pack" if unit.rebuilt_from else None
-            record = {"rebuilt_from": unit.rebuilt_from, "reason": reason} if unit.rebuilt_from else {}
+            record = {"rebuilt_from": unit.rebuilt_from} if unit.rebuilt_from else {}
+            if unit.in_part:  # a replica's last bits depend on the size of its pack: the record says why it is another
+                record["reason"] = "the other replicas are finished or belong to another pack"
             store.clear_pack(pack.pack_id)
             store.write_pack(pack, **record)
             if unit.rebuilt_from:
@@ -189,7 +191,8 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
         members = tuple(replica for replica in pack.replicas if anew & set(replica.run_ids))
         if family:
             fresh = replace(pack, pack_id=f"{pack.pack_id}-r{len(family)}", replicas=members)
-            units.append(Unit(fresh, frozenset(anew), new=True, rebuilt_from=pack.pack_id))
+            units.append(Unit(fresh, frozenset(anew), new=True, rebuilt_from=pack.pack_id, in_part=True))
         else:
-            units.append(Unit(replace(pack, replicas=members), frozenset(anew), new=True))
+            in_part = len(members) < len(pack.replicas)
+            units.append(Unit(replace(pack, replicas=members), frozenset(anew), new=True, in_part=in_part))
     return units
