@@ -130,3 +130,13 @@ def test_example_feature() -> None:
     assert example_feature(example, b"text") == ["h\u00e9llo".encode()]
     assert example_feature(example, b"title") == [b"a"]
     assert example_feature(example, b"n") == [] == example_feature(example, b"other") == example_feature(b"", b"text")
+
+
+def test_a_record_that_is_no_example_is_skipped() -> None:
+    from dwsweep.data.sources import Item
+    from dwsweep.data.tfds import TfdsRecords
+
+    skipped = Skipped()
+    records = [b"\x0a\xff", b"\x0a" + b"\xff" * 100_000]  # cut inside a length; a length without end
+    assert not list(TfdsRecords(()).documents(Item(("x.tfrecord", 0, records), 0), skipped))
+    assert skipped.bad == {"not a tf.train.Example": 2}
