@@ -17,7 +17,7 @@ import pytest
 from sweep_tools import assert_complete, environment, make_plan, run, start, wait_for, workers_of
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import runner, silence
+from dwsweep.sweep import runner, silence, worker
 from dwsweep.sweep.runner import parse_shard, run_sweep
 from dwsweep.sweep.store import SweepStore
 
@@ -341,3 +341,13 @@ def test_a_plan_without_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not prepared"):
         run(build(make_plan().spec), tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.parametrize(("niceness", "written"), [(0, None), (7, "7")])
+def test_a_worker_is_as_nice_to_other_sessions_as_to_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, niceness: int, written: str | None
+) -> None:
+    monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
+    worker.pass_niceness_to_the_group(tmp_path / "autogroup")
+    assert written == ((tmp_path / "autogroup").read_text() if niceness else None)
+    worker.pass_niceness_to_the_group(tmp_path / "none" / "autogroup")  # a kernel without them

@@ -39,6 +39,7 @@ from dwsweep.sweep.store import SweepStore
 TRAINER_VARIABLE = "DWSWEEP_TRAINER"  # module:function in place of the trainer; for tests of failures
 CORES_VARIABLE = "DWSWEEP_CORES"  # numbers of the CPU cores to stay on, such as 0,2
 RELEASED_UNTOLD = 3  # exit status of a slice whose process 0 lost its parent
+AUTOGROUP = Path("/proc/self/autogroup")
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 ORPHAN_GRACE_SECONDS = 120.0  # to reach a checkpoint once the parent is gone
 
@@ -118,6 +119,7 @@ def main() -> int:
     # the parent's group is not ours: Ctrl-C reaches the parent, which tells us
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake_when_the_parent_dies()
+    pass_niceness_to_the_group()
     channel = Channel()
     signal.signal(signal.SIGTERM, lambda *_: channel.stop("preempted (SIGTERM)"))
     faulthandler.enable()
@@ -155,6 +157,17 @@ def wake_when_the_parent_dies() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
+def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
+    """Give this session's share of the cores the niceness of the process.
+
+    A worker leads a session of its own, and where Linux schedules by session (``man 7 sched``, autogroups) a nice
+    value counts among the processes of one session only: without this, ``nice dwsweep run`` slows everybody down.
+    """
+    if (niceness := os.getpriority(os.PRIO_PROCESS, 0)) > 0:
+        with contextlib.suppress(OSError):  # no autogroups here
+            autogroup.write_text(str(niceness))
+
+
 def next_command(channel: Channel) -> dict[str, Any]:
     """What to do next; the processes of a slice that follow hear it from process 0."""
     if channel.group is not None and channel.group.index > 0:
@@ -168,8 +181,7 @@ def prepare_environment() -> None:
     if (cores := os.environ.get(CORES_VARIABLE)) and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, map(int, cores.split(",")))
-    root = Path(os.environ.get("DWSWEEP_CACHE") or Path.home() / ".cache" / "dwsweep")
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(root / "xla"))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(paths.cache_root() / "xla"))
     # by default programs that compile in under a second are not kept, and ours are small
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
