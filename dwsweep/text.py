@@ -21,11 +21,6 @@ def format_count(value: float) -> str:
     return f"{float(f'{value:.3g}'):g}"
 
 
-def format_factor(value: float) -> str:
-    """``1.13``, ``41.7``, ``1,670``: three significant digits and no exponent."""
-    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def parse_count(text: str) -> float:
     """``1.3e9``, ``60k``, ``125M``, ``3B`` (or ``3G``), ``1T`` → the number; small or capital letters.
 

@@ -9,7 +9,7 @@ from typing import Any
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import published
 from dwsweep.fit.laws import Law
-from dwsweep.text import format_count, format_factor
+from dwsweep.text import format_count
 
 # beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
 EXTRAPOLATION_LIMIT = 2000.0
@@ -107,6 +107,11 @@ def guideline_rows(
             )
         targets.append((format_count(n), n, None))
     return [guideline_row(name, n, shape, law, rivals, surface) for name, n, shape in targets]
+
+
+def format_factor(value: float) -> str:
+    """``1.13``, ``41.7``, ``1,670``: three significant digits and no exponent."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def markdown(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.report import style
-from dwsweep.text import format_factor
+from dwsweep.fit.guideline import format_factor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from dwsweep.folding import Folded
 from dwsweep.guide.candidates import BUDGET_TOLERANCE
-from dwsweep.text import format_count, format_factor
+from dwsweep.fit.guideline import format_factor
+from dwsweep.text import format_count
 
 
 def render(answer: dict[str, Any]) -> Group:
