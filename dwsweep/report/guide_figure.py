@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.report import style
 from dwsweep.fit.guideline import format_factor
+from dwsweep.report import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dwsweep.fit.guideline import format_factor
 from dwsweep.folding import Folded
 from dwsweep.guide.candidates import BUDGET_TOLERANCE
-from dwsweep.fit.guideline import format_factor
 from dwsweep.text import format_count
 
 

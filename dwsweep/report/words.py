@@ -49,15 +49,11 @@ def transition(row: Mapping[str, Any], axis: str = "n_params") -> str:
         size = f"N = {format_count(value)} ({level}: {interval(low, high)})"
         return f"{pair}: the deeper net overtakes at {size}{width}{own}."
     if status == "not_reached":
-        bound = f" It lies above N = {format_count(low)}." if low is not None else ""
-        return (
-            f"{pair}: not reached; in this range only the shallower net is ever significantly ahead.{bound}{_tie(row)}"
-        )
+        bound = (f" It lies above N = {format_count(low)}." if low is not None else "") + _tie(row)
+        return f"{pair}: not reached; in this range only the shallower net is ever significantly ahead.{bound}"
     if status == "already_crossed":
-        bound = f" It lies below N = {format_count(high)}." if high is not None else ""
-        return (
-            f"{pair}: already crossed; in this range only the deeper net is ever significantly ahead.{bound}{_tie(row)}"
-        )
+        bound = (f" It lies below N = {format_count(high)}." if high is not None else "") + _tie(row)
+        return f"{pair}: already crossed; in this range only the deeper net is ever significantly ahead.{bound}"
     if status == "ambiguous":
         return f"{pair}: ambiguous; the lead changes in no single, clear place{because}."
     return f"{pair}: undecided; neither net is significantly ahead anywhere{because}."
