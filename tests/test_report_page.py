@@ -178,6 +178,11 @@ def row(**facts: object) -> dict[str, object]:
             "above N = 20M.",
         ),
         (
+            row(status="not_reached", n_params_low=2e7, tie_low=2e7, tie_high=1e8),
+            "Depth 6 → 12: not reached; in this range only the shallower net is ever significantly ahead. It lies "
+            "above N = 20M. From 20M to 100M the two tie: it may lie there too.",
+        ),
+        (
             row(status="already_crossed", n_params_high=1e6),
             "Depth 6 → 12: already crossed; in this range only the deeper net is ever significantly ahead. It lies "
             "below N = 1M.",

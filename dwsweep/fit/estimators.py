@@ -71,12 +71,11 @@ def levine_crossing(curves: Curves, shallow: int, deep: int, confidence: float) 
         return None
     a, b = curves.at(shallow), curves.at(deep)
     keep = a[(curves.x[a] >= grid[0] - 1e-9) & (curves.x[a] <= grid[-1] + 1e-9)]
-    if len(keep) < 2:
-        return None
-    x = curves.x[keep]
     values = np.vstack([curves.mean, curves.draws])
-    deeper = pchip(*distinct(curves.x[b], values[:, b]), x)
-    d = from_values(curves, shallow, deep, x, values[:, keep] - deeper)
+    x, shallower = distinct(curves.x[keep], values[:, keep])
+    if len(x) < 2:
+        return None
+    d = from_values(curves, shallow, deep, x, shallower - pchip(*distinct(curves.x[b], values[:, b]), x))
     pointwise = t_two_sided(confidence, d.df)
     t = d.g / d.se
     worse = np.flatnonzero(t > pointwise)

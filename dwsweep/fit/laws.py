@@ -111,7 +111,8 @@ class Law:
         """(ln d, low, high) at depths (M,): at fixed depth, not at fixed budget."""
         best = ln_width(self.form, np.asarray(self.theta), depth)
         around = ln_width(self.form, self.region[:, None, :], depth)
-        return best, np.nanmin(around, axis=0), np.nanmax(around, axis=0)
+        # fmin and fmax skip NaN, and stay NaN where no law of the region gives a width
+        return best, np.fmin.reduce(around, axis=0), np.fmax.reduce(around, axis=0)
 
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.fit import published
-from dwsweep.text import format_count, format_factor
+from dwsweep.fit.guideline import format_factor
+from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

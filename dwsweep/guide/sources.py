@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit import files, published
-from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT
+from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, format_factor
 from dwsweep.fit.laws import Law, ln_width
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
-from dwsweep.text import format_factor
 
 FAR = 10.0  # times outside the range, beyond which a projection is called far
 REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)

@@ -49,10 +49,10 @@ def transition(row: Mapping[str, Any], axis: str = "n_params") -> str:
         size = f"N = {format_count(value)} ({level}: {interval(low, high)})"
         return f"{pair}: the deeper net overtakes at {size}{width}{own}."
     if status == "not_reached":
-        bound = f" It lies above N = {format_count(low)}{_tie(row)}." if low is not None else ""
+        bound = (f" It lies above N = {format_count(low)}." if low is not None else "") + _tie(row)
         return f"{pair}: not reached; in this range only the shallower net is ever significantly ahead.{bound}"
     if status == "already_crossed":
-        bound = f" It lies below N = {format_count(high)}{_tie(row)}." if high is not None else ""
+        bound = (f" It lies below N = {format_count(high)}." if high is not None else "") + _tie(row)
         return f"{pair}: already crossed; in this range only the deeper net is ever significantly ahead.{bound}"
     if status == "ambiguous":
         return f"{pair}: ambiguous; the lead changes in no single, clear place{because}."
@@ -60,11 +60,11 @@ def transition(row: Mapping[str, Any], axis: str = "n_params") -> str:
 
 
 def _tie(row: Mapping[str, Any]) -> str:
-    """What the bound does not say: beyond it the two do not differ."""
+    """What the bound does not say: beyond it the two do not differ, and the crossing may lie there."""
     low, high = row.get("tie_low"), row.get("tie_high")
     if low is None or high is None:
         return ""
-    return f", and may lie anywhere from {format_count(low)} to {format_count(high)}, where the two tie"
+    return f" From {format_count(low)} to {format_count(high)} the two tie: it may lie there too."
 
 
 def law(fit: Mapping[str, Any]) -> list[str]:
