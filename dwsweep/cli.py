@@ -35,7 +35,7 @@ from dwsweep.parameters import (
 )
 
 if TYPE_CHECKING:
-    from dwsweep.data.store import Store
+    from dwsweep.data.token_store import Store
     from dwsweep.plan import Plan
     from dwsweep.spec import Spec
 
@@ -143,8 +143,8 @@ def _planned(sweep: Spec, store: Store | None, directory: Any, retry: Collection
     """What is still to be done in ``directory``, with the rates that `bench` measured for it: `plan` shows what `run`
     carries out."""
     from dwsweep.plan import DataFacts, build
-    from dwsweep.report.bench_table import FILE_NAME
-    from dwsweep.sweep.store import SweepStore
+    from dwsweep.report.terminal.bench_tables import FILE_NAME
+    from dwsweep.sweep.sweep_directory import SweepStore
 
     return build(
         sweep,
@@ -158,13 +158,13 @@ def _planned(sweep: Spec, store: Store | None, directory: Any, retry: Collection
 def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: Overrides = None) -> None:
     """Show the runs: shape, parameters, FLOPs, memory, time, RUN / SKIP / DROP and why. Trains nothing."""
     from dwsweep.data.prepare import find
-    from dwsweep.report import plan_table
+    from dwsweep.report.terminal import plan_tables
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.store import write_plan
+    from dwsweep.sweep.sweep_directory import write_plan
 
     sweep = load_spec(spec, set_ or ())
     planned = _planned(sweep, find(sweep.data), out or _default_directory(sweep))
-    _show(plan_table.render(planned), plan_table.to_json(planned), json)
+    _show(plan_tables.render(planned), plan_tables.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
 
@@ -279,9 +279,9 @@ def bench(
     from dwsweep.data.prepare import find
     from dwsweep.data.prepare import prepare as prepare_store
     from dwsweep.plan import DataFacts, build
-    from dwsweep.report import bench_table
+    from dwsweep.report.terminal import bench_tables
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.devices import CPU_DEVICES, cores, each_core_a_device
+    from dwsweep.sweep.core_shares import CPU_DEVICES, cores, each_core_a_device
 
     counts = _counts(devices)
     sweep = load_spec(spec, set_ or ())
@@ -297,12 +297,12 @@ def bench(
     if compile_only:
         total = shapes * len(counts)
         rows = list(track(benchmark.compile_only(planned, store, counts), "compile", total=total, console=console))
-        _show(bench_table.render_compiled(rows), rows, json)
+        _show(bench_tables.render_compiled(rows), rows, json)
         return
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
-    _show(bench_table.render(rows), rows, json)
-    path = bench_table.write_json(rows, out or _default_directory(sweep))
+    _show(bench_tables.render(rows), rows, json)
+    path = bench_tables.write_json(rows, out or _default_directory(sweep))
     print(f"wrote {path}", file=sys.stderr)
 
 
@@ -342,9 +342,9 @@ def fit(
     ] = None,
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
-    from dwsweep.fit import files
+    from dwsweep.fit import fit_files
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.report import plots
+    from dwsweep.report.figures import registry
 
     with _waiting("fitting") as waiting, options_named():
         result = fit_table(
@@ -353,7 +353,7 @@ def fit(
         if out is None:
             out = table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit")
         waiting.update("drawing")
-        written = [*files.write(result, out), *plots.draw(files.read(out), out)]
+        written = [*fit_files.write(result, out), *registry.draw(fit_files.read(out), out)]
     terminal.console().print(result)
     print("\n".join(map(str, written)))
 
@@ -402,7 +402,8 @@ def guide(
     """Depth and width for a budget, with intervals and costs, or the verdict on a shape."""
     from dwsweep.cost.duration import Calibration
     from dwsweep.guide import Options, answer
-    from dwsweep.report import guide_figure, guide_table
+    from dwsweep.report.figures import guide_costs
+    from dwsweep.report.terminal import guide_tables
 
     if bench is not None and not bench.is_file():
         raise InputError(f"--bench: {bench}; no such file, `dwsweep bench` writes one")
@@ -422,9 +423,9 @@ def guide(
         calibration=Calibration.load(bench) if bench else None,
     )
     found = answer(params or (), shape or (), fit=fit, compare=compare, options=options)
-    _show(guide_table.render(found), found, json)
+    _show(guide_tables.render(found), found, json)
     if out is not None:
-        print("\n".join(f"wrote {path}" for path in guide_figure.draw(found, out)), file=sys.stderr)
+        print("\n".join(f"wrote {path}" for path in guide_costs.draw(found, out)), file=sys.stderr)
 
 
 @_command(
@@ -456,22 +457,22 @@ def design(
 ) -> None:
     """The error a sweep would leave on each transition and on the law; the runs that would narrow it most."""
     from dwsweep.design import study
-    from dwsweep.report import design_table
+    from dwsweep.report.terminal import design_tables
     from dwsweep.spec import load_spec
 
     found = study(load_spec(spec, set_ or ()), fit=fit, noise=noise, target=target, proposals=propose)
-    _show(design_table.render(found), found.to_dict(), json)
+    _show(design_tables.render(found), found.to_dict(), json)
     if out is not None:
-        written = [*design_table.write_specs(found, out), design_table.draw(found, out / "design.png")]
+        written = [*design_tables.write_specs(found, out), design_tables.draw(found, out / "design.png")]
         print("\n".join(f"wrote {path}" for path in written), file=sys.stderr)
 
 
 @_command(epilog="Example: dwsweep report runs/smoke")
 def report(directory: SweepDirectory) -> None:
     """One self-contained HTML file with the answer, the figures and the tables."""
-    from dwsweep.report import html
+    from dwsweep.report.page import sweep_page
 
-    print(html.write(directory))
+    print(sweep_page.write(directory))
 
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")

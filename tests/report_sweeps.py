@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep import fit_table
-from dwsweep.fit import files
+from dwsweep.fit import fit_files
 
 A, B = 5.039, 0.0555
 
@@ -71,7 +71,7 @@ def fit(case: str) -> dict[str, Any]:
     table = rows(**CASES["one_pair" if case == "two_lengths" else case])
     if case == "two_lengths":
         table += [{**row, "tokens": 2 * row["tokens"], "loss": row["loss"] - 0.1} for row in table]
-    content: dict[str, Any] = json.loads(files.json_text(fit_table(table, draws=400)))
+    content: dict[str, Any] = json.loads(fit_files.json_text(fit_table(table, draws=400)))
     return content
 
 
@@ -93,5 +93,5 @@ def sweep(directory: Path, case: str, name: str = "demo") -> Path:
         lines = [json.dumps({"step": s, "loss": 2.0 + 5.0 * s**-0.4, "learning_rate": 1e-3}) for s in range(1, 401, 5)]
         # the row that a kill left unfinished
         (folder / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 4']), encoding="utf-8")
-    files.write(fit_table(directory, draws=400), directory / "fit")
+    fit_files.write(fit_table(directory, draws=400), directory / "fit")
     return directory

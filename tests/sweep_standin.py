@@ -22,7 +22,7 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
-from dwsweep.sweep.recorder import SilentRecorder
+from dwsweep.sweep.run_recorder import SilentRecorder
 
 if "SWEEP_BUCKET" in os.environ:
     import sweep_bucket  # noqa: F401 - lets gs:// lead to a local folder

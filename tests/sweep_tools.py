@@ -22,7 +22,7 @@ from dwsweep.spec import parse_spec
 from dwsweep.sweep import worker
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.runner import run_sweep
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 TESTS = Path(__file__).parent
 

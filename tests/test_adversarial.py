@@ -15,7 +15,7 @@ import pytest
 from dwsweep.cost.duration import Calibration
 from dwsweep.cost.memory import fitting_microbatch
 from dwsweep.errors import InputError
-from dwsweep.fit.scatter import scatter
+from dwsweep.fit.shape_noise import scatter
 from dwsweep.fit.table import read_table
 from dwsweep.guide import Options, answer
 from dwsweep.plan import DataFacts, build

@@ -21,7 +21,7 @@ from dwsweep import cli, paths, terminal
 from dwsweep.errors import InputError
 from dwsweep.guide import answer
 from dwsweep.plan import build
-from dwsweep.report import bench_table, guide_table, plan_table
+from dwsweep.report.terminal import bench_tables, guide_tables, plan_tables
 from dwsweep.spec import parse_spec
 
 fsspec = pytest.importorskip("fsspec")
@@ -67,7 +67,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], set[
 def test_every_command_reads_and_writes_in_a_bucket(
     dwsweep: Command, bucket: Callable[[], set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dwsweep.report.style.render", lambda *_: b"<svg>drawn</svg>")  # drawing takes seconds
+    monkeypatch.setattr("dwsweep.report.figures.style.render", lambda *_: b"<svg>drawn</svg>")  # drawing takes seconds
     table = io.StringIO()
     made = rows((2, 4), sizes=4, low=1e5, high=1e6)
     writer = csv.DictWriter(table, list(made[0]))
@@ -75,7 +75,7 @@ def test_every_command_reads_and_writes_in_a_bucket(
     writer.writerows(made)
     paths.write_atomic(paths.as_path("gs://b/sweep/results.csv"), table.getvalue())
     paths.write_atomic(paths.as_path("gs://b/spec.yaml"), SPEC)
-    bench_table.write_json(BENCH, "gs://b/sweep")
+    bench_tables.write_json(BENCH, "gs://b/sweep")
 
     def done(*arguments: str) -> str:
         code, out, err = dwsweep(*arguments)
@@ -141,10 +141,10 @@ def test_run_plans_with_the_rates_that_plan_showed(
     monkeypatch.setattr("dwsweep.data.prepare.prepare", lambda _: store)
     monkeypatch.setattr("dwsweep.data.prepare.find", lambda _: store)
     monkeypatch.setattr("dwsweep.sweep.runner.run_sweep", lambda plan, *_, **__: carried_out.append(plan) or 0)
-    bench_table.write_json(BENCH, "runs/small")
+    bench_tables.write_json(BENCH, "runs/small")
     code, out, _ = dwsweep("plan", "spec.yaml", "--json")
     assert code == 0 and dwsweep("run", "spec.yaml")[0] == 0
-    assert json.loads(json.dumps(plan_table.to_json(carried_out[0]))) == json.loads(out)
+    assert json.loads(json.dumps(plan_tables.to_json(carried_out[0]))) == json.loads(out)
     assert carried_out[0].estimates.device_seconds > 0
 
 
@@ -173,7 +173,7 @@ def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     )
     found = answer([1e9])
     found["sources"][0]["name"] = HOSTILE
-    for renderable in (plan_table.render(build(spec)), guide_table.render(found), HOSTILE):
+    for renderable in (plan_tables.render(build(spec)), guide_tables.render(found), HOSTILE):
         # with markup switched on too, as in somebody's own console
         for console in (terminal.console(), Console(width=200, emoji=False)):
             if renderable == HOSTILE and console._markup:

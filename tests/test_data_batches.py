@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dwsweep.data.batches import check_enough, gather, n_windows, permute, window_indices
-from dwsweep.data.store import ShardedTokens
+from dwsweep.data.token_store import ShardedTokens
 from dwsweep.errors import InputError
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dwsweep.data import passes, text_records
 from dwsweep.data import prepare as module
-from dwsweep.data import records, work
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.sources import open_source
-from dwsweep.data.store import Store
+from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.spec import DataSpec
 
@@ -103,13 +103,13 @@ def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch
     source = write(tmp_path / "a.jsonl", articles(300))
     alone = prepare(spec(source, tmp_path / "1", workers=1), progress=False)
     with monkeypatch.context() as patched:
-        patched.setattr(work, "FRAME_BYTES", 700)
+        patched.setattr(passes, "FRAME_BYTES", 700)
         framed = prepare(spec(source, tmp_path / "3", workers=1), progress=False)
     assert framed.data_hash == alone.data_hash
-    monkeypatch.setattr(records, "SMALL_BYTES", 0)
+    monkeypatch.setattr(text_records, "SMALL_BYTES", 0)
     monkeypatch.setattr(module, "SMALL_BYTES", 0)
-    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
-    monkeypatch.setattr(records, "ITEM_BYTES", 2000)
+    monkeypatch.setattr(text_records, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(text_records, "ITEM_BYTES", 2000)
     many = prepare(spec(source, tmp_path / "2", workers=3), progress=False)
     assert many.data_hash == alone.data_hash
     assert np.array_equal(many.documents("train"), alone.documents("train"))
@@ -125,21 +125,21 @@ def test_adding_articles_moves_none(tmp_path: Path) -> None:
 def test_split_fraction_and_sample_are_unrelated() -> None:
     digest = np.random.default_rng(0).integers(0, 2**64, 200_000, dtype=np.uint64)
     for fraction in (0.02, 0.3):
-        held = work.validation_mark(digest, fraction) == work.VALIDATION
+        held = passes.validation_mark(digest, fraction) == passes.VALIDATION
         assert abs(held.mean() - fraction) < 5 * np.sqrt(fraction * (1 - fraction) / len(digest))
-        first = np.argsort(work.sample_order(digest, 0))[:50_000]
+        first = np.argsort(passes.sample_order(digest, 0))[:50_000]
         assert abs(held[first].mean() - fraction) < 0.01
-    assert not np.array_equal(np.argsort(work.sample_order(digest, 0)), np.argsort(work.sample_order(digest, 1)))
+    assert not np.array_equal(np.argsort(passes.sample_order(digest, 0)), np.argsort(passes.sample_order(digest, 1)))
 
 
 def test_tokenizer_sees_no_validation_text(tmp_path: Path) -> None:
     """A character that only held-out documents have, however often, gets no token of its own."""
 
     def side(text: str) -> int:
-        return int(work.validation_mark(np.array([work.digest(text.encode())], np.uint64), 0.1)[0])
+        return int(passes.validation_mark(np.array([passes.digest(text.encode())], np.uint64), 0.1)[0])
 
-    train = [t for t in articles(200) if side(t) == work.TRAIN]
-    held = [t for t in (a + " ж" * 40 for a in articles(200, seed=1)) if side(t) == work.VALIDATION]
+    train = [t for t in articles(200) if side(t) == passes.TRAIN]
+    held = [t for t in (a + " ж" * 40 for a in articles(200, seed=1)) if side(t) == passes.VALIDATION]
     store = prepare(spec(write(tmp_path / "a.jsonl", train + held), tmp_path), progress=False)
     assert documents(store, "validation") == held and len(held) > 5
     assert "ж".encode() not in store.pieces and b" " in store.pieces
@@ -156,7 +156,7 @@ def test_sample_is_bounded_and_seeded(tmp_path: Path) -> None:
 
 def test_duplicates_across_frames() -> None:
     rng = np.random.default_rng(0)
-    seen, kept = work.SeenDigests(), set()
+    seen, kept = passes.SeenDigests(), set()
     for _ in range(60):
         batch = rng.integers(0, 3000, rng.integers(1, 200)).astype(np.uint64)
         new = seen.add(batch)
@@ -270,7 +270,7 @@ def test_a_few_bad_records_are_skipped_and_counted(tmp_path: Path, capsys: pytes
 
 
 def test_a_document_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "MAX_DOCUMENT_BYTES", 5000)
+    monkeypatch.setattr(passes, "MAX_DOCUMENT_BYTES", 5000)
     source = write(tmp_path / "a.jsonl", [*articles(200), "é" * 2501])
     store = prepare(spec(source, tmp_path, vocab_size=256), progress=False)
     assert store.manifest["n_documents"] == 200 and store.manifest["skipped"] == {"larger than 64 MiB": 1}
@@ -293,7 +293,7 @@ def test_a_fraction_that_splits_is_found_for_any_documents() -> None:
         for _ in range(20):
             digest = rng.integers(0, 2**64, n, dtype=np.uint64)
             fraction, held = module._fraction_that_splits(digest)
-            assert 0 < held < n and held == int((work.validation_mark(digest, fraction) == work.VALIDATION).sum())
+            assert 0 < held < n and held == int((passes.validation_mark(digest, fraction) == passes.VALIDATION).sum())
             assert n < 50 or (held >= 5 and len(str(fraction)) <= 4)
     assert module._fraction_that_splits(np.arange(10**6, 10**6 + 2, dtype=np.uint64))[1] == 1
 

@@ -11,7 +11,7 @@ import pytest
 from dwsweep.data import integrity
 from dwsweep.data.heldout import heldout_set
 from dwsweep.data.inspect import inspect, length_histogram
-from dwsweep.data.store import DOCUMENT, Store, StreamWriter, content_hash
+from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, content_hash
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
 

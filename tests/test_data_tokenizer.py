@@ -74,7 +74,7 @@ def test_plain_bytes() -> None:
 
 
 def test_large_vocabulary_takes_four_bytes() -> None:
-    from dwsweep.data.store import token_dtype
+    from dwsweep.data.token_store import token_dtype
 
     assert token_dtype(65_536) == np.dtype("<u2") and token_dtype(65_537) == np.dtype("<u4")
 

@@ -181,7 +181,7 @@ def test_a_study_from_a_spec_alone() -> None:
 
 
 def test_proposals_become_specs_that_plan_exactly_them(tmp_path: Path) -> None:
-    from dwsweep.report.design_table import write_specs
+    from dwsweep.report.terminal.design_tables import write_specs
 
     result = study(spec(), proposals=9)
     wanted = {(p.shape.depth, p.shape.width, p.seed) for p in result.proposals}
@@ -198,14 +198,14 @@ def test_proposals_become_specs_that_plan_exactly_them(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from dwsweep.fit import files
+    from dwsweep.fit import fit_files
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.simulate import Scenario, Truth, simulate
 
     budgets = tuple(np.geomspace(5e5, 3e8, 9))
     scenario = Scenario(Truth(tuple(DEPTHS)), budgets=budgets, seeds=3, sigma=0.001, width_multiple=2)
     out = tmp_path_factory.mktemp("fit")
-    files.write(fit_table(simulate(scenario, np.random.default_rng(0)), draws=400), out)
+    fit_files.write(fit_table(simulate(scenario, np.random.default_rng(0)), draws=400), out)
     return out
 
 
@@ -242,7 +242,7 @@ def test_one_depth_is_refused() -> None:
 def test_tables_and_figure(tmp_path: Path) -> None:
     from rich.console import Console
 
-    from dwsweep.report.design_table import draw, render
+    from dwsweep.report.terminal.design_tables import draw, render
 
     for planned, proposals in ((spec(), 3), (spec(budgets=[5e5, 1e6]), 2)):
         result = study(planned, proposals=proposals)

@@ -11,7 +11,7 @@ import pytest
 
 from dwsweep.design import Judge, Prior, propose
 from dwsweep.design.propose import Costs, candidates
-from dwsweep.fit import files, published
+from dwsweep.fit import fit_files, published
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.simulate import Truth
 from dwsweep.plan import build
@@ -69,8 +69,8 @@ def test_proposed_runs_leave_a_smaller_error_than_a_uniform_grid(tmp_path: Any) 
         errors = []
         for index in range(SIMULATIONS):
             rows = losses(cells, np.random.default_rng(index))  # type: ignore[arg-type]
-            files.write(fit_table(rows, draws=300, seed=index), tmp_path)
-            content = files.read(tmp_path)
+            fit_files.write(fit_table(rows, draws=300, seed=index), tmp_path)
+            content = fit_files.read(tmp_path)
             # the exponential law by itself: which form wins is not what is compared here
             own = content["width_law"]
             if own is not None:

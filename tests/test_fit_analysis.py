@@ -13,7 +13,7 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit import files, published
+from dwsweep.fit import fit_files, published
 from dwsweep.fit.simulate import Scenario, Truth, scenarios, simulate
 
 DRAWS = 500
@@ -111,7 +111,7 @@ def test_seven_depths_ten_widths_three_seeds_under_five_seconds():
 
 
 def test_fit_needs_no_jax():
-    code = "import dwsweep.fit.files, dwsweep.fit.coverage, sys; from dwsweep import fit_table; "
+    code = "import dwsweep.fit.fit_files, dwsweep.fit.coverage, sys; from dwsweep import fit_table; "
     code += "assert not {'jax', 'flax', 'optax', 'tensorflow', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -162,7 +162,7 @@ def test_poor_data_give_statements_and_never_a_number(name):
     assert "no law of its own" in text and max(map(len, text.splitlines())) <= 100
     for row in result.transitions:
         assert row["status"] == "crossed" or row["n_params"] is None
-    files.json_text(result)
+    fit_files.json_text(result)
 
 
 def test_censored_pairs_bound_one_side_only():
@@ -306,7 +306,7 @@ def test_options_are_checked(base_rows):
 
 
 def test_the_same_seed_gives_the_same_result(base_rows):
-    one, two = (files.json_text(dwsweep.fit_table(base_rows, draws=DRAWS)) for _ in range(2))
+    one, two = (fit_files.json_text(dwsweep.fit_table(base_rows, draws=DRAWS)) for _ in range(2))
     assert one == two
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit import files, published
+from dwsweep.fit import fit_files, published
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.documents import document_covariance
 from dwsweep.fit.guideline import guideline_rows
@@ -35,7 +35,7 @@ def fitted(tmp_path_factory):
     table[-1]["loss"] = math.nan
     out = tmp_path_factory.mktemp("fit")
     result = dwsweep.fit_table(table, draws=500)
-    files.write(result, out / "fit")
+    fit_files.write(result, out / "fit")
     return result, out
 
 
@@ -49,7 +49,7 @@ def test_columns_are_the_contract_and_only_added_to(fitted):
     for name, columns in CONTRACT.items():
         header = (out / "fit" / name).read_text().splitlines()[0]
         assert header == columns or header.startswith(columns + ",")
-    assert sorted(p.name for p in (out / "fit").iterdir()) == sorted(files.NAMES), "no temporary file is left"
+    assert sorted(p.name for p in (out / "fit").iterdir()) == sorted(fit_files.NAMES), "no temporary file is left"
 
 
 def test_csv_files_hold_the_result(fitted):
@@ -92,8 +92,8 @@ def test_json_is_valid_and_complete(fitted):
 def test_the_law_read_back_guides_as_before(fitted):
     result, out = fitted
     for place in (out, out / "fit", out / "fit" / "fit.json"):
-        content = files.read(place)
-    law, rivals = files.laws_of(content)
+        content = fit_files.read(place)
+    law, rivals = fit_files.laws_of(content)
     again = guideline_rows(law, rivals)
     for old, new in zip(result.guideline, again, strict=True):
         for key in ("depth", "depth_low", "depth_high", "rival_depth_min", "rival_depth_max"):
@@ -102,23 +102,23 @@ def test_the_law_read_back_guides_as_before(fitted):
 
 def test_without_a_law_the_published_one_is_read_back(tmp_path):
     table = simulate(scenarios()["no_effect"], np.random.default_rng(0))
-    files.write(dwsweep.fit_table(table, draws=500), tmp_path)
-    content = files.read(tmp_path)
+    fit_files.write(dwsweep.fit_table(table, draws=500), tmp_path)
+    content = fit_files.read(tmp_path)
     assert content["width_law"] is None
-    law, rivals = files.laws_of(content)
+    law, rivals = fit_files.laws_of(content)
     assert law.name == published.NAME and rivals == []
     assert published.COVARIANCE_TAG in (tmp_path / "guideline.md").read_text()
 
 
 def test_reading_what_is_not_a_fit(tmp_path):
     with pytest.raises(InputError, match="run `dwsweep fit` first"):
-        files.read(tmp_path)
+        fit_files.read(tmp_path)
     (tmp_path / "fit.json").write_text("{")
     with pytest.raises(InputError, match="not valid JSON"):
-        files.read(tmp_path)
+        fit_files.read(tmp_path)
     (tmp_path / "fit.json").write_text("{}")
     with pytest.raises(InputError, match=r"not a fit\.json"):
-        files.read(tmp_path)
+        fit_files.read(tmp_path)
 
 
 def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, own_sd=0.05):

@@ -11,7 +11,7 @@ import scipy.stats
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.noise import bartlett, cell_means, estimate_noise
-from dwsweep.fit.scatter import FLOOR_NATS, LENGTHS, _Contrasts, _profile, contrasts, kernel_root, scatter
+from dwsweep.fit.shape_noise import FLOOR_NATS, LENGTHS, _Contrasts, _profile, contrasts, kernel_root, scatter
 from dwsweep.fit.simulate import Scenario, Truth, simulate
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError, options_named
-from dwsweep.fit import files
+from dwsweep.fit import fit_files
+from dwsweep.fit.row_filter import compile_expression
 from dwsweep.fit.table import read_table
-from dwsweep.fit.where import compile_expression
 
 ROWS = [
     {"depth": 6, "width": 64, "loss": 3.25, "seed": 0, "warmup": 400, "optimizer": "adamw"},
@@ -278,7 +278,7 @@ def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence():
     refused = 0
     for name, rows in tables:
         try:
-            files.json_text(fit_table(rows, draws=100))
+            fit_files.json_text(fit_table(rows, draws=100))
         except InputError as error:
             refused += 1
             assert error.lines and all(line.count("\n") == 0 and len(line) < 300 for line in error.lines), name

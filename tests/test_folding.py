@@ -15,10 +15,10 @@ from rich.table import Table
 from dwsweep import fit_table
 from dwsweep.design import study
 from dwsweep.fit.simulate import Scenario, Truth, simulate
-from dwsweep.folding import Folded
 from dwsweep.guide import answer
 from dwsweep.plan import build
-from dwsweep.report import design_table, guide_table, plan_table
+from dwsweep.report.terminal import design_tables, guide_tables, plan_tables
+from dwsweep.report.terminal.folding import Folded
 from dwsweep.spec import load_spec
 from dwsweep.theory import separation
 
@@ -71,10 +71,10 @@ def test_what_the_commands_say_fits_and_no_number_is_cut(width: int, own_fit) ->
     mini = load_spec(SWEEPS / "levine-mini.yaml")
     said = {
         "fit": own_fit,
-        "guide": guide_table.render(answer([3e9, 1e8], ["96x12288"])),
-        "overview": guide_table.render(answer([], [])),
-        "plan": plan_table.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
-        "design": design_table.render(study(mini, noise=0.003, proposals=2)),
+        "guide": guide_tables.render(answer([3e9, 1e8], ["96x12288"])),
+        "overview": guide_tables.render(answer([], [])),
+        "plan": plan_tables.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
+        "design": design_tables.render(study(mini, noise=0.003, proposals=2)),
         "theory": separation.render(separation.summary(width=1024, depth=24, heads=2)),
     }
     for name, renderable in said.items():

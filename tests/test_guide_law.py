@@ -246,7 +246,7 @@ def test_wrong_options_all_at_once() -> None:
 def test_answers_are_json_and_fit_a_terminal() -> None:
     from rich.console import Console
 
-    from dwsweep.report.guide_table import render
+    from dwsweep.report.terminal.guide_tables import render
 
     for arguments in ({}, {"params": [1e6, 3e9, 2e12]}, {"shapes": ["96x12288", "400x40000"]}):
         found = answer(**arguments)
@@ -259,14 +259,14 @@ def test_answers_are_json_and_fit_a_terminal() -> None:
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A fit of a simulated sweep on the published law, written to disk."""
-    from dwsweep.fit import files
+    from dwsweep.fit import fit_files
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.simulate import Scenario, Truth, simulate
 
     scenario = Scenario(Truth((6, 12, 18, 24, 30)), sigma=0.0005, seed_sd=0.001)
     rows = simulate(scenario, np.random.default_rng(3))
     out = tmp_path_factory.mktemp("fit")
-    files.write(fit_table(rows, draws=400), out)
+    fit_files.write(fit_table(rows, draws=400), out)
     return out
 
 
@@ -282,9 +282,9 @@ def test_an_own_fit_guides_and_compares(fitted: Any) -> None:
 
 
 def test_a_surface_speaks_only_of_what_it_saw(fitted: Any) -> None:
-    from dwsweep.fit import files
+    from dwsweep.fit import fit_files
 
-    surface = SurfaceLoss.of(files.read(fitted))
+    surface = SurfaceLoss.of(fit_files.read(fitted))
     assert surface is not None
     assert surface.covers(1e7) and not surface.covers(1e10)
     depths = surface.depths(1e7)

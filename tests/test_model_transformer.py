@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from train_support import make_spec
 
-from dwsweep.model.noise import normal_part
+from dwsweep.model.initial_noise import normal_part
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, Model, build, group_of
 

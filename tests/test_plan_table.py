@@ -16,10 +16,10 @@ from rich.console import Console
 
 from dwsweep.plan import DataFacts, Plan, build
 from dwsweep.plan.rows import COLUMNS, to_dict, to_rows
-from dwsweep.report import plan_table
+from dwsweep.report.terminal import plan_tables
 from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
 from dwsweep.spec import load_spec, parse_spec
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 DATA = DataFacts("f" * 64, 700_000, 20_000)
@@ -27,7 +27,7 @@ DATA = DataFacts("f" * 64, 700_000, 20_000)
 
 def text_of(plan: Plan) -> str:
     console = Console(width=100, file=io.StringIO(), record=True)
-    console.print(plan_table.render(plan))
+    console.print(plan_tables.render(plan))
     return console.export_text()
 
 
@@ -114,7 +114,7 @@ def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS
     assert [row["run_id"] for row in rows] == [run.run_id for run in plan.runs]
-    content = plan_table.to_json(plan)
+    content = plan_tables.to_json(plan)
     assert content == to_dict(plan)
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content["totals"]["flops"] == sum(row["flops"] for row in content["runs"] if row["action"] == "RUN")
@@ -130,7 +130,7 @@ def test_the_disk_that_a_sweep_needs() -> None:
     assert plan_of(execution={"workers": 2}).estimates.disk_bytes == sum(packs[-2:]) + results
     kept = plan_of(execution={"keep_finished_checkpoints": True})
     assert kept.estimates.disk_bytes == sum(packs) + results and kept.estimates.checkpoint_bytes == sum(packs)
-    assert plan_table.to_json(plan)["totals"]["disk_bytes"] == plan.estimates.disk_bytes
+    assert plan_tables.to_json(plan)["totals"]["disk_bytes"] == plan.estimates.disk_bytes
     assert "at most: checkpoints of one pack at a time" in " ".join(text_of(plan).split())
     assert "the checkpoints of all packs are kept" in " ".join(text_of(kept).split())
 

@@ -14,7 +14,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from dwsweep.report import content, plots, plots_loss, plots_training, style
+from dwsweep.report.figures import content, losses, registry, style, training_curves
 from dwsweep.text import format_count
 
 ALWAYS = ["loss_vs_size", "differences", "width_law", "guideline", "loss_vs_depth"]
@@ -26,7 +26,7 @@ def drawn(case: str) -> dict[str, Figure]:
     with style.styled():
         fit = report_sweeps.fit(case)
         read = content.read(fit)
-        return {drawing.name: drawing.draw(read) for drawing in plots.drawings(read)}
+        return {drawing.name: drawing.draw(read) for drawing in registry.drawings(read)}
 
 
 def words_of(figure: Figure) -> str:
@@ -35,7 +35,7 @@ def words_of(figure: Figure) -> str:
 
 def test_draw_writes_png_and_svg_that_parse_and_repeat(tmp_path: Path) -> None:
     fit = report_sweeps.fit("one_pair")
-    first, second = plots.draw(fit, tmp_path / "a"), plots.draw(fit, tmp_path / "b")
+    first, second = registry.draw(fit, tmp_path / "a"), registry.draw(fit, tmp_path / "b")
     assert [path.name for path in first] == [f"{name}.{kind}" for name in ALWAYS for kind in ("png", "svg")]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted(path.name for path in first)
     for one, other in zip(first, second, strict=True):
@@ -109,7 +109,7 @@ def test_the_trend_of_few_sizes_does_not_swing_between_them() -> None:
         }
         row |= {"se": None, "smooth": None}
     curves = content.read(fit).curves
-    trend = plots_loss._trend(curves)
+    trend = losses._trend(curves)
     import numpy as np
 
     assert np.ptp(trend(np.geomspace(1e4, 1e5, 100))) < 0.03
@@ -140,14 +140,14 @@ def test_unknown_noise_draws_no_band() -> None:
 def test_nothing_finished_says_so() -> None:
     row = {**report_sweeps.rows((6,), 1, 1e6, 1e6, seeds=1)[0], "status": "failed", "loss": None}
     from dwsweep import fit_table
-    from dwsweep.fit import files
+    from dwsweep.fit import fit_files
 
-    fit = files.clean(vars(fit_table([row])))
+    fit = fit_files.clean(vars(fit_table([row])))
     with style.styled():
         read = content.read(fit)
-        assert "No finished run" in words_of(plots_loss.against_size(read))
-        assert [drawing.name for drawing in plots.drawings(read)] == ALWAYS
-        for drawing in plots.drawings(read):
+        assert "No finished run" in words_of(losses.against_size(read))
+        assert [drawing.name for drawing in registry.drawings(read)] == ALWAYS
+        for drawing in registry.drawings(read):
             drawing.draw(read)
 
 
@@ -192,13 +192,13 @@ def test_spread_moves_labels_apart_as_little_as_needed() -> None:
 def test_training_curves_keep_the_mean_and_mark_what_diverged() -> None:
     logged = [{"step": s, "loss": 3.0} for s in range(1, 2001)]
     logged += [{"step": 2001, "loss": float("nan")}, {"step": 2002}]
-    curve = plots_training.curve("a", 6, 1e6, True, logged)
-    assert curve is not None and len(curve.step) <= plots_training.BINS
+    curve = training_curves.curve("a", 6, 1e6, True, logged)
+    assert curve is not None and len(curve.step) <= training_curves.BINS
     assert set(curve.loss.round(9)) == {3.0} and curve.step[0] == 1.0 and curve.step[-1] <= 2000
-    assert plots_training.curve("b", 6, 1e6, False, [{"step": 1, "loss": None}]) is None
-    other = plots_training.curve("c", 12, 3e6, False, [{"step": 1, "loss": 5.0}])
+    assert training_curves.curve("b", 6, 1e6, False, [{"step": 1, "loss": None}]) is None
+    other = training_curves.curve("c", 12, 3e6, False, [{"step": 1, "loss": 5.0}])
     assert other is not None
     with style.styled():
-        figure = plots_training.training([curve, other])
+        figure = training_curves.training([curve, other])
     assert {axes.get_title(loc="left") for axes in figure.axes[:2]} == {"L = 6   (1 run)", "L = 12   (1 run)"}
     assert any(line.get_marker() == "x" for line in figure.axes[0].lines)

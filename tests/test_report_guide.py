@@ -5,11 +5,11 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from dwsweep.guide import answer
-from dwsweep.report import guide_figure
+from dwsweep.report.figures import guide_costs
 
 
 def test_one_panel_a_budget(tmp_path) -> None:
-    paths = guide_figure.draw(answer([3e8, 3e9]), tmp_path)
+    paths = guide_costs.draw(answer([3e8, 3e9]), tmp_path)
     assert [path.name for path in paths] == ["guide.png", "guide.svg"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     ElementTree.parse(paths[1])
@@ -29,5 +29,5 @@ def test_one_panel_a_budget(tmp_path) -> None:
 
 
 def test_a_verdict_alone_draws_nothing(tmp_path) -> None:
-    assert guide_figure.draw(answer([], ["96x12288"]), tmp_path) == []
+    assert guide_costs.draw(answer([], ["96x12288"]), tmp_path) == []
     assert not list(tmp_path.iterdir())

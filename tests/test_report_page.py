@@ -15,7 +15,8 @@ import pytest
 import report_sweeps
 
 from dwsweep.errors import InputError
-from dwsweep.report import content, html, html_page, html_tables, words
+from dwsweep.report.figures import content
+from dwsweep.report.page import html, page_tables, sweep_page, words
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -54,14 +55,14 @@ def read(path: Path) -> Reader:
 @pytest.fixture(scope="module")
 def law(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = report_sweeps.sweep(tmp_path_factory.mktemp("sweeps") / "law", "law", name="a <b>bold</b> & 'name'")
-    assert html.write(directory) == directory / "report.html"
+    assert sweep_page.write(directory) == directory / "report.html"
     return directory
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = report_sweeps.sweep(tmp_path_factory.mktemp("sweeps") / "one_pair", "one_pair")
-    html.write(directory)
+    sweep_page.write(directory)
     return directory
 
 
@@ -91,8 +92,8 @@ def test_page_escapes_what_it_is_given(law: Path) -> None:
     page = read(law / "report.html")
     assert "a <b>bold</b> & 'name': how deep and how wide" in page.text
     assert "b" not in {tag for tag, _ in page.tags}
-    assert html_page.table(["<i>"], [['"><script>']]).count("<i>") == 0
-    assert "<script>" not in html_page.page('"<script>', "<script>", [html_page.Section('"x', "<script>", "")])
+    assert html.table(["<i>"], [['"><script>']]).count("<i>") == 0
+    assert "<script>" not in html.page('"<script>', "<script>", [html.Section('"x', "<script>", "")])
 
 
 def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
@@ -110,16 +111,16 @@ def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, t
     directory = copy(pair, tmp_path / "sweep")
     figure = directory / "fit" / "width_law.svg"
     drawn = figure.stat().st_mtime_ns
-    html.write(directory)
+    sweep_page.write(directory)
     assert figure.stat().st_mtime_ns == drawn
     (directory / "fit" / "fit.json").touch()
-    html.write(directory)
+    sweep_page.write(directory)
     assert figure.stat().st_mtime_ns > drawn
 
 
 @pytest.mark.parametrize("case", ["one_pair", "not_reached", "one_depth"])
 def test_page_without_a_law_says_so(case: str, pair: Path, tmp_path: Path) -> None:
-    page = pair / "report.html" if case == "one_pair" else html.write(report_sweeps.sweep(tmp_path / case, case))
+    page = pair / "report.html" if case == "one_pair" else sweep_page.write(report_sweeps.sweep(tmp_path / case, case))
     text = read(page).text
     assert "No law of its own: " in text and "No law of its own: no law" not in text
     assert "In its place the published law stands: ln d = 5.039 + 0.0555·L" in text
@@ -137,16 +138,16 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
     before = read(directory / "report.html").text
     assert "unfinished" not in before and "stale" not in before
     results.write_text(results.read_text(encoding="utf-8").replace(",diverged,", ",interrupted,"), encoding="utf-8")
-    after = read(html.write(directory)).text
+    after = read(sweep_page.write(directory)).text
     assert "unfinished: 1 of 36 runs have no result (35 done, 1 interrupted)" in after
     assert "stale: results.csv is newer than the fit" in after
 
 
 def test_a_fit_must_come_first(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"run `dwsweep fit .*` first"):
-        html.write(tmp_path)
+        sweep_page.write(tmp_path)
     with pytest.raises(InputError, match="an existing sweep directory"):
-        html.write(tmp_path / "nowhere")
+        sweep_page.write(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -154,7 +155,7 @@ def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:
     """A fit of somebody else's table has no runs, no manifest and no spec beside it."""
     bare = tmp_path / "bare"
     copy(pair / "fit", bare / "fit")
-    text = read(html.write(bare)).text
+    text = read(sweep_page.write(bare)).text
     assert "bare: how deep and how wide" in text
     assert "No run has logged a training loss" in text and "no table of runs" in text
 
@@ -231,7 +232,7 @@ def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
     ]
     rows[0] |= {"status": "failed", "loss": ""}
     reader = Reader()
-    reader.feed(html_tables.runs(rows))
+    reader.feed(page_tables.runs(rows))
     assert reader.text.count("2 done, 1 failed") == 1 and "3 done" in reader.text
     assert sum(tag == "tr" for tag, _ in reader.tags) == (1 + 2) + (1 + 6)
 

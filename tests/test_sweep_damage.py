@@ -17,9 +17,9 @@ from sweep_tools import WorkerHere, assert_complete, environment, make_plan, run
 
 from dwsweep.records.metrics import Metrics
 from dwsweep.sweep import runner, status
-from dwsweep.sweep.recorder import lost_rows
+from dwsweep.sweep.run_recorder import lost_rows
 from dwsweep.sweep.snapshot import snapshot
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 PLAN = make_plan(grid__depths=[1], execution={"checkpoint_steps": 5, "log_steps": 1})  # two packs of two seeds
 STOPPED_AT = 17

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sweep_tools import assert_complete, environment, make_plan, run
 
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sweep_tools import assert_complete, make_plan, run, start, wait_for, worker
 
 from dwsweep.errors import InputError
 from dwsweep.sweep.multihost import settings
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 
 def test_the_slice_is_described_whole_or_not_at_all() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from sweep_tools import wait_for
 
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 SMOKE = Path(__file__).parent.parent / "sweeps" / "smoke.yaml"
 SMALL = ("grid.depths=[1,2]", "grid.budgets=[1e4]", "grid.seeds=2", "execution.checkpoint_seconds=1")

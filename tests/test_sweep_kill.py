@@ -17,7 +17,7 @@ import pytest
 from sweep_tools import assert_complete, environment, make_plan, start, wait_for, workers_of
 
 from dwsweep import paths
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 SMALL = {"execution": {"checkpoint_steps": 3, "max_retries": 100, "workers": 2}}
 

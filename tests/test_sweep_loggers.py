@@ -13,7 +13,7 @@ from sweep_tools import assert_complete, environment, make_plan, run
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import loggers
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 ONE_PACK: dict[str, Any] = {"grid__depths": [2], "grid__budgets": [1e5]}
 

@@ -22,7 +22,7 @@ from dwsweep.errors import InputError
 from dwsweep.sweep import ray_executor
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.ray_executor import RayExecutor
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.sweep.worker import Job
 
 

@@ -14,9 +14,9 @@ from sweep_tools import environment, make_plan, run, start, wait_for
 
 import dwsweep.paths as paths
 from dwsweep.errors import InputError
-from dwsweep.sweep import lock
+from dwsweep.sweep import ownership
 from dwsweep.sweep.snapshot import snapshot
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -127,12 +127,12 @@ def test_metrics_are_in_the_bucket_no_later_than_the_checkpoint_over_them(bucket
 
 def test_one_owner_of_a_bucket(bucket: Path) -> None:
     with (
-        lock.hold("gs://b/sweep"),
+        ownership.hold("gs://b/sweep"),
         pytest.raises(InputError, match="another `dwsweep run` owns it"),
-        lock.hold("gs://b/sweep"),
+        ownership.hold("gs://b/sweep"),
     ):
         pass
-    assert lock.owners("gs://b/sweep") == []
+    assert ownership.owners("gs://b/sweep") == []
 
 
 def test_a_killed_parent_of_a_bucket(bucket: Path, tmp_path: Path) -> None:

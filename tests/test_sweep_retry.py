@@ -12,7 +12,7 @@ import pytest
 from sweep_tools import make_plan
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import causes, devices, executors
+from dwsweep.sweep import causes, core_shares, executors
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.retry import decide, halved, split
 from dwsweep.sweep.states import PackState
@@ -192,8 +192,8 @@ def test_devices_are_shared(
     workers: int,
     expected: list[dict[str, Any]],
 ) -> None:
-    monkeypatch.setattr(devices, "cores", lambda: [0, 1, 2, 3])
-    shares = devices.shares(workers, environment, fake_devices(tmp_path, *names))
+    monkeypatch.setattr(core_shares, "cores", lambda: [0, 1, 2, 3])
+    shares = core_shares.shares(workers, environment, fake_devices(tmp_path, *names))
     assert [share.environment for share in shares] == expected
     cores = [share.cores for share in shares if share.cores]
     assert len({len(part) for part in cores}) <= 1
@@ -204,7 +204,7 @@ def test_devices_are_shared(
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 7])
 def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
     """Devices, threads and the number of cores decide the last bits; the shard decides only which cores they are."""
-    monkeypatch.setattr(devices, "cores", lambda: list(range(10, 10 + cores)))
+    monkeypatch.setattr(core_shares, "cores", lambda: list(range(10, 10 + cores)))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     everyone = executors.local_workers(2, 9)
     assert len(everyone) == 2
@@ -220,4 +220,4 @@ def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytes
 @pytest.mark.parametrize("wrong", ["0", "-1", "abc", "2.5", "²"])
 def test_a_number_of_cpu_devices_that_is_none_is_refused(wrong: str) -> None:
     with pytest.raises(InputError, match=f"JAX_NUM_CPU_DEVICES: '{wrong}'; allowed: a number of devices from 1 on"):
-        devices.each_core_a_device(2, {CORES: wrong})
+        core_shares.each_core_a_device(2, {CORES: wrong})

@@ -19,7 +19,7 @@ from sweep_tools import assert_complete, environment, make_plan, run, start, wai
 from dwsweep.errors import InputError
 from dwsweep.sweep import runner, silence, worker
 from dwsweep.sweep.runner import parse_shard, run_sweep
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ import pytest
 from sweep_tools import assert_complete, environment, make_plan, run
 
 from dwsweep.plan import Plan
-from dwsweep.sweep import schedule
+from dwsweep.sweep import work_queue
 from dwsweep.sweep.snapshot import snapshot
 from dwsweep.sweep.states import RunState
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,9 @@ def test_execution_may_change_between_calls(tmp_path: Path) -> None:
     stop_in_the_middle(tmp_path, make_plan())
     plan = make_plan(execution={"checkpoint_steps": 3, "max_retries": 5, "log_steps": 1})
     assert [p.pack_id for p in plan.packs] == [p.pack_id for p in make_plan().packs]
-    units = schedule.settle(schedule.make(plan, SweepStore(tmp_path / "sweep")), SweepStore(tmp_path / "sweep"), plan)
+    units = work_queue.settle(
+        work_queue.make(plan, SweepStore(tmp_path / "sweep")), SweepStore(tmp_path / "sweep"), plan
+    )
     assert {unit.pack.execution.checkpoint_steps for unit in units} == {3}
     assert run(plan, tmp_path / "sweep")[0] == 0
     assert_complete(plan, tmp_path / "sweep")
@@ -157,16 +159,16 @@ def test_shards_divide_the_packs(tmp_path: Path, count: int) -> None:
     plan = make_plan(grid__budgets=[1e4, 3e4, 1e5, 3e5])
     store = SweepStore(tmp_path / "sweep")
     store.write_plan(plan)
-    parts = [schedule.make(plan, store, (k, count)) for k in range(count)]
+    parts = [work_queue.make(plan, store, (k, count)) for k in range(count)]
     packs = [unit.pack.pack_id for part in parts for unit in part.units]
     assert sorted(packs) == sorted(pack.pack_id for pack in plan.packs)
     assert sorted(name for part in parts for name in part.run_ids) == sorted(r.run_id for r in plan.runs)
     # dealt out by cost, so that no shard has all the long ones
     longest = [unit.pack.pack_id for part in parts[: len(plan.packs)] for unit in part.units[:1]]
-    assert set(longest) == {pack.pack_id for pack in schedule.ordered(plan.packs)[:count]}
+    assert set(longest) == {pack.pack_id for pack in work_queue.ordered(plan.packs)[:count]}
     # what one shard finished meanwhile does not move packs between the others
     for name in parts[0].run_ids:
         store.write_state(name, RunState("done"))
     for k in range(1, count):
-        again = schedule.make(plan, store, (k, count))
+        again = work_queue.make(plan, store, (k, count))
         assert [unit.pack.pack_id for unit in again.units] == [unit.pack.pack_id for unit in parts[k].units]

@@ -18,9 +18,9 @@ from dwsweep.plan import Pack
 from dwsweep.records.results_table import COLUMNS
 from dwsweep.records.run_files import RunResult
 from dwsweep.sweep import runner
-from dwsweep.sweep.recorder import RunRecorder
+from dwsweep.sweep.run_recorder import RunRecorder
 from dwsweep.sweep.states import PackEvent, PackState, RunState
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from train_support import make_pack, make_spec, make_store
 
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
-from dwsweep.train.arrangement import as_vector, by_leaf, declared
 from dwsweep.train.engine import Engine
 from dwsweep.train.optimizer import Settings, adamw, settings_of
+from dwsweep.train.param_layout import as_vector, by_leaf, declared
 from dwsweep.train.step import in_turn, init_state, make_dispatch
 
 OPTIONS = [{}, {"tied_embeddings": True, "biases": False}, {"mlp": "gated", "positions": "rotary", "norm": "post"}]

@@ -8,7 +8,7 @@ from train_support import make_spec, make_store
 from dwsweep.cost import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
-from dwsweep.report import bench_table
+from dwsweep.report.terminal import bench_tables
 from dwsweep.train.bench import bench, compile_only, sizes
 
 
@@ -30,7 +30,7 @@ def test_rows_are_consistent_and_calibrate_the_plan(tmp_path) -> None:
         assert row["mfu"] == pytest.approx(row["achieved_flops"] / row["peak_flops"] / row["devices"])
         assert row["memory_bytes"] > 2 * 3 * 4 * pack.shape.n_params_total  # parameters and two moments, two replicas
         assert [point["replicas"] for point in row["packing"]] == [1, 2]
-    path = bench_table.write_json(rows, tmp_path)
+    path = bench_tables.write_json(rows, tmp_path)
     assert build(spec, data=DataFacts.of(store)).estimates.device_seconds is None
     calibrated = build(spec, data=DataFacts.of(store), calibration=path).estimates
     assert calibrated.device_seconds > 0
@@ -47,7 +47,7 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> N
         state = 2 * 3 * 4 * pack.shape.n_params_total
         assert state < row["state_bytes"] < state + 100
         assert row["memory_bytes"] > row["state_bytes"] and row["microbatch"] == spec.train.batch_size
-    bench_table.render_compiled(rows)
+    bench_tables.render_compiled(rows)
     (bare,) = compile_only(build(make_spec(grid={"widths": {1: [8]}, "seeds": 2})), None, [1])  # needs no text
     assert bare["state_bytes"] == rows[0]["state_bytes"] and bare["n_train_tokens"] is None
     assert bare["memory_bytes"] == rows[0]["memory_bytes"] - store.dtype.itemsize * (

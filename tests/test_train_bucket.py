@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from train_support import Kept, make_pack, make_spec, make_store, same_bits
 
-from dwsweep.data.store import Store
-from dwsweep.train.loop import train_pack
+from dwsweep.data.token_store import Store
+from dwsweep.train.pack_trainer import train_pack
 
 pytest.importorskip("fsspec")
 DIRECTORY = "gs://bucket/sweep/packs/pack"

@@ -10,11 +10,11 @@ import pytest
 from train_support import Kept, make_pack, make_spec, make_store
 
 from dwsweep.cost.memory import TOKEN_STORE_SHARE, resident_bytes
-from dwsweep.data.store import Store
+from dwsweep.data.token_store import Store
 from dwsweep.plan import DataFacts, build
 from dwsweep.train.engine import Engine
-from dwsweep.train.loop import train_pack
 from dwsweep.train.mesh import Layout, Load, divide
+from dwsweep.train.pack_trainer import train_pack
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import jax
 import pytest
 from train_support import Kept, make_pack, make_spec, make_store
 
-from dwsweep.train import kernel
-from dwsweep.train.kernel import CUDNN, XLA, Choice, choose
-from dwsweep.train.loop import train_pack
+from dwsweep.train import attention_autotune
+from dwsweep.train.attention_autotune import CUDNN, XLA, Choice, choose
+from dwsweep.train.pack_trainer import train_pack
 
 SHAPE = make_spec(grid={"widths": {2: [64]}, "heads": {"size": 32}}).block().shape(2, 64)
 
@@ -39,7 +39,7 @@ def test_what_was_asked_for_and_what_stands_against_it() -> None:
 @pytest.mark.parametrize(("cudnn", "xla", "faster"), [(1e-3, 2e-3, CUDNN), (2e-3, 1e-3, XLA)])
 def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, cudnn: float, xla: float, faster: str) -> None:
     gpu: Any = Gpu()
-    monkeypatch.setattr(kernel, "_seconds", lambda name, *_: {CUDNN: cudnn, XLA: xla}[name])
+    monkeypatch.setattr(attention_autotune, "_seconds", lambda name, *_: {CUDNN: cudnn, XLA: xla}[name])
     choice = choose("auto", SHAPE, "bfloat16", 8, gpu)
     assert choice.kernel == faster and "cudnn" in choice.why and "xla" in choice.why
     assert choose("cudnn", SHAPE, "bfloat16", 8, gpu) == Choice(CUDNN, "asked for")
@@ -47,7 +47,7 @@ def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, cudnn: float, 
 
 def test_a_kernel_that_fails_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """For real: a CPU, taken for a GPU, has no cuDNN to compile for."""
-    monkeypatch.setattr(kernel, "_obstacle", lambda *_: None)
+    monkeypatch.setattr(attention_autotune, "_obstacle", lambda *_: None)
     for asked in ("auto", "cudnn"):
         choice = choose(asked, SHAPE, "bfloat16", 8, jax.devices("cpu")[0])
         assert choice.kernel == XLA and choice.why.startswith("cudnn failed: ")

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from train_support import Kept, make_pack, make_spec, make_store, same_bits
 
-from dwsweep.data.store import Store
+from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
 from dwsweep.train.engine import Engine
-from dwsweep.train.loop import Outcome, train_pack
+from dwsweep.train.pack_trainer import Outcome, train_pack
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import optax
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.spec import parse_spec
+from dwsweep.train.lr_schedule import multipliers
 from dwsweep.train.optimizer import adamw, settings_of
-from dwsweep.train.schedule import multipliers
 
 
 def spec_of(**train):

@@ -19,7 +19,7 @@ from train_support import Kept, make_pack, make_spec, make_store
 from dwsweep.model import transformer
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
-from dwsweep.train.loop import train_pack
+from dwsweep.train.pack_trainer import train_pack
 
 DEPTH, WIDTH, SEQ_LEN = 48, 32, 32
 

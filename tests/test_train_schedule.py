@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dwsweep.spec import TrainSpec
-from dwsweep.train.schedule import Phase, cooldown_start, multipliers, phases
+from dwsweep.train.lr_schedule import Phase, cooldown_start, multipliers, phases
 
 
 def spec(**keys: object) -> TrainSpec:

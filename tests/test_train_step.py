@@ -15,8 +15,8 @@ from train_support import make_spec
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, Model, build, group_of
 from dwsweep.train import optimizer
-from dwsweep.train.arrangement import by_leaf
 from dwsweep.train.engine import configure
+from dwsweep.train.param_layout import by_leaf
 from dwsweep.train.step import PATIENCE, in_parallel, in_turn, init_state, loss_and_grads, make_dispatch
 
 configure()

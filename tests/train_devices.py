@@ -23,8 +23,8 @@ def main(orders: dict[str, Any]) -> None:
         jax.distributed.initialize(orders["coordinator"], orders["processes"], orders["process"])
     from train_support import Kept, make_pack, make_spec
 
-    from dwsweep.data.store import Store
-    from dwsweep.train.loop import train_pack
+    from dwsweep.data.token_store import Store
+    from dwsweep.train.pack_trainer import train_pack
 
     store = Store.open(orders["store"])
     spec = make_spec(**orders.get("sections", {}))

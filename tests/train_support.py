@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.data.prepare import prepare
-from dwsweep.data.store import Store
+from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
 from dwsweep.spec import DataSpec, Spec, parse_spec
 

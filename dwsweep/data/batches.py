@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dwsweep.data.store import ShardedTokens
+from dwsweep.data.token_store import ShardedTokens
 from dwsweep.errors import InputError
 
 _ROUNDS = 8

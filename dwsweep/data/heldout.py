@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dwsweep.data.store import Store
+from dwsweep.data.token_store import Store
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwsweep.data.sources import printable
-from dwsweep.data.store import Store
+from dwsweep.data.token_store import Store
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -32,14 +32,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep import locks, paths
-from dwsweep.data import work
-from dwsweep.data.files import is_remote
+from dwsweep.data import passes
+from dwsweep.data.byte_progress import ByteProgress
 from dwsweep.data.integrity import checksums
-from dwsweep.data.pool import available_cores, ordered_map
-from dwsweep.data.progress import ByteProgress
-from dwsweep.data.records import SMALL_BYTES
+from dwsweep.data.process_pool import available_cores, ordered_map
+from dwsweep.data.source_files import is_remote
 from dwsweep.data.sources import Skipped, Source, counted, open_source
-from dwsweep.data.store import DOCUMENT, FORMAT, SPLITS, DamagedStore, Store, StreamWriter, content_hash, data_files
+from dwsweep.data.text_records import SMALL_BYTES
+from dwsweep.data.token_store import (
+    DOCUMENT,
+    FORMAT,
+    SPLITS,
+    DamagedStore,
+    Store,
+    StreamWriter,
+    content_hash,
+    data_files,
+)
 from dwsweep.data.tokenizer import Tokenizer, train
 from dwsweep.errors import InputError
 
@@ -194,7 +203,7 @@ def _remove_abandoned(root: Path) -> None:
 class _Corpus:
     """What pass 1 leaves: the spool's frames, and counts."""
 
-    frames: list[work.FramePlace] = field(default_factory=list)
+    frames: list[passes.FramePlace] = field(default_factory=list)
     digests: list[np.ndarray] = field(default_factory=list)
     skipped: Skipped = field(default_factory=Skipped)
     n_documents: int = 0  # kept
@@ -260,14 +269,14 @@ def _make(data: DataSpec, source: Source, partial: Path, progress: bool) -> None
 
 
 def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:
-    corpus, seen = _Corpus(), work.SeenDigests()
+    corpus, seen = _Corpus(), passes.SeenDigests()
     with ByteProgress("reading", source.total_bytes, show=progress) as bar, open(spool, "wb") as out:
-        frames = ordered_map(work.read_item, source.items(), workers, work.start_reading, (source,))
+        frames = ordered_map(passes.read_item, source.items(), workers, passes.start_reading, (source,))
         for frame in chain.from_iterable(frames):
-            mark = work.validation_mark(frame.digest, data.validation_fraction)
+            mark = passes.validation_mark(frame.digest, data.validation_fraction)
             new = seen.add(frame.digest)
-            mark[~new] = work.DROPPED
-            corpus.frames.append(work.FramePlace(out.tell(), len(frame.data), frame.n_bytes, mark))
+            mark[~new] = passes.DROPPED
+            corpus.frames.append(passes.FramePlace(out.tell(), len(frame.data), frame.n_bytes, mark))
             corpus.digests.append(frame.digest)
             corpus.skipped.add(frame.skipped)
             corpus.n_documents += int(new.sum())
@@ -292,7 +301,7 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
         left = counted(corpus.skipped.left_out) or "no records"
         raise InputError(f"data.source: {data.source}; empty: not one document ({left}); a source with text in it")
     mark = np.concatenate([f.mark for f in corpus.frames])
-    if (mark == work.VALIDATION).any() and (mark == work.TRAIN).any():
+    if (mark == passes.VALIDATION).any() and (mark == passes.TRAIN).any():
         return
     n = corpus.n_documents
     if n < 2:
@@ -300,8 +309,8 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
             f"data.source: {data.source}; one document; at least two, for training and validation (text: separates "
             "the articles of a single file by blank lines)"
         )
-    digest = np.concatenate(corpus.digests)[mark != work.DROPPED]
-    side = "validation" if (mark == work.TRAIN).any() else "training"
+    digest = np.concatenate(corpus.digests)[mark != passes.DROPPED]
+    side = "validation" if (mark == passes.TRAIN).any() else "training"
     fraction, held_out = _fraction_that_splits(digest)
     raise InputError(
         f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents: "
@@ -311,13 +320,13 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
 
 def _fraction_that_splits(digest: NDArray[np.uint64]) -> tuple[float, int]:
     """A round fraction, from 1 % up if one is, that leaves documents on both sides, and how many it holds out."""
-    low = float(work.mix64(digest).min()) / 2.0**64  # what is drawn below a fraction is held out
+    low = float(passes.mix64(digest).min()) / 2.0**64  # what is drawn below a fraction is held out
     coarse = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     fine = [(int(low * 10**digits) + 1) / 10**digits for digits in range(2, 18)]
     # one document says little about a loss
     for least in (max(1, min(5, len(digest) // 4)), 1):
         for fraction in (*coarse, *fine):
-            held_out = int((work.validation_mark(digest, fraction) == work.VALIDATION).sum())
+            held_out = int((passes.validation_mark(digest, fraction) == passes.VALIDATION).sum())
             if least <= held_out < len(digest):
                 return fraction, held_out
     raise AssertionError("two documents of one hash are one document")
@@ -329,8 +338,8 @@ def _sample(data: DataSpec, corpus: _Corpus, spool: Path) -> Iterator[str]:
     frame = np.repeat(np.arange(len(corpus.frames)), [len(f.mark) for f in corpus.frames])
     mark = np.concatenate([f.mark for f in corpus.frames])
     n_bytes = np.concatenate([f.n_bytes for f in corpus.frames])
-    order = np.argsort(work.sample_order(np.concatenate(corpus.digests), data.seed), kind="stable")
-    order = order[mark[order] == work.TRAIN]
+    order = np.argsort(passes.sample_order(np.concatenate(corpus.digests), data.seed), kind="stable")
+    order = order[mark[order] == passes.TRAIN]
     before = np.cumsum(n_bytes[order], dtype=np.int64) - n_bytes[order]
     taken = np.zeros(len(mark), bool)
     taken[order[before < data.tokenizer_sample_bytes]] = True
@@ -338,7 +347,7 @@ def _sample(data: DataSpec, corpus: _Corpus, spool: Path) -> Iterator[str]:
     for i, place in enumerate(corpus.frames):
         chosen = taken[starts[i] : starts[i] + len(place.mark)]
         if chosen.any():
-            for _, text in work.frame_texts(spool, place._replace(mark=chosen.astype(np.uint8))):
+            for _, text in passes.frame_texts(spool, place._replace(mark=chosen.astype(np.uint8))):
                 yield text
 
 
@@ -349,7 +358,7 @@ def _encode(
         s: StreamWriter(partial, name, tokenizer.dtype, tokenizer.end_token)
         for s, name in ((1, "train"), (2, "validation"))
     }
-    results = ordered_map(work.encode_frame, corpus.frames, workers, work.start_encoding, (spool, partial))
+    results = ordered_map(passes.encode_frame, corpus.frames, workers, passes.start_encoding, (spool, partial))
     with ByteProgress("encoding", corpus.n_bytes, show=progress) as bar:
         for place, digest, encoded in zip(corpus.frames, corpus.digests, results, strict=True):
             for split, writer in writers.items():
@@ -359,5 +368,5 @@ def _encode(
                 records["n_bytes"] = place.n_bytes[chosen]
                 records["n_tokens"] = encoded[split].n_tokens
                 writer.append(np.frombuffer(encoded[split].tokens, tokenizer.dtype), records)
-            bar.advance(int(place.n_bytes[place.mark != work.DROPPED].sum(dtype=np.int64)))
+            bar.advance(int(place.n_bytes[place.mark != passes.DROPPED].sum(dtype=np.int64)))
     return {name: writer.close() for name, writer in zip(SPLITS, writers.values(), strict=True)}

@@ -93,7 +93,7 @@ def open_source(source: str, text_field: str | None = None, *, download: bool = 
     """
     kind, colon, rest = source.partition(":")
     if kind == "stdlib-docs" and not colon:
-        from dwsweep.data.prose import StdlibDocs
+        from dwsweep.data.stdlib_docs import StdlibDocs
 
         return StdlibDocs.find()
     if kind in ("wikidump", "wikiextractor"):
@@ -101,11 +101,11 @@ def open_source(source: str, text_field: str | None = None, *, download: bool = 
 
         return (wiki.WikiDump if kind == "wikidump" else wiki.WikiExtractor).find(rest)
     if kind in ("text", "jsonl", "parquet"):
-        from dwsweep.data import records
+        from dwsweep.data import text_records
 
         if kind == "text":
-            return records.TextFiles.find(rest)
-        return (records.JsonLines if kind == "jsonl" else records.Parquet).find(rest, text_field)
+            return text_records.TextFiles.find(rest)
+        return (text_records.JsonLines if kind == "jsonl" else text_records.Parquet).find(rest, text_field)
     if kind == "tfds":
         from dwsweep.data import tfds
 

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dwsweep.data.files import File, find_files, is_remote, open_raw, remote, remote_access
-from dwsweep.data.records import TEXT_FIELDS, Files, decode
+from dwsweep.data.source_files import File, find_files, is_remote, open_raw, remote, remote_access
 from dwsweep.data.sources import Item, Skipped
+from dwsweep.data.text_records import TEXT_FIELDS, Files, decode
 from dwsweep.errors import InputError
 
 RECORDS_PER_ITEM = 256

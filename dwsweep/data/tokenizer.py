@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dwsweep.data.store import token_dtype
+from dwsweep.data.token_store import token_dtype
 from dwsweep.errors import InputError
 
 BYTES_VOCAB = 256

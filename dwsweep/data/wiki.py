@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import Any
 from xml.etree import ElementTree
 
-from dwsweep.data.files import find_files, open_stream
-from dwsweep.data.records import (
+from dwsweep.data.source_files import find_files, open_stream
+from dwsweep.data.sources import ITEM_BYTES, Item, Skipped
+from dwsweep.data.text_records import (
     Block,
     Files,
     TooLarge,
@@ -21,7 +22,6 @@ from dwsweep.data.records import (
     item_blocks,
     json_records,
 )
-from dwsweep.data.sources import ITEM_BYTES, Item, Skipped
 from dwsweep.errors import InputError
 
 _DOC = re.compile(rb"^<doc\b[^\n]*>[ \t]*\n", re.MULTILINE)

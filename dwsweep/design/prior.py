@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError
-from dwsweep.fit import files, published
+from dwsweep.fit import fit_files, published
 from dwsweep.fit.laws import Law
 from dwsweep.fit.simulate import Truth
 from dwsweep.guide.loss import SLOPE_DENSITY_AT_SIX, SLOPE_DENSITY_POWER
@@ -65,8 +65,8 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     """
     if noise is not None and not 1e-9 <= noise < 10:
         raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
-    content: Mapping[str, Any] = files.read(fit) if fit is not None else {}
-    law = files.laws_of(content)[0] if content else published.law()
+    content: Mapping[str, Any] = fit_files.read(fit) if fit is not None else {}
+    law = fit_files.laws_of(content)[0] if content else published.law()
     basis = [f"law: {law.name}"]
     slopes = {
         (int(row["shallow"]), int(row["deep"])): float(row["slope_difference"])

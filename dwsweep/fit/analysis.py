@@ -13,11 +13,11 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.fit import figures_data, published
 from dwsweep.fit.guideline import guideline_rows
-from dwsweep.fit.law_report import LawReport, fit_laws
+from dwsweep.fit.law_selection import LawReport, fit_laws
 from dwsweep.fit.pairs import Pair, tie_warnings, transition_rows
-from dwsweep.fit.part import Part
 from dwsweep.fit.surface import fit_surface
 from dwsweep.fit.table import Table, read_table
+from dwsweep.fit.token_group import Part
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,7 +56,7 @@ class FitResult:
     provenance: dict[str, Any] = field(repr=False)
 
     def __str__(self) -> str:
-        from dwsweep.fit.summary import to_text
+        from dwsweep.report.terminal.fit_tables import to_text
 
         return to_text(self)
 
@@ -65,7 +65,7 @@ class FitResult:
 
     def to_rich(self) -> RenderableType:
         """Tables that fit a terminal of 100 columns."""
-        from dwsweep.fit.summary import to_rich
+        from dwsweep.report.terminal.fit_tables import to_rich
 
         return to_rich(self)
 

@@ -22,7 +22,7 @@ from rich.progress import track
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import rival_range
-from dwsweep.fit.law_report import fit_laws
+from dwsweep.fit.law_selection import fit_laws
 from dwsweep.fit.laws import FORMS, optimal_depth
 from dwsweep.fit.pairs import analyse_pairs
 from dwsweep.fit.simulate import Scenario, Truth, scenarios, simulate

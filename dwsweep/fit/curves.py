@@ -11,7 +11,7 @@ import numpy as np
 from dwsweep.fit.cells import Run
 from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
 from dwsweep.fit.noise import Noise, cell_means, estimate_noise
-from dwsweep.fit.scatter import FLOOR_NATS
+from dwsweep.fit.shape_noise import FLOOR_NATS
 
 GRID_POINTS = 161
 INTERPOLATION_DRAWS = 301

@@ -12,7 +12,7 @@ from dwsweep.fit import published
 from dwsweep.fit.cells import AXES
 from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, width_at
-from dwsweep.fit.law_report import LawReport
+from dwsweep.fit.law_selection import LawReport
 from dwsweep.fit.laws import Law
 from dwsweep.fit.pairs import Pair
 from dwsweep.fit.surface import Surface

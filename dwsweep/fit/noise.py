@@ -9,7 +9,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.quantiles import chi2_tail
-from dwsweep.fit.scatter import scatter
+from dwsweep.fit.shape_noise import scatter
 
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0

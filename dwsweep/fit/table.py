@@ -15,7 +15,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.where import compile_expression
+from dwsweep.fit.row_filter import compile_expression
 
 REQUIRED = ("depth", "width", "loss")
 NUMERIC = (

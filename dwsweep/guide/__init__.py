@@ -2,6 +2,6 @@
 
 from dwsweep.guide.advice import answer, budget, verdict
 from dwsweep.guide.candidates import Options
-from dwsweep.guide.sources import Source, fitted_source, published_source
+from dwsweep.guide.law_sources import Source, fitted_source, published_source
 
 __all__ = ["Options", "Source", "answer", "budget", "fitted_source", "published_source", "verdict"]

@@ -23,7 +23,7 @@ from dwsweep.guide.candidates import (
     shapes_near,
     thinned,
 )
-from dwsweep.guide.sources import Source, fitted_source, published_source
+from dwsweep.guide.law_sources import Source, fitted_source, published_source
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
 

@@ -13,8 +13,8 @@ from dwsweep.cost.devices import Device, find, suggestion
 from dwsweep.cost.duration import BANDWIDTH_SHARE, Calibration, assumed_mfu
 from dwsweep.cost.flops import decode_bytes_per_token, training_flops_per_token
 from dwsweep.errors import InputError
+from dwsweep.guide.law_sources import Source
 from dwsweep.guide.loss import LossModel, smaller_percent
-from dwsweep.guide.sources import Source
 from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape, match_width
 
 LAYER_SECONDS = 20e-6  # ASSUMPTION: a layer's launches and waits while decoding one token, whatever its width

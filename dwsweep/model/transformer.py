@@ -23,7 +23,7 @@ from jax.sharding import NamedSharding
 from dwsweep.model import ops
 from dwsweep.model.attention import causal_attention, rotary, sinusoids
 from dwsweep.model.cross_entropy import mean_nll
-from dwsweep.model.noise import normal_part
+from dwsweep.model.initial_noise import normal_part
 from dwsweep.model.parametrization import Group, Scales
 from dwsweep.shapes import Shape
 

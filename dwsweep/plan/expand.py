@@ -8,10 +8,10 @@ from os import PathLike
 from dwsweep.cost.duration import Calibration
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
-from dwsweep.plan.cautions import cautions
 from dwsweep.plan.checks import branch_steps, device_errors, head_errors, length_errors, pack_members, size_errors
 from dwsweep.plan.estimates import estimate, misfits
 from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
+from dwsweep.plan.plan_warnings import cautions
 from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Plan, Run
 from dwsweep.records.pack_files import Pack, Replica
 from dwsweep.shapes import Shape, match_width

@@ -42,7 +42,7 @@ class DataFacts:
 
     @classmethod
     def of(cls, store: Any) -> DataFacts:
-        """The facts of a ``dwsweep.data.store.Store``."""
+        """The facts of a ``dwsweep.data.token_store.Store``."""
         return cls(store.data_hash, store.n_train_tokens, store.n_validation_tokens)
 
 

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from dwsweep.sweep import causes
 from dwsweep.sweep.causes import Ended
-from dwsweep.sweep.devices import shares
-from dwsweep.sweep.process import WorkerProcess
+from dwsweep.sweep.core_shares import shares
 from dwsweep.sweep.worker import Job
+from dwsweep.sweep.worker_process import WorkerProcess
 
 Post = Callable[[str, dict[str, Any]], None]
 """Receives (pack_id, event); the last event of a job is ``{"event": "ended", "ended": Ended}``. From any thread."""

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dwsweep.errors import InputError
 from dwsweep.sweep.multihost import settings
-from dwsweep.sweep.process import WorkerProcess
+from dwsweep.sweep.worker_process import WorkerProcess
 
 MAX_RESTARTS = 20  # of a worker that follows; what is tried again is process 0's decision
 

@@ -13,7 +13,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
 from dwsweep.records.reader import to_dict
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import dwsweep
 from dwsweep.locks import exclusive
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 _CALLS_KEPT = 100

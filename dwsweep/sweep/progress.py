@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dwsweep.plan import Pack
-from dwsweep.sweep.schedule import pack_weight
 from dwsweep.sweep.time_left import Pace
+from dwsweep.sweep.work_queue import pack_weight
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack
 

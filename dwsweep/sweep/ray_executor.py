@@ -25,12 +25,12 @@ from dwsweep import paths
 from dwsweep.records.reader import to_dict
 from dwsweep.sweep import causes
 from dwsweep.sweep.causes import Ended
-from dwsweep.sweep.devices import CPU_THREADS, each_core_a_device, part_of_a_gpu
+from dwsweep.sweep.core_shares import CPU_THREADS, each_core_a_device, part_of_a_gpu
 from dwsweep.sweep.executors import Post
-from dwsweep.sweep.process import WorkerProcess
 from dwsweep.sweep.ray_cluster import RayCluster
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.sweep.worker import Job
+from dwsweep.sweep.worker_process import WorkerProcess
 
 POLL_SECONDS = 1.0
 LOOK_SECONDS = 5.0  # between two looks at the cluster's nodes

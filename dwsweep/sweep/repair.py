@@ -18,7 +18,7 @@ from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep_files import Manifest
 from dwsweep.sweep import manifest
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
 """What a run_id settles: a config.json that says otherwise is of another run."""

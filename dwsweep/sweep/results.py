@@ -9,7 +9,7 @@ from dwsweep.records import results_table
 from dwsweep.records.results_table import ResultsRow
 
 if TYPE_CHECKING:
-    from dwsweep.sweep.store import SweepStore
+    from dwsweep.sweep.sweep_directory import SweepStore
 
 
 def rows(store: SweepStore) -> tuple[list[ResultsRow], list[ResultsRow]]:

@@ -19,18 +19,18 @@ from rich.console import Console
 from dwsweep import paths, terminal
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.sweep import causes, lock, loggers, manifest, repair, schedule
+from dwsweep.sweep import causes, loggers, manifest, ownership, repair, work_queue
 from dwsweep.sweep import retry as policy
 from dwsweep.sweep.causes import Ended
 from dwsweep.sweep.executors import Executor, LocalExecutor, Post, local_workers
 from dwsweep.sweep.follower import join_slice
-from dwsweep.sweep.process import WorkerProcess
 from dwsweep.sweep.progress import ProgressView
-from dwsweep.sweep.schedule import Unit
 from dwsweep.sweep.silence import Silence
 from dwsweep.sweep.states import DIVERGED, DONE, FAILED, FINAL, OOM, REBUILT, RUNNING, STOPPED, PackEvent, RunState
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.work_queue import Unit
 from dwsweep.sweep.worker import Job
+from dwsweep.sweep.worker_process import WorkerProcess
 
 Shard = tuple[int, int]
 ALL_DONE, SOME_FAILED, STOPPED_EARLY = 0, 1, 3  # exit statuses
@@ -113,7 +113,7 @@ def run_sweep(
 
     def lead(worker: WorkerProcess | None = None) -> int:
         try:
-            with lock.hold(directory, shard, takeover, say):
+            with ownership.hold(directory, shard, takeover, say):
                 return _Sweep(plan, tokens, store, shard, retry, console).run(executor, address, worker)
         except OSError as error:
             if not causes.is_disk_full(error):
@@ -149,18 +149,18 @@ class _Sweep:
         self.finished_since_rebuild = 0
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
-        mine = schedule.own(self.plan, self.shard)
+        mine = work_queue.own(self.plan, self.shard)
         repair.repair(self.store, self.plan, mine, self._say)
         if not self.plan.spec.execution.keep_finished_checkpoints:
             repair.remove_checkpoints(self.store, mine, self._say)
         self.store.write_plan(self.plan)
-        todo = schedule.make(self.plan, self.store, self.shard, self.retry)
+        todo = work_queue.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:
             self.store.rebuild_results()
             return self._report(todo.run_ids, trained=False)
         part = "" if self.shard == (0, 1) else f"{self.shard[0]}/{self.shard[1]}"
         manifest.record_call(self.store, executor=executor, address=address, shard=part, retry=sorted(self.retry))
-        self.waiting.extend(schedule.settle(todo, self.store, self.plan))
+        self.waiting.extend(work_queue.settle(todo, self.store, self.plan))
         self._announce(todo)
         packs = [unit.pack for unit in self.waiting]
         self.executor = self._make_executor(executor, address, len(packs), worker)
@@ -323,7 +323,7 @@ class _Sweep:
     def _say(self, line: str) -> None:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _announce(self, todo: schedule.Schedule) -> None:
+    def _announce(self, todo: work_queue.Schedule) -> None:
         finished = sum(state.state in FINAL for name, state in todo.states.items() if name in set(todo.run_ids))
         runs = sum(len(unit.runs) for unit in todo.units)
         part = "" if self.shard == (0, 1) else f" (shard {self.shard[0]}/{self.shard[1]})"

@@ -11,8 +11,8 @@ from dwsweep.errors import InputError
 from dwsweep.records.pack_files import PackProgress
 from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import DONE, INTERRUPTED, PENDING, RUNNING, RunState
-from dwsweep.sweep import lock
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep import ownership
+from dwsweep.sweep.sweep_directory import SweepStore
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Snapshot:
     runs: tuple[RunView, ...]
     orphans: int
     progress: dict[str, PackProgress]  # of the packs that are running, by pack
-    owners: tuple[tuple[lock.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
+    owners: tuple[tuple[ownership.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
     time: float
     damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
 
@@ -71,7 +71,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         ) from None
     if not planned:
         raise InputError(f"DIR: {directory}; has no plan.csv: allowed is a directory made by `dwsweep run`")
-    owners = tuple((owner, owner.is_alive) for owner in lock.owners(directory))
+    owners = tuple((owner, owner.is_alive) for owner in ownership.owners(directory))
     live = any(alive for _, alive in owners)
     runs = []
     for run in planned:

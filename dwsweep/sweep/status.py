@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dwsweep.cost import find
-from dwsweep.folding import Folded
 from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.run_files import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
+from dwsweep.report.terminal.folding import Folded
 from dwsweep.sweep.progress import duration
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, snapshot, step_of, time_left
 

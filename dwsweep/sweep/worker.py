@@ -33,8 +33,8 @@ from dwsweep.locks import one_worker
 from dwsweep.plan import Pack
 from dwsweep.sweep import causes, loggers
 from dwsweep.sweep.multihost import Group
-from dwsweep.sweep.recorder import RunRecorder, SilentRecorder
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.run_recorder import RunRecorder, SilentRecorder
+from dwsweep.sweep.sweep_directory import SweepStore
 
 TRAINER_VARIABLE = "DWSWEEP_TRAINER"  # module:function in place of the trainer; for tests of failures
 CORES_VARIABLE = "DWSWEEP_CORES"  # numbers of the CPU cores to stay on, such as 0,2
@@ -244,8 +244,8 @@ def find_trainer() -> tuple[Callable[..., Any], Callable[[str], Any]]:
     if name := os.environ.get(TRAINER_VARIABLE):
         module, _, function = name.partition(":")
         return getattr(importlib.import_module(module), function), lambda path: path
-    from dwsweep.data.store import Store
-    from dwsweep.train.loop import train_pack
+    from dwsweep.data.token_store import Store
+    from dwsweep.train.pack_trainer import train_pack
 
     return train_pack, Store.open
 

@@ -156,7 +156,7 @@ def render(facts: dict[str, Any]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from dwsweep.folding import Folded
+    from dwsweep.report.terminal.folding import Folded
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("quantity", no_wrap=True)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwsweep.cost import find, training_flops_per_token
-from dwsweep.data.store import Store, token_dtype
+from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Plan
 from dwsweep.train.engine import CAPACITY, Engine

@@ -18,7 +18,7 @@ from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec
 
 from dwsweep.errors import InputError
-from dwsweep.train.agree import agreed, all_agree
+from dwsweep.train.consensus import agreed, all_agree
 
 
 def fingerprints(tree: Any, xp: Any = jnp) -> Any:

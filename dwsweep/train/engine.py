@@ -18,16 +18,16 @@ from dwsweep.cost import training_flops
 from dwsweep.cost.memory import halved, program_fits, resident_bytes
 from dwsweep.data.batches import check_enough, gather, window_indices
 from dwsweep.data.heldout import HeldoutSet
-from dwsweep.data.store import Store
+from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.plan import Pack
-from dwsweep.train import kernel
-from dwsweep.train.agree import agreed, all_agree
-from dwsweep.train.arrangement import as_vector, by_leaf
+from dwsweep.train import attention_autotune
+from dwsweep.train.consensus import agreed, all_agree
 from dwsweep.train.evaluate import HeldoutLoss, heldout_losses, make_evaluate
+from dwsweep.train.lr_schedule import multipliers
 from dwsweep.train.mesh import Layout, Load
-from dwsweep.train.schedule import multipliers
+from dwsweep.train.param_layout import as_vector, by_leaf
 from dwsweep.train.step import State, init_state, make_dispatch
 
 CAPACITY = 256
@@ -109,12 +109,12 @@ class Engine:
         self.on_cpu = self.device.platform == "cpu" and not as_accelerator
         self.devices = devices
         unroll = min(execution.unroll or self._unroll(), shape.depth)
-        self.compute = Compute(train.precision, kernel.XLA, execution.remat, unroll)
+        self.compute = Compute(train.precision, attention_autotune.XLA, execution.remat, unroll)
         self.model = build(shape, scales, self.compute)
         self._lie(self._layout())
         self.microbatch = self._microbatch(execution.microbatch)
         self.first = (self.microbatch, self.compute.remat, self.layout)  # before any concession
-        self.kernel: kernel.Choice | None = None
+        self.kernel: attention_autotune.Choice | None = None
         self.seeds = sorted({replica.seed for replica in pack.replicas})
         self.seed_of = tuple(self.seeds.index(replica.seed) for replica in pack.replicas)
         self.streamed = not resident_bytes(
@@ -293,9 +293,9 @@ class Engine:
         """Measure what attention there is, unless the spec or ``asked`` says which."""
         asked = asked or self.pack.execution.attention
         rows = self.microbatch * len(self.pack.replicas) // self.layout.size
-        choice = kernel.choose(asked, self.pack.shape, self.pack.train.precision, rows, self.device)
+        choice = attention_autotune.choose(asked, self.pack.shape, self.pack.train.precision, rows, self.device)
         # measured on each host, and hosts that differ would not run the same program
-        names = (kernel.XLA, kernel.CUDNN)
+        names = (attention_autotune.XLA, attention_autotune.CUDNN)
         self.kernel = replace(choice, kernel=names[agreed(names.index(choice.kernel))])
         self._compute(kernel=self.kernel.kernel)
 

@@ -20,7 +20,7 @@ import optax
 from dwsweep.model.transformer import Model, Params
 from dwsweep.spec import TrainSpec
 from dwsweep.train import optimizer
-from dwsweep.train.arrangement import Arrangement, by_leaf
+from dwsweep.train.param_layout import Arrangement, by_leaf
 
 State = dict[str, Any]
 """``params``, ``m``, ``v`` (leaves, or a vector each, with a leading R axis), ``step`` () int32; ``alive`` (R,) bool,

@@ -37,12 +37,12 @@ import numpy as np
 from dwsweep.data.batches import window_indices
 from dwsweep.data.heldout import heldout_set
 from dwsweep.data.prepare import prepare
-from dwsweep.data.store import Store
+from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.spec import load_spec, parse_spec
-from dwsweep.sweep.devices import cores, each_core_a_device
-from dwsweep.train.schedule import multipliers
+from dwsweep.sweep.core_shares import cores, each_core_a_device
+from dwsweep.train.lr_schedule import multipliers
 
 SMOKE = Path(__file__).parents[2] / "sweeps" / "smoke.yaml"
 LARGER = {24: [64], 48: [32], 6: [192]}
@@ -267,7 +267,7 @@ class Silent:
 def child(case: Case, kind: str) -> None:
     """Train one pack to its end in this process: its held-out losses go to standard error."""
     if kind != "torch":
-        from dwsweep.train.loop import train_pack
+        from dwsweep.train.pack_trainer import train_pack
 
         recorder = Silent()
         with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.report import style
+from dwsweep.report.figures import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

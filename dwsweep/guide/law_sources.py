@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit import files, published
+from dwsweep.fit import fit_files, published
 from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, format_factor
 from dwsweep.fit.laws import Law, ln_width
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
@@ -113,8 +113,8 @@ def fitted_source(path: str | Path) -> Source:
     Raises:
         InputError: there is no fit.json at ``path``.
     """
-    content = files.read(path)
-    law, rivals = files.laws_of(content)
+    content = fit_files.read(path)
+    law, rivals = fit_files.laws_of(content)
     own = content.get("guideline_law") is not None
     statement = content.get("law_statement", "")
     notes = [f"{path}: {statement}"]

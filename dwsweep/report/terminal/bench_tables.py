@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dwsweep import paths
-from dwsweep.folding import Folded
+from dwsweep.report.terminal.folding import Folded
 from dwsweep.report.units import count_text
 
 FILE_NAME = "bench.json"

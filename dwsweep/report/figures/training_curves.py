@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.report import style
+from dwsweep.report.figures import style
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dwsweep.report.content import Floats
+    from dwsweep.report.figures.content import Floats
 
 BINS = 80  # along ln step: about what a panel can show, and smoother than the single steps
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from dwsweep.data.files import File, find_files, open_raw, open_stream, suffix
+from dwsweep.data.source_files import File, find_files, open_raw, open_stream, suffix
 from dwsweep.data.sources import ITEM_BYTES, MAX_DOCUMENT_BYTES, Item, Skipped
 from dwsweep.errors import InputError
 

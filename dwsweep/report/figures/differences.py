@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dwsweep.report import style
-from dwsweep.report.content import Content, Difference
+from dwsweep.report.figures import style
+from dwsweep.report.figures.content import Content, Difference
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
-from dwsweep.report import style
+from dwsweep.report.figures import style
 from dwsweep.text import format_factor
 
 if TYPE_CHECKING:

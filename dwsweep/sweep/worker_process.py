@@ -16,7 +16,7 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.sweep import causes
 from dwsweep.sweep.causes import Ended
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.sweep.worker import CORES_VARIABLE, Job
 
 OnEvent = Callable[[dict[str, Any]], None]

@@ -12,10 +12,11 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records.reader import to_dict
-from dwsweep.report import content, html_tables, plots, plots_training, style, words
-from dwsweep.report.html_page import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
+from dwsweep.report.figures import content, registry, style, training_curves
+from dwsweep.report.page import page_tables, words
+from dwsweep.report.page.html import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
 from dwsweep.sweep.states import FINAL
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
@@ -55,7 +56,7 @@ def write(directory: str | PathLike[str]) -> Any:
         Section(
             "runs",
             "Runs",
-            html_tables.runs(runs) + details("Cells: the mean of each shape", html_tables.cells(fit["cells"])),
+            page_tables.runs(runs) + details("Cells: the mean of each shape", page_tables.cells(fit["cells"])),
         ),
         Section("training", "Training curves", _training(runs, root)),
         Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
@@ -120,10 +121,10 @@ def _stale(runs: Sequence[Mapping[str, str]], root: Any) -> list[str]:
 def _figures(fit: Mapping[str, Any], root: Any) -> str:
     """The figures; those that ``dwsweep fit`` drew, unless fit.json is newer."""
     folder = root / "fit"
-    drawings = plots.drawings(content.read(fit))
+    drawings = registry.drawings(content.read(fit))
     pictures = [folder / f"{drawing.name}.svg" for drawing in drawings]
     if not all(_newer(path, folder / "fit.json") for path in pictures):
-        plots.draw(fit, folder)
+        registry.draw(fit, folder)
     return "".join(
         picture(path.read_bytes(), drawing.title, drawing.caption)
         for path, drawing in zip(pictures, drawings, strict=True)
@@ -143,18 +144,18 @@ def _transitions(fit: Mapping[str, Any]) -> str:
     if not rows:
         return paragraph("Fewer than two depths: no pair.")
     reference = words.references(rows)
-    body = html_tables.transitions(reference)
+    body = page_tables.transitions(reference)
     if len(rows) > len(reference):
-        body += details("With the thresholds and the other estimators", html_tables.transitions(rows))
+        body += details("With the thresholds and the other estimators", page_tables.transitions(rows))
     if fit.get("by_tokens"):
         by_tokens = words.references(fit["by_tokens"])
-        body += "<h3>Against training tokens</h3>" + html_tables.transitions(by_tokens, first="tokens")
+        body += "<h3>Against training tokens</h3>" + page_tables.transitions(by_tokens, first="tokens")
     return body
 
 
 def _guideline(fit: Mapping[str, Any]) -> str:
-    body = html_tables.guideline(fit["guideline"])
-    body += "<h3>The forms of law compared</h3>" + html_tables.rivals(fit.get("rivals") or [])
+    body = page_tables.guideline(fit["guideline"])
+    body += "<h3>The forms of law compared</h3>" + page_tables.rivals(fit.get("rivals") or [])
     if not fit.get("width_law"):
         body = paragraph("These rows follow the published law, since this sweep has none of its own.") + body
     return body
@@ -164,7 +165,7 @@ def _training(runs: Sequence[Mapping[str, str]], root: Any) -> str:
     curves = []
     for row in runs:
         rows = paths.read_lines(root / "runs" / row["run_id"] / "metrics.jsonl") if row.get("run_id") else []
-        found = plots_training.curve(
+        found = training_curves.curve(
             row.get("run_id", ""),
             int(float(row["depth"])),
             float(row["n_params"]),
@@ -176,7 +177,7 @@ def _training(runs: Sequence[Mapping[str, str]], root: Any) -> str:
     if not curves:
         return paragraph("No run has logged a training loss: nothing to draw.", "soft")
     with style.styled():
-        drawn = style.render(plots_training.training(curves), "svg")
+        drawn = style.render(training_curves.training(curves), "svg")
     caption = "One thin line a run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
     return picture(drawn, "Training loss against step, one panel a depth", caption)
 

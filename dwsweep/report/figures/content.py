@@ -1,7 +1,7 @@
 """What fit.json says, in the shape that the figures draw.
 
 One reader for all figures: they differ in what they show of a sweep, not in how it is stored. What the file does not
-hold is None, NaN or empty here, never filled in. The layout of the file is documented in ``dwsweep.fit.files``.
+hold is None, NaN or empty here, never filled in. The layout of the file is documented in ``dwsweep.fit.fit_files``.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Content:
 
 
 def read(fit: Mapping[str, Any]) -> Content:
-    """The pictures' content of a fit.json, as ``dwsweep.fit.files.read`` returns it."""
+    """The pictures' content of a fit.json, as ``dwsweep.fit.fit_files.read`` returns it."""
     curves = fit["curves"]
     confidence = float(curves["confidence"])
     rows = _references(fit["transitions"])

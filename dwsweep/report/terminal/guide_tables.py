@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dwsweep.folding import Folded
 from dwsweep.guide.candidates import BUDGET_TOLERANCE
+from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_count, format_factor
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dwsweep.report.style import plain
+from dwsweep.report.figures.style import plain
 from dwsweep.text import format_count
 
 REFERENCE = "pchip"  # the estimator that statuses are read from

@@ -34,7 +34,7 @@ def to_rich(result: FitResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from dwsweep.folding import Folded
+    from dwsweep.report.terminal.folding import Folded
 
     parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
     if result.transitions:

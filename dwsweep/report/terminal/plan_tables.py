@@ -10,9 +10,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dwsweep.folding import Folded
 from dwsweep.plan.rows import to_dict
 from dwsweep.plan.units import DROP, RUN, SKIP, Plan, Run
+from dwsweep.report.terminal.folding import Folded
 from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
 
 WIDTH = 100

@@ -11,7 +11,7 @@ import threading
 
 import jax
 
-from dwsweep.data.store import Store
+from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack
 from dwsweep.train.engine import Engine, memory_limit
 

@@ -19,17 +19,17 @@ import jax
 from etils import epath
 
 from dwsweep.data.heldout import heldout_set
-from dwsweep.data.store import Store
+from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Replica
-from dwsweep.train.agree import agreed
-from dwsweep.train.ahead import AHEAD
+from dwsweep.train.callbacks import Recorder
 from dwsweep.train.checkpoint import Checkpoints
+from dwsweep.train.consensus import agreed
 from dwsweep.train.engine import Engine
 from dwsweep.train.evaluate import HeldoutLoss
-from dwsweep.train.recorder import Recorder
-from dwsweep.train.release import release
-from dwsweep.train.schedule import Phase, multipliers, phases
+from dwsweep.train.lr_schedule import Phase, multipliers, phases
+from dwsweep.train.precompile import AHEAD
+from dwsweep.train.release_memory import release
 from dwsweep.train.step import State
 
 FORMAT = 2

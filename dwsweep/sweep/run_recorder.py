@@ -1,4 +1,4 @@
-"""What a pack yields, into the directories of its runs: the sweep's side of ``dwsweep.train.recorder.Recorder``.
+"""What a pack yields, into the directories of its runs: the sweep's side of ``dwsweep.train.callbacks.Recorder``.
 
 A run that is done or diverged is frozen: when its pack goes on from an older checkpoint and passes its end a second
 time, the first record stands.
@@ -24,8 +24,8 @@ from dwsweep.records.pack_files import PackProgress
 from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunResult, RunState
 from dwsweep.sweep.loggers import Logger
-from dwsweep.sweep.store import SweepStore
-from dwsweep.train.schedule import cooldown_start
+from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.train.lr_schedule import cooldown_start
 
 PROGRESS_SECONDS = 1.0  # between two writes of progress.json
 

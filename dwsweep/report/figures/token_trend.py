@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dwsweep.report import style
-from dwsweep.report.content import Content, Transition
+from dwsweep.report.figures import style
+from dwsweep.report.figures.content import Content, Transition
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.report import style
-from dwsweep.report.content import Content, Law, Transition
+from dwsweep.report.figures import style
+from dwsweep.report.figures.content import Content, Law, Transition
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

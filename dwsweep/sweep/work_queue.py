@@ -14,7 +14,7 @@ from dwsweep.cost import training_flops
 from dwsweep.plan import DROP, Pack, Plan
 from dwsweep.sweep.retry import with_microbatch
 from dwsweep.sweep.states import DIVERGED, DONE, FAILED, FINAL, OOM, PENDING, REBUILT, STOPPED, PackState, RunState
-from dwsweep.sweep.store import SweepStore
+from dwsweep.sweep.sweep_directory import SweepStore
 
 Shard = tuple[int, int]
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
-from dwsweep.report import (
+from dwsweep.report.figures import (
     content,
-    plots_difference,
-    plots_guideline,
-    plots_law,
-    plots_loss,
-    plots_rate,
-    plots_tokens,
+    differences,
+    guideline_lines,
+    law_lines,
+    losses,
+    rates,
     style,
+    token_trend,
 )
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ DRAWINGS = (
         "can be seen; the lowest curve is the best depth at that size. Bottom: where each deeper net overtakes, with "
         "its interval; an arrow means that there is no bound on that side. The bands hold what seeds share, which "
         "cancels between depths: compare two depths by their difference, in the next figure.",
-        plots_loss.against_size,
+        losses.against_size,
     ),
     Drawing(
         "differences",
         "Difference curve of each pair of depths with its bands and verdict",
         "Above zero the deeper net has the lower loss. A transition counts as crossed only where the simultaneous band "
         "clears zero on both sides: below on the left, above on the right.",
-        plots_difference.differences,
+        differences.differences,
     ),
     Drawing(
         "width_law",
@@ -65,26 +65,26 @@ DRAWINGS = (
         "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
         "side only; they take part in the law too. Δχ²: how much worse a form fits than the best one; 4 or more "
         "rejects it.",
-        plots_law.width_law,
+        law_lines.width_law,
     ),
     Drawing(
         "guideline",
         "Best depth and best width against size, beside the GPT-3 models",
         "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
         "extrapolated, and forms that fit equally well inside it part ways.",
-        plots_guideline.guideline,
+        guideline_lines.guideline,
     ),
     Drawing(
         "loss_vs_depth",
         "Loss against depth at fixed sizes, with the fitted loss surface",
         "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained.",
-        plots_loss.against_depth,
+        losses.against_depth,
     ),
     Drawing(
         "tokens",
         "Transitions of each pair against training tokens",
         "Whether the answer moves with longer training. The fit itself uses the runs of one token count only.",
-        plots_tokens.against_tokens,
+        token_trend.against_tokens,
         lambda fit: bool(fit.by_tokens),
     ),
     Drawing(
@@ -93,8 +93,8 @@ DRAWINGS = (
         "Star: the optimum of a depth, by a parabola through the best rate and its neighbours; open where the best "
         "rate is at the edge of those tried, so that the optimum may lie beyond. Where the parametrization carries the "
         "rate over depth, the stars stand above one another. Band: best to worst seed.",
-        lambda fit: plots_rate.against_rate(plots_rate.curves(fit.rates)),
-        lambda fit: bool(plots_rate.curves(fit.rates)),
+        lambda fit: rates.against_rate(rates.curves(fit.rates)),
+        lambda fit: bool(rates.curves(fit.rates)),
     ),
 )
 
@@ -105,7 +105,7 @@ def drawings(fit: content.Content) -> list[Drawing]:
 
 
 def draw(fit: Mapping[str, Any], out_dir: Path) -> list[Path]:
-    """Draw every figure of ``fit`` (a fit.json, as ``dwsweep.fit.files.read`` returns it) into ``out_dir``.
+    """Draw every figure of ``fit`` (a fit.json, as ``dwsweep.fit.fit_files.read`` returns it) into ``out_dir``.
 
     Returns the paths, PNG then SVG of each figure in the order above. The same fit gives the same bytes with the same
     Matplotlib.

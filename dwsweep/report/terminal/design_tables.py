@@ -14,7 +14,7 @@ from rich.text import Text
 from dwsweep import paths
 from dwsweep.design.information import Errors, PairError
 from dwsweep.design.study import Study
-from dwsweep.folding import Folded
+from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_count
 
 NO_LAW = 10.0  # a relative error from here on stands for no law at all
@@ -182,7 +182,7 @@ def write_specs(study: Study, directory: str | PathLike[str]) -> list[Any]:
 
 def draw(study: Study, path: Any) -> Any:
     """The error at the target against FLOPs: the proposals, and further seeds on every shape. PNG or SVG by suffix."""
-    from dwsweep.report import style
+    from dwsweep.report.figures import style
 
     spent, flops, errors = 0, [0.0], [study.proposals[0].rms_before if study.proposals else study.errors.rms]
     for item in study.proposals:

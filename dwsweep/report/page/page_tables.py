@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dwsweep.report import words
-from dwsweep.report.html_page import details, paragraph, table, without_empty
-from dwsweep.report.style import plain
+from dwsweep.report.figures.style import plain
+from dwsweep.report.page import words
+from dwsweep.report.page.html import details, paragraph, table, without_empty
 from dwsweep.text import format_count
 
 Row = Mapping[str, Any]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dwsweep.report import style
-from dwsweep.report.content import Content, DepthCurve, FixedSize, Transition
+from dwsweep.report.figures import style
+from dwsweep.report.figures.content import Content, DepthCurve, FixedSize, Transition
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.report.content import Floats
+    from dwsweep.report.figures.content import Floats
 
 
 SIZES = {

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dwsweep.report import style
-from dwsweep.report.content import Content, Line
-from dwsweep.report.plots_law import look
+from dwsweep.report.figures import style
+from dwsweep.report.figures.content import Content, Line
+from dwsweep.report.figures.law_lines import look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.report.content import Floats
+    from dwsweep.report.figures.content import Floats
 
 LARGEST = 1.5e12  # the guideline's own largest size is 1T
 

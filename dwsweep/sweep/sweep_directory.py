@@ -35,7 +35,7 @@ from dwsweep.records.run_files import (
     check_documents,
 )
 from dwsweep.records.sweep_files import Manifest
-from dwsweep.sweep import lock
+from dwsweep.sweep import ownership
 
 Record = TypeVar("Record")
 
@@ -289,5 +289,5 @@ def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:
             "prepared here: run `dwsweep prepare` first, or name another directory"
         )
     paths.make_directory(store.directory)
-    with lock.unowned(directory):
+    with ownership.unowned(directory):
         return store.write_plan_table(plan)
