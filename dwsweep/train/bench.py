@@ -62,10 +62,10 @@ def bench(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
 def compile_only(plan: Plan, store: Store, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Compile each shape of ``plan`` for each number of devices, without allocating a model; yields a row at once.
 
-    A row holds ``device_kind, depth, width, n_params_total, replicas, devices, mesh, microbatch, remat,
-    batch_size, compile_seconds``, ``memory_bytes`` of one device (by the compiled program's own analysis) and ``state_bytes``, its part that stays
-    between steps. On a CPU the program is divided as an accelerator's would be; a device's memory is what JAX
-    may use of that of ``execution.device``, where the spec names one.
+    A row holds ``device_kind, depth, width, n_params_total, replicas, devices, mesh, microbatch, remat, batch_size,
+    compile_seconds``, ``memory_bytes`` of one device (by the compiled program's own analysis) and ``state_bytes``, its
+    part that stays between steps. On a CPU the program is divided as an accelerator's would be; a device's memory is
+    what JAX may use of that of ``execution.device``, where the spec names one.
 
     Raises:
         InputError: there are fewer devices.
