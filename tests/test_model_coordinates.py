@@ -10,6 +10,7 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from train_support import make_spec
 
@@ -26,7 +27,7 @@ def movement(parametrization: str, depth: int, width: int) -> tuple[float, float
     spec = make_spec(model={"parametrization": parametrization, "base_width": 32, "base_depth": 2})
     shape = spec.block().shape(depth, width)
     model = build(shape, resolve(shape, spec.model, spec.train, RATE))
-    windows = jax.random.randint(jax.random.key(1), (4, 17), 0, 256)
+    windows = np.random.default_rng(1).integers(0, 256, (4, 17)).astype(np.int32)
 
     @jax.jit
     def measure(key: jax.Array) -> tuple[jax.Array, ...]:

@@ -295,6 +295,15 @@ def _nearest(name: str, names: Sequence[str]) -> str:
     return f", did you mean {near[0]!r}?" if near else f", it has {', '.join(names)}"
 
 
+def _shown(value: Any) -> str:
+    try:
+        return f"{value:g}"
+    except (TypeError, ValueError):  # None, or what else stands where a number should
+        return str(value)[:40]
+    except OverflowError:
+        return "a whole number beyond all floats"
+
+
 def _check_numbers(rows: list[dict[str, Any]]) -> None:
     lines = []
     for number, row in enumerate(rows, start=1):
@@ -305,8 +314,7 @@ def _check_numbers(rows: list[dict[str, Any]]) -> None:
         for name in ("depth", "width"):
             value = row.get(name)
             if value is None or (not isinstance(value, str) and not 1 <= value <= LARGEST[name]):
-                shown = f"{value:g}" if isinstance(value, float) else str(value)[:40]
-                lines.append(f"{name}: {shown} in row {number}; must be a number from 1 to {LARGEST[name]:g}")
+                lines.append(f"{name}: {_shown(value)} in row {number}; must be a number from 1 to {LARGEST[name]:g}")
             elif name == "depth" and isinstance(value, float) and not value.is_integer():
                 lines.append(f"depth: {value:g} in row {number}; must be a whole number of layers")
         for name in ("n_params", "n_params_total", "flops", "device_seconds", "tokens"):

@@ -19,6 +19,7 @@ from dwsweep.records.run_files import DONE, FINAL, PENDING, RunConfig, RunResult
 from dwsweep.records.sweep_files import Manifest
 from dwsweep.sweep import manifest
 from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.work_queue import IN_PART
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
 """What a run_id settles: a config.json that says otherwise is of another run."""
@@ -176,7 +177,9 @@ def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None
     if not members:
         return None
     parent = pack_id.rpartition("-")[0] if pack_id != planned.pack_id else None
-    return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent)
+    split = pack_id.endswith(("-a", "-b"))  # for want of memory, in words that are lost
+    reason = IN_PART if len(members) < len(planned.replicas) and not split else None
+    return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent, reason=reason)
 
 
 def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callable[[str], None]) -> None:

@@ -17,6 +17,7 @@ from dwsweep.sweep.states import DIVERGED, DONE, FAILED, FINAL, OOM, PENDING, RE
 from dwsweep.sweep.sweep_directory import SweepStore
 
 Shard = tuple[int, int]
+IN_PART = "the other replicas are finished or belong to another pack"
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
         if unit.new:
             record = {"rebuilt_from": unit.rebuilt_from} if unit.rebuilt_from else {}
             if unit.in_part:  # a replica's last bits depend on the size of its pack: the record says why it is another
-                record["reason"] = "the other replicas are finished or belong to another pack"
+                record["reason"] = IN_PART
             store.clear_pack(pack.pack_id)
             store.write_pack(pack, **record)
             if unit.rebuilt_from:

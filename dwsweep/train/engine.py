@@ -19,6 +19,7 @@ from dwsweep.cost.memory import halved, program_fits, resident_bytes
 from dwsweep.data.batches import check_enough, gather, window_indices
 from dwsweep.data.heldout import HeldoutSet
 from dwsweep.data.token_store import Store
+from dwsweep.errors import InputError
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.plan import Pack
@@ -133,7 +134,9 @@ class Engine:
     @cached_property
     def tokens(self) -> jax.Array:
         """The token store on the device; where batches are streamed, next to nothing in its place."""
-        return self.layout.put(np.zeros(1, self.store.dtype) if self.streamed else self.store.train_tokens())
+        return self.layout.put(
+            np.zeros(1, self.store.dtype) if self.streamed else self._in_vocabulary(self.store.train_tokens())
+        )
 
     @cached_property
     def learning_rates(self) -> jax.Array:
@@ -406,7 +409,21 @@ class Engine:
             return self.layout.put(indices), self.layout.put(rates)
         windows = np.zeros((*indices.shape, train.seq_len + 1), self.store.dtype)
         windows[:n] = gather(self.store.shards("train"), indices[:n].astype(np.int64), train.seq_len)
-        return self.layout.put(windows), self.layout.put(rates)
+        return self.layout.put(self._in_vocabulary(windows)), self.layout.put(rates)
+
+    def _in_vocabulary(self, tokens: np.ndarray) -> np.ndarray:
+        """The same tokens. A look-up on the device would clamp what is too large, and its loss would be NaN.
+
+        Raises:
+            InputError: the store is damaged.
+        """
+        largest, size = int(tokens.max(initial=0)), self.pack.shape.vocab_size
+        if largest >= size:
+            raise InputError(
+                f"token store {self.store.path}: holds token {largest}, must be below data.vocab_size {size}; "
+                "it is damaged: delete it and run `dwsweep prepare` again"
+            )
+        return tokens
 
     def dispatch(self, state: State, step: int, n: int, stop: int | None) -> tuple[State, dict[str, jax.Array]]:
         """Put ``n`` steps from ``step`` on in the device's queue; ``state`` is consumed. Returns without waiting."""
@@ -419,4 +436,5 @@ class Engine:
         def call(params: Any, windows: np.ndarray) -> jax.Array:
             return self._evaluate(params, self.layout.put(windows, self.layout.by_sequence))
 
+        self._in_vocabulary(heldout.windows)
         return heldout_losses(call, self.named(state)["params"], heldout, self.eval_batch)
