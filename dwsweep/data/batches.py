@@ -1,7 +1,7 @@
 """Which windows a step sees: a pure function of (seed, global step).
 
 The token stream is cut in windows ``tokens[i·T : i·T + T + 1]``; inputs are all but the last token, targets all but the
-first, so neighbouring windows share one token and every token but the first is a target exactly once an epoch. Epoch e
+first, so neighbouring windows share one token and every token but the first is a target exactly once per epoch. Epoch e
 visits all windows in the order of a keyed permutation of [0, n): a Feistel network on ceil(log2 n) bits, walked along
 its cycle until it lands below n (Black & Rogaway 2002, "Ciphers with arbitrary finite domains"). One index costs O(1)
 time and memory, so a resumed run seeks; the arithmetic is on unsigned 64-bit integers only, so the order depends on no

@@ -14,8 +14,8 @@ from dwsweep.data.token_store import Store
 class HeldoutSet:
     """Validation documents cut in windows.
 
-    Loss in nats a token is Σ nll / n_tokens; bits per byte is Σ nll / (n_bytes · ln 2). The end token of a document is
-    a target (the model must know when to stop) and has no bytes.
+    Loss in nats per token is Σ nll / n_tokens; bits per byte is Σ nll / (n_bytes · ln 2). The end token of a document
+    is a target (the model must know when to stop) and has no bytes.
     """
 
     windows: np.ndarray  # (W, seq_len + 1), the store's dtype: inputs are [:, :-1], targets [:, 1:]

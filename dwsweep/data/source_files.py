@@ -68,7 +68,7 @@ def _stat(path: str) -> File:
 
 
 def find_files(kind: str, pattern: str) -> list[File]:
-    """The files of ``pattern``, a file, a folder (all files below it) or a glob (``**`` allowed), sorted by path.
+    """The files of ``pattern``, a file, a folder (all files below it) or a glob (``**`` too), sorted by path.
 
     Hidden files are left out. InputError when there is none.
     """

@@ -201,7 +201,7 @@ class TextFiles(Files):
 
 @dataclass(frozen=True)
 class JsonLines(Files):
-    """``jsonl:GLOB``: one JSON object a line with a text field."""
+    """``jsonl:GLOB``: one JSON object per line, with a text field."""
 
     text_field: str | None = None
 
