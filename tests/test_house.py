@@ -54,7 +54,6 @@ ARROWS_LEFT = {
 }
 CIRCLES_LEFT = {
     frozenset({"__init__", "fit/analysis", "report/terminal/fit_tables"}),
-    frozenset({"data/sources", "data/stdlib_docs", "data/text_records", "data/tfds", "data/wiki"}),
     frozenset({"plan/estimates", "plan/units"}),
     frozenset({"sweep/results", "sweep/sweep_directory"}),
 }

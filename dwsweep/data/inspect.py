@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep.data.sources import printable
 from dwsweep.data.token_store import Store
+from dwsweep.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep.data.batches import mix64
-from dwsweep.data.sources import MAX_DOCUMENT_BYTES, Item, Skipped, Source
+from dwsweep.data.source_items import MAX_DOCUMENT_BYTES, Item, Skipped, Source
 from dwsweep.data.tokenizer import Tokenizer
 
 DROPPED, TRAIN, VALIDATION = 0, 1, 2

@@ -37,8 +37,8 @@ from dwsweep.data.byte_progress import ByteProgress
 from dwsweep.data.integrity import checksums
 from dwsweep.data.process_pool import available_cores, ordered_map
 from dwsweep.data.source_files import is_remote
-from dwsweep.data.sources import Skipped, Source, counted, open_source
-from dwsweep.data.text_records import SMALL_BYTES
+from dwsweep.data.source_items import SMALL_BYTES, Skipped, Source, counted
+from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import (
     DOCUMENT,
     FORMAT,

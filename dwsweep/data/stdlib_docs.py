@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dwsweep.data.sources import ITEM_BYTES, Item, Skipped
+from dwsweep.data.source_items import ITEM_BYTES, Item, Skipped
 from dwsweep.errors import InputError
 
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib2to3", "pydoc_data"}
