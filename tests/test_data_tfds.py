@@ -119,7 +119,7 @@ def test_prepare_without_tensorflow(root: Path, tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     store = find(data)
-    assert store is not None and store.manifest["n_documents"] == 50
+    assert store is not None and store.manifest.n_documents == 50
 
 
 def test_wiki40b_marks_become_lines(root: Path, tmp_path: Path) -> None:
