@@ -40,3 +40,9 @@ def parse_count(text: str) -> float:
     if not 0 < value < math.inf:
         raise InputError(f"{text[:40]!r}; must be a positive number, such as 1.3e9, 60k, 125M, 3B or 1T")
     return value
+
+
+def printable(text: str, keep: str = "") -> str:
+    """``text`` with control and format characters spelled out (``\\x1b``), except those in ``keep``: what a file
+    holds must not steer the terminal that shows it."""
+    return "".join(c if c in keep or c == " " or c.isprintable() else ascii(c)[1:-1] for c in text)

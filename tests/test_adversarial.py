@@ -204,7 +204,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         ("train.steps=&a [*a]", "the anchor in line 1 holds an alias to itself"),
         ("train.steps=2024-13-01", "is not valid YAML: month must be in 1..12"),
         ("train.steps=!!bool perhaps", "is not valid YAML: a value does not fit its tag"),
-        ("train..steps=5", "--set: 'train..steps=5'; allowed: KEY=VALUE"),
+        ("train..steps=5", "--set: 'train..steps=5'; must be KEY=VALUE"),
     ],
     ids=lambda text: text[:40],
 )

@@ -61,7 +61,10 @@ class Owner:
 
 
 def process_start(pid: int) -> str | None:
-    """What tells a process from a later one of the same number; None when there is no such process."""
+    """What tells a process from a later one of the same number; None when there is no such process.
+
+    Not psutil's ``create_time``: that is a wall-clock time made from these ticks, and moves when the clock is set.
+    """
     try:
         # the second field, the name, may hold spaces and parentheses; the start time is the 20th after it
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()

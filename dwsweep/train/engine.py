@@ -16,8 +16,7 @@ import numpy as np
 
 from dwsweep.cost import training_flops
 from dwsweep.cost.memory import halved, program_fits, resident_bytes
-from dwsweep.data.batches import check_enough, gather, window_indices
-from dwsweep.data.heldout import HeldoutSet
+from dwsweep.data.batches import HeldoutSet, check_enough, gather, window_indices
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.model.parametrization import resolve

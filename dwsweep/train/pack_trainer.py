@@ -18,7 +18,7 @@ from typing import Any
 import jax
 from etils import epath
 
-from dwsweep.data.heldout import heldout_set
+from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Replica
