@@ -17,8 +17,8 @@ from dwsweep.records.pack_files import REBUILT, PackProgress, PackState
 from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep_files import Manifest
-from dwsweep.sweep import manifest
 from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.work_queue import IN_PART
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
 """What a run_id settles: a config.json that says otherwise is of another run."""
@@ -30,8 +30,8 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
     ``packs`` are the planned packs that the caller answers for. Files that every shard may write, the manifest and the
     config.json of the plan's runs, are looked at under a lock of the kernel.
     """
-    with manifest.guarded(store):
-        _check(store, store.directory / "manifest.json", Manifest, say, "begun anew")
+    with store.manifest_guard():
+        _check(store, store.manifest_path, Manifest, say, "begun anew")
     with exclusive(store.directory / "locks" / "repair.guard"):
         _configs(store, plan, say)
     families = _families(store, packs)
@@ -176,7 +176,10 @@ def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None
     if not members:
         return None
     parent = pack_id.rpartition("-")[0] if pack_id != planned.pack_id else None
-    return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent)
+    # why a pack was split stood in the file alone
+    split = pack_id.rpartition("-")[2] in ("a", "b")
+    reason = IN_PART if len(members) < len(planned.replicas) and not split else None
+    return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent, reason=reason)
 
 
 def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callable[[str], None]) -> None:
