@@ -219,8 +219,10 @@ def run(
     """Train what the plan says RUN, in isolated workers; resume what was interrupted, skip what is finished."""
     from dwsweep.data.prepare import prepare as prepare_store
     from dwsweep.plan import build
+    from dwsweep.report.terminal.sweep_progress import ProgressView
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.runner import parse_shard, run_sweep
+    from dwsweep.sweep.runner import run_sweep
+    from dwsweep.sweep.work_queue import parse_shard
 
     sweep = load_spec(spec, set_ or ())
     part = parse_shard(shard)
@@ -239,7 +241,7 @@ def run(
         executor=executor.value,
         address=address,
         distributed=distributed,
-        console=terminal.console(),
+        view=ProgressView(terminal.console()),
     )
 
 
@@ -249,12 +251,12 @@ def status(
     follow: Annotated[bool, typer.Option("--follow", help="Refresh until the sweep is finished.")] = False,
 ) -> None:
     """Counts and a table of runs: state, step, loss, tokens/s, reason of failure."""
-    from dwsweep.sweep import status as view
+    from dwsweep.report.terminal import sweep_status
 
     if follow:
-        view.follow(directory, terminal.console())
+        sweep_status.follow(directory, terminal.console())
     else:
-        terminal.console().print(view.render(directory))
+        terminal.console().print(sweep_status.render(directory))
 
 
 @_command(

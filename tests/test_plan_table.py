@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from rich.console import Console
 
 from dwsweep.plan import DataFacts, Plan, build
-from dwsweep.plan.rows import COLUMNS, to_dict, to_rows
+from dwsweep.plan.rows import to_rows
+from dwsweep.records.plan_table import COLUMNS, from_csv
 from dwsweep.report.terminal import plan_tables
 from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
 from dwsweep.spec import load_spec, parse_spec
@@ -102,9 +104,9 @@ def test_several_learning_rates_show_the_factor() -> None:
 def test_rows_hold_the_resolved_learning_rates() -> None:
     rows = to_rows(plan_of(model={"base_depth": 2, "base_width": 64}))
     for row in rows:
-        assert row["hidden_learning_rate"] == pytest.approx(1e-3 * 64 / row["width"])
-        assert row["residual_multiplier"] == pytest.approx(2 / row["depth"])
-        assert row["epochs"] == pytest.approx(row["tokens"] / 700_000)
+        assert row.hidden_learning_rate == pytest.approx(1e-3 * 64 / row.width)
+        assert row.residual_multiplier == pytest.approx(2 / row.depth)
+        assert row.epochs == pytest.approx(row.tokens / 700_000)
 
 
 def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
@@ -115,7 +117,8 @@ def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
     assert tuple(rows[0]) == COLUMNS
     assert [row["run_id"] for row in rows] == [run.run_id for run in plan.runs]
     content = plan_tables.to_json(plan)
-    assert content == to_dict(plan)
+    assert content["runs"] == [asdict(row) for row in to_rows(plan)]
+    assert list(from_csv(path.read_text())) == to_rows(plan)
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content["totals"]["flops"] == sum(row["flops"] for row in content["runs"] if row["action"] == "RUN")
 

@@ -18,8 +18,9 @@ from sweep_tools import assert_complete, environment, make_plan, run, start, wai
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import runner, silence, worker
-from dwsweep.sweep.runner import parse_shard, run_sweep
+from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.work_queue import parse_shard
 
 
 @pytest.fixture(autouse=True)
@@ -169,7 +170,7 @@ def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path) -> None:
     assert row["status"] == "oom" and row["loss"] == ""
 
 
-def test_an_abort_over_memory_is_told_by_the_log(tmp_path: Path) -> None:
+def test_the_log_tells_that_an_abort_was_for_want_of_memory(tmp_path: Path) -> None:
     order(tmp_path, exit_at=7, once=True)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
     status, text = run(plan, tmp_path / "sweep")
@@ -233,7 +234,7 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path
     os.kill(process.pid, number)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 3, text
-    assert "the same command goes on from here" in text
+    assert "the same command resumes from here" in text
     assert not workers_of(process.pid)
     interrupted = [name for name in store.pack_ids() if store.pack_state(name).state == "interrupted"]
     assert len(interrupted) == 1

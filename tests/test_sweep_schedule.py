@@ -10,9 +10,9 @@ import pytest
 from sweep_tools import assert_complete, environment, make_plan, run
 
 from dwsweep.plan import Plan
+from dwsweep.records.run_files import RunState
 from dwsweep.sweep import work_queue
 from dwsweep.sweep.snapshot import snapshot
-from dwsweep.sweep.states import RunState
 from dwsweep.sweep.sweep_directory import SweepStore
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,10 +16,12 @@ from sweep_tools import environment, make_plan, run, start, wait_for
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.sweep import ownership, status
-from dwsweep.sweep.progress import ProgressView, duration
+from dwsweep.records.run_files import RunState
+from dwsweep.report.terminal import sweep_status as status
+from dwsweep.report.terminal.sweep_progress import ProgressView, duration
+from dwsweep.sweep import ownership
+from dwsweep.sweep.events import Progress
 from dwsweep.sweep.snapshot import snapshot, time_left
-from dwsweep.sweep.states import RunState
 from dwsweep.sweep.sweep_directory import SweepStore
 
 
@@ -156,8 +157,8 @@ def test_durations_read_well(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def event(step: int, **more: Any) -> dict[str, Any]:
-    return {"step": step, "steps": 30, "tokens_per_second": 5000.0, "losses": [3.0, None], **more}
+def event(step: int) -> Progress:
+    return Progress(step, 30, 5000.0, (3.0, None))
 
 
 def test_time_left_follows_the_work_done() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dwsweep.cost.flops import training_flops
 from dwsweep.design.information import Cells, Judge
-from dwsweep.plan.checks import total_steps
+from dwsweep.plan.lengths import total_steps
 from dwsweep.shapes import Shape, match_width
 from dwsweep.spec import Spec, parse_spec
 

@@ -15,8 +15,7 @@ from dwsweep.design.information import Cells, Errors, Judge
 from dwsweep.design.prior import Prior, make_prior
 from dwsweep.design.propose import Costs, Proposal, candidates, fragments, propose
 from dwsweep.errors import InputError
-from dwsweep.plan.expand import build
-from dwsweep.plan.units import DROP
+from dwsweep.plan import DROP, build
 from dwsweep.shapes import Shape, match_width
 from dwsweep.spec import Spec
 

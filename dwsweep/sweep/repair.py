@@ -17,7 +17,6 @@ from dwsweep.records.pack_files import REBUILT, PackProgress, PackState
 from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep_files import Manifest
-from dwsweep.sweep import manifest
 from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.sweep.work_queue import IN_PART
 
@@ -31,8 +30,8 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
     ``packs`` are the planned packs that the caller answers for. Files that every shard may write, the manifest and the
     config.json of the plan's runs, are looked at under a lock of the kernel.
     """
-    with manifest.guarded(store):
-        _check(store, store.directory / "manifest.json", Manifest, say, "begun anew")
+    with store.manifest_guard():
+        _check(store, store.manifest_path, Manifest, say, "begun anew")
     with exclusive(store.directory / "locks" / "repair.guard"):
         _configs(store, plan, say)
     families = _families(store, packs)
@@ -177,7 +176,8 @@ def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None
     if not members:
         return None
     parent = pack_id.rpartition("-")[0] if pack_id != planned.pack_id else None
-    split = pack_id.endswith(("-a", "-b"))  # for want of memory, in words that are lost
+    # why a pack was split stood in the file alone
+    split = pack_id.rpartition("-")[2] in ("a", "b")
     reason = IN_PART if len(members) < len(planned.replicas) and not split else None
     return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent, reason=reason)
 

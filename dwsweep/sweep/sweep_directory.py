@@ -8,8 +8,7 @@ locks/
 
 from __future__ import annotations
 
-import csv
-import io
+import contextlib
 import os
 import time
 from collections.abc import Callable, Collection
@@ -18,10 +17,12 @@ from typing import Any, TypeVar
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.locks import exclusive
 from dwsweep.plan import DROP, Plan
 from dwsweep.plan import rows as plan_rows
-from dwsweep.records import reader
+from dwsweep.records import plan_table, reader
 from dwsweep.records.pack_files import Pack, PackProgress, PackState
+from dwsweep.records.plan_table import PlanRow
 from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import (
     DONE,
@@ -93,10 +94,21 @@ class SweepStore:
     @property
     def manifest(self) -> Manifest:
         """Versions, devices, git commit and the calls that made this sweep; empty before the first."""
-        return self._read_or(self.directory / "manifest.json", Manifest, Manifest) or Manifest()
+        return self._read_or(self.manifest_path, Manifest, Manifest) or Manifest()
 
-    def write_manifest(self, manifest: Manifest) -> None:
-        reader.write(self.directory / "manifest.json", manifest)
+    @property
+    def manifest_path(self) -> Any:
+        return self.directory / "manifest.json"
+
+    def manifest_guard(self) -> contextlib.AbstractContextManager[None]:
+        """Shards add to one manifest."""
+        return exclusive(self.directory / "locks" / "manifest.guard")
+
+    def update_manifest(self, change: Callable[[Manifest], Manifest]) -> None:
+        with self.manifest_guard():
+            old = self.manifest
+            if (new := change(old)) != old:
+                reader.write(self.manifest_path, new)
 
     # plan
 
@@ -117,16 +129,20 @@ class SweepStore:
     def write_plan_table(self, plan: Plan) -> Any:
         """Write plan.csv, one row per run; returns its path."""
         path = paths.make_directory(self.directory) / "plan.csv"
-        paths.write_atomic(path, plan_rows.to_csv(plan))
+        paths.write_atomic(path, plan_table.to_csv(plan_rows.to_rows(plan)))
         return path
 
-    def planned(self) -> list[dict[str, str]]:
-        """The rows of plan.csv, in its order; none before the first ``run``."""
+    def planned(self) -> list[PlanRow]:
+        """The rows of plan.csv, in its order; none before the first ``run``.
+
+        Raises:
+            InputError: the file is no plan.
+        """
         try:
             text = (self.directory / "plan.csv").read_text()
         except FileNotFoundError:
             return []
-        return list(csv.DictReader(io.StringIO(text)))
+        return list(plan_table.from_csv(text))
 
     # runs
 
@@ -267,12 +283,6 @@ class SweepStore:
 
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"
-
-    def rebuild_results(self) -> Any:
-        """Write results.csv from the directories alone; returns its path."""
-        from dwsweep.sweep import results
-
-        return results.rebuild(self)
 
 
 def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:

@@ -7,17 +7,49 @@ checkpoint it is finished as it is, and the plan's pack is written with the repl
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from dwsweep.cost import training_flops
+from dwsweep.errors import InputError
 from dwsweep.plan import DROP, Pack, Plan
-from dwsweep.sweep.retry import with_microbatch
-from dwsweep.sweep.states import DIVERGED, DONE, FAILED, FINAL, OOM, PENDING, REBUILT, STOPPED, PackState, RunState
+from dwsweep.records.pack_files import REBUILT, PackState
+from dwsweep.records.run_files import DIVERGED, DONE, FAILED, FINAL, OOM, PENDING, STOPPED, RunState
+from dwsweep.sweep.ownership import Shard
+from dwsweep.sweep.policy import with_microbatch
 from dwsweep.sweep.sweep_directory import SweepStore
 
-Shard = tuple[int, int]
-IN_PART = "the other replicas are finished or belong to another pack"
+IN_PART = "the other replicas are finished or belong to another pack"  # why a pack has fewer than the plan has in it
+
+
+def parse_shard(text: str | None, environment: Mapping[str, str] | None = None) -> Shard:
+    """``I/N`` → (I, N), counted from 0; ``slurm``: from the variables of a Slurm array; None: the whole sweep.
+
+    Raises:
+        InputError: not of that form, or I not below N.
+    """
+    if text is None:
+        return 0, 1
+    env = os.environ if environment is None else environment
+    allowed = "allowed: I/N with 0 ≤ I < N, such as 0/8, or `slurm` inside a Slurm array"
+    if text == "slurm":
+        try:
+            number, first = int(env["SLURM_ARRAY_TASK_ID"]), int(env.get("SLURM_ARRAY_TASK_MIN", "0"))
+            count, step = int(env["SLURM_ARRAY_TASK_COUNT"]), int(env.get("SLURM_ARRAY_TASK_STEP", "1"))
+        except (KeyError, ValueError) as error:
+            raise InputError(f"--shard: 'slurm', but {error} is not set as Slurm sets it; {allowed}") from None
+        if step < 1 or (number - first) % step or not 0 <= (number - first) // step < count:
+            raise InputError(
+                f"--shard: 'slurm', but task {number} of {count} from {first} in steps of {step} is not one of a "
+                f"regular array; {allowed}"
+            )
+        return (number - first) // step, count
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if not (found and int(found[1]) < int(found[2])):
+        raise InputError(f"--shard: {text[:40]!r}; {allowed}")
+    return int(found[1]), int(found[2])
 
 
 @dataclass(frozen=True)

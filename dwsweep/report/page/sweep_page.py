@@ -12,10 +12,10 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records.reader import to_dict
+from dwsweep.records.run_files import FINAL
 from dwsweep.report.figures import content, registry, style, training_curves
 from dwsweep.report.page import page_tables, words
 from dwsweep.report.page.html import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
-from dwsweep.sweep.states import FINAL
 from dwsweep.sweep.sweep_directory import SweepStore
 
 HOW_TO_READ = (

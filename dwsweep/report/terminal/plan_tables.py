@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dwsweep.plan.rows import to_dict
-from dwsweep.plan.units import DROP, RUN, SKIP, Plan, Run
+from dwsweep.cost.flops import CONVENTION
+from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
+from dwsweep.plan.rows import to_rows
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
 
@@ -20,8 +22,32 @@ UNKNOWN = "?"
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """Everything in the table and behind it, run by run."""
-    return to_dict(plan)
+    """Everything in the table and behind it, run by run; the totals are of what is still to be trained."""
+    total = plan.estimates
+    return {
+        "name": plan.spec.name,
+        "data": None if plan.data is None else vars(plan.data),
+        "waits_for_data": plan.waiting_figures,
+        "totals": {
+            "run": plan.count(RUN),
+            "skip": plan.count(SKIP),
+            "drop": plan.count(DROP),
+            "packs": total.n_packs,
+            "tokens": total.tokens,
+            "flops": total.flops,
+            "flops_6nd": total.flops_6nd,
+            "flops_convention": CONVENTION,
+            "device": total.device,
+            "time_basis": total.basis,
+            "device_hours": None if total.device_seconds is None else total.device_seconds / 3600,
+            "peak_memory_bytes": total.peak_memory_bytes,
+            "checkpoint_bytes": total.checkpoint_bytes,
+            "results_bytes": total.results_bytes,
+            "disk_bytes": total.disk_bytes,
+        },
+        "warnings": list(plan.warnings),
+        "runs": [asdict(row) for row in to_rows(plan)],
+    }
 
 
 def render(plan: Plan) -> Group:

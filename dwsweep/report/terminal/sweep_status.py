@@ -19,7 +19,7 @@ from dwsweep.cost import find
 from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.run_files import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.report.terminal.folding import Folded
-from dwsweep.sweep.progress import duration
+from dwsweep.report.terminal.sweep_progress import duration
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, snapshot, step_of, time_left
 
 MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded
@@ -52,7 +52,7 @@ def follow(directory: str | os.PathLike[str], console: Console | None = None) ->
 
 def show(now: Snapshot) -> RenderableType:
     parts: list[RenderableType] = [_headline(now)]
-    shapes = {(run.depth, run.width) for run in now.runs}
+    shapes = {(run.plan.depth, run.plan.width) for run in now.runs}
     by_depth = len(shapes) > MAX_ROWS
     parts.append(Folded(_table(now, by_depth), keys=1 if by_depth else 2))
     if now.progress:
@@ -105,16 +105,16 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
     table.add_column("loss", justify="right", no_wrap=True)
     groups: dict[tuple[int, ...], list[RunView]] = {}
     for run in now.runs:
-        key = (run.depth,) if by_depth else (run.depth, run.width)
+        key = (run.plan.depth,) if by_depth else (run.plan.depth, run.plan.width)
         groups.setdefault(key, []).append(run)
     for _, runs in sorted(groups.items()):
         done = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
         steps = f"{_percent(runs, now):.0%}" if by_depth else _steps(runs, now)
         losses = _range(done, "{:.4f}") if by_depth else (f"{sum(done) / len(done):.4f}" if done else "–")
         table.add_row(
-            str(runs[0].depth),
-            _range([run.width for run in runs], "{}"),
-            _range([run.n_params for run in runs], "{:.3g}").replace("e+0", "e").replace("e+", "e"),
+            str(runs[0].plan.depth),
+            _range([run.plan.width for run in runs], "{}"),
+            _range([run.plan.n_params for run in runs], "{:.3g}").replace("e+0", "e").replace("e+", "e"),
             str(len(runs)),
             *(_counts(runs, states) if by_depth else [_states(runs)]),
             steps,
@@ -161,7 +161,7 @@ def _reasons(now: Snapshot) -> list[RenderableType]:
     for (state, cause), runs in list(found.items())[:MAX_REASONS]:
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
         text = Text(f"{state}: ", style=_STYLES.get(state, ""))
-        text.append(f"{runs[0].run_id}{more}: {cause}", style="default")
+        text.append(f"{runs[0].plan.run_id}{more}: {cause}", style="default")
         parts.append(text)
         if state in (FAILED, OOM) and runs[0].state.log_tail:
             tail = "\n".join("  │ " + line[:160] for line in runs[0].state.log_tail.splitlines()[-4:])
@@ -188,12 +188,12 @@ def _counts(runs: Sequence[RunView], states: Sequence[str]) -> list[str]:
 
 
 def _steps(runs: Sequence[RunView], now: Snapshot) -> str:
-    done, total = [step_of(run, now) for run in runs], [run.steps for run in runs]
+    done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
     return f"{_range(done, '{:,}')}/{_range(total, '{:,}')}"
 
 
 def _percent(runs: Sequence[RunView], now: Snapshot) -> float:
-    return sum(step_of(run, now) for run in runs) / max(1, sum(run.steps for run in runs))
+    return sum(step_of(run, now) for run in runs) / max(1, sum(run.plan.steps for run in runs))
 
 
 def _range(values: Iterable[float], form: str) -> str:
