@@ -78,7 +78,12 @@ def store_path(data: DataSpec, source: Source) -> Path:
 
 
 def find(data: DataSpec) -> Store | None:
-    """The finished store of these settings, or None; looks at names, sizes and times only."""
+    """The finished store of these settings, or None; looks at names, sizes and times only.
+
+    Raises:
+        InputError: the cache is not a local folder.
+    """
+    cache_root(data)
     try:
         path = store_path(data, open_source(data.source, data.text_field))
         return Store.open(path, verify=False) if (path / "manifest.json").exists() else None
@@ -296,9 +301,10 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
         return
     n = corpus.n_documents
     if n < 2:
+        copies = f" ({corpus.n_duplicates:,} × the same again)" if corpus.n_duplicates else ""
         raise InputError(
-            f"data.source: {data.source}; one document; at least two, for training and validation (text: separates "
-            "the articles of a single file by blank lines)"
+            f"data.source: {data.source}; one document{copies}; at least two, for training and validation (text: "
+            "separates the articles of a single file by blank lines)"
         )
     digest = np.concatenate(corpus.digests)[mark != work.DROPPED]
     side = "validation" if (mark == work.TRAIN).any() else "training"

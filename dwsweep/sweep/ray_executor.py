@@ -244,7 +244,7 @@ def run_job(content: dict[str, Any], environment: dict[str, str]) -> dict[str, A
         while not done.wait(POLL_SECONDS):
             with contextlib.suppress(OSError):
                 if stop.exists():
-                    worker.stop(stop.read_text())
+                    worker.stop(stop.read_text("utf-8"))
                     return
 
     def keep(event: dict[str, Any]) -> None:

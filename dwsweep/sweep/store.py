@@ -123,7 +123,7 @@ class SweepStore:
     def planned(self) -> list[dict[str, str]]:
         """The rows of plan.csv, in its order; none before the first ``run``."""
         try:
-            text = (self.directory / "plan.csv").read_text()
+            text = (self.directory / "plan.csv").read_text("utf-8")
         except FileNotFoundError:
             return []
         return list(csv.DictReader(io.StringIO(text)))
@@ -151,7 +151,7 @@ class SweepStore:
     def state(self, run_id: str) -> RunState:
         """Where a run stands; ``done`` without a sound result is pending: it has to be trained again."""
         state = self._read_or(self.state_path(run_id), RunState, lambda: self.derived_state(run_id)) or RunState()
-        return RunState() if state.state == DONE and not self.has_result(run_id) else state
+        return RunState(pack_id=state.pack_id) if state.state == DONE and not self.has_result(run_id) else state
 
     def derived_state(self, run_id: str) -> RunState:
         """What the other files of a run say where its status.json is damaged: done if its result is sound."""
