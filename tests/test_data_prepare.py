@@ -385,9 +385,13 @@ def test_a_source_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: p
         prepare(spec(f"jsonl:{tmp_path}/a.jsonl", tmp_path / "cache"), progress=False)
 
 
-def test_a_cache_in_a_bucket_is_refused() -> None:
+def test_a_cache_in_a_bucket_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"data.cache_dir: gs://b/cache; must be a local folder"):
         prepare(spec("stdlib-docs", Path("x")).model_copy(update={"cache_dir": "gs://b/cache"}), progress=False)
+    monkeypatch.setenv("DWSWEEP_CACHE", "gs://b/cache")
+    for ask in (prepare, find):
+        with pytest.raises(InputError, match=r"DWSWEEP_CACHE: gs://b/cache; must be a local folder"):
+            ask(DataSpec(source="stdlib-docs"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

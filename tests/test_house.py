@@ -199,3 +199,14 @@ def loaded_after(statement: str) -> set[str]:
 )
 def test_heavy_imports_stay_where_they_belong(statement: str, absent: set[str]) -> None:
     assert not loaded_after(statement) & absent
+
+
+def test_files_are_read_as_they_were_written_whatever_the_locale() -> None:
+    """Text without a named encoding is written and read as the locale has it: ASCII under LC_ALL=C."""
+    for module, tree in MODULES.items():
+        for node in ast.walk(tree):
+            name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+            if name in ("read_text", "write_text"):
+                assert isinstance(node, ast.Call)
+                named = len(node.args) > (name == "write_text") or any(word.arg == "encoding" for word in node.keywords)
+                assert named, f"{module}, line {node.lineno}: {name} without an encoding"

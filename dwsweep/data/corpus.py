@@ -144,9 +144,10 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
         return
     n = corpus.n_documents
     if n < 2:
+        copies = f" ({corpus.n_duplicates:,} × the same again)" if corpus.n_duplicates else ""
         raise InputError(
-            f"data.source: {data.source}; one document; at least two, for training and validation (text: separates "
-            "the articles of a single file by blank lines)"
+            f"data.source: {data.source}; one document{copies}; at least two, for training and validation (text: "
+            "separates the articles of a single file by blank lines)"
         )
     digest = np.concatenate(corpus.digests)[mark != passes.DROPPED]
     side = "validation" if (mark == passes.TRAIN).any() else "training"

@@ -60,7 +60,12 @@ def store_path(data: DataSpec, source: Source) -> Path:
 
 
 def find(data: DataSpec) -> Store | None:
-    """The finished store of these settings, or None; looks at names, sizes and times only."""
+    """The finished store of these settings, or None; looks at names, sizes and times only.
+
+    Raises:
+        InputError: the cache is not a local folder.
+    """
+    cache_root(data)
     try:
         path = store_path(data, open_source(data.source, data.text_field))
         return Store.open(path, verify=False) if (path / "manifest.json").exists() else None

@@ -80,7 +80,7 @@ def run(out: str | Path, names: Iterable[str], n: int, processes: int = 1) -> di
             path = folder / f"{name}.jsonl"
             done = {row["index"]: row for row in _read(path)}
             todo = [i for i in range(n) if i not in done]
-            with path.open("a") as file:
+            with path.open("a", encoding="utf-8") as file:
                 rows = pool.map(one, [name] * len(todo), todo, [2000] * len(todo), chunksize=4)
                 for row in track(rows, name, len(todo), console=Console(stderr=True)):
                     file.write(json.dumps(row) + "\n")
@@ -94,7 +94,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text("utf-8").splitlines():
         try:
             rows.append(json.loads(line))
         except ValueError:  # the last line of a run that was cut off

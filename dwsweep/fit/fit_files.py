@@ -84,7 +84,7 @@ def read(path: Any) -> dict[str, Any]:
     for file in tried:
         if file.exists():
             try:
-                content = json.loads(file.read_text())
+                content = json.loads(file.read_text("utf-8"))
             except (ValueError, RecursionError) as error:
                 raise InputError(f"--fit: {file}; not valid JSON ({error})") from error
             if not isinstance(content, dict) or "transitions" not in content:

@@ -13,6 +13,7 @@ from dwsweep.shapes import Shape
 from dwsweep.spec import ExecutionSpec, ModelSpec, Section, TrainSpec
 
 REBUILT = "rebuilt"  # other packs took the replicas over
+IN_PART = "the other replicas are finished or belong to another pack"  # why a pack lacks some that the plan has in it
 
 PACK_STATES = (PENDING, RUNNING, DONE, INTERRUPTED, FAILED, OOM, REBUILT)
 

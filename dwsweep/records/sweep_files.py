@@ -93,8 +93,8 @@ def process_start(pid: int) -> str | None:
     """
     try:
         # the second field, the name, may hold spaces and parentheses; the start time is the 20th after it
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     except OSError:
         if Path("/proc/self/stat").exists():
             return None

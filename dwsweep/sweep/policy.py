@@ -87,7 +87,7 @@ def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str
 def kernel_oom_kills() -> int:
     """Processes that the kernel of this machine has killed for want of memory so far; 0 where it does not say."""
     try:
-        text = Path("/proc/vmstat").read_text()
+        text = Path("/proc/vmstat").read_text("utf-8")
     except OSError:
         return 0
     found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)

@@ -244,7 +244,7 @@ def run_job(job: Job, environment: dict[str, str]) -> list[Event]:
         while not done.wait(POLL_SECONDS):
             with contextlib.suppress(OSError):
                 if stop.exists():
-                    worker.stop(stop.read_text())
+                    worker.stop(stop.read_text("utf-8"))
                     return
 
     def keep(event: Event) -> None:

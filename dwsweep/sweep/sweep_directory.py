@@ -139,7 +139,7 @@ class SweepStore:
             InputError: the file is no plan.
         """
         try:
-            text = (self.directory / "plan.csv").read_text()
+            text = (self.directory / "plan.csv").read_text("utf-8")
         except FileNotFoundError:
             return []
         return list(plan_table.from_csv(text))
@@ -167,7 +167,7 @@ class SweepStore:
     def state(self, run_id: str) -> RunState:
         """Where a run stands; ``done`` without a sound result is pending: it has to be trained again."""
         state = self._read_or(self.state_path(run_id), RunState, lambda: self.derived_state(run_id)) or RunState()
-        return RunState() if state.state == DONE and not self.has_result(run_id) else state
+        return RunState(pack_id=state.pack_id) if state.state == DONE and not self.has_result(run_id) else state
 
     def derived_state(self, run_id: str) -> RunState:
         """What the other files of a run say where its status.json is damaged: done if its result is sound."""

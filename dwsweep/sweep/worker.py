@@ -161,7 +161,7 @@ def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
     """
     if (niceness := os.getpriority(os.PRIO_PROCESS, 0)) > 0:
         with contextlib.suppress(OSError):  # no autogroups here
-            autogroup.write_text(str(niceness))
+            autogroup.write_text(str(niceness), "ascii")
 
 
 def next_command(channel: Channel) -> Command:

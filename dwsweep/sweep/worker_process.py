@@ -231,5 +231,5 @@ class WorkerProcess:
 def _append(final_log: Any, log: Path) -> None:
     """Bring the log of one attempt to the bucket, behind those of earlier ones."""
     with contextlib.suppress(OSError):
-        earlier = final_log.read_text() if final_log.exists() else ""
-        final_log.write_text(earlier + log.read_text(errors="replace"))
+        earlier = final_log.read_text("utf-8") if final_log.exists() else ""
+        final_log.write_text(earlier + log.read_text("utf-8", errors="replace"), "utf-8")

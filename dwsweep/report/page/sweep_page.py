@@ -76,7 +76,7 @@ def _name(root: Any) -> str:
     import yaml
 
     try:
-        spec = yaml.safe_load((root / "spec.yaml").read_text())
+        spec = yaml.safe_load((root / "spec.yaml").read_text("utf-8"))
         return str(spec["name"])
     except (OSError, yaml.YAMLError, KeyError, TypeError):
         return str(root.name)
@@ -84,7 +84,7 @@ def _name(root: Any) -> str:
 
 def _read_csv(path: Any) -> list[dict[str, str]]:
     try:
-        return list(csv.DictReader(io.StringIO(path.read_text())))
+        return list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
     except FileNotFoundError:
         return []
 
@@ -204,7 +204,7 @@ def _provenance(
             body += "<h3>Last call</h3>" + definitions(flat(calls[-1]))
     body += "<h3>Fit</h3>" + definitions(flat({**fit.get("provenance", {}), "noise": fit.get("noise", {})}))
     try:
-        spec = (root / "spec.yaml").read_text()
+        spec = (root / "spec.yaml").read_text("utf-8")
     except OSError:
         return body
     return body + details("The spec", preformatted(spec))
