@@ -157,8 +157,8 @@ def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> S
     """Makes the store beside its place and moves it there."""
     partial = _beside(path, ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
     try:
+        partial.mkdir()
         _make(data, source, partial, progress)
         shutil.rmtree(path, ignore_errors=True)  # what is left of one without a manifest
         partial.rename(path)

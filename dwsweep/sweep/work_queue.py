@@ -212,7 +212,7 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
         if holder is None and elsewhere:
             holder = families.holder(pack.pack_id, name)
         if holder is None or families.state(holder.pack_id).state == DONE:
-            anew.add(name)  # a pack that is through has nothing more to give: its run's directory was removed
+            anew.add(name)  # a pack that has ended has nothing more to give: its run's directory was removed
         else:
             held.setdefault(holder.pack_id, set()).add(name)
     units = []

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dwsweep import paths
 from dwsweep.report.terminal.folding import Folded
-from dwsweep.report.units import count_text
+from dwsweep.text import format_count
 
 FILE_NAME = "bench.json"
 
@@ -37,10 +37,10 @@ def render(rows: Sequence[dict[str, Any]]) -> Group:
             _packing(row["packing"]),
         )
     devices = f"{first['devices']} × {first['device_kind']}" if first["devices"] > 1 else first["device_kind"]
-    peak = f"{count_text(first['peak_flops'])} FLOP/s, {first['peak_basis']}"
+    peak = f"{format_count(first['peak_flops'])} FLOP/s, {first['peak_basis']}"
     legend = (
-        f"{devices}; attention kernel {first['attention_kernel']}. Steps and rates are of all replicas of a pack "
-        f"together, best of three. MFU: achieved FLOP/s over {peak} in this call. "
+        f"{devices}; attention kernel {first['attention_kernel']}. Steps and rates are of all replicas "
+        f"(seeds and learning rates) of a pack together, best of three. MFU: achieved FLOP/s over {peak} in this call. "
         "packing: rate of 1, 2, 4 … replicas over the rate of one."
     )
     return Group(Folded(table, keys=2), Text(), Text(legend, style="dim"))
