@@ -143,7 +143,7 @@ def _planned(sweep: Spec, store: Store | None, directory: Any, retry: Collection
     """What is still to be done in ``directory``, with the rates that `bench` measured for it: `plan` shows what `run`
     carries out."""
     from dwsweep.plan import DataFacts, build
-    from dwsweep.report.terminal.bench_tables import FILE_NAME
+    from dwsweep.records.bench_rows import FILE_NAME
     from dwsweep.sweep.sweep_directory import SweepStore
 
     return build(
@@ -282,11 +282,14 @@ def bench(
     json: AsJson = False,
 ) -> None:
     """Compile seconds, step time, tokens/s, MFU and memory of each shape on this host, and the gain from packing."""
+    from dataclasses import asdict
+
     from rich.progress import track
 
     from dwsweep.data.prepare import find
     from dwsweep.data.prepare import prepare as prepare_store
     from dwsweep.plan import DataFacts, build
+    from dwsweep.records import bench_rows
     from dwsweep.report.terminal import bench_tables
     from dwsweep.spec import load_spec
     from dwsweep.sweep.core_shares import CPU_DEVICES, cores, each_core_a_device
@@ -304,13 +307,13 @@ def bench(
     console = terminal.console(stderr=True)
     if compile_only:
         total = shapes * len(counts)
-        rows = list(track(benchmark.compile_only(planned, store, counts), "compile", total=total, console=console))
-        _show(bench_tables.render_compiled(rows), rows, json)
+        compiled = list(track(benchmark.compile_only(planned, store, counts), "compile", total=total, console=console))
+        _show(bench_tables.render_compiled(compiled), [asdict(row) for row in compiled], json)
         return
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
-    _show(bench_tables.render(rows), rows, json)
-    path = bench_tables.write_json(rows, out or _default_directory(sweep))
+    _show(bench_tables.render(rows), [asdict(row) for row in rows], json)
+    path = bench_rows.write(rows, out or _default_directory(sweep))
     print(f"wrote {path}", file=sys.stderr)
 
 
