@@ -90,7 +90,7 @@ def _run_command() -> int | None:
         _print_error(f"{error.filename}: {error.strerror}" if named else str(error) or type(error).__name__)
         return WRONG_INPUT
     except Exception as error:
-        # typer may bring its own click, so its usage errors are told by what they can do
+        # typer may bring its own click, so its usage errors are recognised by what they can do
         if not hasattr(error, "format_message"):
             if type(error).__name__ == "Abort":
                 return INTERRUPTED
@@ -105,7 +105,7 @@ def _print_error(line: str) -> None:
 
 
 def _waiting(what: str) -> Any:
-    """A spinner beside ``what`` is being done; nothing where the output is no terminal."""
+    """A spinner while ``what`` is being done; nothing where the output is no terminal."""
     return terminal.console(stderr=True).status(what)
 
 
@@ -143,7 +143,7 @@ def _planned(sweep: Spec, store: Store | None, directory: Any, retry: Collection
     """What is still to be done in ``directory``, with the rates that `bench` measured for it: `plan` shows what `run`
     carries out."""
     from dwsweep.plan import DataFacts, build
-    from dwsweep.report.terminal.bench_tables import FILE_NAME
+    from dwsweep.records.bench_rows import FILE_NAME
     from dwsweep.sweep.sweep_directory import SweepStore
 
     return build(
@@ -172,7 +172,9 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
 @_command(epilog="Example: dwsweep prepare sweeps/smoke.yaml --inspect --set data.source=text:'articles/*.txt'")
 def prepare(
     spec: SpecFile,
-    inspect: Annotated[bool, typer.Option("--inspect", help="Show counts, a decoded sample, article lengths.")] = False,
+    inspect: Annotated[
+        bool, typer.Option("--inspect", help="Show counts, a decoded sample and article lengths.")
+    ] = False,
     set_: Overrides = None,
 ) -> None:
     """Read the text source, train the BPE tokenizer, write the token store. Idempotent; prints where it is."""
@@ -206,14 +208,18 @@ def run(
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Every N-th pack from the I-th; `slurm`: from the array's environment."),
+        typer.Option(
+            metavar="I/N",
+            help="Train every N-th pack from the I-th on; `slurm`: as the array's environment says.",
+        ),
     ] = None,
-    retry: Annotated[list[Retry] | None, typer.Option(help="Train runs of this status again.")] = None,
+    retry: Annotated[list[Retry] | None, typer.Option(help="Train runs with this status again.")] = None,
     takeover: Annotated[
-        bool, typer.Option("--takeover", help="Take the lock of a dead owner on another host.")
+        bool, typer.Option("--takeover", help="Take over the lock of an owner that died on another host.")
     ] = False,
     distributed: Annotated[
-        bool, typer.Option("--distributed", help="One process of several, each on a host (jax.distributed).")
+        bool,
+        typer.Option("--distributed", help="One of several hosts that train each pack together (jax.distributed)."),
     ] = False,
 ) -> int:
     """Train what the plan says RUN, in isolated workers; resume what was interrupted, skip what is finished."""
@@ -276,11 +282,14 @@ def bench(
     json: AsJson = False,
 ) -> None:
     """Compile seconds, step time, tokens/s, MFU and memory of each shape on this host, and the gain from packing."""
+    from dataclasses import asdict
+
     from rich.progress import track
 
     from dwsweep.data.prepare import find
     from dwsweep.data.prepare import prepare as prepare_store
     from dwsweep.plan import DataFacts, build
+    from dwsweep.records import bench_rows
     from dwsweep.report.terminal import bench_tables
     from dwsweep.spec import load_spec
     from dwsweep.sweep.core_shares import CPU_DEVICES, cores, each_core_a_device
@@ -298,13 +307,13 @@ def bench(
     console = terminal.console(stderr=True)
     if compile_only:
         total = shapes * len(counts)
-        rows = list(track(benchmark.compile_only(planned, store, counts), "compile", total=total, console=console))
-        _show(bench_tables.render_compiled(rows), rows, json)
+        compiled = list(track(benchmark.compile_only(planned, store, counts), "compile", total=total, console=console))
+        _show(bench_tables.render_compiled(compiled), [asdict(row) for row in compiled], json)
         return
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
-    _show(bench_tables.render(rows), rows, json)
-    path = bench_tables.write_json(rows, out or _default_directory(sweep))
+    _show(bench_tables.render(rows), [asdict(row) for row in rows], json)
+    path = bench_rows.write(rows, out or _default_directory(sweep))
     print(f"wrote {path}", file=sys.stderr)
 
 
@@ -329,18 +338,18 @@ def fit(
             "--out",
             metavar="DIR",
             parser=path_value,
-            help="Where the results go; default DIR/fit or TABLE-fit.",
+            help="Write the results here; default DIR/fit or TABLE-fit.",
         ),
     ] = None,
-    axis: Annotated[Axis, typer.Option(help="What is matched between depths.")] = Axis.n_params,
+    axis: Annotated[Axis, typer.Option(help="The size that is matched between depths.")] = Axis.n_params,
     noise: Annotated[
         float | None, typer.Option(parser=number_value, metavar="SIGMA", help="Noise of one run's loss, nats.")
     ] = None,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
-    where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows, such as 'warmup == 400'.")] = None,
+    where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
     params: Annotated[
         list[float] | None,
-        typer.Option(metavar="N", parser=count_value, help="Further sizes of the guideline: 3B."),
+        typer.Option(metavar="N", parser=count_value, help="Add this size to the guideline, such as 3B."),
     ] = None,
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
@@ -371,12 +380,12 @@ def guide(
     shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
     fit: Annotated[
         PathValue | None,
-        typer.Option("--fit", metavar="PATH", parser=path_value, help="Your own fit; default: published."),
+        typer.Option("--fit", metavar="PATH", parser=path_value, help="Your own fit (default: the published law)."),
     ] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Your fit and the published law.")] = False,
-    total: Annotated[bool, typer.Option("--total", help="The budget counts embeddings too.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
+    total: Annotated[bool, typer.Option("--total", help="The budget includes the embeddings.")] = False,
     width_multiple: Annotated[
-        int | None, typer.Option(parser=whole_value, metavar="M", help="Widths are multiples of it.")
+        int | None, typer.Option(parser=whole_value, metavar="M", help="Widths must be multiples of M.")
     ] = None,
     head_size: Annotated[int | None, typer.Option(parser=whole_value, metavar="P", help="Fixed head size.")] = None,
     kv_heads: Annotated[
@@ -391,13 +400,13 @@ def guide(
     context: Annotated[int, typer.Option(parser=whole_value, metavar="T", help="Positions.")] = 2048,
     tensor_parallel: Annotated[int, typer.Option(parser=whole_value, metavar="N", help="Must divide the heads.")] = 1,
     pipeline_parallel: Annotated[int, typer.Option(parser=whole_value, metavar="N", help="Must divide the depth.")] = 1,
-    device: Annotated[str, typer.Option(help="For hours and latency.")] = "H100",
+    device: Annotated[str, typer.Option(help="Device for hours and latency.")] = "H100",
     bench: Annotated[
         PathValue | None,
         typer.Option("--bench", metavar="FILE", parser=path_value, help="Rates from `dwsweep bench`."),
     ] = None,
     out: Annotated[
-        PathValue | None, typer.Option("--out", metavar="DIR", parser=path_value, help="Where a figure goes.")
+        PathValue | None, typer.Option("--out", metavar="DIR", parser=path_value, help="Write the figure here.")
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -438,7 +447,7 @@ def design(
     spec: SpecFile,
     fit: Annotated[
         PathValue | None,
-        typer.Option("--fit", metavar="PATH", parser=path_value, help="A finished round: noise, law, runs."),
+        typer.Option("--fit", metavar="PATH", parser=path_value, help="A finished round, for its noise, law and runs."),
     ] = None,
     noise: Annotated[
         float | None, typer.Option(parser=number_value, metavar="SIGMA", help="Noise of one run's loss, nats.")
@@ -452,7 +461,7 @@ def design(
     ] = 0,
     out: Annotated[
         PathValue | None,
-        typer.Option("--out", metavar="DIR", parser=path_value, help="Where proposed specs and figure go."),
+        typer.Option("--out", metavar="DIR", parser=path_value, help="Write the proposed specs and the figure here."),
     ] = None,
     set_: Overrides = None,
     json: AsJson = False,

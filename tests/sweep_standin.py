@@ -54,7 +54,7 @@ def train_pack(
         recorder.resumed(step)
     every = pack.execution.checkpoint_steps or 10
     while step < pack.branch_steps[-1]:
-        if should_stop():
+        if should_stop() or step == orders.get("stop_at"):
             if not follows:
                 recorder.flush()
                 _save(directory, step, values)

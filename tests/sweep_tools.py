@@ -15,13 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import sweep_standin
 from rich.console import Console
 
 from dwsweep.plan import DataFacts, Pack, Plan, build
 from dwsweep.report.terminal.sweep_progress import ProgressView
 from dwsweep.spec import parse_spec
-from dwsweep.sweep import worker
+from dwsweep.sweep import runner, worker
 from dwsweep.sweep.events import Ended, Event, Resumed
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.sweep_directory import SweepStore
@@ -71,6 +72,11 @@ def start(
         env=environment(**(more or {})),
         start_new_session=True,
     )
+
+
+def train_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ``run`` train in this process: for tests of what is decided and written, not of processes that die."""
+    monkeypatch.setattr(runner, "local_workers", lambda *_, **__: [WorkerHere()])
 
 
 class WorkerHere:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dwsweep.cost.duration import Calibration
 from dwsweep.cost.memory import fitting_microbatch
 from dwsweep.errors import InputError
 from dwsweep.fit.shape_noise import scatter
 from dwsweep.fit.table import read_table
 from dwsweep.guide import Options, answer
 from dwsweep.plan import DataFacts, build
+from dwsweep.records import bench_rows
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import load_spec
 
@@ -276,4 +276,4 @@ def test_a_plan_of_models_with_trillions_of_parameters(tmp_path: Path) -> None:
 )
 def test_rates_that_are_none_are_refused(rows: list[dict[str, Any]]) -> None:
     with pytest.raises(InputError, match=r"bench.json: row 0 has a value"):
-        Calibration.of(rows, "bench.json")
+        bench_rows.parse(rows, "bench.json")

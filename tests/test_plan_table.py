@@ -19,9 +19,9 @@ from dwsweep.plan import DataFacts, Plan, build
 from dwsweep.plan.rows import to_rows
 from dwsweep.records.plan_table import COLUMNS, from_csv
 from dwsweep.report.terminal import plan_tables
-from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
 from dwsweep.spec import load_spec, parse_spec
 from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 DATA = DataFacts("f" * 64, 700_000, 20_000)
@@ -169,19 +169,19 @@ def test_the_command_answers_at_once_without_jax() -> None:
 @pytest.mark.parametrize(
     ("function", "value", "text"),
     [
-        (count_text, 950, "950"),
-        (count_text, 999_600, "1M"),
-        (count_text, 6.55e10, "65.5B"),
-        (bytes_text, 5.12e8, "512 MB"),
-        (duration_text, 7.25, "7.2 s"),
-        (duration_text, 99.7, "1.66 min"),
-        (duration_text, 3600 * 3.4, "3.4 h"),
-        (duration_text, 86400 * 852, "852 d"),
-        (hours_text, 20447.3, "20,447"),
-        (hours_text, 0.278, "0.278"),
-        (rate_text, 1.5e-4, "1.5e-4"),
-        (rate_text, 1e-3, "1e-3"),
-        (rate_text, 0.125, "0.125"),
+        (format_count, 950, "950"),
+        (format_count, 999_600, "1M"),
+        (format_count, 6.55e10, "65.5B"),
+        (format_bytes, 5.12e8, "512 MB"),
+        (format_duration, 7.25, "7.2 s"),
+        (format_duration, 99.7, "1.66 min"),
+        (format_duration, 3600 * 3.4, "3.4 h"),
+        (format_duration, 86400 * 852, "852 d"),
+        (format_hours, 20447.3, "20,447"),
+        (format_hours, 0.278, "0.278"),
+        (format_rate, 1.5e-4, "1.5e-4"),
+        (format_rate, 1e-3, "1e-3"),
+        (format_rate, 0.125, "0.125"),
     ],
 )
 def test_units(function: Any, value: float, text: str) -> None:

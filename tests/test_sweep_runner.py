@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run, start, wait_for, workers_of
+from sweep_tools import assert_complete, environment, make_plan, run, start, train_here, wait_for, workers_of
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import runner, silence, worker
@@ -115,7 +115,8 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp
     assert [row["status"] for row in rows] == ["done"] * 8
 
 
-def test_wrong_input_fails_without_a_retry(tmp_path: Path) -> None:
+def test_wrong_input_fails_without_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
     order(tmp_path, wrong_input=True)
     status, text = run(make_plan(grid__depths=[1]), tmp_path / "sweep")
     assert status == 1
@@ -124,7 +125,10 @@ def test_wrong_input_fails_without_a_retry(tmp_path: Path) -> None:
     assert "allowed: what the stand-in likes" in text
 
 
-def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(tmp_path: Path) -> None:
+def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_here(monkeypatch)
     order(tmp_path, most_replicas=1)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
     status, text = run(plan, tmp_path / "sweep")
@@ -159,7 +163,8 @@ def test_a_smaller_microbatch_is_kept_for_the_next_call(tmp_path: Path) -> None:
     assert_complete(plan, tmp_path / "sweep")
 
 
-def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path) -> None:
+def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
     order(tmp_path, most_replicas=0)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=1)
     status, _ = run(plan, tmp_path / "sweep")
@@ -203,7 +208,10 @@ def test_a_killed_worker_is_a_crash_and_its_pack_goes_on(tmp_path: Path) -> None
     assert_complete(plan, tmp_path / "sweep")
 
 
-def test_divergence_is_a_result_and_is_tried_again_only_on_request(tmp_path: Path) -> None:
+def test_divergence_is_a_result_and_is_tried_again_only_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_here(monkeypatch)
     order(tmp_path, diverge_at=12, diverge_seed=1)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
     status, text = run(plan, tmp_path / "sweep")

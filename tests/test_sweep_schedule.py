@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run
+from sweep_tools import assert_complete, environment, make_plan, run, train_here
 
 from dwsweep.plan import Plan
 from dwsweep.records.run_files import RunState
@@ -21,11 +21,12 @@ from dwsweep.sweep.sweep_directory import SweepStore
 def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json")).items():
         monkeypatch.setenv(name, value)
+    train_here(monkeypatch)
 
 
 def stop_in_the_middle(tmp_path: Path, plan: Plan) -> None:
     """Leaves the first pack with a checkpoint at step 17 and the others untouched."""
-    (tmp_path / "orders.json").write_text('{"*": {"terminate_at": 17}}')
+    (tmp_path / "orders.json").write_text('{"*": {"stop_at": 17}}')
     assert run(plan, tmp_path / "sweep")[0] == 3
     (tmp_path / "orders.json").write_text("{}")
 
@@ -97,7 +98,7 @@ def test_a_pack_with_a_checkpoint_is_finished_before_its_runs_move_to_another(tm
 
 
 def test_a_pack_that_never_got_a_checkpoint_gives_its_runs_away(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"kill_at": 2}}')
+    (tmp_path / "orders.json").write_text('{"*": {"raise_at": 2}}')
     old = make_plan(grid__depths=[2], grid__budgets=[1e5])
     assert run(old, tmp_path / "sweep")[0] == 1
     (tmp_path / "orders.json").write_text("{}")
@@ -109,7 +110,7 @@ def test_a_pack_that_never_got_a_checkpoint_gives_its_runs_away(tmp_path: Path) 
 
 
 def test_a_split_pack_stays_split_over_an_interruption(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text(json.dumps({"*": {"most_replicas": 1, "terminate_at": 12}}))
+    (tmp_path / "orders.json").write_text(json.dumps({"*": {"most_replicas": 1, "stop_at": 12}}))
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
     assert run(plan, tmp_path / "sweep")[0] == 3
     store, parent = SweepStore(tmp_path / "sweep"), plan.packs[0].pack_id

@@ -133,8 +133,8 @@ def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> S
     """Makes the store beside its place and moves it there."""
     partial = _beside(path, ".partial")
     paths.remove(partial)
-    partial.mkdir()
     try:
+        partial.mkdir()
         summary = corpus.make_store(data, source, partial, progress)
         paths.remove(path)  # what is left of one without a manifest
         partial.rename(path)

@@ -160,7 +160,7 @@ def _learning_rate(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
     one = "one learning rate" if len(rates) == 1 else f"{len(rates)} learning rates"
     if len(rates) >= 3:
         return [
-            f"model.parametrization {rule} does not carry the learning rate over depth: {one} a shape are searched "
+            f"model.parametrization {rule} does not carry the learning rate over depth: {one} per shape are searched "
             "instead, and `fit` warns where the best lies at the edge of the grid"
         ]
     return [
@@ -304,6 +304,6 @@ def _flops(runs: Sequence[Run]) -> list[str]:
         return []
     ratio, budget, low, high = worst
     return [
-        f"equal N is not equal FLOPs: at budget {budget:.2g} {high.label} needs {ratio - 1:.0%} more FLOPs a parameter "
-        f"than {low.label} (attention and unembedding); `fit --axis flops` compares at equal FLOPs"
+        f"equal N is not equal FLOPs: at budget {budget:.2g} {high.label} needs {ratio - 1:.0%} more FLOPs per "
+        f"parameter than {low.label} (attention and unembedding); `fit --axis flops` compares at equal FLOPs"
     ]

@@ -214,7 +214,7 @@ def _dropped_runs(
 
 
 def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, Any]:
-    """All settings that change a result, beside seed, learning rate and steps; nothing that does not.
+    """All settings that change a result, besides seed, learning rate and steps; nothing that does not.
 
     Sizes are in ``shape``; the length is counted in steps, however the spec gave it. How the work is carried out
     (``execution``), where files lie and how many processes prepare them are not in here, and the source of the text

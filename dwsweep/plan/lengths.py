@@ -10,7 +10,7 @@ from dwsweep.spec import Spec, TrainSpec
 
 def steps_of(tokens: float, tokens_per_step: int) -> int:
     """Optimizer steps that see at least ``tokens``."""
-    # the small slack keeps 1e6 tokens at 1000 a step from becoming 1001 steps through rounding of a product
+    # the small slack keeps 1e6 tokens at 1000 per step from becoming 1001 steps through rounding of a product
     return max(1, math.ceil(tokens / tokens_per_step - 1e-9))
 
 

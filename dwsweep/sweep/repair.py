@@ -1,4 +1,4 @@
-"""Damaged files of a sweep directory: set aside, and what the plan or the files beside them say is written again.
+"""Damaged files of a sweep directory: set aside, and what the plan or the files next to them say is written again.
 
 Only the owner of the directory does this, before anything trains; a reader such as ``status`` changes nothing. A shard
 does it for its own packs. What cannot be derived is trained again: a run without a sound result is pending.
@@ -24,7 +24,7 @@ _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_to
 
 
 def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Set damaged files aside as ``<name>.damaged`` and write again what can be derived; ``say`` hears a line each.
+    """Set damaged files aside as ``<name>.damaged`` and write again what can be derived; ``say`` receives a line each.
 
     ``packs`` are the planned packs that the caller answers for. Files that every shard may write, the manifest and the
     config.json of the plan's runs, are looked at under a lock of the kernel.

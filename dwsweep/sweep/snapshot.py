@@ -69,7 +69,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
             "writes it anew"
         ) from None
     if not planned:
-        raise InputError(f"DIR: {directory}; has no plan.csv: allowed is a directory made by `dwsweep run`")
+        raise InputError(f"DIR: {directory}; has no plan.csv; must be a directory made by `dwsweep run`")
     owners = tuple((owner, owner.is_alive) for owner in ownership.owners(directory))
     live = any(alive for _, alive in owners)
     runs = []

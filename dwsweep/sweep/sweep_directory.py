@@ -44,7 +44,7 @@ Record = TypeVar("Record")
 class SweepStore:
     """Reads and writes one sweep directory. Holds no state: several processes may each have one.
 
-    A damaged file reads as if it were not there, or as what the files beside it say; ``damage`` receives what is wrong
+    A damaged file reads as if it were not there, or as what the files next to it say; ``damage`` receives what is wrong
     with it. Reading changes nothing: setting damaged files aside is up to the owner of the directory (``repair``).
     """
 

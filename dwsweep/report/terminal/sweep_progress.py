@@ -14,6 +14,7 @@ from dwsweep.plan import Pack
 from dwsweep.report.terminal.time_left import Pace
 from dwsweep.sweep.events import Progress as Steps
 from dwsweep.sweep.work_queue import pack_weight
+from dwsweep.text import format_clock
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack
 
@@ -126,7 +127,7 @@ class ProgressView:
             self._show_all()
         last = active.last if active else None
         rate = f", {last.tokens_per_second:,.0f} tokens/s" if last and last.tokens_per_second else ""
-        took = f" in {duration(self._clock() - active.since)}{rate}" if active else ""
+        took = f" in {format_clock(self._clock() - active.since)}{rate}" if active else ""
         label = active.pack.shape.label if active else pack_id
         self.say(f"{label}: {text}{took}{self._all_facts(' · ')}")
 
@@ -155,26 +156,14 @@ class ProgressView:
         gained = progress.step - (active.first_step or 0)
         if gained > 0:
             left = (progress.steps - progress.step) * (self._clock() - active.first_time) / gained
-            parts.append(f"{duration(left)} left")
+            parts.append(f"{format_clock(left)} left")
         return " · ".join(parts)
 
     def _all_facts(self, prefix: str) -> str:
         left = self.time_left()
-        rest = f", {duration(left)} left" if left is not None and self._finished < self.n_packs else ""
+        rest = f", {format_clock(left)} left" if left is not None and self._finished < self.n_packs else ""
         return f"{prefix}{self._finished}/{self.n_packs} packs, {self.fraction():.0%}{rest}"
 
     def _show_all(self) -> None:
         if self._bars and self._all is not None:
             self._bars.update(self._all, completed=self.fraction(), facts=self._all_facts(""))
-
-
-def duration(seconds: float) -> str:
-    """``42 s``, ``3:07``, ``5:12:00``, ``2 d 03:00``."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 24:
-        return f"{hours // 24} d {hours % 24:02}:{minutes:02}"
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

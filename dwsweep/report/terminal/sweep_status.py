@@ -1,6 +1,6 @@
 """``dwsweep status``: how a sweep stands, as a table for a terminal.
 
-Each shape has one row as long as that fits a terminal; larger sweeps are folded to one row a depth, with what is
+Each shape has one row as long as that fits a terminal; larger sweeps are folded to one row per depth, with what is
 running and what failed listed below.
 """
 
@@ -19,8 +19,8 @@ from dwsweep.cost import find
 from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.run_files import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.report.terminal.folding import Folded
-from dwsweep.report.terminal.sweep_progress import duration
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, snapshot, step_of, time_left
+from dwsweep.text import format_clock
 
 MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded
 MAX_REASONS = 12
@@ -68,7 +68,9 @@ def _damaged(now: Snapshot) -> list[RenderableType]:
     if not now.damaged:
         return []
     count = f"{len(now.damaged)} damaged file{'s' * (len(now.damaged) != 1)}"
-    parts: list[RenderableType] = [Text(f"{count}; `dwsweep run` sets them aside and goes on without", style="yellow")]
+    parts: list[RenderableType] = [
+        Text(f"{count}; `dwsweep run` sets them aside and continues without them", style="yellow")
+    ]
     parts += [Text(f"  {line}") for line in now.damaged[:MAX_REASONS]]
     if len(now.damaged) > MAX_REASONS:
         parts.append(Text(f"  … and {len(now.damaged) - MAX_REASONS} more"))
@@ -82,7 +84,7 @@ def _headline(now: Snapshot) -> Text:
             text.append(f" · {count} {state}", style=_STYLES.get(state, ""))
     left = time_left(now)
     if left is not None:
-        text.append(f" · about {duration(left)} left", style="")
+        text.append(f" · about {format_clock(left)} left", style="")
     for owner, alive in now.owners:
         gone = "" if alive else " (gone)"
         text.append(f"\nowned by {owner}{gone}", style="dim")
@@ -96,7 +98,7 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
     table.add_column("n_params", justify="right", no_wrap=True)
     table.add_column("runs", justify="right", no_wrap=True)
     states = [state for state in RUN_STATES if now.count(state)]
-    if by_depth:  # a column a state is narrower than words in each row
+    if by_depth:  # a column per state is narrower than words in each row
         for state in states:
             table.add_column(state, justify="right", style=_STYLES.get(state, "dim"), no_wrap=True)
     else:
