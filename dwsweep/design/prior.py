@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import InputError
-from dwsweep.fit import fit_files, published
+from dwsweep.fit import laws
+from dwsweep.fit.guideline import guiding_laws
 from dwsweep.fit.laws import Law
 from dwsweep.fit.simulate import Truth
 from dwsweep.guide.loss import SLOPE_DENSITY_AT_SIX, SLOPE_DENSITY_POWER
+from dwsweep.records import fit_result
+from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit_rows import references
 
 NOISE = 0.003  # ASSUMPTION: nats, sd of one run's loss beside what its seed shares with other shapes
 SHAPE_RATIO = 0.5  # ASSUMPTION: sd of what all seeds of a shape share beside the curve (tuning), in units of the noise
@@ -65,22 +68,19 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     """
     if noise is not None and not 1e-9 <= noise < 10:
         raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
-    content: Mapping[str, Any] = fit_files.read(fit) if fit is not None else {}
-    law = fit_files.laws_of(content)[0] if content else published.law()
+    found = fit_result.read(fit) if fit is not None else None
+    law = guiding_laws(found)[0] if found else laws.published()
     basis = [f"law: {law.name}"]
     slopes = {
-        (int(row["shallow"]), int(row["deep"])): float(row["slope_difference"])
-        for row in content.get("transitions", [])
-        if row["estimator"] == "pchip"
-        and row["status"] == "crossed"
-        and (row["slope_difference"] or 0) > 0
-        and not row.get("threshold")
+        (row.shallow, row.deep): row.slope_difference
+        for row in references(found.transitions if found else ())
+        if row.status == "crossed" and row.slope_difference is not None and row.slope_difference > 0
     }
     if slopes:
         basis.append("slopes: measured at " + ", ".join(f"{a}/{b}" for a, b in sorted(slopes)) + ", else ASSUMED")
     else:
         basis.append("slopes: ASSUMED, 0.025·(L/6)^−2.1 nats per ln N and layer, from public data at depths 4 to 24")
-    measured = _measured_noise(content)
+    measured = _measured_noise(found)
     if noise is not None:
         sigma = noise
         basis.append(f"noise: {sigma:g} nats a run, as given")
@@ -90,22 +90,19 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     else:
         sigma = NOISE
         basis.append(f"noise: {sigma:g} nats a run, ASSUMED; give --noise, or --fit with runs of several seeds")
-    if "shape_sd" in content.get("noise", {}):
-        shape_sd = float(content["noise"]["shape_sd"] or 0.0)
+    if found is not None and found.noise.shape_sd is not None:
+        shape_sd = found.noise.shape_sd
         basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} nats, measured in the fit")
     else:
         shape_sd = SHAPE_RATIO * sigma
         basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} nats, ASSUMED")
     basis.append(f"scatter of true transitions about any law: {LAW_SCATTER:g} in ln N, ASSUMED")
-    done = {
-        (int(cell["depth"]), int(cell["width"])): int(cell["n"])
-        for cell in content.get("cells", [])
-        if not cell["excluded"] and cell["n"]
-    }
+    cells = found.cells if found else []
+    done = {(cell.depth, int(cell.width)): cell.n for cell in cells if cell.n and not cell.excluded}
     return Prior(law, slopes, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis)), done
 
 
-def _measured_noise(content: Mapping[str, Any]) -> float | None:
+def _measured_noise(fit: FitResult | None) -> float | None:
     """Root mean square over depths of the fit's noise of one run."""
-    values = [float(v) for v in content.get("noise", {}).get("sigma", {}).values() if v]
+    values = [sigma for sigma in (fit.noise.sigma or {}).values() if sigma] if fit else []
     return float(np.sqrt(np.mean(np.square(values)))) if values else None
