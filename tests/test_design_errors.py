@@ -171,7 +171,7 @@ def test_a_study_from_a_spec_alone() -> None:
     assert result.runs == 4 * 9 * 3 and result.flops == sum(e.flops for e in build(spec()).estimates.runs.values())
     assert any("ASSUMED" in text for text in result.prior.basis)
     names = [a.name for a in result.alternatives]
-    assert "6 seeds instead of 3" in names and "17 widths a depth instead of 9" in names and "depth 30 too" in names
+    assert "6 seeds instead of 3" in names and "17 widths per depth instead of 9" in names and "depth 30 too" in names
     doubled = result.alternatives[0]
     assert doubled.flops == result.flops and doubled.errors.rms < result.errors.rms
     assert len(result.proposals) == 4 and result.proposed is not None

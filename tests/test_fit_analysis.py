@@ -158,10 +158,10 @@ def test_poor_data_give_statements_and_never_a_number(name):
     make, statement = POOR[name]
     result = dwsweep.fit_table(make(), draws=DRAWS)
     assert result.width_law is None
-    assert result.law_statement.startswith("no law of its own") and statement in result.law_statement
+    assert result.law_statement.startswith("no width law fitted: ") and statement in result.law_statement
     assert {row["law"] for row in result.guideline} == {published_law.NAME}
     text = to_text(result)
-    assert "no law of its own" in text and max(map(len, text.splitlines())) <= 100
+    assert "no width law fitted" in text and max(map(len, text.splitlines())) <= 100
     for row in result.transitions:
         assert row["status"] == "crossed" or row["n_params"] is None
     result.to_json()

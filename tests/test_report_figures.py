@@ -92,7 +92,7 @@ def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
 
 @pytest.mark.parametrize("case", ["one_pair", "not_reached", "one_depth"])
 def test_without_a_law_the_figures_say_so_and_show_the_published_one(case: str) -> None:
-    assert "No law of its own" in words_of(drawn(case)["width_law"])
+    assert "No width law fitted" in words_of(drawn(case)["width_law"])
     words = words_of(drawn(case)["guideline"])
     assert "by the published law (this sweep has none)" in words and "own exponential" not in words
 

@@ -21,6 +21,7 @@ from dwsweep.fit.fit_warnings import confounds, noise_warnings, tie_warnings
 from dwsweep.fit.guideline import guideline_rows
 from dwsweep.fit.law_selection import LawReport, fit_laws
 from dwsweep.fit.pairs import Pair, analyse_pairs, transition_rows
+from dwsweep.fit.row_filter import Row
 from dwsweep.fit.surface import fit_surface
 from dwsweep.fit.sweep_evidence import document_covariance, still_falling
 from dwsweep.fit.table import Table, read_table
@@ -142,7 +143,7 @@ def _check_options(draws: int, confidence: float) -> None:
         raise InputError(f"confidence: {confidence!r}; must be a number from 0.5 to below 1")
 
 
-def _token_groups(rows: Sequence[dict[str, Any]]) -> dict[float | None, list[dict[str, Any]]]:
+def _token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
     """Rows by token count, where one shape, learning rate and seed was measured at several; otherwise all in one."""
     seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     for row in rows:
@@ -152,7 +153,7 @@ def _token_groups(rows: Sequence[dict[str, Any]]) -> dict[float | None, list[dic
     several = sum(len(tokens) > 1 for tokens in seen.values())
     if not several or several < 0.5 * len(seen):
         return {None: list(rows)}
-    groups: dict[float | None, list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[float | None, list[Row]] = defaultdict(list)
     for row in rows:
         if row.get("tokens") is not None:
             groups[row["tokens"]].append(row)
@@ -170,7 +171,7 @@ class TokenGroup:
     documents: str | None
 
     @classmethod
-    def of(cls, data: Table, rows: list[dict[str, Any]], options: FitOptions) -> TokenGroup:
+    def of(cls, data: Table, rows: list[Row], options: FitOptions) -> TokenGroup:
         selection = select_runs(rows, options.axis)
         runs, warnings = selection.runs, list(selection.warnings)
         if not runs:

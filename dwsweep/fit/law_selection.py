@@ -29,7 +29,7 @@ FEWEST_PAIRS = 3
 
 @dataclass(frozen=True)
 class LawReport:
-    """width_law, rivals: as in fit.json. statement: one sentence. guideline_law: what guides (None: no law of its own).
+    """width_law, rivals: as in fit.json. statement: one sentence. guideline_law: what guides (None: no law fitted).
     rival_laws: every form not rejected. laws: form → Law, for figures."""
 
     width_law: WidthLaw | None
@@ -42,7 +42,7 @@ class LawReport:
 
     @classmethod
     def none(cls, reason: str) -> LawReport:
-        return cls(None, [], f"no law of its own: {reason}")
+        return cls(None, [], f"no width law fitted: {reason}")
 
     def forms(self) -> list[FittedForm]:
         """Each bounded form with its region, for fit.json."""
@@ -94,7 +94,7 @@ def fit_laws(
     rivals = [_rival_row(fit, best, winner, predictions.get(fit.form), problem) for fit in ranking]
     if not own.bounded:
         return LawReport(
-            None, rivals, "no law of its own: the data leave a or b without a bound (crossings on one side only)"
+            None, rivals, "no width law fitted: the data leave a or b without a bound (crossings on one side only)"
         )
     laws = {form: _law(fit, problem) for form, fit in fits.items() if fit.bounded}
     pairs_used = int(own.inside.sum())

@@ -38,7 +38,7 @@ class Noise:
     df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
     equal σ. tau: sd of a cell mean about a smooth curve (scatter.py), nats; tau_df its degrees of freedom.
     shape_variance: nats², what a mean varies beyond its replicates. known: some noise estimate exists.
-    why_unknown: a reason beside too few runs.
+    why_unknown: a reason other than too few runs.
     """
 
     source: str

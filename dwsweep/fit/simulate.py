@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from dwsweep.fit.laws import ln_width
+from dwsweep.fit.row_filter import Row
 from dwsweep.theory import published_law
 
 # slope of the loss difference at a transition, nats per unit of ln N: about 0.1 for depths 4/8 and 0.016 for 16/24 in
@@ -82,7 +82,7 @@ class Scenario:
         return {d: math.sqrt(self.sigma_of(d) ** 2 + extra) for d in self.truth.depths}
 
 
-def simulate(scenario: Scenario, rng: np.random.Generator) -> list[dict[str, Any]]:
+def simulate(scenario: Scenario, rng: np.random.Generator) -> list[Row]:
     """One simulated table of runs: depth, width, seed, loss (and learning_rate where rates are tried)."""
     rows = []
     seed_effect = rng.normal(0.0, scenario.seed_sd, scenario.seeds)

@@ -90,7 +90,7 @@ def answer(
 
 
 def overview_row(name: str, n_params: float, trained: tuple[int, int] | None, source: Source) -> dict[str, Any]:
-    """The best depth and width at one size, beside what was trained."""
+    """The best depth and width at one size, with what was trained for reference."""
     depth, low, high = source.law.depth(n_params)
     refused = depth is None or source.refuses(n_params)
     rivals = list(source.rival_depths(n_params).values())

@@ -109,7 +109,7 @@ def _linear_in_log(depths: np.ndarray, ln_width_target: np.ndarray) -> np.ndarra
 
 
 def fitted_source(path: str | Path) -> Source:
-    """One's own fit; where it has no law of its own, the published law with that said in the notes.
+    """One's own fit; where it has no width law, the published one with that said in the notes.
 
     Raises:
         InputError: there is no fit.json at ``path``.
@@ -119,10 +119,10 @@ def fitted_source(path: str | Path) -> Source:
     own = fit.own_law
     notes = [f"{path}: {fit.law_statement}"]
     if not own:
-        notes.append("no width law of this fit: depth and width follow the published law")
+        notes.append("no width law in this fit: depth and width follow the published law")
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith("rivals")]
     return Source(
-        law.name if own else f"{published_law.NAME}, for want of an own law",
+        law.name if own else f"{published_law.NAME}, as the fit has no width law",
         law,
         tuple(rivals) if own else published_rivals(),
         SurfaceLoss.of(fit),

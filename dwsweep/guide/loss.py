@@ -72,7 +72,7 @@ class LawLoss:
     def tag(self) -> str:
         return (
             f"ASSUMED: nats from the law ({self.law.name}) and slopes of public data at depths 4 to 24, "
-            "0.025·(L/6)^−2.1 a layer; level of loss from Kaplan et al. 2020"
+            "0.025·(L/6)^−2.1 per layer; level of loss from Kaplan et al. 2020"
         )
 
     def covers(self, n_params: float) -> bool:

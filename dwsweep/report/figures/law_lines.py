@@ -127,11 +127,11 @@ def _finite(values: Any, otherwise: float) -> Any:
 
 def _headline(transitions: Sequence[Transition], has_law: bool) -> str:
     if not transitions:
-        return "No law of its own: there is no pair of depths to compare"
+        return "No width law fitted: there is no pair of depths to compare"
     crossed = sum(t.status == "crossed" for t in transitions)
     censored = sum(t.status in ("not_reached", "already_crossed") for t in transitions)
     found = f"{crossed} crossed, {censored} bounded on one side (arrows)" if censored else f"{crossed} crossed"
-    return f"Width law and transitions: {found}" if has_law else f"No law of its own; transitions: {found}"
+    return f"Width law and transitions: {found}" if has_law else f"No width law fitted; transitions: {found}"
 
 
 def _point(axes: Axes, transition: Transition, low: float, high: float) -> None:

@@ -104,7 +104,7 @@ def _trend(curves: Sequence[DepthCurve]) -> Callable[[Floats], Floats]:
 
 
 def _strip(axes: Axes, transitions: Sequence[Transition], low: float, high: float) -> None:
-    """One row a pair: the root and its interval, an arrow where it is unbounded, or the verdict in words."""
+    """One row per pair: the root and its interval, an arrow where it is unbounded, or the verdict in words."""
     axes.grid(axis="y", visible=False)
     if not transitions:
         axes.set_yticks([])
@@ -134,7 +134,7 @@ def _strip(axes: Axes, transitions: Sequence[Transition], low: float, high: floa
 
 
 def _word(axes: Axes, word: str, n: float, row: int, low: float, high: float) -> None:
-    """A verdict beside ``n``, on the side where the row is empty."""
+    """A verdict next to ``n``, on the side where the row is empty."""
     left = n > (low * high) ** 0.5
     axes.annotate(
         word, xy=(n, row), xytext=(-6 if left else 6, 0), textcoords="offset points",

@@ -1,4 +1,4 @@
-"""Training curves: one panel a depth, one thin line a run."""
+"""Training curves: one panel per depth, one thin line per run."""
 
 from __future__ import annotations
 

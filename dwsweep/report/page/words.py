@@ -69,7 +69,7 @@ def law(fit: FitResult) -> list[str]:
     own = fit.width_law
     if own is None:
         return [
-            f"No law of its own: {_without_prefix(fit.law_statement).rstrip('.')}.",
+            f"{fit.law_statement[:1].upper()}{fit.law_statement[1:]}.",
             f"In its place the published law stands: ln d = {fit.published.a:g} + {fit.published.b:g}·L "
             "(Levine et al. 2020). It describes their models, data and recipe, not these.",
         ]
@@ -92,13 +92,6 @@ def law(fit: FitResult) -> list[str]:
             f"The {fit.guideline_law} form fits these transitions clearly better, so the guideline follows that one."
         )
     return lines
-
-
-def _without_prefix(statement: str) -> str:
-    for prefix in ("no law of its own:", "no law of its own;", "no law of its own,"):
-        if statement.lower().startswith(prefix):
-            return statement[len(prefix) :].strip()
-    return statement
 
 
 def _ends(ends: tuple[float | None, float | None]) -> str:
