@@ -353,9 +353,10 @@ def fit(
     ] = None,
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
-    from dwsweep.fit import fit_files
+    from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
     from dwsweep.report.figures import registry
+    from dwsweep.report.terminal import fit_tables
 
     with _waiting("fitting") as waiting, options_named():
         result = fit_table(
@@ -364,8 +365,8 @@ def fit(
         if out is None:
             out = table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit")
         waiting.update("drawing")
-        written = [*fit_files.write(result, out), *registry.draw(fit_files.read(out), out)]
-    terminal.console().print(result)
+        written = [*output.write(result, out), *registry.draw(result, out)]
+    terminal.console().print(fit_tables.render(result))
     print("\n".join(map(str, written)))
 
 
@@ -494,10 +495,11 @@ def theory(
     json: AsJson = False,
 ) -> None:
     """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs."""
+    from dwsweep.report.terminal import theory_tables
     from dwsweep.theory import separation
 
     facts = separation.summary(width=width, depth=depth, heads=heads)
-    _show(separation.render(facts), facts, json)
+    _show(theory_tables.render(facts), facts, json)
 
 
 if __name__ == "__main__":

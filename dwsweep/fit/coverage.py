@@ -26,6 +26,7 @@ from dwsweep.fit.law_selection import fit_laws
 from dwsweep.fit.laws import FORMS, optimal_depth
 from dwsweep.fit.pairs import analyse_pairs
 from dwsweep.fit.simulate import Scenario, Truth, scenarios, simulate
+from dwsweep.records.fit_rows import plain
 
 BUDGETS = (1.0e7, 1.0e8, 3.0e9)
 CONFIDENCE = 0.95
@@ -62,7 +63,9 @@ def _analyse(scenario: Scenario, rows: list[dict[str, Any]], declared: Any, draw
             }
             for p in pairs
         ],
-        "law": None if law is None else {key: law[key] for key in ("a", "b", "interval_a", "interval_b", "winner")},
+        "law": None
+        if law is None
+        else {key: plain(law[key]) for key in ("a", "b", "interval_a", "interval_b", "winner")},
         "depths": [list(guide.depth(n)) for n in BUDGETS] if guide else None,
         "ranges": [list(rival_range([guide, *report.rival_laws], n)) for n in BUDGETS] if guide else None,
         "guide": guide.form if guide else None,
