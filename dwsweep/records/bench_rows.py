@@ -86,7 +86,7 @@ def read(path: str | PathLike[str]) -> list[BenchRow] | None:
         InputError: the file is no list of such rows.
     """
     try:
-        content = json.loads(paths.as_path(path).read_text())
+        content = json.loads(paths.as_path(path).read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
