@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import resource
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -148,22 +148,23 @@ def test_a_shared_trunk_is_paid_once() -> None:
 
 
 def test_the_command_answers_at_once_without_jax() -> None:
-    """The console script in a process of its own; the clock starts before Python does."""
+    """The console script in a process of its own, whose whole work counts."""
     code = (
         "import sys; sys.argv = ['dwsweep', 'plan', sys.argv[1], '--json']\n"
         "from dwsweep.cli import main\n"
         "try: main()\n"
         "finally: print([n for n in ('jax', 'flax', 'scipy', 'tensorflow') if n in sys.modules], file=sys.stderr)"
     )
-    began = time.monotonic()
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-c", code, str(SWEEPS / "levine2020.yaml")], capture_output=True, text=True, check=False
     )
-    seconds = time.monotonic() - began
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
     assert done.returncode == 0, done.stderr
     assert done.stderr.strip().endswith("[]")
     assert len(json.loads(done.stdout)["runs"]) == 252
-    assert seconds < 10  # about half a second on an idle machine
+    assert seconds < 10  # of work, however busy the machine is; it takes about half a second
 
 
 @pytest.mark.parametrize(
