@@ -101,7 +101,7 @@ def check_documents(path: Any, name: str) -> None:
 
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except PermissionError:
         raise
