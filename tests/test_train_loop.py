@@ -13,9 +13,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
-from dwsweep.data.heldout import heldout_set
 from train_support import Kept, make_pack, make_spec, make_store, same_bits
 
+from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
