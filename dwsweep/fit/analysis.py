@@ -14,15 +14,16 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
+from dwsweep.fit.best_depth import form_laws, own_guide
 from dwsweep.fit.cells import Selection, Shape, select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.figure_curves import fit_curves
 from dwsweep.fit.fit_warnings import confounds, noise_warnings, tie_warnings
 from dwsweep.fit.guideline import guideline_rows
 from dwsweep.fit.law_selection import LawReport, fit_laws
+from dwsweep.fit.loss_model import fit_loss_model
 from dwsweep.fit.pairs import Pair, analyse_pairs, transition_rows
 from dwsweep.fit.row_filter import Row
-from dwsweep.fit.surface import fit_surface
 from dwsweep.fit.sweep_evidence import document_covariance, still_falling
 from dwsweep.fit.table import Table, read_table
 from dwsweep.records.fit_result import (
@@ -98,8 +99,9 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
     nothing = LawReport.none("no finished run with a usable loss")
     confidence = options.confidence
     report = fit_laws(group.curves, group.pairs, confidence) if group.curves else nothing
-    surface = fit_surface(group.curves, confidence) if group.curves else None
-    law = report.guideline_law or laws.published()
+    surface = fit_loss_model(group.curves, confidence) if group.curves else None
+    guide = own_guide(surface) if options.axis == "n_params" else None
+    rivals = form_laws(surface, guide) if surface and guide else []
     transitions = group.transitions(confidence)
     warnings += [*report.warnings, *tie_warnings(transitions)]
     by_tokens = [
@@ -115,15 +117,15 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         law_statement=report.statement,
         rivals=report.rivals,
         laws=report.forms(),
-        guideline_law=report.guideline_law.form if report.guideline_law else None,
-        surface=surface.record() if surface else None,
-        guideline=guideline_rows(law, report.rival_laws, params, surface if options.axis == "n_params" else None),
+        guideline_law=guide.form if guide else None,
+        surface=surface,
+        guideline=guideline_rows(guide or laws.published(), rivals, params),
         published=_published(),
         transition_cov=_transition_cov(group.pairs),
         warnings=warnings,
         noise=group.noise(),
         by_tokens=by_tokens if len(groups) > 1 else [],
-        curves=fit_curves(group.curves, group.pairs, report, surface, options.axis, confidence),
+        curves=fit_curves(group.curves, group.pairs, report, surface, guide, rivals, options.axis, confidence),
         rates=group.rates(),
         provenance=Provenance(
             input=data.source,

@@ -19,11 +19,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from dwsweep.fit.best_depth import form_laws, own_guide
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import rival_range
 from dwsweep.fit.law_selection import fit_laws
 from dwsweep.fit.laws import FORMS, optimal_depth
+from dwsweep.fit.loss_model import fit_loss_model
 from dwsweep.fit.pairs import analyse_pairs
 from dwsweep.fit.simulate import Scenario, Truth, scenarios, simulate
 from dwsweep.records.fit_rows import plain
@@ -51,7 +53,9 @@ def _analyse(scenario: Scenario, rows: list[dict[str, Any]], declared: Any, draw
     pairs = analyse_pairs(curves, CONFIDENCE, estimators=False)
     report = fit_laws(curves, pairs, CONFIDENCE, FORMS if declared is None else FORMS[:1], held_out=False)
     law = report.width_law
-    guide = report.guideline_law
+    surface = fit_loss_model(curves, CONFIDENCE)
+    guide = own_guide(surface)
+    rivals = form_laws(surface, guide) if surface and guide else []
     return {
         "noise": curves.noise.source,
         "pairs": [
@@ -67,8 +71,8 @@ def _analyse(scenario: Scenario, rows: list[dict[str, Any]], declared: Any, draw
         if law is None
         else {key: plain(law[key]) for key in ("a", "b", "interval_a", "interval_b", "winner")},
         "depths": [list(guide.depth(n)) for n in BUDGETS] if guide else None,
-        "ranges": [list(rival_range([guide, *report.rival_laws], n)) for n in BUDGETS] if guide else None,
-        "guide": guide.form if guide else None,
+        "ranges": [list(rival_range(rivals, n)) for n in BUDGETS] if guide else None,
+        "weights": {form.form: form.weight for form in surface.forms} if surface else {},
     }
 
 

@@ -24,7 +24,8 @@ class Curves:
 
     depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
-    edge of those tried. paired: seeds cancel between shapes.
+    edge of those tried. paired: seeds cancel between shapes. covariance: (K, K) nats² of the means, without the luck
+    that the seeds of a shape share.
     """
 
     depth: np.ndarray
@@ -39,6 +40,7 @@ class Curves:
     noise: Noise
     rate_edge: list[tuple[int, float, float]]
     paired: bool
+    covariance: np.ndarray
 
     @property
     def depths(self) -> list[int]:
@@ -137,6 +139,7 @@ def build_curves(
         noise=noise,
         rate_edge=_edges(candidates, groups, chosen),
         paired=means.paired,
+        covariance=covariance[np.ix_(chosen, chosen)],
     )
 
 

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from dwsweep.fit import laws
+from dwsweep.fit.best_depth import OwnGuide
 from dwsweep.fit.cells import AXES
 from dwsweep.fit.curves import Curves, distinct, pchip
-from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, width_at
+from dwsweep.fit.guideline import width_at
 from dwsweep.fit.law_selection import LawReport
 from dwsweep.fit.laws import Law
 from dwsweep.fit.pairs import Pair
-from dwsweep.fit.surface import FittedSurface
+from dwsweep.fit.surface import LossSurface
 from dwsweep.records.fit_curves import (
     DepthCurve,
     FitCurves,
@@ -27,6 +28,7 @@ from dwsweep.records.fit_curves import (
     TrainedModel,
 )
 from dwsweep.records.fit_rows import numbers
+from dwsweep.records.loss_surface import Surface
 from dwsweep.theory import published_law
 
 SMOOTH_POINTS = 81
@@ -38,12 +40,16 @@ def fit_curves(
     curves: Curves | None,
     pairs: Sequence[Pair],
     report: LawReport,
-    surface: FittedSurface | None,
+    surface: Surface | None,
+    guide: OwnGuide | None,
+    guide_forms: Sequence[Law],
     axis: str,
     confidence: float,
 ) -> FitCurves:
     """Everything that the figures need; ``curves``: None where there is no usable run."""
     forms = {**report.laws, "published": laws.published()}
+    guiding: dict[str, Law | OwnGuide] = {guide.form: guide} if guide else {}
+    guiding |= {**{law.form: law for law in guide_forms}, "published": laws.published()}
     return FitCurves(
         axis=axis,
         axis_label=AXES[axis],
@@ -51,8 +57,8 @@ def fit_curves(
         depths=tuple(_depth(curves, d) for d in curves.depths) if curves else (),
         pairs=tuple(_pair(p) for p in pairs if p.difference is not None),
         laws={name: _band(law, curves) for name, law in forms.items()},
-        fixed_n=tuple(_fixed(curves, surface)) if curves else (),
-        guideline={name: _guideline(law) for name, law in forms.items()},
+        fixed_n=tuple(_fixed(curves, LossSurface(surface) if surface else None)) if curves else (),
+        guideline={name: _guideline(law) for name, law in guiding.items()},
         gpt3=tuple(
             TrainedModel(name=name, n_params=n, depth=shape[0], width=shape[1])
             for name, n, shape in published_law.targets()
@@ -122,7 +128,7 @@ def _band(law: Law, curves: Curves | None) -> LawBand:
     )
 
 
-def _fixed(curves: Curves, surface: FittedSurface | None) -> list[FixedSize]:
+def _fixed(curves: Curves, surface: LossSurface | None) -> list[FixedSize]:
     """Loss against depth at sizes where at least three depths (or two, if there are no more) have data."""
     spans = {d: (curves.x[curves.at(d)][0], curves.x[curves.at(d)][-1]) for d in curves.depths}
     low, high = min(s[0] for s in spans.values()), max(s[1] for s in spans.values())
@@ -151,26 +157,26 @@ def _fixed(curves: Curves, surface: FittedSurface | None) -> list[FixedSize]:
     return out
 
 
-def _cut(surface: FittedSurface, x: float) -> SurfaceCut | None:
-    y = surface.depths_at(x)
-    if y is None:
+def _cut(surface: LossSurface, x: float) -> SurfaceCut | None:
+    optimum = surface.optimum(x)
+    if optimum is None:
         return None
-    y = y[::4]
-    B = surface.basis(x, y)
-    drawn = surface.draws @ B.T
-    tail = (1.0 - surface.confidence) / 2.0
-    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+    y, drawn = surface.losses(x)
+    kept = np.flatnonzero((np.exp(y) >= optimum.depth_min - 1e-9) & (np.exp(y) <= optimum.depth_max + 1e-9))[::2]
+    tail = (1.0 - surface.record.confidence) / 2.0
+    low, high = np.quantile(drawn[:, kept], [tail, 1.0 - tail], axis=0)
     return SurfaceCut(
-        depth=numbers(np.exp(y)),
-        mean=numbers(B @ surface.coefficients),
+        depth=numbers(np.exp(y[kept])),
+        mean=numbers(drawn[:, kept].mean(axis=0)),
         low=numbers(low),
         high=numbers(high),
-        optimum=surface.optimum(x),
+        optimum=optimum,
     )
 
 
-def _guideline(law: Law) -> GuidelineBand:
-    n = np.geomspace(law.valid_from / 10.0, law.valid_to * EXTRAPOLATION_LIMIT, GUIDELINE_POINTS)
+def _guideline(law: Law | OwnGuide) -> GuidelineBand:
+    reach = min(10.0, law.limit)
+    n = np.geomspace(law.valid_from / reach, law.valid_to * law.limit, GUIDELINE_POINTS)
     best, low, high = zip(*(law.depth(float(v)) for v in n), strict=True)
     width, narrow, wide = ([width_at(float(v), d) for v, d in zip(n, ds, strict=True)] for ds in (best, high, low))
     return GuidelineBand(

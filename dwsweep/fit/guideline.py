@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit import laws
+from dwsweep.fit.best_depth import OwnGuide
 from dwsweep.fit.laws import Law
-from dwsweep.fit.surface import FittedSurface
-from dwsweep.records.fit_result import FitResult
 from dwsweep.records.fit_rows import GuidelineRow
 from dwsweep.text import format_count
 from dwsweep.theory import published_law
 
-# beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
-EXTRAPOLATION_LIMIT = 2000.0
 DEFAULT_WIDTH_MULTIPLE = 64
 
 
@@ -26,9 +23,8 @@ def guideline_row(
     name: str,
     n_params: float,
     trained: tuple[int, int] | None,
-    law: Law,
+    law: Law | OwnGuide,
     rivals: Sequence[Law] = (),
-    surface: FittedSurface | None = None,
     width_multiple: int | None = None,
 ) -> GuidelineRow:
     """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
@@ -38,18 +34,22 @@ def guideline_row(
     width_int: a shape one can build, the width rounded to ``width_multiple`` (64; smaller nets: 8).
     """
     factor = law.extrapolation(n_params)
-    if factor > EXTRAPOLATION_LIMIT:
-        why = f"{law.name}: refused, more than {EXTRAPOLATION_LIMIT:g} times outside its range"
+    if factor > law.limit:
+        why = f"{law.name}: refused, more than {law.limit:g} times outside its range"
+        if law.limit <= 1.0:
+            why = f"{law.name}: refused, three depths say nothing of sizes outside their data"
         return _row_without_number(name, n_params, trained, factor, why)
     depth, low, high = law.depth(n_params)
     if depth is None:
-        why = f"{law.name}: no optimum, its width does not grow with depth"
+        why = f"{law.name}: no optimum, the loss falls up to the deepest net that it can speak of"
+        if isinstance(law, Law):
+            why = f"{law.name}: no optimum, its width does not grow with depth"
         return _row_without_number(name, n_params, trained, factor, why)
     depth_int = max(1, round(depth))
     wide = n_params / (12.0 * depth) >= (8 * DEFAULT_WIDTH_MULTIPLE) ** 2
     multiple = width_multiple or (DEFAULT_WIDTH_MULTIPLE if wide else 8)
     width_int = max(multiple, multiple * round(math.sqrt(n_params / (12.0 * depth_int)) / multiple))
-    rival_ends = rival_range([law, *rivals], n_params) if rivals else (None, None)
+    rival_ends = rival_range(rivals, n_params) if rivals else (None, None)
     row = replace(
         _row_without_number(name, n_params, trained, factor, law.name),
         depth=depth,
@@ -64,8 +64,28 @@ def guideline_row(
         rival_depth_min=rival_ends[0],
         rival_depth_max=rival_ends[1],
     )
-    cost = surface.penalty(n_params, trained[0]) if surface is not None and trained is not None else None
-    return row if cost is None else replace(row, **vars(cost))
+    return row if trained is None or isinstance(law, Law) else replace(row, **_cost(law, n_params, trained[0]))
+
+
+def _cost(guide: OwnGuide, n_params: float, depth: int) -> dict[str, Any]:
+    """What the trained depth loses at its size, in nats with its interval, and the size in percent at which the best
+    depth has the same loss; nothing outside the sizes and depths of the data."""
+    surface = guide.surface
+    inside = surface.record.low <= math.log(n_params) <= surface.record.high
+    if not inside or not surface.frame.shallowest <= depth <= surface.frame.deepest:
+        return {}
+    drawn = surface.penalties(n_params, np.array([depth]))[:, 0]
+    tail = (1.0 - surface.record.confidence) / 2.0
+    low, high = np.quantile(drawn, [tail, 1.0 - tail])
+    own = surface.level(math.log(n_params)) + float(np.median(drawn))
+    smaller = np.linspace(math.log(n_params), surface.record.low, 40)
+    equal = next((x for x in smaller if surface.level(float(x)) >= own), None)
+    return {
+        "loss_penalty": float(np.median(drawn)),
+        "penalty_low": float(low),
+        "penalty_high": float(high),
+        "equivalent_size_percent": None if equal is None else 100.0 * math.exp(equal - math.log(n_params)),
+    }
 
 
 def _row_without_number(
@@ -90,10 +110,9 @@ def width_at(n_params: float, depth: float | None) -> float | None:
 
 
 def guideline_rows(
-    law: Law,
+    law: Law | OwnGuide,
     rivals: Sequence[Law] = (),
     params: Iterable[float] = (),
-    surface: FittedSurface | None = None,
     trained: Sequence[tuple[str, float, tuple[int, int] | None]] | None = None,
 ) -> list[GuidelineRow]:
     """Rows for the GPT-3 models at their own 12·L·d², 1T, and each of ``params`` (non-embedding parameters)."""
@@ -106,17 +125,4 @@ def guideline_rows(
         if not (math.isfinite(n) and n > 0):
             raise InputError(f"{argument('params')}: {value!r}; must be a positive number of non-embedding parameters")
         targets.append((format_count(n), n, None))
-    return [guideline_row(name, n, shape, law, rivals, surface) for name, n, shape in targets]
-
-
-def guiding_laws(fit: FitResult) -> tuple[Law, list[Law]]:
-    """(law that guides, forms not rejected) of a fit; the published law alone where the sweep has none."""
-    found = {
-        row.form: Law(
-            row.name, row.form, (row.a, row.b), row.valid_from, row.valid_to, np.array(row.region, dtype=float)
-        )
-        for row in fit.laws
-    }
-    if fit.guideline_law is None or fit.guideline_law not in found:
-        return laws.published(), []
-    return found[fit.guideline_law], [found[row.form] for row in fit.laws if not row.rejected]
+    return [guideline_row(name, n, shape, law, rivals) for name, n, shape in targets]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -29,14 +30,17 @@ FEWEST_PAIRS = 3
 
 @dataclass(frozen=True)
 class LawReport:
-    """width_law, rivals: as in fit.json. statement: one sentence. guideline_law: what guides (None: no law fitted).
-    rival_laws: every form not rejected. laws: form → Law, for figures."""
+    """width_law, rivals: as in fit.json. statement: one sentence. rival_laws: every form not rejected. laws: form →
+    Law, for figures.
+
+    This is the law of the transitions, in the convention of Levine et al. 2020: a pair of neighbouring depths belongs
+    to its shallower one, so it lies half a step of the grid low. The best depth comes from the loss surface.
+    """
 
     width_law: WidthLaw | None
     rivals: list[Rival]
     statement: str
     warnings: list[str] = field(default_factory=list)
-    guideline_law: Law | None = None
     rival_laws: list[Law] = field(default_factory=list)
     laws: dict[str, Law] = field(default_factory=dict)
 
@@ -104,8 +108,12 @@ def fit_laws(
     if p_value is not None and p_value < POOR_FIT_P_VALUE:
         warnings.append(
             f"width law: χ² = {own.chi2:.1f} for {fit_df} degrees of freedom (p = {p_value:.1g}); the pairs do not lie "
-            f"on ln d = a + b·L within their errors, which are then too small"
+            f"on ln d = a + b·L within their errors: its intervals are {math.sqrt(own.chi2 / fit_df):.1f} times wider"
         )
+        own = problem.fit("exponential", own.chi2 / fit_df)
+        if not own.bounded:
+            return LawReport(None, rivals, "no width law fitted: the pairs do not lie on ln d = a + b·L", warnings)
+        fits["exponential"] = own
     exponential = laws["exponential"]
     width_law = WidthLaw(
         form="exponential",
@@ -126,21 +134,18 @@ def fit_laws(
         region=tuple(numbers(point) for point in exponential.region),
         winner=winner,
     )
-    guideline_law = exponential
     statement = (
         f"ln d_x = {own.theta[0]:.3f} {'+' if own.theta[1] >= 0 else '−'} {abs(own.theta[1]):.4f}·L from {pairs_used} "
         f"pairs ({len(usable) - pairs_used} more bound it from one side)"
     )
     if winner is not None and winner != "exponential" and winner in laws:
-        guideline_law = laws[winner]
-        margin = own.chi2 - best
         warnings.append(
-            f"rivals: {winner} ({OWN_NAMES[winner][5:]}) fits better than the exponential law by Δχ² = {margin:.1f}; "
-            f"the guideline follows it"
+            f"rivals: {winner} ({OWN_NAMES[winner][5:]}) fits the transitions better than the exponential law by Δχ² = "
+            f"{own.chi2 - best:.1f}"
         )
     # rejection is by Δχ²; a form whose region has no bound cannot give a range and stays out
     open_rivals = [laws[fit.form] for fit in ranking if fit.form in laws and fit.chi2 - best < WINNING_DELTA_CHI2]
-    return LawReport(width_law, rivals, statement, warnings, guideline_law, open_rivals, laws)
+    return LawReport(width_law, rivals, statement, warnings, open_rivals, laws)
 
 
 def _problem(curves: Curves, pairs: Sequence[Pair], df: float, confidence: float) -> LawProblem:

@@ -18,6 +18,8 @@ from dwsweep.theory import published_law
 
 FORMS = ("exponential", "linear", "power")
 DEPTH_LIMIT = 1.0e5
+# beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
+EXTRAPOLATION_LIMIT = 2000.0
 
 
 def ln_width(form: str, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
@@ -98,6 +100,11 @@ class Law:
     valid_to: float
     region: np.ndarray = field(repr=False)
     error_tag: str = ""
+
+    @property
+    def limit(self) -> float:
+        """Factor outside the range from which on there is no number."""
+        return EXTRAPOLATION_LIMIT
 
     def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
         """(L*, low, high) at ``n_params``; None for a value that does not exist, or an end without a bound."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dwsweep import paths
-from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.records.fit_result import TABLES, FitResult
 from dwsweep.records.fit_rows import GuidelineRow, TokenTransition, csv_text
 from dwsweep.text import format_factor
@@ -37,13 +37,19 @@ def guideline_notes(result: FitResult) -> list[str]:
         f"Law: {result.law_statement}.",
         "N counts non-embedding parameters, 12·L·d². Intervals are at the fixed budget: the narrow end of d goes with "
         "the deep end of L.",
-        "The law gives the depth at which the next depth of the grid starts to win, so the best depth lies between the "
-        "two, and the answer depends on the spacing of the grid.",
-        "An interval of L or d holds if its law has the right form. Where the data cannot tell the forms apart, trust "
-        "the range of the rivals: with a linear truth it covered 97 to 99 % in simulation, the law's own 23 to 59 %.",
         f"Beyond {EXTRAPOLATION_LIMIT:g} times outside the range of its transitions a law gives no number.",
     ]
-    if result.width_law is None:
+    if result.own_law:
+        notes.append(
+            "Best depth: where the loss surface of all depths is least. Inside the data that is the loss itself; "
+            "outside, the forms of the law that the data do not reject, averaged by their evidence. Its interval holds "
+            "the form, the parameters and the noise."
+        )
+    else:
+        notes.append(
+            "The published law gives the depth at which the next depth of its grid starts to win, so the best depth "
+            "lies between the two."
+        )
         notes.append(
             f"The rows follow {published_law.NAME}: ln d = {published_law.A} + {published_law.B}·L (arXiv 2006.12467); "
             f"its intervals rest on a covariance that is {published_law.COVARIANCE_TAG}."

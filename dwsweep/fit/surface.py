@@ -1,176 +1,238 @@
-"""A loss surface over (ln N, ln L): the optimum between the depths of the grid, and what another depth would cost.
+"""The joint loss model evaluated: the best depth at any size, what another depth costs, and the level of the loss.
 
-loss = Σ c_jk X^j Y^k, X and Y the standardised ln N (or ln of the axis) and ln L, fitted to the cell means weighted by
-their variance. At the transition of depth L the depths L and the next one tie, so the best depth lies between them:
-this is where the surface puts it.
+One definition holds inside and outside the data. With x = ln N and y = ln L, and for each draw of the parameters from
+the forms in proportion to their weights,
+
+    dloss/dl = dh/dl(x, y; θ) + dδ/dl(x, y)
+
+where δ, what the data say beyond the form, is kept at its value on the edge for sizes outside the data, and ends at the
+edges of the depths trained. The best depth is where the integral of it is least: inside the data the profile of the
+loss itself, outside what the forms say, averaged. Beyond the sizes of the data each draw also misses by as much as the
+surface departs from its form inside (an error of the form, in ln N).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from dwsweep.fit.curves import Curves
-from dwsweep.fit.noise import chi2_tail
-from dwsweep.records import fit_result
+from dwsweep.fit.loss_terms import Frame, gradient, transition
+from dwsweep.fit.noise import chi2_quantile
 from dwsweep.records.fit_curves import Optimum, SizedOptimum
-from dwsweep.records.fit_rows import numbers
+from dwsweep.records.loss_surface import LossForm, Surface
 
-# (highest power of X, of Y, highest total): from a paraboloid to what a dense grid can bear
-ORDERS = ((2, 2, 2), (3, 2, 3), (3, 3, 4), (4, 3, 5), (5, 3, 6), (5, 4, 6), (6, 4, 7))
-DEPTH_POINTS = 241
+DRAWS = 1000
+INSIDE, OUTSIDE = 121, 60  # points of the grid of depths, inside those trained and on either side
+DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 ROWS = 9
+KEPT_SIZES = 4
+SHIFT_POINTS = 9
+LARGEST_SHIFT = 3.0
 
 
 @dataclass(frozen=True)
-class Penalty:
-    """The columns of the guideline on what the trained depth loses."""
+class Depth:
+    """A best depth. An end without a bound is None; depth is None where more than half of the draws have none."""
 
-    loss_penalty: float  # nats
-    penalty_low: float
-    penalty_high: float
-    equivalent_size_percent: float | None
+    depth: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
-class FittedSurface:
-    """terms: (j, k) powers of X and Y. coefficients: (T,); draws: (D, T). centre, scale: of (ln axis, ln L). spans:
-    depth → (lowest, highest ln axis) of its cells. inflation: factor on the errors where the form fits worse than the
-    noise allows. confidence: of the intervals."""
+class _Group:
+    """The draws of one form: theta (D, 5), coefficients (D, T), shift (D,) of ln N outside the sizes of the data."""
 
-    terms: tuple[tuple[int, int], ...]
+    form: str
+    theta: np.ndarray
     coefficients: np.ndarray
-    draws: np.ndarray
-    centre: tuple[float, float]
-    scale: tuple[float, float]
-    spans: dict[int, tuple[float, float]]
-    chi2: float
-    df: int
-    p_value: float
-    inflation: float
-    confidence: float
+    shift: np.ndarray
 
-    def basis(self, x: float, y: np.ndarray) -> np.ndarray:
-        """(…, T) terms at ln axis x and ln depth y."""
-        return basis(self.terms, self.centre, self.scale, x, y)
 
-    def depths_at(self, x: float) -> np.ndarray | None:
-        """ln L of the depths that the data span at ln axis ``x`` (a fine grid), None where fewer than three do."""
-        present = [d for d, (low, high) in self.spans.items() if low - 1e-9 <= x <= high + 1e-9]
-        if len(present) < 3:
-            return None
-        return np.linspace(math.log(min(present)), math.log(max(present)), DEPTH_POINTS)
+class LossSurface:
+    """The model of a fit.json's ``surface``. only: one of its forms alone, whatever its weight."""
+
+    def __init__(self, record: Surface, only: str | None = None) -> None:
+        self.record = record
+        depths = [span.depth for span in record.spans]
+        self.frame = Frame(record.low, record.high, float(min(depths)), float(max(depths)))
+        self.only = only
+        self._kept: dict[float, tuple[np.ndarray, np.ndarray]] = {}
+
+    @cached_property
+    def groups(self) -> list[_Group]:
+        forms = [f for f in self.record.forms if self.only in (None, f.form)]
+        weights = np.array([1.0 if self.only else f.weight for f in forms])
+        exact = DRAWS * weights / weights.sum()
+        counts = np.floor(exact).astype(int)
+        # the largest remainders get what is missing
+        for k in np.argsort(counts - exact)[: DRAWS - int(counts.sum())]:
+            counts[k] += 1
+        return [self._drawn(form, n) for form, n in zip(forms, counts, strict=True) if n]
+
+    def _drawn(self, form: LossForm, n: int) -> _Group:
+        mean, lower = np.array(form.mean), np.zeros((len(form.mean),) * 2)
+        for i, row in enumerate(form.cov):
+            lower[i, : i + 1] = row
+        values, vectors = np.linalg.eigh(lower + np.tril(lower, -1).T)
+        rng = np.random.default_rng(0)
+        # antithetic pairs: the mean of the draws is the mean
+        half = rng.standard_normal(((n + 1) // 2, len(mean)))
+        z = np.concatenate([half, -half])[:n]
+        deviations = (z * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
+        if self.record.noise_df is not None:
+            df = self.record.noise_df
+            levels = (rng.permutation(n) + 0.5) / n
+            deviations /= np.sqrt(chi2_quantile(levels, df) / df)[:, None]
+        parameters = mean + deviations
+        theta, coefficients = parameters[:, -5:], parameters[:, :-5]
+        shift = self._misfit(form.form, theta, coefficients) * rng.standard_normal(n)
+        return _Group(form.form, theta, coefficients, shift)
+
+    def _misfit(self, form: str, theta: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """(D,) root mean square over the depths of how far δ moves the transition away from the form's, in ln N."""
+        y = np.linspace(math.log(self.frame.shallowest), math.log(self.frame.deepest), SHIFT_POINTS)
+        x = transition(form, theta[:, None, :], np.exp(y), self.frame)
+        inside = (x >= self.record.low) & (x <= self.record.high)
+        at = np.clip(x, self.record.low, self.record.high)
+        slope = np.einsum("dgt,dt->dg", self._departures(at, y), coefficients)
+        speed = np.maximum(theta[:, 2:3], 1e-6) * np.exp((1.0 - theta[:, 3:4]) * (y - self.frame.centre[1]))
+        moved = np.clip(slope / speed, -LARGEST_SHIFT, LARGEST_SHIFT) ** 2
+        count = inside.sum(axis=1)
+        return np.sqrt(np.where(count > 0, (moved * inside).sum(axis=1) / np.maximum(count, 1), LARGEST_SHIFT**2))
+
+    def _departures(self, x: np.ndarray | float, y: np.ndarray) -> np.ndarray:
+        """(…, T) dδ/dl of the terms; those of f0 have none."""
+        return self.frame.basis(x, y, derivative=True)
+
+    @cached_property
+    def grid(self) -> np.ndarray:
+        """ln L: dense over the depths trained, wider steps outside."""
+        low, high = math.log(self.frame.shallowest), math.log(self.frame.deepest)
+        inside = np.linspace(low, high, INSIDE)
+        below = np.linspace(0.0, low, OUTSIDE, endpoint=False) if low > 1e-9 else np.zeros(0)
+        above = np.linspace(high, high + math.log(DEEPEST_FACTOR), 2 * OUTSIDE + 1)[1:]
+        return np.concatenate([below, inside, above])
+
+    def _at(self, x: float) -> tuple[np.ndarray, np.ndarray]:
+        """(D, G) dloss/dl on the grid at x = ln axis, and its integral from the grid's first depth; the last few sizes
+        are kept, since a row of a table asks several things about one."""
+        if x not in self._kept:
+            if len(self._kept) >= KEPT_SIZES:
+                del self._kept[next(iter(self._kept))]
+            slope, step = self._slopes(x), np.diff(self.grid)
+            running = np.zeros_like(slope)
+            np.cumsum((slope[:, 1:] + slope[:, :-1]) / 2.0 * step, axis=1, out=running[:, 1:])
+            self._kept[x] = slope, running
+        return self._kept[x]
+
+    def _slopes(self, x: float) -> np.ndarray:
+        y = self.grid
+        inside = (y >= math.log(self.frame.shallowest) - 1e-9) & (y <= math.log(self.frame.deepest) + 1e-9)
+        at = min(max(x, self.record.low), self.record.high)
+        outside = min(1.0, abs(x - at))
+        terms = self._departures(at, y[inside])
+        rows = []
+        for group in self.groups:
+            moved = x + outside * group.shift[:, None]
+            slope = gradient(group.form, group.theta[:, None, :], moved, y, self.frame)
+            slope[:, inside] += group.coefficients @ terms.T
+            rows.append(slope)
+        return np.concatenate(rows)
+
+    def profile(self, x: float) -> np.ndarray:
+        """(D, G) loss on the grid above that of the grid's first depth, nats."""
+        return self._at(x)[1]
+
+    def drawn_depths(self, x: float) -> np.ndarray:
+        """(D,) ln of the best depth at x = ln axis; ±inf where the loss falls up to an end of the grid."""
+        slope, running = self._at(x)
+        step = np.diff(self.grid)
+        best, rows, last = running.argmin(axis=1), np.arange(len(running)), len(self.grid) - 1
+        # the zero of the slope beside the lowest point of the grid
+        here = slope[rows, best]
+        left = np.clip(np.where(here > 0, best - 1, best), 0, last - 1)
+        low, high = slope[rows, left], slope[rows, left + 1]
+        crosses = (low <= 0) & (high > 0)
+        share = np.where(crosses, -low / np.where(crosses, high - low, 1.0), best - left)
+        found = self.grid[left] + share * step[left]
+        return np.where(best == last, np.inf, np.where((best == 0) & (here > 0), -np.inf, found))
+
+    def at(self, n: float) -> Depth:
+        """The best depth at a size (a value of the axis), with the interval of the fit's confidence."""
+        return summary(self.drawn_depths(math.log(n)), self.record.confidence)
 
     def optimum(self, x: float) -> Optimum | None:
-        """Best depth at ln axis x with its interval; an end at the edge of the depths tried is None (unbounded)."""
-        y = self.depths_at(x)
-        if y is None:
+        """Best depth at ln axis x among the depths that have shapes of that size; an end beyond them is None. None with
+        fewer than three such depths."""
+        present = [span.depth for span in self.record.spans if span.low - 1e-9 <= x <= span.high + 1e-9]
+        if len(present) < 3:
             return None
-        B = self.basis(x, y)
-        loss = B @ self.coefficients
-        best = int(loss.argmin())
-        drawn = y[(B @ self.draws.T).argmin(axis=0)]
-        tail = (1.0 - self.confidence) / 2.0
-        low, high = np.quantile(drawn, [tail, 1.0 - tail])
-        edge = "below" if best == 0 else "above" if best == len(y) - 1 else None
+        found = summary(self.drawn_depths(x), self.record.confidence)
+        first, last = float(min(present)), float(max(present))
+        middle = found.depth
+        edge = None
+        if middle is None or not first < middle < last:
+            edge = "below" if middle is not None and middle <= first else "above"
         return Optimum(
             ln_x=x,
-            depth=None if edge else math.exp(y[best]),
-            depth_low=None if low <= y[1] else math.exp(low),
-            depth_high=None if high >= y[-2] else math.exp(high),
-            loss=float(loss[best]),
+            depth=None if edge else middle,
+            depth_low=found.low if found.low is not None and found.low > first and edge != "below" else None,
+            depth_high=found.high if found.high is not None and found.high < last and edge != "above" else None,
+            loss=self.level(x),
             at_edge=edge,
-            depth_min=math.exp(y[0]),
-            depth_max=math.exp(y[-1]),
+            depth_min=first,
+            depth_max=last,
         )
 
-    def penalty(self, n_params: float, depth: float) -> Penalty | None:
-        """Nats that ``depth`` loses at a budget against the best depth, with its interval, and the size in percent at
-        which the best depth would have the same loss; None outside the range of the data."""
-        x = math.log(n_params)
-        y = self.depths_at(x)
-        if y is None or not y[0] - 1e-9 <= math.log(depth) <= y[-1] + 1e-9:
-            return None
-        B = self.basis(x, y)
-        here = self.basis(x, np.array([math.log(depth)]))[0]
-        own, best = float(here @ self.coefficients), float((B @ self.coefficients).min())
-        drawn = self.draws @ here - (B @ self.draws.T).min(axis=0)
-        tail = (1.0 - self.confidence) / 2.0
-        low, high = np.quantile(drawn, [tail, 1.0 - tail])
-        return Penalty(own - best, max(0.0, float(low)), float(high), self._equivalent(x, own))
+    def penalties(self, n: float, depths: np.ndarray) -> np.ndarray:
+        """(D, M) nats that ``depths`` lose at a size against the best depth."""
+        running = self.profile(math.log(n))
+        at = np.log(np.asarray(depths, dtype=float))
+        values = np.stack([np.interp(at, self.grid, row) for row in running])
+        return np.maximum(values - running.min(axis=1, keepdims=True), 0.0)
 
-    def _equivalent(self, x: float, loss: float) -> float | None:
-        low = min(span[0] for span in self.spans.values())
-        grid = np.linspace(x, low, 200)
-        for point in grid:
-            y = self.depths_at(float(point))
-            if y is None:
-                return None
-            if float((self.basis(point, y) @ self.coefficients).min()) >= loss:
-                return 100.0 * math.exp(point - x)
-        return None
-
-    def record(self) -> fit_result.Surface:
-        """As fit.json has it, with the optimum at a few sizes."""
-        xs = list(self.spans.values())
-        low, high = min(s[0] for s in xs), max(s[1] for s in xs)
-        found = [row for row in (self.optimum(float(x)) for x in np.linspace(low, high, ROWS)) if row is not None]
-        return fit_result.Surface(
-            form="polynomial in X = (ln N − centre)/scale and Y = (ln L − centre)/scale",
-            terms=self.terms,
-            coefficients=tuple(self.coefficients.tolist()),
-            cov=tuple(numbers(row) for row in np.cov(self.draws.T)),
-            centre=self.centre,
-            scale=self.scale,
-            chi2=self.chi2,
-            df=self.df,
-            p_value=self.p_value,
-            error_inflation=self.inflation,
-            optima=tuple(SizedOptimum(**vars(row), n_params=math.exp(row.ln_x)) for row in found),
+    def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
+        """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
+        middle = self.frame.centre[1]
+        inside = (self.grid >= math.log(self.frame.shallowest) - 1e-9) & (
+            self.grid <= math.log(self.frame.deepest) + 1e-9
         )
+        running = self.profile(x)
+        at_middle = np.stack([np.interp(middle, self.grid, row) for row in running])
+        shared = np.concatenate([group.coefficients @ self.frame.basis(x, middle)[0] for group in self.groups])
+        return self.grid[inside], running[:, inside] + (shared - at_middle)[:, None]
+
+    def level(self, x: float) -> float:
+        """Loss of the best depth among those trained at ln axis x, nats per token."""
+        return float(self.losses(x)[1].mean(axis=0).min())
+
+    @property
+    def measured(self) -> bool:
+        """Whether the data themselves bound the best depth on both sides at some size."""
+        return any(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima)
 
 
-def basis(
-    terms: Sequence[tuple[int, int]], centre: Sequence[float], scale: Sequence[float], x: float, y: np.ndarray
-) -> np.ndarray:
-    """(…, T) X^j·Y^k at ln axis x and ln depth y, both standardised."""
-    X, Y = (np.asarray(x) - centre[0]) / scale[0], (np.asarray(y) - centre[1]) / scale[1]
-    return np.stack([X**j * Y**k for j, k in terms], axis=-1)
+def summary(ln_depths: np.ndarray, confidence: float) -> Depth:
+    """Median and ends of draws of the best depth; what is infinite has no bound."""
+    tail = (1.0 - confidence) / 2.0
+    ordered = np.sort(ln_depths)
+    picks = (ordered[round(q * (len(ordered) - 1))] for q in (0.5, tail, 1.0 - tail))
+    middle, low, high = (math.exp(v) if math.isfinite(v) else None for v in picks)
+    return Depth(middle, low, high)
 
 
-def fit_surface(curves: Curves, confidence: float) -> FittedSurface | None:
-    """The polynomial of the lowest χ² + T·ln K among a few orders; None with fewer than three depths, without a noise
-    estimate, or with too few cells (three more than terms)."""
-    if len(curves.depths) < 3 or not curves.noise.known:
-        return None
-    y = np.log(curves.depth)
-    centre = (float(curves.x.mean()), float(y.mean()))
-    scale = (float(curves.x.std()) or 1.0, float(y.std()) or 1.0)
-    X, Y = (curves.x - centre[0]) / scale[0], (y - centre[1]) / scale[1]
-    weight = 1.0 / np.maximum(curves.se, 1e-6)
-    K = len(X)
-    best = None
-    sizes = max(len(curves.sizes(d)) for d in curves.depths)
-    for top_x, top_y, total in ORDERS:
-        terms = tuple((j, k) for k in range(top_y + 1) for j in range(top_x + 1) if j + k <= total)
-        if len(terms) + 3 > K or top_y >= len(curves.depths) or top_x >= sizes:
-            continue
-        B = np.stack([X**j * Y**k for j, k in terms], axis=1)
-        solve = np.linalg.pinv(B * weight[:, None]) * weight
-        coefficients = solve @ curves.mean
-        value = float((((curves.mean - B @ coefficients) * weight) ** 2).sum())
-        score = value + len(terms) * math.log(K)
-        if best is None or score < best[0]:
-            best = (score, terms, coefficients, solve, value)
-    if best is None:
-        return None
-    _, terms, coefficients, solve, value = best
-    df = K - len(terms)
-    inflation = math.sqrt(max(1.0, value / df))
-    draws = coefficients + inflation * (curves.draws - curves.mean) @ solve.T
-    spans = {d: (float(curves.x[curves.at(d)][0]), float(curves.x[curves.at(d)][-1])) for d in curves.depths}
-    p_value = chi2_tail(value, df)
-    return FittedSurface(terms, coefficients, draws, centre, scale, spans, value, df, p_value, inflation, confidence)
+def with_optima(record: Surface) -> Surface:
+    """The record with the best depths at a few sizes."""
+    surface = LossSurface(record)
+    found = [row for row in (surface.optimum(float(x)) for x in np.linspace(record.low, record.high, ROWS)) if row]
+    return replace(record, optima=tuple(SizedOptimum(**vars(row), n_params=math.exp(row.ln_x)) for row in found))
+
+
+def forms_left(record: Surface) -> Sequence[LossForm]:
+    """The forms that are not rejected, the most probable first."""
+    return sorted((f for f in record.forms if not f.rejected), key=lambda f: -f.weight)

@@ -111,11 +111,13 @@ class LawProblem:
         S[:, pair, pair] += FLOOR_NATS**2
         return g, S
 
-    def fit(self, form: str) -> LawFit:
+    def fit(self, form: str, inflation: float = 1.0) -> LawFit:
         """Minimum, confidence region and profile intervals of ``form`` on a grid that zooms in on the region.
 
-        The grid runs over ln d at the shallowest and at the deepest pair, from which every form follows.
+        The grid runs over ln d at the shallowest and at the deepest pair, from which every form follows. inflation: of
+        the variance, where the form does not hold within it: Δχ² is held against that much more.
         """
+        level = self.level * inflation
         first, last = float(self.depths[0]), float(self.depths[-1])
         box = np.array([self._range(0), self._range(-1)])
         outer = box.copy()
@@ -123,7 +125,7 @@ class LawProblem:
             ends = _mesh(box, COARSE)
             value = self.chi2(form, from_ends(form, ends, first, last))
             best = int(np.argmin(value))
-            near = ends[value - value[best] <= max(KEEP_DELTA, 2.0 * self.level)]
+            near = ends[value - value[best] <= max(KEEP_DELTA * inflation, 2.0 * level)]
             step = (box[:, 1] - box[:, 0]) / (COARSE - 1)
             new = np.stack([near.min(axis=0) - 2 * step, near.max(axis=0) + 2 * step], axis=1)
             new = np.stack([np.maximum(new[:, 0], outer[:, 0]), np.minimum(new[:, 1], outer[:, 1])], axis=1)
@@ -132,7 +134,7 @@ class LawProblem:
                 break
             box = new
         # the last box holds Δχ² ≤ 14, the region about half of it: cut to the region before the fine grid
-        near = ends[value - value[best] <= 1.6 * self.level]
+        near = ends[value - value[best] <= 1.6 * level]
         box = np.stack([near.min(axis=0) - 2 * step, near.max(axis=0) + 2 * step], axis=1)
         box = np.stack([np.maximum(box[:, 0], outer[:, 0]), np.minimum(box[:, 1], outer[:, 1])], axis=1)
         ends = _mesh(box, FINE)
@@ -140,13 +142,13 @@ class LawProblem:
         value = self.chi2(form, theta)
         best = int(np.argmin(value))
         delta = value - value[best]
-        inside_level = ends[delta <= self.level]
+        inside_level = ends[delta <= level]
         edge = np.stack([inside_level.min(axis=0), inside_level.max(axis=0)], axis=1)
         tolerance = (outer[:, 1] - outer[:, 0]) * 1e-3
         open_low = edge[:, 0] <= outer[:, 0] + tolerance
         open_high = edge[:, 1] >= outer[:, 1] - tolerance
         bounded = not (open_low.any() or open_high.any())
-        region = theta[delta <= self.level]
+        region = theta[delta <= level]
         intervals = _intervals(region, open_low, open_high)
         x = self.x_of(np.stack([ln_width(form, theta[best : best + 1], L) for L in self.depths], axis=1))[0]
         return LawFit(
@@ -155,10 +157,10 @@ class LawProblem:
             chi2=float(value[best]),
             thetas=theta,
             delta=delta,
-            level=self.level,
+            level=level,
             interval_a=intervals[0],
             interval_b=intervals[1],
-            cov=_covariance(theta, delta, self.df),
+            cov=_covariance(theta, delta / inflation, self.df),
             x=x,
             inside=(x >= self.low) & (x <= self.high),
             bounded=bounded,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from dwsweep.fit import laws
-from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, guiding_laws
+from dwsweep.fit.best_depth import OwnGuide, guides
 from dwsweep.fit.laws import Law, ln_width
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
 from dwsweep.records import fit_result
-from dwsweep.records.fit_result import FitResult
 from dwsweep.text import format_factor
 from dwsweep.theory import published_law
 
@@ -22,19 +21,20 @@ REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)
 
 @dataclass(frozen=True)
 class Source:
-    """A law that guides."""
+    """What guides: a law, or the loss surface of one's own sweep."""
 
     name: str
-    law: Law
+    law: Law | OwnGuide
     rivals: tuple[Law, ...]
     surface: SurfaceLoss | None
     spacing: float  # layers between neighbouring depths of its grid: a depth ties with the next at its transition
     notes: tuple[str, ...]
 
     def loss(self, n_params: float) -> LossModel:
-        """The sweep's own surface where it covers this size, else the law with assumed slopes."""
-        if self.surface is not None and self.surface.covers(n_params):
+        """The sweep's own surface, else the law with assumed slopes."""
+        if self.surface is not None:
             return self.surface
+        assert isinstance(self.law, Law)
         return LawLoss(self.law)
 
     def rival_depths(self, n_params: float) -> dict[str, float]:
@@ -45,13 +45,13 @@ class Source:
     def reach(self, n_params: float) -> str:
         """How far this size is from what the law rests on, and what to make of it."""
         factor = self.law.extrapolation(n_params)
-        limit = f"do not use beyond {self.law.valid_to * EXTRAPOLATION_LIMIT:.2g}"
+        limit = f"do not use beyond {self.law.valid_to * self.law.limit:.2g}"
         span = f"{self.law.valid_from:.2g} to {self.law.valid_to:.2g}"
         if factor <= 1:
             return f"inside the range of the law, {span}"
         if factor <= FAR:
             return f"projection, {format_factor(factor)} times outside the range of the law, {span}; {limit}"
-        if factor <= EXTRAPOLATION_LIMIT:
+        if factor <= self.law.limit:
             return (
                 f"far projection, {format_factor(factor)} times outside the range of the law, {span}: trust no more "
                 f"than the rivals agree on; {limit}"
@@ -59,7 +59,7 @@ class Source:
         return f"refused: {format_factor(factor)} times outside the range of the law, {span}; {limit}"
 
     def refuses(self, n_params: float) -> bool:
-        return self.law.extrapolation(n_params) > EXTRAPOLATION_LIMIT
+        return self.law.extrapolation(n_params) > self.law.limit
 
 
 def published_source() -> Source:
@@ -115,23 +115,12 @@ def fitted_source(path: str | Path) -> Source:
         InputError: there is no fit.json at ``path``.
     """
     fit = fit_result.read(path)
-    law, rivals = guiding_laws(fit)
-    own = fit.own_law
+    own = guides(fit)
     notes = [f"{path}: {fit.law_statement}"]
-    if not own:
-        notes.append("no width law in this fit: depth and width follow the published law")
-    notes += [f"fit: {line}" for line in fit.warnings if line.startswith("rivals")]
-    return Source(
-        law.name if own else f"{published_law.NAME}, as the fit has no width law",
-        law,
-        tuple(rivals) if own else published_rivals(),
-        SurfaceLoss.of(fit),
-        _spacing(fit) if own else published_source().spacing,
-        tuple(notes),
-    )
-
-
-def _spacing(fit: FitResult) -> float:
-    """Median step between the depths of a fit's transitions."""
-    steps = [row.deep - row.shallow for row in fit.transitions]
-    return float(np.median(steps)) if steps else 0.0
+    if own is None:
+        notes.append("no best depth in this fit: depth and width follow the published law")
+        published = published_source()
+        return replace(published, name=f"{published_law.NAME}, as the fit shows no best depth", notes=tuple(notes))
+    guide, rivals = own
+    notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
+    return Source(guide.name, guide, tuple(rivals), SurfaceLoss(guide.surface), 0.0, tuple(notes))

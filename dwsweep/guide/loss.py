@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from dwsweep.fit.laws import Law, ln_width, optimal_depth
-from dwsweep.fit.surface import basis
-from dwsweep.records.fit_result import FitResult, Surface
+from dwsweep.fit.surface import LossSurface
 
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
 KAPLAN_N_C = 8.8e13
@@ -124,73 +122,51 @@ class LawLoss:
 
 @dataclass(frozen=True)
 class SurfaceLoss:
-    """Penalties of one's own sweep: the surface over (ln N, ln L) of a fit.json, inside the sizes it was fitted on."""
+    """Penalties of one's own sweep: its loss surface, by its forms outside the data. The level outside the sizes of the
+    data is that of Kaplan et al. 2020, moved to meet the surface at its edge."""
 
-    surface: Surface
-    spans: dict[int, tuple[float, float]]  # depth → (lowest, highest ln N) of its cells
-    confidence: float
+    surface: LossSurface
 
     @property
     def tag(self) -> str:
         return "the loss surface fitted to this sweep"
 
-    @classmethod
-    def of(cls, fit: FitResult) -> SurfaceLoss | None:
-        """From a fit on the axis n_params; None where it holds no surface."""
-        if fit.surface is None or fit.curves.axis != "n_params":
-            return None
-        sizes = {curve.depth: np.log(np.array(curve.x, dtype=float)) for curve in fit.curves.depths if curve.x}
-        spans = {depth: (float(x.min()), float(x.max())) for depth, x in sizes.items()}
-        return cls(fit.surface, spans, fit.curves.confidence)
-
-    @cached_property
-    def _coefficients(self) -> np.ndarray:
-        return np.array(self.surface.coefficients)
-
-    @cached_property
-    def _draws(self) -> np.ndarray:
-        covariance = np.array(self.surface.cov, dtype=float)
-        return np.random.default_rng(0).multivariate_normal(self._coefficients, covariance, DRAWS, method="svd")
-
-    def _basis(self, ln_n: float, depths: np.ndarray) -> np.ndarray:
-        return basis(self.surface.terms, self.surface.centre, self.surface.scale, ln_n, np.log(depths))
-
-    def _present(self, n_params: float) -> list[int]:
-        x = math.log(n_params)
-        return sorted(depth for depth, (low, high) in self.spans.items() if low - 1e-9 <= x <= high + 1e-9)
-
     def covers(self, n_params: float) -> bool:
-        return len(self._present(n_params)) >= 3
+        return self.surface.at(n_params).depth is not None
 
     def depths(self, n_params: float) -> np.ndarray:
-        present = self._present(n_params)
-        return np.geomspace(present[0], present[-1], GRID)
+        found = self.surface.at(n_params)
+        frame = self.surface.frame
+        best = found.depth or frame.deepest
+        return np.geomspace(
+            max(1.0, min(frame.shallowest, best / 8)), min(max(frame.deepest, best * 8), self._deepest), GRID
+        )
+
+    @property
+    def _deepest(self) -> float:
+        return math.exp(float(self.surface.grid[-1]))
 
     def level(self, n_params: float) -> float:
-        return self._least(math.log(n_params))
+        x = math.log(n_params)
+        inside = min(max(x, self.surface.record.low), self.surface.record.high)
+        ratio = (KAPLAN_N_C / n_params) ** KAPLAN_ALPHA / (KAPLAN_N_C / math.exp(inside)) ** KAPLAN_ALPHA
+        return self.surface.level(inside) * ratio
 
     def slope(self, n_params: float) -> float:
         x, step = math.log(n_params), 0.05
-        return (self._least(x - step) - self._least(x + step)) / (2 * step)
-
-    def _least(self, ln_n: float) -> float:
-        depths = np.geomspace(min(self.spans), max(self.spans), GRID)
-        return float((self._basis(ln_n, depths) @ self._coefficients).min())
+        return (self.level(math.exp(x - step)) - self.level(math.exp(x + step))) / (2 * step)
 
     def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
-        return self._above_best(n_params, depths, self._coefficients[None])[0]
+        """Of the mean loss of all draws: zero at its own best depth."""
+        mean = self.surface.profile(math.log(n_params)).mean(axis=0)
+        return np.interp(np.log(depths), self.surface.grid, mean) - float(mean.min())
 
     def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
-        return self._above_best(n_params, depths, self._draws)
-
-    def _above_best(self, n_params: float, depths: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        x = math.log(n_params)
-        best = (self._basis(x, self.depths(n_params)) @ coefficients.T).min(axis=0)
-        return (self._basis(x, depths) @ coefficients.T - best).T
+        return self.surface.penalties(n_params, depths)
 
     def interval(self, values: np.ndarray) -> tuple[float, float]:
         """Quantiles: the rows of ``drawn`` are draws from the surface's distribution."""
-        tail = (1 - self.confidence) / 2
+        tail = (1 - self.surface.record.confidence) / 2
         low, high = np.nanquantile(values, [tail, 1 - tail])
         return float(low), float(high)
 

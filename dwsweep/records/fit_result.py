@@ -10,7 +10,7 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import reader
-from dwsweep.records.fit_curves import FitCurves, SizedOptimum
+from dwsweep.records.fit_curves import FitCurves
 from dwsweep.records.fit_rows import (
     Cell,
     FitPart,
@@ -21,6 +21,7 @@ from dwsweep.records.fit_rows import (
     Transition,
     references,
 )
+from dwsweep.records.loss_surface import Surface
 from dwsweep.text import format_count
 
 Interval = tuple[float | None, float | None]  # None: no bound on that side
@@ -63,23 +64,6 @@ class FittedForm(FitPart):
     valid_to: float
     rejected: bool
     region: Matrix = field(repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Surface(FitPart):
-    """Loss = Σ c_jk X^j Y^k in the standardised ln of the axis and ln L."""
-
-    form: str
-    terms: tuple[tuple[int, int], ...]  # (j, k)
-    coefficients: tuple[float, ...]  # nats
-    cov: Matrix = field(repr=False)
-    centre: tuple[float, float]  # of (ln axis, ln L)
-    scale: tuple[float, float]
-    chi2: float
-    df: int
-    p_value: float | None
-    error_inflation: float  # of the errors, where the form fits worse than the noise allows
-    optima: tuple[SizedOptimum, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dwsweep.report.figures.style import Floats
 
-PUBLISHED = "published"
+PUBLISHED, AVERAGE = "published", "average"
 RIVAL_LINES: tuple[Any, ...] = ((0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)))
 PUBLISHED_LINE: Any = (0, (9, 2, 2, 2))
 LARGEST = 1.5e12  # the guideline's own largest size is 1T
@@ -40,45 +40,70 @@ class Line:
 class DrawnLaw:
     """A law as the figures show it."""
 
-    form: str  # exponential, linear, power or published
+    form: str  # average, exponential, linear, power or published
     label: str
     look: dict[str, Any]  # colour, dashes and weight, the same in every figure
-    width_at_depth: Line  # of the transition
-    depth_at_size: Line  # its advice against N
+    line: Line  # width of the transition against depth
+
+
+@dataclass(frozen=True)
+class DrawnGuide:
+    """What advises, as the guideline figure shows it."""
+
+    label: str
+    look: dict[str, Any]
+    depth_at_size: Line
     width_at_size: Line
     valid_from: float
     valid_to: float
 
 
 def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
-    """The sweep's own forms, the guiding one first (none where the fit claims no law), and the published law last."""
-    guiding = fit.guideline_law or "exponential"
+    """The forms of the sweep's own law, the exponential first (none without a width law), then the published."""
     own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
-    forms = [*sorted(own, key=lambda form: form != guiding), PUBLISHED]
-    return [_drawn(fit, form, place) for place, form in enumerate(forms)]
+    drawn = []
+    for place, form in enumerate([*sorted(own, key=lambda form: form != "exponential"), PUBLISHED]):
+        band = fit.curves.laws[form]
+        worse = next((row.delta_chi2 for row in fit.rivals if row.form == form), None)
+        label = _label(form) + (f", Δχ² {worse:.1f}" if worse else "")
+        drawn.append(
+            DrawnLaw(form, label, _look(form, place), Line.of(band.depth, band.width, band.width_low, band.width_high))
+        )
+    return drawn
 
 
-def _drawn(fit: FitResult, form: str, place: int) -> DrawnLaw:
+def drawn_guides(fit: FitResult) -> list[DrawnGuide]:
+    """What guides first (the average of the forms, where the fit has a best depth), its forms, the published law."""
+    forms = [form for form in fit.curves.guideline if form != PUBLISHED]
+    drawn = []
+    for place, form in enumerate([*forms, PUBLISHED]):
+        band = fit.curves.guideline[form]
+        drawn.append(
+            DrawnGuide(
+                _label(form),
+                _look(form, place),
+                Line.of(band.n_params, band.depth, band.depth_low, band.depth_high),
+                Line.of(band.n_params, band.width, band.width_low, band.width_high),
+                band.valid_from,
+                band.valid_to,
+            )
+        )
+    return drawn
+
+
+def _label(form: str) -> str:
+    if form == PUBLISHED:
+        return "published law"
+    return "own, all forms" if form == AVERAGE else f"own {form}"
+
+
+def _look(form: str, place: int) -> dict[str, Any]:
     look: dict[str, Any] = {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
     if form == PUBLISHED:
         look = {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
     elif place:
         look = {"color": style.RIVALS[place - 1], "linestyle": RIVAL_LINES[place - 1], "linewidth": 1.3}
-    label = "published law" if form == PUBLISHED else f"own {form}"
-    worse = next((row.delta_chi2 for row in fit.rivals if row.form == form), None)
-    if worse:
-        label += f", Δχ² {worse:.1f}"
-    over_depth, over_size = fit.curves.laws[form], fit.curves.guideline[form]
-    return DrawnLaw(
-        form,
-        label,
-        look,
-        Line.of(over_depth.depth, over_depth.width, over_depth.width_low, over_depth.width_high),
-        Line.of(over_size.n_params, over_size.depth, over_size.depth_low, over_size.depth_high),
-        Line.of(over_size.n_params, over_size.width, over_size.width_low, over_size.width_high),
-        over_size.valid_from,
-        over_size.valid_to,
-    )
+    return look
 
 
 def width_law(fit: FitResult) -> Figure:
@@ -91,22 +116,22 @@ def width_law(fit: FitResult) -> Figure:
     made = style.figure(7.4, 4.6)
     axes = made.subplots()
     depths = sorted({curve.depth for curve in fit.curves.depths})
-    first, last = (depths[0], depths[-1]) if depths else (float(published.width_at_depth.x[0]), 48.0)
+    first, last = (depths[0], depths[-1]) if depths else (float(published.line.x[0]), 48.0)
     room = 0.05 * (last - first) or 2.0
     ends_of_axis = (max(first - room, 0.5), last + room)
     known = [w for t in transitions for w in (t.width, t.width_low, t.width_high) if w is not None]
     for law in (main, published):
-        line = law.width_at_depth
+        line = law.line
         known += [float(w) for w in np.interp([first, last], line.x, line.y) if np.isfinite(w)]
     low, high = min(known) / 1.35, max(known) * 1.35
     style.log_axis(axes, "y", low, high, label=style.plain)
     axes.set_xlim(*ends_of_axis)
     axes.set_xticks(style.thinned(depths, 14))
-    band, tint = main.width_at_depth, main.look["color"]
+    band, tint = main.line, main.look["color"]
     axes.fill_between(band.x, _finite(band.low, low), _finite(band.high, high), color=tint, alpha=0.18, linewidth=0)
     ends: list[tuple[float, float, str, str]] = []
     for law in laws:
-        line = law.width_at_depth
+        line = law.line
         axes.plot(line.x, line.y, **law.look)
         there = np.flatnonzero((line.x <= ends_of_axis[1]) & (line.y >= low) & (line.y <= high))
         if len(there):
@@ -159,14 +184,14 @@ def _point(axes: Axes, transition: Transition, low: float, high: float) -> None:
 
 
 def guideline(fit: FitResult) -> Figure:
-    """Best depth and best width against N: the guiding law with its band at fixed N, rivals, the published law, GPT-3.
+    """Best depth and best width against N: what guides with its band at fixed N, its forms, the published law, GPT-3.
 
-    The range that the law's transitions span is shaded: all else is extrapolation, and a law is not drawn where it
-    refuses a number.
+    The sizes at which the best depth lies inside the data are shaded: all else is extrapolation, and nothing is drawn
+    where a number is refused.
     """
     import numpy as np
 
-    laws, models = drawn_laws(fit), fit.curves.gpt3
+    laws, models = drawn_guides(fit), fit.curves.gpt3
     main = laws[0]
     made = style.figure(7.6, 6.4)
     upper, lower = made.subplots(2, 1, sharex=True)
@@ -197,10 +222,10 @@ def guideline(fit: FitResult) -> Figure:
             _models(fit, main, upper, lower)
         labels.append(style.label_right(axes, ends))
     upper.text(
-        (main.valid_from * main.valid_to) ** 0.5, 0.98, "range of the\ntransitions",
+        (main.valid_from * main.valid_to) ** 0.5, 0.98, "best depth\ninside the data",
         transform=upper.get_xaxis_transform(), ha="center", va="top", fontsize=7.5, color=style.FAINT,
     )  # fmt: skip
-    whose = "this sweep's law" if len(laws) > 1 else "the published law (this sweep has none)"
+    whose = "this sweep's losses" if len(laws) > 1 else "the published law (this sweep shows no best depth)"
     upper.set_title(f"Best shape at fixed N by {whose}; diamonds: GPT-3 as trained")
     upper.set_ylabel("best depth L (log scale)")
     lower.set_ylabel("best width $d_x$ (log scale)")
@@ -217,7 +242,7 @@ def _band(axes: Axes, line: Line, bottom: float, top: float, colour: str) -> Non
     axes.fill_between(line.x, low, high, where=list(np.isfinite(line.y)), color=colour, alpha=0.2, linewidth=0)
 
 
-def _models(fit: FitResult, main: DrawnLaw, upper: Axes, lower: Axes) -> None:
+def _models(fit: FitResult, main: DrawnGuide, upper: Axes, lower: Axes) -> None:
     """Labels on the side away from the law, and one line further out where the neighbour is near."""
     before, lifted = 0.0, False
     for model in sorted(fit.curves.gpt3, key=lambda model: model.n_params):

@@ -1,0 +1,251 @@
+"""The loss of all depths together, estimated: restricted likelihood, one fit per form, weighed by their evidence.
+
+The terms (loss_terms.py) enter a mixed linear model of the cell means,
+
+    mean = F·b + P·u + e,    u ~ N(0, 1),    e ~ N(0, C + τ²·I)
+
+F: the parabola of f0, free. P: all shrunk polynomials, whose prior sd falls geometrically with their powers (amplitude
+and rates, for f0 and for δ, are hyperparameters), and the derivatives with respect to θ, linearised at the optimum
+(Gauss–Newton) with wide priors. C: the covariance of the means (seeds, documents). τ: what the seeds of a shape share,
+its own hyperparameter. The hyperparameters maximise restricted likelihood times weak priors; their uncertainty is a
+quasi-random sample of the Laplace approximation, weighed by importance, whose mixture gives mean and covariance of all
+coefficients. A form that the data contradict is not lost: δ makes up for it inside the data, at a wider interval; its
+evidence says how much less probable it is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dwsweep.fit.curves import Curves
+from dwsweep.fit.laws import FORMS
+from dwsweep.fit.loss_terms import Frame, linearised
+from dwsweep.records.loss_surface import DepthSpan, LossForm, Surface
+
+FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
+# a form whose evidence is e³ = 20 times less than the best form's is rejected
+REJECTED_DEFICIT = 3.0
+
+# Priors. θ: sd of x_T at the ends in units of ln N, of c, p and s. κ's power 2.1 and a gain of 0.02 nats per unit of
+# ln N and ln L are those of public data (guide/loss.py).
+THETA_SD = np.array([6.0, 6.0, 0.05, 0.8, 0.25])
+GAIN, GAIN_POWER = 0.02, 2.1
+LARGEST_STEP = np.array([1.5, 1.5, 0.03, 0.5, 0.2])
+# hyperparameters: ln amplitude and logit of the rate for f0; the same for δ, with a rate for x and one for y; ln τ.
+# (mean, sd) of the normal prior, and bounds. τ: luck of a shape in nats, 0.0007 within a factor of 3.
+PRIOR = ((-3.0, 3.0), (-0.5, 1.0), (-2.0, 3.0), (-0.5, 1.0), (-0.5, 1.0), (math.log(7e-4), 1.2))
+BOUNDS = ((-14.0, 4.0), (-4.0, 3.0), (-16.0, 4.0), (-4.0, 3.0), (-4.0, 3.0), (-14.0, -2.0))
+START = (-1.5, -0.8, -6.0, -1.0, -0.5, math.log(7e-4))
+ROUNDS = 4  # of θ given the hyperparameters, and they given θ
+NODES = 40
+LEAST_CURVATURE = 0.25  # of the log posterior along an axis: its sd is at most 2
+JITTER = 1e-14  # nats²
+
+
+def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
+    """The model with every form; None with fewer than three depths, too few cells, or no noise estimate."""
+    from dwsweep.fit.surface import with_optima
+
+    sizes = [len(curves.sizes(d)) for d in curves.depths]
+    enough = len(curves.x) >= FEWEST_CELLS and sum(n >= FEWEST_SIZES for n in sizes) >= 2
+    if len(sizes) < FEWEST_DEPTHS or not enough or not curves.noise.known:
+        return None
+    frame = Frame(float(curves.x.min()), float(curves.x.max()), float(curves.depths[0]), float(curves.depths[-1]))
+    problem = _Problem.of(curves, frame)
+    fits = [_fit_form(form, problem) for form in FORMS]
+    best = max(fit.log_evidence for fit in fits)
+    weights = np.exp([fit.log_evidence - best for fit in fits])
+    finite = [d for d in curves.noise.df.values() if math.isfinite(d)]
+    return with_optima(
+        Surface(
+            form="f0(ln N) + h(ln N, ln L; transition law) + departures, Legendre polynomials",
+            terms=tuple((int(j), int(k)) for j, k in frame.terms),
+            low=frame.low,
+            high=frame.high,
+            spans=tuple(
+                DepthSpan(depth=d, low=float(curves.sizes(d)[0]), high=float(curves.sizes(d)[-1]))
+                for d in curves.depths
+            ),
+            noise_df=min(finite) if finite else None,
+            confidence=confidence,
+            forms=tuple(
+                LossForm(
+                    form=fit.form,
+                    weight=float(weight / weights.sum()),
+                    log_evidence=fit.log_evidence,
+                    rejected=best - fit.log_evidence >= REJECTED_DEFICIT,
+                    tau=fit.tau,
+                    mean=tuple(_short(v) for v in fit.mean),
+                    cov=tuple(tuple(_short(v) for v in row[: i + 1]) for i, row in enumerate(fit.covariance)),
+                )
+                for fit, weight in zip(fits, weights, strict=True)
+            ),
+            optima=(),
+        )
+    )
+
+
+def _short(value: float) -> float:
+    """Nine digits: what the file needs to give the same depths."""
+    return float(f"{value:.9g}")
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Cell means in the basis where their covariance is diagonal.
+
+    rotation: (K, K), or None where it is diagonal as it stands. means, variances: (K,). B: (K, T). free: (T,) which
+    terms are not shrunk.
+    """
+
+    frame: Frame
+    x: np.ndarray
+    y: np.ndarray
+    rotation: np.ndarray | None
+    means: np.ndarray
+    variances: np.ndarray
+    B: np.ndarray
+    free: np.ndarray
+
+    @classmethod
+    def of(cls, curves: Curves, frame: Frame) -> _Problem:
+        y = np.log(curves.depth.astype(float))
+        B = frame.basis(curves.x, y)
+        free = (frame.terms[:, 1] == 0) & (frame.terms[:, 0] <= 2)
+        C = curves.covariance
+        if np.allclose(C, np.diag(np.diagonal(C)), rtol=0.0, atol=1e-12):
+            return cls(frame, curves.x, y, None, curves.mean, np.diagonal(C).copy(), B, free)
+        values, Q = np.linalg.eigh((C + C.T) / 2.0)
+        return cls(frame, curves.x, y, Q.T, Q.T @ curves.mean, np.maximum(values, 0.0), Q.T @ B, free)
+
+    def rotated(self, columns: np.ndarray) -> np.ndarray:
+        return columns if self.rotation is None else self.rotation @ columns
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """mean (T + 5,), covariance: of the coefficients of all terms and of θ."""
+
+    form: str
+    log_evidence: float
+    tau: float
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+class _Linear:
+    """The mixed model of one form linearised at θ."""
+
+    def __init__(self, problem: _Problem, form: str, theta: np.ndarray) -> None:
+        self.problem, self.theta = problem, theta
+        value, columns = linearised(form, theta, problem.x, problem.y, problem.frame)
+        self.offset = _prior_theta(problem.frame) - theta  # the mean of the prior, seen from here
+        self.columns = problem.rotated(columns) * THETA_SD
+        self.means = problem.means - problem.rotated(value) - self.columns @ (self.offset / THETA_SD)
+        self.F = problem.B[:, problem.free]
+        self.polynomials = problem.B[:, ~problem.free]
+        self.powers = problem.frame.terms[~problem.free]
+
+    def prior_sd(self, h: np.ndarray) -> np.ndarray:
+        """Of the shrunk polynomials: amplitude · rate_x^j · rate_l^k."""
+        rate0, rate_x, rate_l = (-math.log1p(math.exp(-h[i])) for i in (1, 3, 4))
+        j, k = self.powers[:, 0], self.powers[:, 1]
+        return np.exp(np.where(k == 0, h[0] + j * rate0, h[2] + j * rate_x + k * rate_l))
+
+    def log_posterior(self, h: np.ndarray) -> float:
+        """Restricted log likelihood times the priors of the hyperparameters, up to a constant."""
+        prior = sum(((v - m) / s) ** 2 for v, (m, s) in zip(h, PRIOR, strict=True))
+        d = self.problem.variances + math.exp(2.0 * h[5]) + JITTER
+        P = np.hstack([self.polynomials * self.prior_sd(h), self.columns])
+        try:
+            root = np.linalg.cholesky(np.eye(P.shape[1]) + P.T @ (P / d[:, None]))
+            right = np.column_stack([self.F, self.means]) / d[:, None]
+            half = np.linalg.solve(root, P.T @ right)
+            gram = np.column_stack([self.F, self.means]).T @ right - half.T @ half
+            corner = np.linalg.cholesky(gram[:-1, :-1])
+        except np.linalg.LinAlgError:
+            return -1e10
+        fitted = np.linalg.solve(corner, gram[:-1, -1])
+        deviance = np.log(d).sum() + 2.0 * np.log(np.diag(root)).sum() + 2.0 * np.log(np.diag(corner)).sum()
+        return -0.5 * float(deviance + gram[-1, -1] - fitted @ fitted + prior)
+
+    def coefficients(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(mean, covariance) of the coefficients of all terms, in their order, and of θ."""
+        sd = self.prior_sd(h)
+        d = self.problem.variances + math.exp(2.0 * h[5]) + JITTER
+        A = np.hstack([self.F, self.polynomials * sd, self.columns])
+        n_free = self.F.shape[1]
+        precision = A.T @ (A / d[:, None]) + np.diag(np.where(np.arange(A.shape[1]) < n_free, 0.0, 1.0))
+        covariance = np.linalg.inv(precision)
+        scale = np.concatenate([np.ones(n_free), sd, THETA_SD])
+        shift = np.concatenate([np.zeros(n_free + len(sd)), self.theta + self.offset])
+        mean = scale * (covariance @ (A.T @ (self.means / d))) + shift
+        covariance = covariance * scale * scale[:, None]
+        free = self.problem.free
+        order = np.concatenate([np.flatnonzero(free), np.flatnonzero(~free), len(free) + np.arange(len(THETA_SD))])
+        back = np.argsort(order)
+        return mean[back], covariance[np.ix_(back, back)]
+
+
+def _prior_theta(frame: Frame) -> np.ndarray:
+    x = frame.centre[0]
+    return np.array([x, x, GAIN, GAIN_POWER, 0.0])
+
+
+def _fit_form(form: str, problem: _Problem) -> _Fit:
+    from scipy.optimize import minimize
+
+    theta = _prior_theta(problem.frame)
+    theta[:2] += np.array([-0.5, 0.5]) * problem.frame.scale[0]
+    h = np.array(START)
+    for turn in range(ROUNDS):
+        for _ in range(6 if turn == 0 else 3):
+            mean, _ = _Linear(problem, form, theta).coefficients(h)
+            step = np.clip(mean[-5:] - theta, -LARGEST_STEP, LARGEST_STEP)
+            theta = theta + step
+            theta[2:] = np.maximum(theta[2:], (1e-5, -2.0, 0.0))
+            if np.abs(step / THETA_SD).max() < 1e-4:
+                break
+        model = _Linear(problem, form, theta)
+        found = minimize(
+            lambda v, model=model: -model.log_posterior(v), h, method="L-BFGS-B", bounds=BOUNDS, options={"maxiter": 30}
+        )
+        h = found.x
+    model = _Linear(problem, form, theta)
+    nodes, weights, log_evidence = _nodes(model, h)
+    means, covariances = zip(*(model.coefficients(node) for node in nodes), strict=True)
+    mean = np.einsum("n,nt->t", weights, means)
+    spread = np.array(means) - mean
+    covariance = np.einsum("n,nst->st", weights, covariances) + np.einsum("n,ns,nt->st", weights, spread, spread)
+    return _Fit(form, log_evidence, math.exp(h[5]), mean, covariance)
+
+
+def _nodes(model: _Linear, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Hyperparameters (N, 6) about their optimum, their importance weights, and the log evidence (Laplace)."""
+    from scipy.special import ndtri
+
+    step, size = 0.15, len(h)
+    shift = np.eye(size) * step
+    here = model.log_posterior(h)
+    up, down = ([model.log_posterior(h + sign * s) for s in shift] for sign in (1.0, -1.0))
+    H = np.zeros((size, size))
+    for i in range(size):
+        H[i, i] = (up[i] + down[i] - 2.0 * here) / step**2
+        for j in range(i):
+            both = model.log_posterior(h + shift[i] + shift[j])
+            H[i, j] = H[j, i] = (both - up[i] - up[j] + here) / step**2
+    curvature, axes = np.linalg.eigh(-H)
+    curvature = np.maximum(curvature, LEAST_CURVATURE)
+    # points that fill the unit cube evenly (an additive recurrence, Roberts 2018)
+    golden = 2.0
+    for _ in range(50):
+        golden = (1.0 + golden) ** (1.0 / (size + 1))
+    cube = (0.5 + np.arange(1, NODES + 1)[:, None] * golden ** -np.arange(1.0, size + 1)) % 1.0
+    z = ndtri(cube * 0.998 + 0.001)
+    nodes = np.clip(h + (z / np.sqrt(curvature)) @ axes.T, *np.array(BOUNDS).T)
+    log_weight = np.array([model.log_posterior(node) for node in nodes]) + 0.5 * (z**2).sum(axis=1)
+    weights = np.exp(log_weight - log_weight.max())
+    return nodes, weights / weights.sum(), here - 0.5 * float(np.log(curvature).sum())
