@@ -10,8 +10,8 @@ import scipy.optimize
 
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, guideline_rows, rival_range
-from dwsweep.fit.laws import FORMS, Law, from_ends, ln_width, optimal_depth
+from dwsweep.fit.guideline import guideline_rows, rival_range
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, from_ends, ln_width, optimal_depth
 from dwsweep.fit.width_law import constrained_chi2
 from dwsweep.theory import published_law
 

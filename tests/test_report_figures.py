@@ -87,14 +87,14 @@ def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
     words = words_of(drawn("law")["width_law"])
     for label in ("own exponential", "own linear", "own power", "published law", "3 crossed, 1 bounded on one side"):
         assert label in words
-    assert "range of the" in words_of(drawn("law")["guideline"])
+    assert "inside the data" in words_of(drawn("law")["guideline"])
 
 
 @pytest.mark.parametrize("case", ["one_pair", "not_reached", "one_depth"])
 def test_without_a_law_the_figures_say_so_and_show_the_published_one(case: str) -> None:
     assert "No width law fitted" in words_of(drawn(case)["width_law"])
     words = words_of(drawn(case)["guideline"])
-    assert "by the published law (this sweep has none)" in words and "own exponential" not in words
+    assert "by the published law (this sweep shows no best depth)" in words and "own exponential" not in words
 
 
 def test_the_trend_of_few_sizes_does_not_swing_between_them() -> None:

@@ -17,7 +17,7 @@ import report_sweeps
 from dwsweep.errors import InputError
 from dwsweep.records import fit_result
 from dwsweep.records.fit_rows import Transition, references
-from dwsweep.report.figures.law_lines import drawn_laws
+from dwsweep.report.figures.law_lines import drawn_guides, drawn_laws
 from dwsweep.report.page import html, page_tables, sweep_page, words
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
@@ -205,20 +205,19 @@ def test_sentences_say_what_the_row_says(facts: Transition, sentence: str) -> No
     assert words.transition(facts) == sentence
 
 
-def test_a_rival_that_wins_guides_in_words_and_figures() -> None:
+def test_the_law_of_the_pairs_is_told_from_what_guides() -> None:
     fit = report_sweeps.fit("law")
-    assert "guideline follows" not in " ".join(words.law(fit))
-    assert drawn_laws(fit)[0].form == "exponential"
-    linear = replace(fit, guideline_law="linear")
-    assert "The linear form fits these transitions clearly better" in words.law(linear)[-1]
-    assert drawn_laws(linear)[0].form == "linear"
+    assert "the best depth itself comes from the loss surface" in words.law(fit)[-1]
+    assert [law.form for law in drawn_laws(fit)][::3] == ["exponential", "published"]
+    guides = [guide.label for guide in drawn_guides(fit)]
+    assert guides[0] == "own, all forms" and guides[-1] == "published law"
 
 
 def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
     fit = report_sweeps.fit("law")
     rows = {entry.name: entry for entry in fit.guideline}
     lines = words.guideline(fit.guideline)
-    factor = rows["175B"].extrapolation_factor
+    factor = rows["13B"].extrapolation_factor
     assert factor > 100 and any(f"{factor:,.0f} times outside the range of the law" in line for line in lines)
     refused = [replace(rows["1.3B"], depth=None, law="own: refused, more than 2000 times outside its range")]
     assert words.guideline(refused) == ["N = 1.21B: no number (own: refused, more than 2000 times outside its range)."]

@@ -33,8 +33,8 @@ class OwnGuide:
 
     @property
     def limit(self) -> float:
-        """Factor outside the range from which on there is no number; from three depths nothing is projected."""
-        return EXTRAPOLATION_LIMIT if len(self.surface.record.spans) >= DEPTHS_FOR_A_LAW else 1.0
+        """Factor outside the range from which on there is no number."""
+        return EXTRAPOLATION_LIMIT
 
     def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
         """(L*, low, high) at ``n_params``; None where there is none, or for an end without a bound."""
@@ -47,8 +47,9 @@ class OwnGuide:
 
 
 def own_guide(record: Surface | None) -> OwnGuide | None:
-    """None where there is no surface, or where the data bound the best depth at none of their sizes."""
-    if record is None:
+    """None where there is no surface, where the data bound the best depth at none of their sizes, or where there are
+    three depths: they show a best depth inside the data (``optima``), and have no law."""
+    if record is None or len(record.spans) < DEPTHS_FOR_A_LAW:
         return None
     surface = LossSurface(record)
     if not surface.measured:

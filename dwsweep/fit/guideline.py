@@ -36,8 +36,6 @@ def guideline_row(
     factor = law.extrapolation(n_params)
     if factor > law.limit:
         why = f"{law.name}: refused, more than {law.limit:g} times outside its range"
-        if law.limit <= 1.0:
-            why = f"{law.name}: refused, three depths say nothing of sizes outside their data"
         return _row_without_number(name, n_params, trained, factor, why)
     depth, low, high = law.depth(n_params)
     if depth is None:

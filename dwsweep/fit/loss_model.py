@@ -26,8 +26,8 @@ from dwsweep.fit.loss_terms import Frame, linearised
 from dwsweep.records.loss_surface import DepthSpan, LossForm, Surface
 
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
-# a form whose evidence is e³ = 20 times less than the best form's is rejected
-REJECTED_DEFICIT = 3.0
+# a form whose evidence is 100 times less than the best form's is rejected
+REJECTED_DEFICIT = math.log(100.0)
 
 # Priors. θ: sd of x_T at the ends in units of ln N, of c, p and s. κ's power 2.1 and a gain of 0.02 nats per unit of
 # ln N and ln L are those of public data (guide/loss.py).

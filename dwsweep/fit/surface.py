@@ -30,6 +30,8 @@ INSIDE, OUTSIDE = 121, 60  # points of the grid of depths, inside those trained 
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 ROWS = 9
 KEPT_SIZES = 4
+FARTHEST = 40.0  # from the data in ln N, of a transition at either end of the depths
+GAIN_POWERS = (-3.0, 7.0)
 SHIFT_POINTS = 9
 LARGEST_SHIFT = 3.0
 
@@ -54,7 +56,10 @@ class _Group:
 
 
 class LossSurface:
-    """The model of a fit.json's ``surface``. only: one of its forms alone, whatever its weight."""
+    """The model of a fit.json's ``surface``: its forms that are not rejected, in proportion to their weights.
+
+    only: one of its forms alone, whatever its weight.
+    """
 
     def __init__(self, record: Surface, only: str | None = None) -> None:
         self.record = record
@@ -65,7 +70,7 @@ class LossSurface:
 
     @cached_property
     def groups(self) -> list[_Group]:
-        forms = [f for f in self.record.forms if self.only in (None, f.form)]
+        forms = [f for f in self.record.forms if f.form == self.only or (self.only is None and not f.rejected)]
         weights = np.array([1.0 if self.only else f.weight for f in forms])
         exact = DRAWS * weights / weights.sum()
         counts = np.floor(exact).astype(int)
@@ -89,7 +94,11 @@ class LossSurface:
             levels = (rng.permutation(n) + 0.5) / n
             deviations /= np.sqrt(chi2_quantile(levels, df) / df)[:, None]
         parameters = mean + deviations
-        theta, coefficients = parameters[:, -5:], parameters[:, :-5]
+        coefficients, theta = parameters[:, :-5], parameters[:, -5:]
+        # a t with one degree of freedom has draws beyond what floats hold
+        reach = np.array([self.frame.high - self.frame.low + FARTHEST] * 2)
+        theta[:, :2] = np.clip(theta[:, :2], self.frame.low - reach, self.frame.high + reach)
+        theta[:, 3] = np.clip(theta[:, 3], *GAIN_POWERS)
         shift = self._misfit(form.form, theta, coefficients) * rng.standard_normal(n)
         return _Group(form.form, theta, coefficients, shift)
 

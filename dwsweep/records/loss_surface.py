@@ -29,7 +29,7 @@ class LossForm(FitPart):
     form: str  # exponential, power or linear
     weight: float  # of the form in the average, by its evidence
     log_evidence: float
-    rejected: bool  # its evidence is 20 times less than the best form's, or worse
+    rejected: bool  # its evidence is 100 times less than the best form's, or worse
     tau: float  # luck of a shape, nats
     mean: tuple[float, ...] = field(repr=False)
     cov: tuple[tuple[float, ...], ...] = field(repr=False)

@@ -221,8 +221,9 @@ def guideline(fit: FitResult) -> Figure:
         if axes is upper:
             _models(fit, main, upper, lower)
         labels.append(style.label_right(axes, ends))
+    shaded = "best depth\ninside the data" if len(laws) > 1 else "range of\nthe law"
     upper.text(
-        (main.valid_from * main.valid_to) ** 0.5, 0.98, "best depth\ninside the data",
+        (main.valid_from * main.valid_to) ** 0.5, 0.98, shaded,
         transform=upper.get_xaxis_transform(), ha="center", va="top", fontsize=7.5, color=style.FAINT,
     )  # fmt: skip
     whose = "this sweep's losses" if len(laws) > 1 else "the published law (this sweep shows no best depth)"
