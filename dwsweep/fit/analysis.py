@@ -6,7 +6,7 @@ import math
 import platform
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
@@ -22,8 +22,9 @@ from dwsweep.fit.fit_warnings import confounds, noise_warnings, tie_warnings
 from dwsweep.fit.guideline import guideline_rows
 from dwsweep.fit.law_selection import LawReport, fit_laws
 from dwsweep.fit.loss_model import fit_loss_model
-from dwsweep.fit.pairs import Pair, analyse_pairs, transition_rows
+from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_rows, with_surface
 from dwsweep.fit.row_filter import Row
+from dwsweep.fit.surface import LossSurface
 from dwsweep.fit.sweep_evidence import document_covariance, still_falling
 from dwsweep.fit.table import Table, read_table
 from dwsweep.records.fit_result import (
@@ -101,6 +102,9 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
     report = fit_laws(group.curves, group.pairs, confidence) if group.curves else nothing
     surface = fit_loss_model(group.curves, confidence) if group.curves else None
     guide = own_guide(surface) if options.axis == "n_params" else None
+    if surface and group.curves:
+        group = replace(group, pairs=with_surface(group.pairs, group.curves, LossSurface(surface), confidence))
+        warnings += disagreements(group.pairs)
     rivals = form_laws(surface, guide) if surface and guide else []
     transitions = group.transitions(confidence)
     warnings += [*report.warnings, *tie_warnings(transitions)]

@@ -1,6 +1,8 @@
 """All consecutive depths: their differences, crossings, thresholds and other estimators, as rows of transitions.csv.
 
-Two other estimators are shown for reference, with ``pchip``. Their targets differ from its:
+Other estimators are shown for reference, with ``pchip``:
+
+surface the crossing of the joint loss model of all depths (loss_model.py), the most precise where its smoothness holds.
 
 power   crossing of E + A·N^(−α) fitted per depth. Biased where the curves are no power laws: −0.35 … +0.15 in ln N on
         noise-free simulations of this project.
@@ -13,22 +15,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dwsweep.errors import argument
 from dwsweep.fit.curves import Curves, Difference, difference, distinct, from_values, pchip, shared_grid
 from dwsweep.fit.noise import t_two_sided
+from dwsweep.fit.surface import LossSurface
 from dwsweep.fit.transitions import NO_CURVE, NO_SHARED_RANGE, NOISE_UNKNOWN, Crossing, classify, no_crossing
 from dwsweep.records.fit_rows import REFERENCE, Transition
+from dwsweep.text import format_count
 
 THRESHOLDS = (0.001, 0.003)
 EXPONENTS = np.geomspace(0.005, 3.0, 100)
 POWER_DRAWS = 500
+SURFACE_POINTS = 61
+FAR_APART = 3.0  # standard errors between two estimates of a crossing that rest on the same losses
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pair:
     """A pair of consecutive depths. difference: None where they share no range of sizes. crossing: the reference
     (pchip). others: (estimator, threshold in nats, crossing)."""
@@ -66,6 +72,41 @@ def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) ->
                 others.append(("levine", 0.0, levine))
         pairs.append(Pair(shallow, deep, d, classify(d, confidence), tuple(others)))
     return pairs
+
+
+def with_surface(pairs: Sequence[Pair], curves: Curves, surface: LossSurface, confidence: float) -> list[Pair]:
+    """The pairs with the crossing of the joint loss model as one more estimator, ``surface``."""
+    usable = [p for p in pairs if p.difference is not None and p.crossing.critical is not None]
+    if not usable:
+        return list(pairs)
+    x = np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS)
+    values = dict(zip(usable, surface.differences(x, [(p.shallow, p.deep) for p in usable]), strict=True))
+    found = []
+    for pair in pairs:
+        if pair in values and pair.difference is not None:
+            inside = (x >= pair.difference.x[0] - 1e-9) & (x <= pair.difference.x[-1] + 1e-9)
+            if np.count_nonzero(inside) > 1:
+                joint = from_values(curves, pair.shallow, pair.deep, x[inside], values[pair][:, inside])
+                pair = replace(pair, others=(*pair.others, ("surface", 0.0, classify(joint, confidence))))
+        found.append(pair)
+    return found
+
+
+def disagreements(pairs: Sequence[Pair]) -> list[str]:
+    """A line for each pair whose crossing by the joint model is more than two standard errors from the reference's."""
+    lines = []
+    for pair in pairs:
+        own = next((c for name, _, c in pair.others if name == "surface"), None)
+        one, other = pair.crossing, own
+        if other is None or one.root is None or other.root is None or not one.se or not other.se:
+            continue
+        apart = (other.root - one.root) / math.hypot(one.se, other.se)
+        if abs(apart) > FAR_APART:
+            lines.append(
+                f"surface: {pair.shallow}→{pair.deep} at {format_count(math.exp(other.root))}, by the pair alone at "
+                f"{format_count(math.exp(one.root))}, {abs(apart):.1f} standard errors apart"
+            )
+    return lines
 
 
 def _no_range(curves: Curves, shallow: int, deep: int) -> Crossing:

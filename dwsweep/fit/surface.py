@@ -216,6 +216,25 @@ class LossSurface:
         shared = np.concatenate([group.coefficients @ self.frame.basis(x, middle)[0] for group in self.groups])
         return self.grid[inside], running[:, inside] + (shared - at_middle)[:, None]
 
+    def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+        """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
+        the draws first."""
+        ends = [np.searchsorted(self.grid, np.log(pair) - 1e-9) for pair in pairs]
+        out = np.empty((len(pairs), 1 + DRAWS, len(x)))
+        for m, value in enumerate(x):
+            running = self.profile(float(value))
+            for p, (pair, index) in enumerate(zip(pairs, ends, strict=True)):
+                losses = [self._between(running, i, math.log(depth)) for i, depth in zip(index, pair, strict=True)]
+                out[p, 1:, m] = losses[0] - losses[1]
+        out[:, 0] = out[:, 1:].mean(axis=1)
+        return out
+
+    def _between(self, running: np.ndarray, index: int, y: float) -> np.ndarray:
+        """(D,) the running integral at y, which lies at or before grid point ``index``."""
+        left = max(int(index) - 1, 0)
+        share = (y - self.grid[left]) / (self.grid[left + 1] - self.grid[left])
+        return running[:, left] * (1.0 - share) + running[:, left + 1] * share
+
     def level(self, x: float) -> float:
         """Loss of the best depth among those trained at ln axis x, nats per token."""
         return float(self.losses(x)[1].mean(axis=0).min())

@@ -153,7 +153,9 @@ def budget(n_params: float, source: Source, options: Options) -> dict[str, Any]:
 
 
 def verdict(depth: int, width: int, source: Source, options: Options) -> dict[str, Any]:
-    """Too deep, too shallow or balanced, by how much, the balanced shape of the same size, and what the shape costs.
+    """Too deep, too shallow, balanced or undecided, by how much, the balanced shape of the same size, and its cost.
+
+    Undecided: too deep or too shallow by the law, but not by its rivals, forms that fit the same points.
 
     Balanced is a depth between the lower end of the law's interval at the shape's own size and its upper end plus one
     step of the law's grid: at its transition a depth ties with the next, and the best lies between the two. The size is
@@ -167,10 +169,11 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> dict[st
     if row["refused"]:
         return row
     best, low, high = row["depth"], row["depth_low"], row["depth_high"]
+    deepest, shallowest = row["rival_depth_max"] or 0.0, row["rival_depth_min"] or math.inf
     if high is not None and depth > high + source.spacing:
-        row["verdict"] = "too deep"
+        row["verdict"] = "too deep" if depth > deepest else "undecided"
     elif low is not None and depth < low:
-        row["verdict"] = "too shallow"
+        row["verdict"] = "too shallow" if depth < shallowest else "undecided"
     else:
         row["verdict"] = "balanced"
     row["depth_ratio"] = depth / best

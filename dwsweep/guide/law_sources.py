@@ -118,7 +118,10 @@ def fitted_source(path: str | Path) -> Source:
     own = guides(fit)
     notes = [f"{path}: {fit.law_statement}"]
     if own is None:
-        notes.append("no best depth in this fit: depth and width follow the published law")
+        why = "no best depth in this fit"
+        if fit.curves.axis != "n_params":
+            why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters"
+        notes.append(f"{why}: depth and width follow the published law")
         published = published_source()
         return replace(published, name=f"{published_law.NAME}, as the fit shows no best depth", notes=tuple(notes))
     guide, rivals = own

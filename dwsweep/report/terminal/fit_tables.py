@@ -105,7 +105,7 @@ def _transitions(result: FitResult) -> Any:
     level = round(100 * result.transitions[0].confidence)
     table = _table(
         f"Transitions (where the deeper net overtakes, {level} % intervals)",
-        "pair> status< N> interval< width> interval< power> levine>",
+        "pair> status< N> interval< width> interval< surface> power> levine>",
     )
     beside: dict[tuple[int, int], dict[str, str]] = {}
     for row in result.transitions:
@@ -122,6 +122,7 @@ def _transitions(result: FitResult) -> Any:
             _range(row.n_params_low, row.n_params_high, format_count) if bounded else "",
             f"{row.width:.0f}" if row.width else "–",
             _range(row.width_low, row.width_high, lambda v: f"{v:.0f}") if bounded else "",
+            other.get("surface", "–"),
             other.get("power", "–"),
             other.get("levine", "–"),
         )

@@ -86,6 +86,10 @@ def _overview_legend() -> Padding:
     )
 
 
+def _tie(row: dict[str, Any]) -> str:
+    return f"The depth ties with {row['next_depth']:.0f}, one step of the law's grid deeper"
+
+
 def _verdict(row: dict[str, Any]) -> Group:
     size = f"{row['name']}, N = {format_count(row['n_params'])}"
     if row["refused"]:
@@ -94,10 +98,13 @@ def _verdict(row: dict[str, Any]) -> Group:
     best = interval_text(row["depth"], row["depth_low"], row["depth_high"])
     lines.append(
         _line(
-            f"best depth {best}, width {row['width']:,.0f}; this one has {row['depth_ratio']:.2f} times that. "
-            f"The depth ties with {row['next_depth']:.0f}, the next of the law's grid: the best lies in between."
+            f"best depth {best}, width {row['width']:,.0f}; this one has {row['depth_ratio']:.2f} times that."
+            + (f" {_tie(row)}: the best lies in between." if row["next_depth"] > row["depth"] else "")
         )
     )
+    if row["verdict"] == "undecided":
+        beyond = "deep" if row["depth_ratio"] > 1 else "shallow"
+        lines.append(_line(f"too {beyond} by this law, not by its rivals, which fit the same points: {_rivals(row)}"))
     if row["balanced"]:
         shape = row["balanced"]
         off = shape["n_params"] / row["n_params"] - 1
@@ -132,7 +139,7 @@ def _budget(row: dict[str, Any], assumptions: dict[str, Any], several: bool) -> 
     best = interval_text(row["depth"], row["depth_low"], row["depth_high"])
     width = interval_text(row["width"], row["width_low"], row["width_high"], 0)
     lines.append(
-        _line(f"best depth {best}, width {width}; it ties with depth {row['next_depth']:.0f}, the next of the grid")
+        _line(f"best depth {best}, width {width}" + (f". {_tie(row)}" if row["next_depth"] > row["depth"] else ""))
     )
     for form, depth in row["rivals"].items():
         lines.append(_line(f"rival {form} form: depth {depth:.1f}, width {_width(row['n_params'], depth):,.0f}"))
