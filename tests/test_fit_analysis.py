@@ -212,8 +212,25 @@ def test_the_printed_table_says_why_a_pair_is_undecided_and_where_it_ties(base_r
         assert max(map(len, text.splitlines())) <= 100
 
 
-def test_pairs_without_a_shared_range_say_so(base_rows):
-    apart = [r for r in base_rows if (r["depth"] < 15) == (12 * r["depth"] * r["width"] ** 2 < 2e7)]
+def test_below_six_sizes_nothing_has_crossed_and_the_reason_says_why(base_rows):
+    widths = {depth: sorted({row["width"] for row in base_rows if row["depth"] == depth}) for depth in (6, 12)}
+    few = [row for row in base_rows if row["depth"] in widths and row["width"] in widths[row["depth"]][::2]]
+    for result in (dwsweep.fit_table(few, draws=DRAWS), dwsweep.fit_table(few, draws=DRAWS, noise=0.002)):
+        assert not {"crossed", "ambiguous"} & {row["status"] for row in result.transitions}
+        (row,) = reference(result)
+        assert row["cause"] == "few sizes" and row["n_params"] is None
+        assert row["reason"].startswith("5 sizes per depth and no losses per document: luck per shape cannot be told")
+        assert "undecided: few sizes" in to_text(result) and "luck of a shape 0.004 nats" in to_text(result)
+        assert result.noise["shape_source"] == "default" and result.noise["shape_sd"] == 0.004
+    exact = dwsweep.fit_table(base_rows, draws=DRAWS, shape_noise=0.0)
+    assert exact.noise["shape_source"] == "declared" and exact.noise["shape_sd"] == 0.0
+    with pytest.raises(InputError, match=r"^shape_noise: "):
+        dwsweep.fit_table(base_rows, shape_noise=-1.0)
+
+
+def test_pairs_without_a_shared_range_say_so():
+    rows = simulate(change("base", budgets=tuple(np.geomspace(1e6, 6e8, 18))), rng())
+    apart = [r for r in rows if (r["depth"] < 15) == (12 * r["depth"] * r["width"] ** 2 < 2e7)]
     rows = reference(dwsweep.fit_table(apart, draws=DRAWS))
     assert rows[1]["status"] == "undecided" and "share no range" in rows[1]["reason"]
     assert rows[1]["n_params_low"] is None and rows[1]["n_params_high"] is None

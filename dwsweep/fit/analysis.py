@@ -42,6 +42,7 @@ def fit_table(
     *,
     axis: str = "n_params",
     noise: float | None = None,
+    shape_noise: float | None = None,
     columns: Any = None,
     where: Iterable[str] = (),
     draws: int = 2000,
@@ -56,7 +57,8 @@ def fit_table(
     depth, width and loss (held-out nats per token); n_params defaults to 12·L·d_x²; seed, learning_rate, tokens, status
     and the other columns of results.csv are used where present.
     axis: what "equal size" means: n_params, n_params_total, flops or device_seconds.
-    noise: standard deviation of one run's loss in nats, instead of an estimate.
+    noise: standard deviation of one run's loss in nats, instead of an estimate. shape_noise: that of what all seeds of
+    a shape share, instead of an estimate (with fewer than six sizes per depth: instead of 0.004 nats).
     columns: ``{ours: theirs}``; where: row filters. draws, seed: Gaussian draws behind the errors. confidence: of every
     interval. params: further budgets (non-embedding parameters) for the guideline.
     documents: use the held-out losses per document of a sweep directory, where every run has them.
@@ -72,6 +74,7 @@ def fit_table(
     options = FitOptions(
         axis=axis,
         noise=noise,
+        shape_noise=shape_noise,
         columns=columns if columns is None or isinstance(columns, dict) else list(columns),
         where=tuple(where),
         draws=draws,
@@ -177,7 +180,8 @@ class TokenGroup:
         if not runs:
             return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"], None)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
-        curves = build_curves(runs, options.noise, options.draws, np.random.default_rng(options.seed), held_out)
+        rng = np.random.default_rng(options.seed)
+        curves = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise)
         if held_out:
             warnings += held_out.warnings
         if data.directory:
@@ -257,6 +261,7 @@ class TokenGroup:
             tau=n.tau,
             tau_df=n.tau_df,
             shape_sd=math.sqrt(n.shape_variance),
+            shape_source=n.shape_source,
             paired_seeds=self.curves.paired,
             documents=self.documents,
             diverged_rule=self.selection.diverged_rule,

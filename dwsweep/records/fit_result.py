@@ -117,6 +117,7 @@ class NoiseSummary(FitPart):
     tau: float | None = None  # scatter of a cell mean about its curve, nats
     tau_df: float | None = None
     shape_sd: float | None = None  # what all seeds of a shape share, nats
+    shape_source: str | None = None  # what that rests on: scatter, documents, declared, default
     paired_seeds: bool | None = None
     documents: str | None = None  # how the held-out documents were used
     diverged_rule: str | None = None
@@ -137,6 +138,7 @@ class FitOptions(FitPart):
     seed: int
     confidence: float
     documents: bool
+    shape_noise: Any = None
 
     def __post_init__(self) -> None:
         """As given: an option that is not finite must be refused, not taken for absent."""

@@ -110,7 +110,7 @@ class Transition(FitPart):
     axis_low: float | None
     axis_high: float | None
     reason: str
-    cause: str = ""  # of an undecided pair: noise, noise unknown, no curve, no shared range
+    cause: str = ""  # of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
     tie_low: float | None = None  # ends of the stretch beyond the bound where the two do not differ
     tie_high: float | None = None
 
