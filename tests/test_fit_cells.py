@@ -7,8 +7,9 @@ import math
 import pytest
 
 from dwsweep import fit_table
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, options_named
 from dwsweep.fit.cells import select_runs
+from dwsweep.fit.table import read_table
 
 WIDTHS = {6: (64, 96, 128, 160), 12: (48, 64, 96, 112)}
 
@@ -84,6 +85,55 @@ def test_mixed_recipes_within_a_shape_are_not_averaged():
     assert {run.row["heads"] for run in selection.runs} == {2}
     assert "heads = 8" in selection.notes[6, 64]
     assert any("where)" in line for line in selection.warnings)
+
+
+def test_the_recipe_of_a_cell_is_chosen_by_the_user_where_the_table_does_not_say():
+    """Warm-ups from 100 to 2000 steps once counted as replicates: σ came out at 0.47 nats."""
+    table = [{**row, "warmup": warmup, "seed": None} for row in rows() for warmup in (100, 400)]
+    with pytest.raises(
+        InputError, match=r"warmup \(100, 400 at 12×112\); choose, such as with where='warmup == "
+    ) as caught:
+        select_runs(table)
+    assert len(caught.value.lines) == 1
+    with pytest.raises(InputError, match=r"--where \"warmup == 400\""), options_named():
+        select_runs(table)
+    assert len(select_runs([row for row in table if row["warmup"] == 400]).runs) == 24
+    two = [{**row, "heads": heads} for row in table for heads in (2, 8)]
+    with pytest.raises(InputError, match=r"where='heads == 8 and warmup == 400'"):
+        select_runs(two)
+    with pytest.raises(InputError, match=r"rename with columns=\{'learning_rate': 'lr'\}"):
+        select_runs([{**row, "lr": row.pop("warmup")} for row in [dict(row) for row in table]])
+    # what is not known to be part of a recipe counts where the user has given it a name
+    foreign = [{**row, "stuff": k % 2} for k, row in enumerate(rows())]
+    assert len(select_runs(foreign).runs) == 24
+    with pytest.raises(InputError, match=r"stuff \(0, 1 at"):
+        select_runs(foreign, named=["stuff"])
+    assert read_table(foreign, ["extra=stuff"]).named == ("extra",)
+
+
+def test_token_counts_of_some_shapes_only_are_not_averaged():
+    table = rows(tokens=1000)
+    table += [{**row, "tokens": 4000, "loss": row["loss"] - 1.0} for row in table[:6]]
+    result = fit_table(table, draws=100)
+    assert max(cell["n"] for cell in result.cells) == 3 and min(cell["mean"] for cell in result.cells) > 2.6
+    assert any(line.startswith("tokens: 1000, 4000 within one shape; only tokens = 1000") for line in result.warnings)
+    for row in table:
+        row["tokens"] = row["tokens"] * row["width"]  # in proportion to the size
+    with pytest.raises(InputError, match=r"tokens \(64000, 256000 at 6×64\)"):
+        fit_table(table, draws=100)
+    rounded = [{**row, "tokens": 10_000 + row["seed"]} for row in rows()]
+    assert len(select_runs(rounded).runs) == 24 and not select_runs(rounded).warnings
+
+
+def test_an_ordinary_sweep_is_not_refused():
+    """Several rates with their own weight decay, seeds, and all that differs between runs for other reasons."""
+    table = [
+        {**row, "learning_rate": rate, "weight_decay": 1e-4 / rate, "run_id": f"r{k}", "wall_seconds": 1.0 + k}
+        for k, row in enumerate(rows(heads=2, batch_size=8, warmup_steps=20, tokens=1000, steps=10, schedule="cosine"))
+        for rate in (1e-3, 4e-3)
+    ]
+    selection = select_runs(table)
+    assert len(selection.runs) == 48 and not selection.warnings
 
 
 def test_axes_are_checked():

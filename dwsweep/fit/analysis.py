@@ -175,7 +175,7 @@ class TokenGroup:
 
     @classmethod
     def of(cls, data: Table, rows: list[Row], options: FitOptions) -> TokenGroup:
-        selection = select_runs(rows, options.axis)
+        selection = select_runs(rows, options.axis, data.named)
         runs, warnings = selection.runs, list(selection.warnings)
         if not runs:
             return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"], None)

@@ -62,8 +62,8 @@ def noise_warnings(curves: Curves) -> list[str]:
     if few and len(curves.depths) > 1:
         listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
         lines.append(
-            f"sizes: {listed}; a crossing then rests on how the curve bends between sizes, which its interval "
-            f"covers only roughly (six sizes per depth or more are advised)"
+            f"sizes: {listed}; luck per shape cannot be told from a crossing there, so none is claimed unless every "
+            f"run has its losses per document (six sizes per depth are needed)"
         )
     if max(curves.n) > 1 and not curves.paired:
         lines.append("seeds: not shared between shapes (or not named), so their common part does not cancel")
