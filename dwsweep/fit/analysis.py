@@ -14,10 +14,11 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
+from dwsweep.fit.bad_runs import BadRun, without_bad_runs
 from dwsweep.fit.cells import Selection, Shape, select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.figure_curves import fit_curves
-from dwsweep.fit.fit_warnings import confounds, noise_warnings, tie_warnings
+from dwsweep.fit.fit_warnings import bad_run_warning, confounds, noise_warnings, tie_warnings
 from dwsweep.fit.guideline import guideline_rows
 from dwsweep.fit.law_selection import LawReport, fit_laws
 from dwsweep.fit.pairs import Pair, analyse_pairs, transition_rows
@@ -128,6 +129,8 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         by_tokens=by_tokens if len(groups) > 1 else [],
         curves=fit_curves(group.curves, group.pairs, report, surface, options.axis, confidence),
         rates=group.rates(),
+        left_out=[found.record() for found in group.bad],
+        with_left_out=list(group.with_bad),
         provenance=Provenance(
             input=data.source,
             input_sha256=data.sha256,
@@ -172,10 +175,13 @@ class TokenGroup:
     pairs: list[Pair]
     warnings: list[str]
     documents: str | None
+    bad: Sequence[BadRun] = ()
+    with_bad: Sequence[Transition] = ()
 
     @classmethod
     def of(cls, data: Table, rows: list[Row], options: FitOptions) -> TokenGroup:
         selection = select_runs(rows, options.axis, data.named)
+        selection, bad, every = without_bad_runs(selection)
         runs, warnings = selection.runs, list(selection.warnings)
         if not runs:
             return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"], None)
@@ -186,9 +192,16 @@ class TokenGroup:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        warnings += [*noise_warnings(curves), *confounds(runs, curves, options.axis)]
+        warnings += [*noise_warnings(curves), *confounds(every, curves, options.axis)]
         pairs = analyse_pairs(curves, options.confidence)
-        return cls(selection, curves, pairs, warnings, held_out.note if held_out else None)
+        with_bad: list[Transition] = []
+        if bad:
+            rng = np.random.default_rng(options.seed)
+            beside = build_curves(every, options.noise, options.draws, rng, luck=options.shape_noise)
+            others = analyse_pairs(beside, options.confidence, estimators=False)
+            with_bad = transition_rows(beside, others, options.confidence)
+            warnings.insert(0, bad_run_warning(bad, transition_rows(curves, pairs, options.confidence), with_bad))
+        return cls(selection, curves, pairs, warnings, held_out.note if held_out else None, bad, with_bad)
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []

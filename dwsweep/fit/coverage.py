@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from dwsweep.fit.bad_runs import without_bad_runs
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import rival_range
@@ -47,8 +48,9 @@ def one(name: str, index: int, draws: int = 2000) -> dict[str, Any]:
 
 
 def _analyse(scenario: Scenario, rows: list[dict[str, Any]], declared: Any, draws: int) -> dict[str, Any]:
+    runs = without_bad_runs(select_runs(rows))[0].runs
     luck = None if declared is None else 0.0  # the oracle's σ holds it
-    curves = build_curves(select_runs(rows).runs, declared, draws, np.random.default_rng(0), luck=luck)
+    curves = build_curves(runs, declared, draws, np.random.default_rng(0), luck=luck)
     pairs = analyse_pairs(curves, CONFIDENCE, estimators=False)
     report = fit_laws(curves, pairs, CONFIDENCE, FORMS if declared is None else FORMS[:1], held_out=False)
     law = report.width_law

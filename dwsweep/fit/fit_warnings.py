@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import argument, example
+from dwsweep.fit.bad_runs import BadRun, named
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.table import rename
@@ -68,6 +69,21 @@ def noise_warnings(curves: Curves) -> list[str]:
     if max(curves.n) > 1 and not curves.paired:
         lines.append("seeds: not shared between shapes (or not named), so their common part does not cancel")
     return lines
+
+
+def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
+    """What was left out, and which transitions would be others with it."""
+    listed = "; ".join(named(found) for found in bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+    before = {(row.shallow, row.deep): _said(row) for row in references(with_them)}
+    now = {(row.shallow, row.deep): _said(row) for row in references(rows)}
+    others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
+    effect = f"with {'it' if len(bad) == 1 else 'them'}: {', '.join(others)}" if others else "no status depends on it"
+    return f"IMPOSSIBLE LOSS, left out: {listed} ({bad[0].deviations:,.0f} robust standard deviations off); {effect}"
+
+
+def _said(row: Transition) -> str:
+    size = f" at {format_count(row.n_params)}" if row.n_params else ""
+    return row.status.replace("_", " ") + size
 
 
 def tie_warnings(rows: Sequence[Transition]) -> list[str]:

@@ -15,6 +15,7 @@ from dwsweep.records.fit_rows import (
     Cell,
     FitPart,
     GuidelineRow,
+    LeftOutRun,
     RateRun,
     Rival,
     TokenTransition,
@@ -180,6 +181,8 @@ class FitResult(FitPart):
     by_tokens: list[TokenTransition] = field(default_factory=list)  # where the table holds several token counts
     curves: FitCurves
     rates: list[RateRun] = field(default_factory=list)
+    left_out: list[LeftOutRun] = field(default_factory=list)  # impossible losses
+    with_left_out: list[Transition] = field(default_factory=list)  # of the reference estimator, had they counted
     provenance: Provenance
 
     @property

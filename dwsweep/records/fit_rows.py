@@ -216,6 +216,20 @@ class RateRun(FitPart):
     loss: float | None  # held-out nats per token
 
 
+@dataclass(frozen=True, kw_only=True)
+class LeftOutRun(FitPart):
+    """A run whose loss is impossible beside the other seeds of its shape and the curve of its depth."""
+
+    run_id: Any
+    depth: Positive
+    width: Numeric
+    learning_rate: Numeric | None
+    seed: Any
+    loss: float | None  # held-out nats per token
+    expected: float | None
+    deviations: float | None  # robust standard deviations that the two are apart
+
+
 def csv_text(rows: Iterable[FitPart], kind: type[FitPart]) -> str:
     """CSV with the columns of ``kind``; None is blank, floats have 10 significant digits."""
     buffer = io.StringIO()
