@@ -165,3 +165,47 @@ def test_nets_that_learned_nothing_are_left_out_and_claim_nothing():
     # one learning rate that learned is enough, and without a vocabulary nothing is known
     assert not select_runs([*partly, *({**row, "learning_rate": 1.0, "loss": 3.0} for row in partly[:3])]).excluded
     assert not select_runs([{**row, "vocab_size": None} for row in table]).excluded
+
+
+def measured(change):
+    return [{**row, **change(row)} for row in rows()]
+
+
+@pytest.mark.parametrize(
+    ("change", "columns", "line"),
+    [
+        (lambda r: {"n_params": 12e-6 * r["depth"] * r["width"] ** 2}, None, r"n_params: .* it looks like millions"),
+        (lambda r: {"loss": math.exp(r["loss"])}, None, r"loss: median .* looks like perplexity"),
+        (lambda r: {"val_ppl": r["loss"]}, ["loss=val_ppl"], r"loss: column 'val_ppl'; it looks like perplexity"),
+        (lambda r: {"loss": 1.0 / r["loss"]}, None, r"loss: all values from 0 to 1, .* looks like accuracy"),
+        (lambda r: {"eval/acc": 2.0}, ["loss=eval/acc"], r"loss: column 'eval/acc'; it looks like accuracy"),
+        (lambda r: {"status": "finished"}, None, r"status: 'finished' in all 24 rows; a run counts where it is 'done'"),
+    ],
+)
+def test_what_looks_like_something_else_is_refused_in_a_line(change, columns, line):
+    with pytest.raises(InputError, match=line) as caught:
+        fit_table(measured(change), columns=columns, draws=100)
+    assert len(caught.value.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "columns", "line"),
+    [
+        (lambda r: {"loss": 6.0 - r["loss"]}, None, "loss: it rises with N at depth 6, 12;"),
+        (lambda r: {"bpb": r["loss"]}, ["loss=bpb"], "loss: it looks like bits"),
+        (lambda r: {"bits_per_byte": r["loss"]}, None, "loss: it looks like bits"),
+    ],
+)
+def test_what_may_be_meant_is_warned_of(change, columns, line):
+    assert any(text.startswith(line) for text in fit_table(measured(change), columns=columns, draws=100).warnings)
+    ordinary = fit_table(measured(lambda r: {"n_params": 11 * r["depth"] * r["width"] ** 2}), draws=100)
+    assert not any(text.startswith("loss:") for text in ordinary.warnings)
+
+
+def test_tokens_in_proportion_to_size_are_no_confound():
+    size = lambda r: 12 * r["depth"] * r["width"] ** 2  # noqa: E731
+    fair = fit_table(measured(lambda r: {"tokens": 20 * size(r)}), draws=100)
+    assert not any(line.startswith("confound tokens") for line in fair.warnings)
+    unfair = fit_table(measured(lambda r: {"tokens": (20 + r["depth"]) * size(r)}), draws=100)
+    (line,) = [line for line in unfair.warnings if line.startswith("confound tokens")]
+    assert "depth 12 has 23 % more than depth 6" in line

@@ -21,6 +21,7 @@ from dwsweep.fit.figure_curves import fit_curves
 from dwsweep.fit.fit_warnings import bad_run_warning, confounds, noise_warnings, tie_warnings
 from dwsweep.fit.guideline import guideline_rows
 from dwsweep.fit.law_selection import LawReport, fit_laws
+from dwsweep.fit.misuse import check_runs, check_status
 from dwsweep.fit.pairs import Pair, analyse_pairs, transition_rows
 from dwsweep.fit.row_filter import Row
 from dwsweep.fit.surface import fit_surface
@@ -72,6 +73,7 @@ def fit_table(
     _check_options(draws, confidence)
     where = [where] if isinstance(where, str) else list(where)
     data = read_table(table, columns, where)
+    check_status(data.rows)
     options = FitOptions(
         axis=axis,
         noise=noise,
@@ -182,7 +184,7 @@ class TokenGroup:
     def of(cls, data: Table, rows: list[Row], options: FitOptions) -> TokenGroup:
         selection = select_runs(rows, options.axis, data.named)
         selection, bad, every = without_bad_runs(selection)
-        runs, warnings = selection.runs, list(selection.warnings)
+        runs, warnings = selection.runs, [*selection.warnings, *check_runs(selection.runs, data.loss_column)]
         if not runs:
             return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"], None)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None

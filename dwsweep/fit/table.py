@@ -64,6 +64,7 @@ class Table:
     sha256: hash of the content as read (before ``where``).
     directory: the sweep directory, where there is one (documents.npy lie below it).
     n_read: rows before ``where``.
+    loss_column: what the table calls the loss.
     named: columns beyond those that the analysis reads to which the user gave a name.
     """
 
@@ -74,6 +75,7 @@ class Table:
     directory: str | None
     n_read: int
     named: tuple[str, ...] = ()
+    loss_column: str = "loss"
 
 
 def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Table:
@@ -100,7 +102,7 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Ta
     rows = [{name: _blank_if_nan(name, value) for name, value in row.items()} for row in rows]
     _check_numbers(rows)
     named = tuple(name for name in renamed if name not in MEASURED)
-    return Table(rows, names, source, digest, directory, n_read, named)
+    return Table(rows, names, source, digest, directory, n_read, named, renamed.get("loss", "loss"))
 
 
 def _blank_if_nan(name: str, value: Any) -> Any:
