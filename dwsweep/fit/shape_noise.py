@@ -86,18 +86,22 @@ def _excess(problem: _Contrasts, explained: float, smooth: np.ndarray, top: floa
 
     The most likely s is zero in about half of all sweeps whose luck is as large as their other noise, so s is averaged
     over what it may be: flat in s with a Cauchy tail from LIKELY_LUCK on, and every smooth part of the grid as likely
-    before the data. A scaled χ² stands for the result: 1/v has mean 1/v̂ and relative variance 2/df.
+    before the data. A scaled inverse χ² stands for the result, with the mean and variance of ln v.
     """
-    s = np.concatenate([[0.0], np.sqrt(top) * LUCK_STEPS])
+    from scipy.special import digamma, polygamma
+
+    s = np.sqrt(top) * LUCK_STEPS
+    if explained > 0:
+        s = np.concatenate([[0.0], s])
     log = _marginal(problem, explained, explained + s**2, smooth)
-    width = np.gradient(s)
-    weight = np.exp(log - log.max()) * width / (1.0 + (s / LIKELY_LUCK) ** 2)
+    weight = np.exp(log - log.max()) * np.gradient(s) / (1.0 + (s / LIKELY_LUCK) ** 2)
     weight /= weight.sum()
-    precision = 1.0 / (explained + s**2 + FLOOR_NATS**2)
-    mean = float(weight @ precision)
-    spread = float(weight @ (precision - mean) ** 2)
-    df = 2.0 * mean**2 / spread if spread > 0 else np.inf
-    return max(0.0, 1.0 / mean - explained), max(df, 1.0)
+    ln_v = np.log(explained + s**2 + FLOOR_NATS**2)
+    mean = float(weight @ ln_v)
+    spread = float(weight @ (ln_v - mean) ** 2)
+    half = np.geomspace(0.5, 1e6, 400)  # of the degrees of freedom
+    df_half = float(np.exp(np.interp(-spread, -polygamma(1, half), np.log(half))))
+    return max(0.0, float(np.exp(mean - np.log(df_half) + digamma(df_half))) - explained), 2.0 * df_half
 
 
 def contrasts(depth: np.ndarray, x: np.ndarray) -> np.ndarray:
