@@ -338,7 +338,7 @@ def fit(
             "--out",
             metavar="DIR",
             parser=path_value,
-            help="Write the results here; default DIR/fit or TABLE-fit.",
+            help="Write the results into this folder; default DIR/fit, and for table.csv table-fit beside it.",
         ),
     ] = None,
     axis: Annotated[Axis, typer.Option(help="The size that is matched between depths.")] = Axis.n_params,
@@ -351,6 +351,16 @@ def fit(
         list[float] | None,
         typer.Option(metavar="N", parser=count_value, help="Add this size to the guideline, such as 3B."),
     ] = None,
+    confidence: Annotated[
+        float, typer.Option(parser=number_value, metavar="SHARE", help="Of every interval, from 0.5 to below 1.")
+    ] = 0.95,
+    draws: Annotated[
+        int, typer.Option(parser=whole_value, metavar="N", help="Gaussian draws behind the errors, at least 100.")
+    ] = 2000,
+    shape_noise: Annotated[
+        float | None,
+        typer.Option(parser=number_value, metavar="SIGMA", help="Noise that all seeds of a shape share, nats."),
+    ] = None,
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
     from dwsweep.fit import output
@@ -360,8 +370,21 @@ def fit(
 
     with _waiting("fitting") as waiting, options_named():
         result = fit_table(
-            table, axis=axis.value, noise=noise, columns=column or (), where=where or (), params=params or ()
+            table,
+            axis=axis.value,
+            noise=noise,
+            shape_noise=shape_noise,
+            columns=column or (),
+            where=where or (),
+            draws=draws,
+            confidence=confidence,
+            params=params or (),
         )
+        if not result.provenance.rows_used:
+            reasons = sorted({cell.reason for cell in result.cells if cell.reason})[:3]
+            raise InputError(
+                f"table: {table}; no run with a usable loss" + (f" ({'; '.join(reasons)})" if reasons else "")
+            )
         if out is None:
             out = table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit")
         waiting.update("drawing")

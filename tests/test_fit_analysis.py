@@ -13,6 +13,8 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
+from dwsweep.fit.bad_runs import find_bad_runs
+from dwsweep.fit.cells import select_runs
 from dwsweep.fit.simulate import Scenario, Truth, scenarios, simulate
 from dwsweep.fit.smooth_truth import SmoothTruth, draw
 from dwsweep.report.terminal.fit_tables import to_text
@@ -217,8 +219,62 @@ def test_the_printed_table_says_why_a_pair_is_undecided_and_where_it_ties(base_r
         assert max(map(len, text.splitlines())) <= 100
 
 
-def test_pairs_without_a_shared_range_say_so(base_rows):
-    apart = [r for r in base_rows if (r["depth"] < 15) == (12 * r["depth"] * r["width"] ** 2 < 2e7)]
+def test_below_six_sizes_nothing_has_crossed_and_the_reason_says_why(base_rows):
+    widths = {depth: sorted({row["width"] for row in base_rows if row["depth"] == depth}) for depth in (6, 12)}
+    few = [row for row in base_rows if row["depth"] in widths and row["width"] in widths[row["depth"]][::2]]
+    for result in (dwsweep.fit_table(few, draws=DRAWS), dwsweep.fit_table(few, draws=DRAWS, noise=0.002)):
+        assert not {"crossed", "ambiguous"} & {row["status"] for row in result.transitions}
+        (row,) = reference(result)
+        assert row["cause"] == "few sizes" and row["n_params"] is None
+        assert row["reason"].startswith("5 sizes per depth and no losses per document: luck per shape cannot be told")
+        text = " ".join(to_text(result).split())
+        assert "undecided: few sizes" in text and "luck of a shape 0.004 nats" in text
+        assert result.noise["shape_source"] == "default" and result.noise["shape_sd"] == 0.004
+    exact = dwsweep.fit_table(base_rows, draws=DRAWS, shape_noise=0.0)
+    assert exact.noise["shape_source"] == "declared" and exact.noise["shape_sd"] == 0.0
+    with pytest.raises(InputError, match=r"^shape_noise: "):
+        dwsweep.fit_table(base_rows, shape_noise=-1.0)
+
+
+@pytest.mark.parametrize(("seeds", "nats"), [(3, 5.0), (3, -0.3), (2, 0.5), (1, 5.0)])
+def test_one_impossible_run_is_named_left_out_and_reported(seeds, nats):
+    """+5 nats on 1 of 135 runs once made every pair undecided, without a word."""
+    clean = simulate(change("base", seeds=seeds), rng())
+    table = [{**row, "run_id": f"run-{k}"} for k, row in enumerate(clean)]
+    table[40]["loss"] += nats
+    result = dwsweep.fit_table(table, draws=DRAWS)
+    (left_out,) = result.left_out
+    assert left_out.run_id == "run-40" and left_out.loss == pytest.approx(table[40]["loss"])
+    assert left_out.expected == pytest.approx(clean[40]["loss"], abs=0.05)
+    assert [row["status"] for row in reference(result)] == [
+        row["status"] for row in reference(dwsweep.fit_table(clean, draws=DRAWS))
+    ]
+    (line,) = [line for line in result.warnings if line.startswith("IMPOSSIBLE LOSS, left out: ")]
+    assert f"expected {left_out.expected:.4g}" in line and len(line) < 300
+    if abs(nats) > 1 and seeds > 1:
+        assert "6→12 undecided" in line and len(result.with_left_out) == 4
+    (cell,) = [cell for cell in result.cells if "impossible loss" in cell.reason]
+    assert cell.n == seeds - 1 and (cell.depth, cell.width) == (left_out.depth, left_out.width)
+
+
+@pytest.mark.parametrize("name", ["base", "t3_tails", "one_seed", "wiggly", "learning_rates", "uneven_grids"])
+def test_no_clean_run_is_called_impossible(name):
+    for index in range(5):
+        assert not find_bad_runs(select_runs(simulate(scenarios()[name], rng(100 + index))).runs)
+
+
+def test_many_impossible_runs_are_left_in_and_said():
+    table = simulate(change("base"), rng())
+    for row in table[::9]:
+        row["loss"] += 1.0 + row["width"] / 1000
+    result = dwsweep.fit_table(table, draws=DRAWS)
+    assert not result.left_out and result.provenance.rows_used == 135
+    assert any(line.startswith("impossible losses: 15 of 135 runs") for line in result.warnings)
+
+
+def test_pairs_without_a_shared_range_say_so():
+    rows = simulate(change("base", budgets=tuple(np.geomspace(1e6, 6e8, 18))), rng())
+    apart = [r for r in rows if (r["depth"] < 15) == (12 * r["depth"] * r["width"] ** 2 < 2e7)]
     rows = reference(dwsweep.fit_table(apart, draws=DRAWS))
     assert rows[1]["status"] == "undecided" and "share no range" in rows[1]["reason"]
     assert rows[1]["n_params_low"] is None and rows[1]["n_params_high"] is None

@@ -83,7 +83,7 @@ def test_three_depths_speak_of_their_own_sizes_alone():
     known = [row for row in result.surface.optima if row.depth is not None]
     assert len(known) >= 4
     for row in known:
-        assert row.depth == pytest.approx(SmoothTruth().best_depth(row.n_params), rel=0.05)
+        assert row.depth == pytest.approx(SmoothTruth().best_depth(row.n_params), rel=0.08)
     assert {row.law for row in result.guideline} == {"levine2020 (published)"}
 
 

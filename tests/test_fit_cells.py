@@ -7,8 +7,9 @@ import math
 import pytest
 
 from dwsweep import fit_table
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, options_named
 from dwsweep.fit.cells import select_runs
+from dwsweep.fit.table import read_table
 
 WIDTHS = {6: (64, 96, 128, 160), 12: (48, 64, 96, 112)}
 
@@ -86,6 +87,55 @@ def test_mixed_recipes_within_a_shape_are_not_averaged():
     assert any("where)" in line for line in selection.warnings)
 
 
+def test_the_recipe_of_a_cell_is_chosen_by_the_user_where_the_table_does_not_say():
+    """Warm-ups from 100 to 2000 steps once counted as replicates: σ came out at 0.47 nats."""
+    table = [{**row, "warmup": warmup, "seed": None} for row in rows() for warmup in (100, 400)]
+    with pytest.raises(
+        InputError, match=r"warmup \(100, 400 at 12×112\); choose, such as with where='warmup == "
+    ) as caught:
+        select_runs(table)
+    assert len(caught.value.lines) == 1
+    with pytest.raises(InputError, match=r"--where \"warmup == 400\""), options_named():
+        select_runs(table)
+    assert len(select_runs([row for row in table if row["warmup"] == 400]).runs) == 24
+    two = [{**row, "heads": heads} for row in table for heads in (2, 8)]
+    with pytest.raises(InputError, match=r"where='heads == 8 and warmup == 400'"):
+        select_runs(two)
+    with pytest.raises(InputError, match=r"rename with columns=\{'learning_rate': 'lr'\}"):
+        select_runs([{**row, "lr": row.pop("warmup")} for row in [dict(row) for row in table]])
+    # what is not known to be part of a recipe counts where the user has given it a name
+    foreign = [{**row, "stuff": k % 2} for k, row in enumerate(rows())]
+    assert len(select_runs(foreign).runs) == 24
+    with pytest.raises(InputError, match=r"stuff \(0, 1 at"):
+        select_runs(foreign, named=["stuff"])
+    assert read_table(foreign, ["extra=stuff"]).named == ("extra",)
+
+
+def test_token_counts_of_some_shapes_only_are_not_averaged():
+    table = rows(tokens=1000)
+    table += [{**row, "tokens": 4000, "loss": row["loss"] - 1.0} for row in table[:6]]
+    result = fit_table(table, draws=100)
+    assert max(cell["n"] for cell in result.cells) == 3 and min(cell["mean"] for cell in result.cells) > 2.6
+    assert any(line.startswith("tokens: 1000, 4000 within one shape; only tokens = 1000") for line in result.warnings)
+    for row in table:
+        row["tokens"] = row["tokens"] * row["width"]  # in proportion to the size
+    with pytest.raises(InputError, match=r"tokens \(64000, 256000 at 6×64\)"):
+        fit_table(table, draws=100)
+    rounded = [{**row, "tokens": 10_000 + row["seed"]} for row in rows()]
+    assert len(select_runs(rounded).runs) == 24 and not select_runs(rounded).warnings
+
+
+def test_an_ordinary_sweep_is_not_refused():
+    """Several rates with their own weight decay, seeds, and all that differs between runs for other reasons."""
+    table = [
+        {**row, "learning_rate": rate, "weight_decay": 1e-4 / rate, "run_id": f"r{k}", "wall_seconds": 1.0 + k}
+        for k, row in enumerate(rows(heads=2, batch_size=8, warmup_steps=20, tokens=1000, steps=10, schedule="cosine"))
+        for rate in (1e-3, 4e-3)
+    ]
+    selection = select_runs(table)
+    assert len(selection.runs) == 48 and not selection.warnings
+
+
 def test_axes_are_checked():
     with pytest.raises(InputError, match="one of n_params, n_params_total"):
         select_runs(rows(), "params")
@@ -115,3 +165,47 @@ def test_nets_that_learned_nothing_are_left_out_and_claim_nothing():
     # one learning rate that learned is enough, and without a vocabulary nothing is known
     assert not select_runs([*partly, *({**row, "learning_rate": 1.0, "loss": 3.0} for row in partly[:3])]).excluded
     assert not select_runs([{**row, "vocab_size": None} for row in table]).excluded
+
+
+def measured(change):
+    return [{**row, **change(row)} for row in rows()]
+
+
+@pytest.mark.parametrize(
+    ("change", "columns", "line"),
+    [
+        (lambda r: {"n_params": 12e-6 * r["depth"] * r["width"] ** 2}, None, r"n_params: .* it looks like millions"),
+        (lambda r: {"loss": math.exp(r["loss"])}, None, r"loss: median .* looks like perplexity"),
+        (lambda r: {"val_ppl": r["loss"]}, ["loss=val_ppl"], r"loss: column 'val_ppl'; it looks like perplexity"),
+        (lambda r: {"loss": 1.0 / r["loss"]}, None, r"loss: all values from 0 to 1, .* looks like accuracy"),
+        (lambda r: {"eval/acc": 2.0}, ["loss=eval/acc"], r"loss: column 'eval/acc'; it looks like accuracy"),
+        (lambda r: {"status": "finished"}, None, r"status: 'finished' in all 24 rows; a run counts where it is 'done'"),
+    ],
+)
+def test_what_looks_like_something_else_is_refused_in_a_line(change, columns, line):
+    with pytest.raises(InputError, match=line) as caught:
+        fit_table(measured(change), columns=columns, draws=100)
+    assert len(caught.value.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "columns", "line"),
+    [
+        (lambda r: {"loss": 6.0 - r["loss"]}, None, "loss: it rises with N at depth 6, 12;"),
+        (lambda r: {"bpb": r["loss"]}, ["loss=bpb"], "loss: it looks like bits"),
+        (lambda r: {"bits_per_byte": r["loss"]}, None, "loss: it looks like bits"),
+    ],
+)
+def test_what_may_be_meant_is_warned_of(change, columns, line):
+    assert any(text.startswith(line) for text in fit_table(measured(change), columns=columns, draws=100).warnings)
+    ordinary = fit_table(measured(lambda r: {"n_params": 11 * r["depth"] * r["width"] ** 2}), draws=100)
+    assert not any(text.startswith("loss:") for text in ordinary.warnings)
+
+
+def test_tokens_in_proportion_to_size_are_no_confound():
+    size = lambda r: 12 * r["depth"] * r["width"] ** 2  # noqa: E731
+    fair = fit_table(measured(lambda r: {"tokens": 20 * size(r)}), draws=100)
+    assert not any(line.startswith("confound tokens") for line in fair.warnings)
+    unfair = fit_table(measured(lambda r: {"tokens": (20 + r["depth"]) * size(r)}), draws=100)
+    (line,) = [line for line in unfair.warnings if line.startswith("confound tokens")]
+    assert "depth 12 has 23 % more than depth 6" in line

@@ -14,14 +14,16 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
+from dwsweep.fit.bad_runs import BadRun, without_bad_runs
 from dwsweep.fit.best_depth import form_laws, own_guide
 from dwsweep.fit.cells import Selection, Shape, select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.figure_curves import fit_curves
-from dwsweep.fit.fit_warnings import confounds, noise_warnings, tie_warnings
+from dwsweep.fit.fit_warnings import bad_run_warning, confounds, noise_warnings, tie_warnings
 from dwsweep.fit.guideline import guideline_rows
 from dwsweep.fit.law_selection import LawReport, fit_laws
 from dwsweep.fit.loss_model import fit_loss_model
+from dwsweep.fit.misuse import check_runs, check_status
 from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_rows, with_surface
 from dwsweep.fit.row_filter import Row
 from dwsweep.fit.surface import LossSurface
@@ -44,6 +46,7 @@ def fit_table(
     *,
     axis: str = "n_params",
     noise: float | None = None,
+    shape_noise: float | None = None,
     columns: Any = None,
     where: Iterable[str] = (),
     draws: int = 2000,
@@ -58,7 +61,8 @@ def fit_table(
     depth, width and loss (held-out nats per token); n_params defaults to 12·L·d_x²; seed, learning_rate, tokens, status
     and the other columns of results.csv are used where present.
     axis: what "equal size" means: n_params, n_params_total, flops or device_seconds.
-    noise: standard deviation of one run's loss in nats, instead of an estimate.
+    noise: standard deviation of one run's loss in nats, instead of an estimate. shape_noise: that of what all seeds of
+    a shape share, instead of an estimate (with fewer than six sizes per depth: instead of 0.004 nats).
     columns: ``{ours: theirs}``; where: row filters. draws, seed: Gaussian draws behind the errors. confidence: of every
     interval. params: further budgets (non-embedding parameters) for the guideline.
     documents: use the held-out losses per document of a sweep directory, where every run has them.
@@ -71,9 +75,11 @@ def fit_table(
     _check_options(draws, confidence)
     where = [where] if isinstance(where, str) else list(where)
     data = read_table(table, columns, where)
+    check_status(data.rows)
     options = FitOptions(
         axis=axis,
         noise=noise,
+        shape_noise=shape_noise,
         columns=columns if columns is None or isinstance(columns, dict) else list(columns),
         where=tuple(where),
         draws=draws,
@@ -131,6 +137,8 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         by_tokens=by_tokens if len(groups) > 1 else [],
         curves=fit_curves(group.curves, group.pairs, report, surface, guide, rivals, options.axis, confidence),
         rates=group.rates(),
+        left_out=[found.record() for found in group.bad],
+        with_left_out=list(group.with_bad),
         provenance=Provenance(
             input=data.source,
             input_sha256=data.sha256,
@@ -175,22 +183,33 @@ class TokenGroup:
     pairs: list[Pair]
     warnings: list[str]
     documents: str | None
+    bad: Sequence[BadRun] = ()
+    with_bad: Sequence[Transition] = ()
 
     @classmethod
     def of(cls, data: Table, rows: list[Row], options: FitOptions) -> TokenGroup:
-        selection = select_runs(rows, options.axis)
-        runs, warnings = selection.runs, list(selection.warnings)
+        selection = select_runs(rows, options.axis, data.named)
+        selection, bad, every = without_bad_runs(selection)
+        runs, warnings = selection.runs, [*selection.warnings, *check_runs(selection.runs, data.loss_column)]
         if not runs:
             return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"], None)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
-        curves = build_curves(runs, options.noise, options.draws, np.random.default_rng(options.seed), held_out)
+        rng = np.random.default_rng(options.seed)
+        curves = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise)
         if held_out:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        warnings += [*noise_warnings(curves), *confounds(runs, curves, options.axis)]
+        warnings += [*noise_warnings(curves), *confounds(every, curves, options.axis)]
         pairs = analyse_pairs(curves, options.confidence)
-        return cls(selection, curves, pairs, warnings, held_out.note if held_out else None)
+        with_bad: list[Transition] = []
+        if bad:
+            rng = np.random.default_rng(options.seed)
+            beside = build_curves(every, options.noise, options.draws, rng, luck=options.shape_noise)
+            others = analyse_pairs(beside, options.confidence, estimators=False)
+            with_bad = transition_rows(beside, others, options.confidence)
+            warnings.insert(0, bad_run_warning(bad, transition_rows(curves, pairs, options.confidence), with_bad))
+        return cls(selection, curves, pairs, warnings, held_out.note if held_out else None, bad, with_bad)
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []
@@ -263,6 +282,7 @@ class TokenGroup:
             tau=n.tau,
             tau_df=n.tau_df,
             shape_sd=math.sqrt(n.shape_variance),
+            shape_source=n.shape_source,
             paired_seeds=self.curves.paired,
             documents=self.documents,
             diverged_rule=self.selection.diverged_rule,

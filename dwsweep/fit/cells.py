@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument
+from dwsweep.fit.recipes import one_recipe
 from dwsweep.fit.row_filter import Row
 
 AXES = {
@@ -17,11 +18,6 @@ AXES = {
     "flops": "training FLOPs",
     "device_seconds": "device seconds",
 }
-# what must be the same for the runs of one shape, or their mean would be a mean over recipes
-RECIPE = (
-    *("heads", "head_size", "parametrization", "optimizer", "schedule", "precision"),
-    *("batch_size", "seq_len", "vocab_size", "data_hash"),
-)
 CENSORED_SHARE = 0.25
 LEARNED_SHARE = 0.1  # of ln V: unigram frequencies alone give about this much
 Shape = tuple[int, float]
@@ -84,8 +80,8 @@ def n_params_of(row: Row) -> float:
     return float(value) if value is not None else 12.0 * row["depth"] * row["width"] ** 2
 
 
-def select_runs(rows: list[Row], axis: str = "n_params") -> Selection:
-    """Choose the rows that count as losses.
+def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = ()) -> Selection:
+    """Choose the rows that count as losses. named: columns that the user has named, each part of a run's recipe.
 
     Rows that failed or are not finished are missing at random: their seeds keep their pairing. A diverged replica (or
     a loss that is not finite) is not at random, and averaging only the good seeds of a deep net would flatter depth:
@@ -98,7 +94,7 @@ def select_runs(rows: list[Row], axis: str = "n_params") -> Selection:
     if axis != "n_params" and not any(row.get(axis) is not None for row in rows):
         raise InputError(f"{argument('axis')}: {axis!r}; the table has no column of that name with values in it")
     parts = _sort(rows, axis)
-    _one_recipe(parts)
+    _one_recipe(parts, named)
     _merge_duplicates(parts)
     excluded: dict[Shape, str] = {}
     rule = _treat_diverged(parts, excluded)
@@ -143,29 +139,19 @@ def _sort(rows: list[Row], axis: str) -> _Parts:
     return parts
 
 
-def _one_recipe(parts: _Parts) -> None:
-    """Where one shape was run under several recipes, keep the recipe that most runs share."""
-    for name in RECIPE:
-        values: dict[Shape, set[Any]] = defaultdict(set)
-        counts: Counter[Any] = Counter()
-        for run in parts.runs:
-            value = run.row.get(name)
-            values[run.shape].add(value)
-            counts[value] += 1
-        mixed = {shape for shape, seen in values.items() if len(seen) > 1}
-        if not mixed:
-            continue
-        best = max(counts, key=lambda value: (counts[value], str(value)))
-        kept = [run for run in parts.runs if run.shape not in mixed or run.row.get(name) == best]
-        for run in parts.runs:
-            if run.shape in mixed and run.row.get(name) != best:
-                parts.missing[run.shape].append(f"{name} = {run.row.get(name)}")
-        parts.runs = kept
-        parts.diverged = [run for run in parts.diverged if run.shape not in mixed or run.row.get(name) == best]
-        parts.warnings.append(
-            f"{name}: {', '.join(map(str, sorted(counts, key=str)))} within one shape; only {name} = {best} is used "
-            f"there (choose with {argument('where')})"
-        )
+def _one_recipe(parts: _Parts, named: Iterable[str]) -> None:
+    """Leave out what was trained by another recipe than the rest of its cell."""
+    both = [*parts.runs, *parts.diverged]
+    cells = [(run.shape, run.learning_rate) for run in both]
+    out, warnings = one_recipe([run.row for run in both], cells, len(parts.runs), named)
+    for k, reason in out.items():
+        if k < len(parts.runs):
+            parts.missing[both[k].shape].append(reason)
+    count = len(parts.runs)
+    parts.runs, parts.diverged = (
+        [run for k, run in enumerate(both) if k not in out and (k < count) == finished] for finished in (True, False)
+    )
+    parts.warnings += warnings
 
 
 def _merge_duplicates(parts: _Parts) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from dwsweep.fit.bad_runs import without_bad_runs
 from dwsweep.fit.best_depth import form_laws, own_guide
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
@@ -49,7 +50,9 @@ def one(name: str, index: int, draws: int = 2000) -> dict[str, Any]:
 
 
 def _analyse(scenario: Scenario, rows: list[dict[str, Any]], declared: Any, draws: int) -> dict[str, Any]:
-    curves = build_curves(select_runs(rows).runs, declared, draws, np.random.default_rng(0))
+    runs = without_bad_runs(select_runs(rows))[0].runs
+    luck = None if declared is None else 0.0  # the oracle's σ holds it
+    curves = build_curves(runs, declared, draws, np.random.default_rng(0), luck=luck)
     pairs = analyse_pairs(curves, CONFIDENCE, estimators=False)
     report = fit_laws(curves, pairs, CONFIDENCE, FORMS if declared is None else FORMS[:1], held_out=False)
     law = report.width_law
@@ -128,6 +131,7 @@ def summarise(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "n": len(rows),
         "pairs": pairs,
         "crossed": float(np.mean([p["crossed"] for p in pairs])),
+        "claimed": _share(p["status"] != "undecided" for row in rows for p in row["pairs"]),
         "law": _share(law is not None for law in laws),
         "winner": {f: _share(bool(law) and law["winner"] == f for law in laws) for f in FORMS},
         "depth_coverage": {},
@@ -184,16 +188,18 @@ def _share(flags: Iterable[bool]) -> float:
 def table(summaries: Sequence[dict[str, Any]]) -> str:
     """Markdown: one row a scenario; coverages in percent, transitions per pair."""
     lines = [
-        "| scenario | n | crossed by pair | transitions covered by pair | unbounded by pair | width / oracle by pair "
-        "| a | b | a, b width / oracle | L*(1e7, 1e8, 3e9) | same, all forms not rejected | law |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| scenario | n | any claim | crossed by pair | transitions covered by pair | unbounded by pair "
+        "| width / oracle by pair | a | b | a, b width / oracle | L*(1e7, 1e8, 3e9) "
+        "| same, all forms not rejected | law |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     percent = lambda v: "–" if v is None else f"{100 * v:.1f}"  # noqa: E731
     ratio = lambda v: "–" if v is None else f"{v:.2f}"  # noqa: E731
     for s in summaries:
         pairs = s["pairs"]
         lines.append(
-            f"| {s['scenario']} | {s['n']} | {' '.join(percent(p['crossed']) for p in pairs)} "
+            f"| {s['scenario']} | {s['n']} | {percent(s['claimed'])} "
+            f"| {' '.join(percent(p['crossed']) for p in pairs)} "
             f"| {' '.join(percent(p['coverage']) for p in pairs)} | {' '.join(percent(p['unbounded']) for p in pairs)} "
             f"| {' '.join(ratio(p['ratio']) for p in pairs)} | {percent(s['coverage_a'])} | {percent(s['coverage_b'])} "
             f"| {ratio(s['ratio_a'])} {ratio(s['ratio_b'])} "

@@ -96,8 +96,9 @@ def build_curves(
     n_draws: int,
     rng: np.random.Generator,
     documents: Documents | None = None,
+    luck: float | None = None,
 ) -> Curves:
-    """Cell means, noise and draws of ``runs``.
+    """Cell means, noise and draws of ``runs``. declared, luck: sd in nats, as in ``estimate_noise``.
 
     The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the mean of what the
     draws choose below the estimate is the winner's curse and is taken off (a bootstrap bias correction).
@@ -114,7 +115,8 @@ def build_curves(
     depth = np.array([shape[0] for shape in shapes])
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
-    noise, covariance = estimate_noise(means, np.array([run.depth for run in runs]), chosen, depth, x, declared, extra)
+    run_depth = np.array([run.depth for run in runs])
+    noise, covariance = estimate_noise(means, run_depth, chosen, depth, x, declared, extra, luck)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     all_draws = means.mean + gaussian(covariance, n_draws, rng)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import argument, example
+from dwsweep.fit.bad_runs import BadRun, named
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.table import rename
@@ -29,6 +31,8 @@ SHOULD_AGREE = {
     "data_hash": "different data: losses are not comparable",
     "attention_kernel": "different attention kernels",
 }
+GROWING = ("tokens", "steps")  # may follow the size, the same way at every depth
+GROWING_TOLERANCE = 0.05
 COUNT_TOLERANCE = 0.02
 FLOPS_TOLERANCE = 0.10
 
@@ -62,12 +66,27 @@ def noise_warnings(curves: Curves) -> list[str]:
     if few and len(curves.depths) > 1:
         listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
         lines.append(
-            f"sizes: {listed}; a crossing then rests on how the curve bends between sizes, which its interval "
-            f"covers only roughly (six sizes per depth or more are advised)"
+            f"sizes: {listed}; luck per shape cannot be told from a crossing there, so none is claimed unless every "
+            f"run has its losses per document (six sizes per depth are needed)"
         )
     if max(curves.n) > 1 and not curves.paired:
         lines.append("seeds: not shared between shapes (or not named), so their common part does not cancel")
     return lines
+
+
+def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
+    """What was left out, and which transitions would be others with it."""
+    listed = "; ".join(named(found) for found in bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+    before = {(row.shallow, row.deep): _said(row) for row in references(with_them)}
+    now = {(row.shallow, row.deep): _said(row) for row in references(rows)}
+    others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
+    effect = f"with {'it' if len(bad) == 1 else 'them'}: {', '.join(others)}" if others else "no status depends on it"
+    return f"IMPOSSIBLE LOSS, left out: {listed} ({bad[0].deviations:,.0f} robust standard deviations off); {effect}"
+
+
+def _said(row: Transition) -> str:
+    size = f" at {format_count(row.n_params)}" if row.n_params else ""
+    return row.status.replace("_", " ") + size
 
 
 def tie_warnings(rows: Sequence[Transition]) -> list[str]:
@@ -108,6 +127,9 @@ def _negative(runs: Sequence[Run]) -> list[str]:
 def _differing(runs: Sequence[Run]) -> list[str]:
     lines = []
     for name, meaning in SHOULD_AGREE.items():
+        if name in GROWING and _grows_with_size(runs, name):
+            lines += _at_equal_size(runs, name)
+            continue
         by_value: dict[Any, set[int]] = defaultdict(set)
         for run in runs:
             if run.row.get(name) is not None:
@@ -117,6 +139,41 @@ def _differing(runs: Sequence[Run]) -> list[str]:
             more = f" and {len(by_value) - 4} more" if len(by_value) > 4 else ""
             lines.append(f"confound {name}: {meaning}: {values}{more}")
     return lines
+
+
+def _grows_with_size(runs: Sequence[Run], name: str) -> bool:
+    """Whether the count varies with the size at some depth (and not with the depth alone)."""
+    by_depth: dict[int, set[float]] = defaultdict(set)
+    for run in runs:
+        if isinstance(run.row.get(name), int | float) and 0 < run.row[name] < math.inf:
+            by_depth[run.depth].add(run.row[name])
+    return any(max(values) > (1.0 + GROWING_TOLERANCE) * min(values) for values in by_depth.values())
+
+
+def _at_equal_size(runs: Sequence[Run], name: str) -> list[str]:
+    """A line about the neighbouring depths whose counts differ at equal size."""
+    curves: dict[int, dict[float, float]] = defaultdict(dict)
+    for run in runs:
+        if isinstance(run.row.get(name), int | float) and 0 < run.row[name] < math.inf:
+            curves[run.depth][run.x] = math.log(run.row[name])
+    worst = None
+    for shallow, deep in pairwise(sorted(curves)):
+        (xa, ya), (xb, yb) = (zip(*sorted(curves[depth].items()), strict=True) for depth in (shallow, deep))
+        x = np.array([v for v in (*xa, *xb) if max(xa[0], xb[0]) - 1e-9 <= v <= min(xa[-1], xb[-1]) + 1e-9])
+        if not len(x):
+            continue
+        gap = np.interp(x, xa, ya) - np.interp(x, xb, yb)
+        k = int(np.abs(gap).argmax())
+        if worst is None or abs(gap[k]) > abs(worst[2]):
+            worst = (shallow, deep, float(gap[k]), float(x[k]))
+    if worst is None or abs(worst[2]) <= math.log1p(GROWING_TOLERANCE):
+        return []
+    shallow, deep, gap_, x_ = worst
+    more, less = (shallow, deep) if gap_ > 0 else (deep, shallow)
+    return [
+        f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {math.exp(x_):.3g}) depth {more} has "
+        f"{100 * math.expm1(abs(gap_)):.0f} % more than depth {less}"
+    ]
 
 
 def _counting(runs: Sequence[Run]) -> list[str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.shape_noise import scatter
+from dwsweep.fit.shape_noise import LIKELY_LUCK, scatter
 
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
+# what the luck of a shape, which all its seeds share, is known from
+SCATTER, DOCUMENTS, DECLARED, DEFAULT = "scatter", "documents", "declared", "default"
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,9 @@ class Noise:
     source: what the numbers rest on. sigma: depth → sd of one run's loss, nats (None where replicates cannot tell).
     df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
     equal σ. tau: sd of a cell mean about a smooth curve (scatter.py), nats; tau_df its degrees of freedom.
-    shape_variance: nats², what a mean varies beyond its replicates. known: some noise estimate exists.
-    why_unknown: a reason other than too few runs.
+    shape_variance: nats², what a mean varies beyond its replicates; shape_source: what it rests on.
+    replicate_df: degrees of freedom of the replicates alone, 0 without.
+    known: some noise estimate exists. why_unknown: a reason other than too few runs.
     """
 
     source: str
@@ -50,13 +54,16 @@ class Noise:
     tau_df: float
     shape_variance: float
     known: bool
+    shape_source: str
+    replicate_df: float
     why_unknown: str = ""
 
     def of_few_documents(self, count: int) -> Noise:
         """The same for a held-out set of few documents: a variance that rests on them has one degree of freedom less
         than there are, and with a single one it is not known (unless it was declared)."""
         if count > 1:
-            return replace(self, df={depth: min(df, count - 1.0) for depth, df in self.df.items()})
+            fewer = {depth: min(df, count - 1.0) for depth, df in self.df.items()}
+            return replace(self, df=fewer, replicate_df=min(self.replicate_df, count - 1.0))
         if self.source == "declared":
             return self
         return replace(self, known=False, why_unknown="a single held-out document: another text may say otherwise")
@@ -131,59 +138,89 @@ def estimate_noise(
     chosen_x: np.ndarray,
     declared: float | Mapping[int, float] | None = None,
     extra: np.ndarray | None = None,
+    luck: float | None = None,
 ) -> tuple[Noise, np.ndarray]:
-    """The noise model and the covariance (K, K) of the fitted cell means, nats².
+    """The noise model and the covariance (K, K) of the fitted cell means, nats², but for the luck of a shape.
 
     run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth, chosen_x: (K',).
     declared: sd of one run's loss in nats (or one per depth), instead of any estimate. extra: (K, K) covariance that is
-    known from elsewhere (documents), nats².
+    known from elsewhere (documents), nats². luck: declared sd of what all seeds of a shape share, nats.
 
     σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
-    τ² is the scatter of the cell means about smooth curves of ln N (scatter.py); what it exceeds the replicates'
-    variance by is shape noise (tuning, width-dependent luck), added to every mean: Var = max(σ²/S, τ²) for equal cells.
+    What the cell means scatter about smooth curves of ln N beyond that (shape_noise.py) is the luck of a shape (tuning,
+    initialisation), added to every mean. Fewer than six sizes at every depth cannot show it: there it is LIKELY_LUCK,
+    of which documents may account for a part. A single run per shape has its luck in its own scatter.
     """
     depths = [int(d) for d in np.unique(chosen_depth)]
-    extra = np.zeros((len(means.mean),) * 2) if extra is None else extra
+    sigma2: dict[int, float]
     if declared is not None:
-        values = declared if isinstance(declared, Mapping) else dict.fromkeys(depths, declared)
-        if not all(isinstance(v, int | float) and 1e-12 <= v <= 100 for v in values.values()):
-            raise InputError(
-                f"{argument('noise')}: {declared!r}; the standard deviation of one run's loss in nats, above 0 "
-                "(1e-12), at most 100"
-            )
-        variance = np.array([values[int(d)] ** 2 for d in run_depth])
-        covariance = (means.weights * variance) @ means.weights.T + extra
-        scattered = scatter(means.mean[chosen], chosen_depth, chosen_x, covariance[np.ix_(chosen, chosen)])
-        noise = Noise(
-            "declared",
-            {d: float(values[d]) for d in depths},
-            dict.fromkeys(depths, np.inf),
-            True,
-            None,
-            scattered.tau if scattered else None,
-            scattered.df if scattered else 0.0,
-            0.0,
-            True,
-        )
-        return noise, covariance
-    sigma2, df, pooled, p_value = _sigma(means, run_depth, depths)
+        sigma2 = {d: sd**2 for d, sd in _declared("noise", declared, depths).items()}
+        df, pooled, p_value, source = dict.fromkeys(depths, np.inf), True, None, "declared"
+    else:
+        sigma2, df, pooled, p_value = _sigma(means, run_depth, depths)
+        source = "replicates" if sigma2 else "none"
+    replicate_df = min(df.values(), default=0.0)
     variance = np.array([sigma2.get(int(d), 0.0) for d in run_depth])
-    covariance = (means.weights * variance) @ means.weights.T + extra
-    shape_variance = 0.0
-    source = "replicates" if sigma2 else "none"
-    scattered = scatter(means.mean[chosen], chosen_depth, chosen_x, covariance[np.ix_(chosen, chosen)])
-    tau, tau_df = (scattered.tau, scattered.df) if scattered else (None, 0.0)
-    if scattered is not None and not sigma2:
-        shape_variance = scattered.excess
-        source, df, pooled = "scatter", dict.fromkeys(depths, tau_df), True
-    elif scattered is not None and scattered.separable:
-        shape_variance = scattered.excess
-        if shape_variance > 0:
-            source, df, pooled = "replicates and scatter", dict.fromkeys(depths, tau_df), True
-    sigma: dict[int, float | None] = {d: float(np.sqrt(sigma2[d])) if d in sigma2 else None for d in depths}
-    known = source != "none"
-    df = {d: df.get(d, 0.0) for d in depths}
-    return Noise(source, sigma, df, pooled, p_value, tau, tau_df, shape_variance, known), covariance
+    covariance = (means.weights * variance) @ means.weights.T + (0.0 if extra is None else extra)
+    known = covariance[np.ix_(chosen, chosen)]
+    found = scatter(means.mean[chosen], chosen_depth, chosen_x, known)
+    replicated = len(run_depth) > len(means.mean)
+    shape_variance, shape_source, shape_df = 0.0, DECLARED, np.inf
+    if luck is not None:
+        shape_variance = _declared("shape_noise", luck, [0], zero=True)[0] ** 2
+    elif found is not None and not sigma2:
+        shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
+        source, df, pooled = "scatter", dict.fromkeys(depths, np.inf), True
+    elif declared is None or replicated:
+        shape_variance, shape_source = LIKELY_LUCK**2, DEFAULT
+        if found is not None and found.separable:
+            shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
+            source = "replicates and scatter" if declared is None else source
+        elif extra is not None:
+            centred = extra[np.ix_(chosen, chosen)]
+            own = float(np.trace(centred) - centred.mean() * len(centred)) / max(len(centred) - 1, 1)
+            shape_variance, shape_source = max(0.0, shape_variance - own), DOCUMENTS
+        elif found is not None and found.excess > shape_variance:  # how the curves bend counts as luck here
+            shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
+    of_means = {d: float(np.diagonal(known)[chosen_depth == d].mean()) for d in depths}
+    noise = Noise(
+        source=source,
+        sigma={d: float(np.sqrt(sigma2[d])) if d in sigma2 else None for d in depths},
+        df={d: _joint_df(of_means[d], df.get(d, 0.0), shape_variance, shape_df) for d in depths},
+        pooled=pooled,
+        bartlett_p=p_value,
+        tau=found.tau if found else None,
+        tau_df=found.df if found else 0.0,
+        shape_variance=shape_variance,
+        known=source != "none",
+        shape_source=shape_source,
+        replicate_df=replicate_df,
+    )
+    return noise, covariance
+
+
+def _joint_df(replicates: float, df: float, shape: float, shape_df: float) -> float:
+    """Degrees of freedom of a variance ``replicates`` + ``shape``, where shape_df is that of the sum for the former
+    known: relative variances add."""
+    total = replicates + shape
+    inverse = (1.0 / shape_df if shape > 0 else 0.0) + ((replicates / total) ** 2 / df if df > 0 and total > 0 else 0.0)
+    return 1.0 / inverse if inverse > 0 else (np.inf if df > 0 else 0.0)
+
+
+def _declared(name: str, value: Any, depths: Sequence[int], zero: bool = False) -> dict[int, float]:
+    values = value if isinstance(value, Mapping) else dict.fromkeys(depths, value)
+    least = 0.0 if zero else 1e-12
+    if not all(isinstance(v, int | float) and least <= v <= 100 for v in values.values()):
+        raise InputError(
+            f"{argument(name)}: {value!r}; the standard deviation of "
+            + (
+                "what the seeds of a shape share in nats, 0 or more"
+                if zero
+                else "one run's loss in nats, above 0 (1e-12)"
+            )
+            + ", at most 100"
+        )
+    return {d: float(values[d]) for d in depths}
 
 
 def _sigma(

@@ -21,9 +21,18 @@ import numpy as np
 
 from dwsweep.errors import argument
 from dwsweep.fit.curves import Curves, Difference, difference, distinct, from_values, pchip, shared_grid
-from dwsweep.fit.noise import t_two_sided
+from dwsweep.fit.noise import DOCUMENTS, t_two_sided
+from dwsweep.fit.shape_noise import SEPARABLE_SIZES
 from dwsweep.fit.surface import LossSurface
-from dwsweep.fit.transitions import NO_CURVE, NO_SHARED_RANGE, NOISE_UNKNOWN, Crossing, classify, no_crossing
+from dwsweep.fit.transitions import (
+    NO_CURVE,
+    NO_SHARED_RANGE,
+    NOISE_UNKNOWN,
+    Crossing,
+    classify,
+    no_crossing,
+    of_few_sizes,
+)
 from dwsweep.records.fit_rows import REFERENCE, Transition
 from dwsweep.text import format_count
 
@@ -70,7 +79,12 @@ def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) ->
             levine = levine_crossing(curves, shallow, deep, confidence)
             if levine is not None:
                 others.append(("levine", 0.0, levine))
-        pairs.append(Pair(shallow, deep, d, classify(d, confidence), tuple(others)))
+        crossing = classify(d, confidence)
+        sizes = min(len(curves.sizes(shallow)), len(curves.sizes(deep)))
+        if sizes < SEPARABLE_SIZES and curves.noise.shape_source != DOCUMENTS:
+            crossing = of_few_sizes(crossing, sizes)
+            others = [(name, delta, of_few_sizes(found, sizes)) for name, delta, found in others]
+        pairs.append(Pair(shallow, deep, d, crossing, tuple(others)))
     return pairs
 
 

@@ -12,9 +12,10 @@ from dwsweep.fit.laws import ln_width
 from dwsweep.fit.row_filter import Row
 from dwsweep.theory import published_law
 
-# slope of the loss difference at a transition, nats per unit of ln N: about 0.1 for depths 4/8 and 0.016 for 16/24 in
-# public data (FLOOR_SLOPE keeps the deepest pairs from becoming undecidable)
-SLOPE_AT_SIX, SLOPE_DECAY, FLOOR_SLOPE = 0.05, 0.03, 0.012
+# d²loss/(dL dlnN) at depth L is SLOPE_AT_SIX·(L/6)^SLOPE_POWER nats per layer and unit of ln N in public data; between
+# two depths the loss difference grows by its integral: 0.073 for 6/12, 0.011 for 18/24, 0.0065 for 24/30
+SLOPE_AT_SIX, SLOPE_POWER = 0.025, -2.1
+WIGGLES = 2.5  # radians per unit of ln N of a wiggly truth
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Truth:
     The shallowest depth has loss 1.5 + 8·N^(−0.1). Each deeper one is below its predecessor by
     s·w·tanh((x − x_k)/w), x = ln N, which vanishes at the transition x_k = ln(12·L_k·d(L_k)²) alone.
     form, theta: the law (``laws.py``). width: w, how far in ln N the difference grows before it levels off. slopes: s
-    per pair in nats per unit ln N; None for the default. effect: factor on every difference (0: identical curves).
+    per pair in nats per unit ln N; None for those of public data. effect: factor on every difference (0: identical
+    curves). wiggle: the difference's share that oscillates with ln N.
     """
 
     depths: tuple[int, ...]
@@ -33,6 +35,7 @@ class Truth:
     width: float = 2.0
     slopes: tuple[float, ...] | None = None
     effect: float = 1.0
+    wiggle: float = 0.0
 
     def transition(self, depth: float) -> float:
         """x_k = ln N at which ``depth`` loses to the next depth."""
@@ -41,13 +44,16 @@ class Truth:
     def slope(self, k: int) -> float:
         if self.slopes is not None:
             return self.slopes[k]
-        return max(FLOOR_SLOPE, SLOPE_AT_SIX * math.exp(-SLOPE_DECAY * (self.depths[k] - 6)))
+        power = SLOPE_POWER + 1.0
+        shallow, deep = ((depth / 6.0) ** power for depth in self.depths[k : k + 2])
+        return 6.0 * SLOPE_AT_SIX * (deep - shallow) / power
 
     def loss(self, depth: int, x: np.ndarray | float) -> np.ndarray:
         """Nats per token of ``depth`` (one of ``depths``) at x = ln N."""
         value = 1.5 + 8.0 * np.exp(-0.1 * np.asarray(x, dtype=float))
         for k in range(self.depths.index(depth)):
-            lead = np.tanh((np.asarray(x) - self.transition(self.depths[k])) / self.width)
+            beyond = np.asarray(x) - self.transition(self.depths[k])
+            lead = np.tanh(beyond / self.width) + self.wiggle * np.sin(WIGGLES * beyond)
             value = value - self.effect * self.slope(k) * self.width * lead
         return value
 
@@ -72,6 +78,12 @@ class Scenario:
     missing: float = 0.0
     width_multiple: int = 4
     rates: tuple[float, ...] = field(default=())
+    bad: float = 0.0
+    uneven: bool = False
+
+    def budgets_of(self, depth: int) -> list[float]:
+        skipped = self.truth.depths.index(depth) % 3 if self.uneven else None
+        return [n for k, n in enumerate(self.budgets) if skipped is None or k % 3 != skipped]
 
     def sigma_of(self, depth: int) -> float:
         return self.sigma[depth] if isinstance(self.sigma, Mapping) else self.sigma
@@ -88,7 +100,7 @@ def simulate(scenario: Scenario, rng: np.random.Generator) -> list[Row]:
     seed_effect = rng.normal(0.0, scenario.seed_sd, scenario.seeds)
     for depth in scenario.truth.depths:
         sigma = scenario.sigma_of(depth)
-        for width in widths(depth, scenario.budgets, scenario.width_multiple):
+        for width in widths(depth, scenario.budgets_of(depth), scenario.width_multiple):
             loss = float(scenario.truth.loss(depth, math.log(12.0 * depth * width**2)))
             loss += rng.normal(0.0, scenario.shape_sd) if scenario.shape_sd else 0.0
             for rate, offset in enumerate(scenario.rates or (0.0,)):
@@ -100,6 +112,8 @@ def simulate(scenario: Scenario, rng: np.random.Generator) -> list[Row]:
                         row["learning_rate"] = 1e-3 * 2.0**rate
                     if rng.random() >= scenario.missing:
                         rows.append(row)
+    if scenario.bad:
+        rows[int(rng.integers(len(rows)))]["loss"] += scenario.bad
     return rows
 
 
@@ -129,4 +143,24 @@ def scenarios() -> dict[str, Scenario]:
         "learning_rates": replace(base, rates=(0.0, 0.0, 0.0, 0.002, 0.01)),
         "no_effect": replace(base, truth=replace(base.truth, effect=0.0)),
         "rival_law": replace(base, truth=linear),
+        "bad_run": replace(base, bad=5.0),
+        "uneven_grids": replace(base, budgets=tuple(np.geomspace(1.0e6, 6.0e8, 13)), uneven=True),
+        "wiggly": replace(base, truth=replace(base.truth, wiggle=0.25)),
+        **few_and_many_sizes(),
+    }
+
+
+def few_and_many_sizes() -> dict[str, Scenario]:
+    """``sizes_9_seeds_3_luck_0.002`` and the like: true transitions, and with ``same_`` before it identical curves."""
+    return {
+        f"{'' if effect else 'same_'}sizes_{sizes}_seeds_{seeds}_luck_{luck:g}": Scenario(
+            Truth((6, 12, 18, 24, 30), effect=effect),
+            budgets=tuple(np.geomspace(1.0e6, 6.0e8, sizes)),
+            seeds=seeds,
+            shape_sd=luck,
+        )
+        for effect in (1.0, 0.0)
+        for sizes in (3, 4, 5, 6, 9, 17)
+        for seeds in (1, 3)
+        for luck in (0.0, 0.002, 0.004)
     }

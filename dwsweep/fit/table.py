@@ -31,6 +31,18 @@ NUMERIC = (
     "vocab_size",
     "seq_len",
 )
+# what may differ between the runs of a cell
+MEASURED = {
+    *REQUIRED,
+    "n_params",
+    "n_params_total",
+    "flops",
+    "device_seconds",
+    "learning_rate",
+    "seed",
+    "status",
+    "run_id",
+}
 MISSING_TEXT = {"", "none", "null", "na", "n/a", "<na>", "nat"}
 LARGEST = {
     "depth": 1e5,
@@ -52,6 +64,8 @@ class Table:
     sha256: hash of the content as read (before ``where``).
     directory: the sweep directory, where there is one (documents.npy lie below it).
     n_read: rows before ``where``.
+    loss_column: what the table calls the loss.
+    named: columns beyond those that the analysis reads to which the user gave a name.
     """
 
     rows: list[Row]
@@ -60,6 +74,8 @@ class Table:
     sha256: str
     directory: str | None
     n_read: int
+    named: tuple[str, ...] = ()
+    loss_column: str = "loss"
 
 
 def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Table:
@@ -74,7 +90,8 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Ta
     """
     rows, source, digest, directory = _load(table)
     n_read = len(rows)
-    rows = _rename(rows, _mapping(columns))
+    renamed = _mapping(columns)
+    rows = _rename(rows, renamed)
     names = tuple(dict.fromkeys(name for row in rows for name in row))
     _require(names, source, n_read)
     for expression in [where] if isinstance(where, str) else where:
@@ -84,7 +101,8 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Ta
         raise InputError(f"{argument('where')}: {' and '.join(where)!r}; keeps none of the {n_read} rows of {source}")
     rows = [{name: _blank_if_nan(name, value) for name, value in row.items()} for row in rows]
     _check_numbers(rows)
-    return Table(rows, names, source, digest, directory, n_read)
+    named = tuple(name for name in renamed if name not in MEASURED)
+    return Table(rows, names, source, digest, directory, n_read, named, renamed.get("loss", "loss"))
 
 
 def _blank_if_nan(name: str, value: Any) -> Any:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dwsweep.fit.curves import Difference
 from dwsweep.fit.noise import chi2_quantile, t_two_sided
+from dwsweep.fit.shape_noise import SEPARABLE_SIZES
 
 NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
-CAUSES = (NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE)
+FEW_SIZES = "few sizes"
+CAUSES = (NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,23 @@ _TIED = {
 def no_crossing(reason: str, cause: str) -> Crossing:
     """A pair about which nothing can be said, and why."""
     return Crossing("undecided", None, None, None, None, None, None, None, None, None, None, 0, reason, cause=cause)
+
+
+def of_few_sizes(crossing: Crossing, sizes: int) -> Crossing:
+    """A crossing of depths with so few sizes that the luck of a shape, known from nowhere else, could have made it."""
+    if crossing.status not in ("crossed", "ambiguous"):
+        return crossing
+    return replace(
+        no_crossing(
+            f"{sizes} sizes per depth and no losses per document: luck per shape cannot be told from a crossing; "
+            f"{SEPARABLE_SIZES} are needed",
+            FEW_SIZES,
+        ),
+        t_left=crossing.t_left,
+        t_right=crossing.t_right,
+        critical=crossing.critical,
+        sign_changes=crossing.sign_changes,
+    )
 
 
 def _edge(x: np.ndarray, excess: np.ndarray, start: int | None, step: int) -> float:

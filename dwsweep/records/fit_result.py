@@ -15,6 +15,7 @@ from dwsweep.records.fit_rows import (
     Cell,
     FitPart,
     GuidelineRow,
+    LeftOutRun,
     RateRun,
     Rival,
     TokenTransition,
@@ -101,6 +102,7 @@ class NoiseSummary(FitPart):
     tau: float | None = None  # scatter of a cell mean about its curve, nats
     tau_df: float | None = None
     shape_sd: float | None = None  # what all seeds of a shape share, nats
+    shape_source: str | None = None  # what that rests on: scatter, documents, declared, default
     paired_seeds: bool | None = None
     documents: str | None = None  # how the held-out documents were used
     diverged_rule: str | None = None
@@ -121,6 +123,7 @@ class FitOptions(FitPart):
     seed: int
     confidence: float
     documents: bool
+    shape_noise: Any = None
 
     def __post_init__(self) -> None:
         """As given: an option that is not finite must be refused, not taken for absent."""
@@ -162,6 +165,8 @@ class FitResult(FitPart):
     by_tokens: list[TokenTransition] = field(default_factory=list)  # where the table holds several token counts
     curves: FitCurves
     rates: list[RateRun] = field(default_factory=list)
+    left_out: list[LeftOutRun] = field(default_factory=list)  # impossible losses
+    with_left_out: list[Transition] = field(default_factory=list)  # of the reference estimator, had they counted
     provenance: Provenance
 
     @property

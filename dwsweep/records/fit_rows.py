@@ -110,7 +110,7 @@ class Transition(FitPart):
     axis_low: float | None
     axis_high: float | None
     reason: str
-    cause: str = ""  # of an undecided pair: noise, noise unknown, no curve, no shared range
+    cause: str = ""  # of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
     tie_low: float | None = None  # ends of the stretch beyond the bound where the two do not differ
     tie_high: float | None = None
 
@@ -214,6 +214,20 @@ class RateRun(FitPart):
     learning_rate: Numeric | None
     seed: Any
     loss: float | None  # held-out nats per token
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOutRun(FitPart):
+    """A run whose loss is impossible beside the other seeds of its shape and the curve of its depth."""
+
+    run_id: Any
+    depth: Positive
+    width: Numeric
+    learning_rate: Numeric | None
+    seed: Any
+    loss: float | None  # held-out nats per token
+    expected: float | None
+    deviations: float | None  # robust standard deviations that the two are apart
 
 
 def csv_text(rows: Iterable[FitPart], kind: type[FitPart]) -> str:

@@ -85,6 +85,8 @@ def _noise_line(result: FitResult) -> str:
         parts.append(f"σ of one run {spread} nats" + ("" if noise.pooled else " (differs by depth)"))
     if noise.tau is not None:
         parts.append(f"scatter of a cell mean about its curve τ {noise.tau:.2g} nats")
+    if noise.shape_sd and noise.shape_source == "default":
+        parts.append(f"luck of a shape {noise.shape_sd:.2g} nats by default (fewer than six sizes per depth)")
     if noise.documents:
         parts.append(f"documents {noise.documents}")
     return "; ".join(parts)
