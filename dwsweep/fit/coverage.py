@@ -10,7 +10,7 @@ import argparse
 import json
 import math
 import multiprocessing
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,14 @@ from rich.console import Console
 from rich.progress import track
 
 from dwsweep.fit.bad_runs import without_bad_runs
-from dwsweep.fit.best_depth import form_laws, own_guide
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.guideline import rival_range
 from dwsweep.fit.law_selection import fit_laws
-from dwsweep.fit.laws import FORMS, optimal_depth
-from dwsweep.fit.loss_model import fit_loss_model
+from dwsweep.fit.laws import FORMS
 from dwsweep.fit.pairs import analyse_pairs
 from dwsweep.fit.simulate import Scenario, Truth, scenarios, simulate
 from dwsweep.records.fit_rows import plain
 
-BUDGETS = (1.0e7, 1.0e8, 3.0e9)
 CONFIDENCE = 0.95
 # the oracle is only asked for its median width
 ORACLE_SIMULATIONS = 100
@@ -56,9 +52,6 @@ def _analyse(scenario: Scenario, rows: list[dict[str, Any]], declared: Any, draw
     pairs = analyse_pairs(curves, CONFIDENCE, estimators=False)
     report = fit_laws(curves, pairs, CONFIDENCE, FORMS if declared is None else FORMS[:1], held_out=False)
     law = report.width_law
-    surface = fit_loss_model(curves, CONFIDENCE)
-    guide = own_guide(surface)
-    rivals = form_laws(surface, guide) if surface and guide else []
     return {
         "noise": curves.noise.source,
         "pairs": [
@@ -73,13 +66,16 @@ def _analyse(scenario: Scenario, rows: list[dict[str, Any]], declared: Any, draw
         "law": None
         if law is None
         else {key: plain(law[key]) for key in ("a", "b", "interval_a", "interval_b", "winner")},
-        "depths": [list(guide.depth(n)) for n in BUDGETS] if guide else None,
-        "ranges": [list(rival_range(rivals, n)) for n in BUDGETS] if guide else None,
-        "weights": {form.form: form.weight for form in surface.forms} if surface else {},
     }
 
 
-def run(out: str | Path, names: Iterable[str], n: int, processes: int = 1) -> dict[str, list[dict[str, Any]]]:
+def run(
+    out: str | Path,
+    names: Iterable[str],
+    n: int,
+    processes: int = 1,
+    simulation: Callable[[str, int], dict[str, Any]] = one,
+) -> dict[str, list[dict[str, Any]]]:
     """Complete DIR/<scenario>.jsonl up to ``n`` simulations each, and return all of them."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +87,7 @@ def run(out: str | Path, names: Iterable[str], n: int, processes: int = 1) -> di
             done = {row["index"]: row for row in _read(path)}
             todo = [i for i in range(n) if i not in done]
             with path.open("a", encoding="utf-8") as file:
-                rows = pool.map(one, [name] * len(todo), todo, [2000] * len(todo), chunksize=4)
+                rows = pool.map(simulation, [name] * len(todo), todo, chunksize=4)
                 for row in track(rows, name, len(todo), console=Console(stderr=True)):
                     file.write(json.dumps(row) + "\n")
                     file.flush()
@@ -134,8 +130,6 @@ def summarise(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "claimed": _share(p["status"] != "undecided" for row in rows for p in row["pairs"]),
         "law": _share(law is not None for law in laws),
         "winner": {f: _share(bool(law) and law["winner"] == f for law in laws) for f in FORMS},
-        "depth_coverage": {},
-        "range_coverage": {},
     }
     for i, key in enumerate(("a", "b")):
         ends = [tuple(law[f"interval_{key}"]) if law else (None, None) for law in laws]
@@ -145,12 +139,6 @@ def summarise(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             _share(covers(low, high, truth.theta[i]) for low, high in ends) if exponential else None
         )
         out[f"ratio_{key}"] = _ratio(ends, oracle)
-    for i, n in enumerate(BUDGETS):
-        best = float(optimal_depth(truth.form, np.asarray(truth.theta), n))
-        own = [row["depths"][i][1:] if row["depths"] else (None, None) for row in rows]
-        beside = [row["ranges"][i] if row["ranges"] else (None, None) for row in rows]
-        out["depth_coverage"][f"{n:g}"] = _share(covers(low, high, best) for low, high in own)
-        out["range_coverage"][f"{n:g}"] = _share(covers(low, high, best) for low, high in beside)
     return out
 
 
@@ -189,9 +177,8 @@ def table(summaries: Sequence[dict[str, Any]]) -> str:
     """Markdown: one row a scenario; coverages in percent, transitions per pair."""
     lines = [
         "| scenario | n | any claim | crossed by pair | transitions covered by pair | unbounded by pair "
-        "| width / oracle by pair | a | b | a, b width / oracle | L*(1e7, 1e8, 3e9) "
-        "| same, all forms not rejected | law |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| width / oracle by pair | a | b | a, b width / oracle | law |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     percent = lambda v: "–" if v is None else f"{100 * v:.1f}"  # noqa: E731
     ratio = lambda v: "–" if v is None else f"{v:.2f}"  # noqa: E731
@@ -203,8 +190,7 @@ def table(summaries: Sequence[dict[str, Any]]) -> str:
             f"| {' '.join(percent(p['coverage']) for p in pairs)} | {' '.join(percent(p['unbounded']) for p in pairs)} "
             f"| {' '.join(ratio(p['ratio']) for p in pairs)} | {percent(s['coverage_a'])} | {percent(s['coverage_b'])} "
             f"| {ratio(s['ratio_a'])} {ratio(s['ratio_b'])} "
-            f"| {' '.join(percent(v) for v in s['depth_coverage'].values())} "
-            f"| {' '.join(percent(v) for v in s['range_coverage'].values())} | {percent(s['law'])} |"
+            f"| {percent(s['law'])} |"
         )
     return "\n".join(lines)
 

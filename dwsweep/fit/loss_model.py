@@ -16,7 +16,8 @@ evidence says how much less probable it is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,39 +55,56 @@ def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
     enough = len(curves.x) >= FEWEST_CELLS and sum(n >= FEWEST_SIZES for n in sizes) >= 2
     if len(sizes) < FEWEST_DEPTHS or not enough or not curves.noise.known:
         return None
-    frame = Frame(float(curves.x.min()), float(curves.x.max()), float(curves.depths[0]), float(curves.depths[-1]))
+    frame = _frame(curves)
     problem = _Problem.of(curves, frame)
     fits = [_fit_form(form, problem) for form in FORMS]
+    df = curves.noise.replicate_df
+    return with_optima(_record(curves, frame, fits, df if 0.0 < df < math.inf else None, confidence))
+
+
+def _frame(curves: Curves) -> Frame:
+    return Frame(float(curves.x.min()), float(curves.x.max()), float(curves.depths[0]), float(curves.depths[-1]))
+
+
+def _record(curves: Curves, frame: Frame, fits: Sequence[_Fit], noise_df: float | None, confidence: float) -> Surface:
     best = max(fit.log_evidence for fit in fits)
     weights = np.exp([fit.log_evidence - best for fit in fits])
-    df = curves.noise.replicate_df
-    return with_optima(
-        Surface(
-            form="f0(ln N) + h(ln N, ln L; transition law) + departures, Legendre polynomials",
-            terms=tuple((int(j), int(k)) for j, k in frame.terms),
-            low=frame.low,
-            high=frame.high,
-            spans=tuple(
-                DepthSpan(depth=d, low=float(curves.sizes(d)[0]), high=float(curves.sizes(d)[-1]))
-                for d in curves.depths
-            ),
-            noise_df=df if 0.0 < df < math.inf else None,
-            confidence=confidence,
-            forms=tuple(
-                LossForm(
-                    form=fit.form,
-                    weight=float(weight / weights.sum()),
-                    log_evidence=fit.log_evidence,
-                    rejected=best - fit.log_evidence >= REJECTED_DEFICIT,
-                    tau=fit.tau,
-                    mean=tuple(_short(v) for v in fit.mean),
-                    cov=tuple(tuple(_short(v) for v in row[: i + 1]) for i, row in enumerate(fit.covariance)),
-                )
-                for fit, weight in zip(fits, weights, strict=True)
-            ),
-            optima=(),
-        )
+    return Surface(
+        form="f0(ln N) + h(ln N, ln L; transition law) + departures, Legendre polynomials",
+        terms=tuple((int(j), int(k)) for j, k in frame.terms),
+        low=frame.low,
+        high=frame.high,
+        spans=tuple(
+            DepthSpan(depth=d, low=float(curves.sizes(d)[0]), high=float(curves.sizes(d)[-1])) for d in curves.depths
+        ),
+        noise_df=noise_df,
+        confidence=confidence,
+        forms=tuple(
+            LossForm(
+                form=fit.form,
+                weight=float(weight / weights.sum()),
+                log_evidence=fit.log_evidence,
+                rejected=best - fit.log_evidence >= REJECTED_DEFICIT,
+                tau=fit.tau,
+                mean=tuple(_short(v) for v in fit.mean),
+                cov=tuple(tuple(_short(v) for v in row[: i + 1]) for i, row in enumerate(fit.covariance)),
+            )
+            for fit, weight in zip(fits, weights, strict=True)
+        ),
+        optima=(),
     )
+
+
+def known_form(curves: Curves, form: str, variances: np.ndarray, luck: float, confidence: float) -> Surface:
+    """The model of an oracle: one form, from which nothing departs, with variances (K,) of the means and luck in nats
+    that are known."""
+    frame = _frame(curves)
+    problem = replace(_Problem.of(curves, frame), rotation=None, means=curves.mean, variances=variances)
+    problem = replace(problem, B=frame.basis(curves.x, problem.y))
+    h = np.array([*START[:2], BOUNDS[2][0], *START[3:5], math.log(max(luck, 1e-6))])
+    theta = _theta(form, problem, _start(frame), h, 12)
+    mean, covariance = _Linear(problem, form, theta).coefficients(h)
+    return _record(curves, frame, [_Fit(form, 0.0, luck, mean, covariance)], None, confidence)
 
 
 def _short(value: float) -> float:
@@ -196,20 +214,31 @@ def _prior_theta(frame: Frame) -> np.ndarray:
     return np.array([x, x, GAIN, GAIN_POWER, 0.0])
 
 
+def _start(frame: Frame) -> np.ndarray:
+    theta = _prior_theta(frame)
+    theta[:2] += np.array([-0.5, 0.5]) * frame.scale[0]
+    return theta
+
+
+def _theta(form: str, problem: _Problem, theta: np.ndarray, h: np.ndarray, steps: int) -> np.ndarray:
+    """θ after at most ``steps`` of Gauss–Newton with the hyperparameters ``h``."""
+    for _ in range(steps):
+        mean, _ = _Linear(problem, form, theta).coefficients(h)
+        step = np.clip(mean[-5:] - theta, -LARGEST_STEP, LARGEST_STEP)
+        theta = theta + step
+        theta[2:] = np.maximum(theta[2:], (1e-5, -2.0, 0.0))
+        if np.abs(step / THETA_SD).max() < 1e-4:
+            break
+    return theta
+
+
 def _fit_form(form: str, problem: _Problem) -> _Fit:
     from scipy.optimize import minimize
 
-    theta = _prior_theta(problem.frame)
-    theta[:2] += np.array([-0.5, 0.5]) * problem.frame.scale[0]
+    theta = _start(problem.frame)
     h = np.array(START)
     for turn in range(ROUNDS):
-        for _ in range(6 if turn == 0 else 3):
-            mean, _ = _Linear(problem, form, theta).coefficients(h)
-            step = np.clip(mean[-5:] - theta, -LARGEST_STEP, LARGEST_STEP)
-            theta = theta + step
-            theta[2:] = np.maximum(theta[2:], (1e-5, -2.0, 0.0))
-            if np.abs(step / THETA_SD).max() < 1e-4:
-                break
+        theta = _theta(form, problem, theta, h, 6 if turn == 0 else 3)
         model = _Linear(problem, form, theta)
         found = minimize(
             lambda v, model=model: -model.log_posterior(v), h, method="L-BFGS-B", bounds=BOUNDS, options={"maxiter": 30}

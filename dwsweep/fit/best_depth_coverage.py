@@ -1,0 +1,171 @@
+"""The best depth against losses whose best depth is known, by simulation:
+``python -m dwsweep.fit.best_depth_coverage --out DIR [--n 150] [--processes 2] [SCENARIO …]``.
+
+Every simulation is one line of DIR/<scenario>.jsonl, as in coverage.py. The oracle knows the form of the law, the noise
+and the luck, and that nothing departs from the form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dwsweep.fit.bad_runs import without_bad_runs
+from dwsweep.fit.best_depth import OwnGuide, own_guide
+from dwsweep.fit.cells import select_runs
+from dwsweep.fit.coverage import covers, run
+from dwsweep.fit.curves import build_curves
+from dwsweep.fit.loss_model import fit_loss_model, known_form
+from dwsweep.fit.smooth_truth import SmoothTruth, draw, through_published_widths
+from dwsweep.fit.surface import LossSurface
+
+SIZES = (1.0e7, 3.0e7, 1.0e8, 1.0e9)  # the last one lies outside the data
+CONFIDENCE = 0.95
+DRAWS = 400
+SKIPPED = 3  # an uneven grid lacks every third size, another third at each depth
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is simulated: 5 depths, 9 sizes from 1e6 to 6e8, 3 seeds, σ 0.002 nats, unless it says otherwise."""
+
+    truth: SmoothTruth = field(default_factory=SmoothTruth)
+    sizes: int = 9
+    seeds: int = 3
+    sigma: float = 0.002
+    luck: float = 0.0
+    bad: float = 0.0  # nats, on one run
+    uneven: bool = False
+
+    def rows(self, rng: np.random.Generator) -> list[dict[str, Any]]:
+        budgets = tuple(np.geomspace(1.0e6, 6.0e8, self.sizes))
+
+        def of(depth: int) -> Sequence[float]:
+            place = self.truth.depths.index(depth) % SKIPPED
+            return [n for k, n in enumerate(budgets) if not self.uneven or k % SKIPPED != place]
+
+        rows = draw(self.truth, rng, budgets=of, seeds=self.seeds, sigma=self.sigma, luck=self.luck)
+        if self.bad:
+            rows[int(rng.integers(len(rows)))]["loss"] += self.bad
+        return rows
+
+
+def sweeps() -> dict[str, Sweep]:
+    """The scenarios, one change each."""
+    base = Sweep()
+
+    def truth(**changes: Any) -> Sweep:
+        return replace(base, truth=replace(base.truth, **changes))
+
+    return {
+        "exponential": base,
+        "power": truth(form="power", theta=through_published_widths("power")),
+        "linear": truth(form="linear", theta=through_published_widths("linear")),
+        "no form holds": truth(bend=0.25),
+        "leads level off": truth(level_off=2.0),
+        "wiggly curves": truth(wiggle=0.002),
+        "uneven depths": truth(depths=(6, 9, 18, 36, 48)),
+        "uneven grids": replace(base, sizes=13, uneven=True),
+        "one seed": replace(base, seeds=1),
+        "luck 0.002": replace(base, luck=0.002),
+        "luck 0.004": replace(base, luck=0.004),
+        "one bad run": replace(base, bad=5.0),
+        "3 sizes": replace(base, sizes=3),
+        "4 sizes, luck 0.002": replace(base, sizes=4, luck=0.002),
+        "5 sizes, luck 0.004": replace(base, sizes=5, luck=0.004),
+        "6 sizes": replace(base, sizes=6),
+        "17 sizes": replace(base, sizes=17),
+        "identical curves": truth(effect=0.0),
+    }
+
+
+def one(name: str, index: int) -> dict[str, Any]:
+    """Simulation ``index`` of a scenario: (depth, low, high) at each size, the oracle's, and each form's weight."""
+    sweep = sweeps()[name]
+    rows = sweep.rows(np.random.default_rng([index, *name.encode()]))
+    runs = without_bad_runs(select_runs(rows))[0].runs
+    curves = build_curves(runs, None, DRAWS, np.random.default_rng(0))
+    surface = fit_loss_model(curves, CONFIDENCE)
+    guide = own_guide(surface)
+    truth = sweep.truth
+    known = None
+    if surface and truth.effect and not truth.bend and not truth.wiggle and not sweep.bad:
+        variances = np.full(len(curves.x), sweep.sigma**2 / sweep.seeds)
+        record = known_form(curves, truth.form, variances, sweep.luck, CONFIDENCE)
+        known = OwnGuide(LossSurface(record), "oracle", 1e6, 6e8)
+    return {
+        "index": index,
+        "depths": [list(guide.depth(n)) for n in SIZES] if guide else None,
+        "oracle": [list(known.depth(n)) for n in SIZES] if known else None,
+        "rejected": [form.form for form in surface.forms if form.rejected] if surface else [],
+    }
+
+
+def summarise(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Per size: true best depth, share of sweeps with an answer, bias and rmse of ln L, coverage of all sweeps that
+    answer, and the median width of the interval in ln L over the oracle's."""
+    sweep = sweeps()[name]
+    out: dict[str, Any] = {"scenario": name, "n": len(rows), "sizes": []}
+    out["true form rejected"] = float(np.mean([sweep.truth.form in row["rejected"] for row in rows]))
+    for i, n in enumerate(SIZES):
+        best = sweep.truth.best_depth(n)
+        found = [row["depths"][i] for row in rows if row["depths"]]
+        errors = np.array([math.log(depth / best) for depth, _, _ in found if depth])
+        widths = [_width(row["depths"][i]) for row in rows if row["depths"] and row["oracle"]]
+        known = [_width(row["oracle"][i]) for row in rows if row["depths"] and row["oracle"]]
+        ratio = float(np.median(widths) / np.median(known)) if widths and math.isfinite(np.median(widths)) else None
+        out["sizes"].append(
+            {
+                "n_params": n,
+                "best": best,
+                "answers": len(found) / len(rows),
+                "bias": float(errors.mean()) if len(errors) else None,
+                "rmse": float(np.sqrt((errors**2).mean())) if len(errors) else None,
+                "coverage": float(np.mean([covers(low, high, best) for _, low, high in found])) if found else None,
+                "ratio": ratio,
+            }
+        )
+    return out
+
+
+def _width(row: Sequence[float | None]) -> float:
+    return math.log(row[2] / row[1]) if row[1] and row[2] else math.inf
+
+
+def table(summaries: Sequence[dict[str, Any]]) -> str:
+    """Markdown: one row per scenario, four numbers per column, at 1e7, 3e7, 1e8 and 1e9 (outside the data)."""
+    lines = [
+        "| scenario | n | answers, % | true best depth | rmse, % of L | covered, % | width / oracle |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+
+    def text(values: Sequence[float | None], digits: int, scale: float = 1.0) -> str:
+        return " ".join("–" if v is None else f"{scale * v:.{digits}f}" for v in values)
+
+    for s in summaries:
+        column = {key: [size[key] for size in s["sizes"]] for key in s["sizes"][0]}
+        lines.append(
+            f"| {s['scenario']} | {s['n']} | {100 * s['sizes'][0]['answers']:.0f} | {text(column['best'], 1)} "
+            f"| {text(column['rmse'], 1, 100)} | {text(column['coverage'], 0, 100)} | {text(column['ratio'], 2)} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=list(sweeps()))
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--n", type=int, default=150)
+    parser.add_argument("--processes", type=int, default=2)
+    args = parser.parse_args()
+    results = run(args.out, args.names, args.n, args.processes, one)
+    print(table([summarise(name, rows) for name, rows in results.items()]))
+
+
+if __name__ == "__main__":
+    main()
