@@ -13,7 +13,7 @@ from dwsweep.design.information import LAW_SCATTER, Cells, Errors, Judge, Prior
 from dwsweep.design.propose import Alternative, Costs, Proposal, alternatives, candidates, fragments, propose
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.best_depth import guides
+from dwsweep.fit.best_depth import guides, likely_law
 from dwsweep.plan import DROP, build
 from dwsweep.records import fit_result
 from dwsweep.records.fit_result import FitResult
@@ -173,7 +173,7 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
         raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
     found = fit_result.read(fit) if fit is not None else None
     own = guides(found) if found else None
-    law = own[1][0] if own else laws.published()
+    law = likely_law(own[0]) if own else laws.published()
     basis = [f"law: {law.name}"]
     slopes = {
         (row.shallow, row.deep): row.slope_difference

@@ -15,7 +15,7 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.bad_runs import BadRun, without_bad_runs
-from dwsweep.fit.best_depth import form_laws, own_guide
+from dwsweep.fit.best_depth import form_guides, own_guide
 from dwsweep.fit.cells import Selection, Shape, select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.figure_curves import fit_curves
@@ -111,7 +111,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
     if surface and group.curves:
         group = replace(group, pairs=with_surface(group.pairs, group.curves, LossSurface(surface), confidence))
         warnings += disagreements(group.pairs)
-    rivals = form_laws(surface, guide) if surface and guide else []
+    rivals = form_guides(guide) if guide else []
     transitions = group.transitions(confidence)
     warnings += [*report.warnings, *tie_warnings(transitions)]
     by_tokens = [

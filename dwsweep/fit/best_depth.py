@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.fit.surface import LossSurface, forms_left, summary
+from dwsweep.fit.surface import LossSurface, forms_left
 from dwsweep.records.fit_result import FitResult
-from dwsweep.records.loss_surface import LossForm, Surface
+from dwsweep.records.loss_surface import Surface
 
 AVERAGE = "average"
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
@@ -59,13 +58,21 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
     return OwnGuide(surface, f"own: loss of all depths, forms by evidence ({shares})", min(inside), max(inside))
 
 
-def form_laws(record: Surface, guide: OwnGuide) -> list[Law]:
-    """The forms that are not rejected as laws of their own, the most probable first."""
-    return [_law(form, record, guide) for form in forms_left(record)]
+def form_guides(guide: OwnGuide) -> list[OwnGuide]:
+    """What each form that is not rejected says alone, the most probable first: with the data's departures from it
+    inside, by itself outside."""
+    record = guide.surface.record
+    return [
+        replace(guide, surface=LossSurface(record, only=form.form), name=f"own: {form.form} form", form=form.form)
+        for form in forms_left(record)
+    ]
 
 
-def _law(form: LossForm, record: Surface, guide: OwnGuide) -> Law:
-    """ln d at the shallowest and the deepest depth, from x_T there, is what the surface estimates of a form."""
+def likely_law(guide: OwnGuide) -> Law:
+    """The most probable form as a law with its confidence region: ln d at the shallowest and the deepest depth, from
+    x_T there, is what the surface estimates of it."""
+    record = guide.surface.record
+    form = forms_left(record)[0]
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
     at = len(record.terms)
     centre = (np.array(form.mean[at : at + 2]) - np.log([12.0 * first, 12.0 * last])) / 2.0
@@ -83,15 +90,7 @@ def _law(form: LossForm, record: Surface, guide: OwnGuide) -> Law:
     )
 
 
-def guides(fit: FitResult) -> tuple[OwnGuide, list[Law]] | None:
+def guides(fit: FitResult) -> tuple[OwnGuide, list[OwnGuide]] | None:
     """(what guides, the forms that are not rejected) of a fit; None where it has nothing of its own to say."""
     found = own_guide(fit.surface) if fit.curves.axis == "n_params" else None
-    return None if found is None or fit.surface is None else (found, form_laws(fit.surface, found))
-
-
-def bracket(guide: OwnGuide, n_params: float) -> float:
-    """sd of ln L* at a size, for plans: half the width of the central 68 %."""
-    found = summary(guide.surface.drawn_depths(math.log(n_params)), 0.6827)
-    if found.low is None or found.high is None:
-        return math.inf
-    return math.log(found.high / found.low) / 2.0
+    return None if found is None else (found, form_guides(found))

@@ -32,7 +32,7 @@ from dwsweep.records.loss_surface import Surface
 from dwsweep.theory import published_law
 
 SMOOTH_POINTS = 81
-GUIDELINE_POINTS = 61
+GUIDELINE_POINTS = 41
 FIXED_SIZES = 6
 
 
@@ -42,14 +42,14 @@ def fit_curves(
     report: LawReport,
     surface: Surface | None,
     guide: OwnGuide | None,
-    guide_forms: Sequence[Law],
+    guide_forms: Sequence[OwnGuide],
     axis: str,
     confidence: float,
 ) -> FitCurves:
     """Everything that the figures need; ``curves``: None where there is no usable run."""
     forms = {**report.laws, "published": laws.published()}
     guiding: dict[str, Law | OwnGuide] = {guide.form: guide} if guide else {}
-    guiding |= {**{law.form: law for law in guide_forms}, "published": laws.published()}
+    guiding |= {**{form.form: form for form in guide_forms}, "published": laws.published()}
     return FitCurves(
         axis=axis,
         axis_label=AXES[axis],

@@ -24,7 +24,7 @@ def guideline_row(
     n_params: float,
     trained: tuple[int, int] | None,
     law: Law | OwnGuide,
-    rivals: Sequence[Law] = (),
+    rivals: Sequence[Law | OwnGuide] = (),
     width_multiple: int | None = None,
 ) -> GuidelineRow:
     """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
@@ -94,7 +94,7 @@ def _row_without_number(
     return GuidelineRow(**{**dict.fromkeys(GuidelineRow.keys()), **known, **shape})  # type: ignore[arg-type]
 
 
-def rival_range(laws: Sequence[Law], n_params: float) -> tuple[float | None, float | None]:
+def rival_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
     """Shallowest and deepest end of the intervals of ``laws`` at a budget; None where one of them has no bound."""
     depths = [law.depth(n_params) for law in laws]
     low = [d[1] for d in depths if d[1] is not None]
@@ -109,7 +109,7 @@ def width_at(n_params: float, depth: float | None) -> float | None:
 
 def guideline_rows(
     law: Law | OwnGuide,
-    rivals: Sequence[Law] = (),
+    rivals: Sequence[Law | OwnGuide] = (),
     params: Iterable[float] = (),
     trained: Sequence[tuple[str, float, tuple[int, int] | None]] | None = None,
 ) -> list[GuidelineRow]:

@@ -25,8 +25,8 @@ from dwsweep.fit.noise import chi2_quantile
 from dwsweep.records.fit_curves import Optimum, SizedOptimum
 from dwsweep.records.loss_surface import LossForm, Surface
 
-DRAWS = 1000
-INSIDE, OUTSIDE = 121, 60  # points of the grid of depths, inside those trained and on either side
+DRAWS, DRAWS_OF_A_FORM = 1000, 400
+INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 ROWS = 9
 KEPT_SIZES = 4
@@ -72,10 +72,11 @@ class LossSurface:
     def groups(self) -> list[_Group]:
         forms = [f for f in self.record.forms if f.form == self.only or (self.only is None and not f.rejected)]
         weights = np.array([1.0 if self.only else f.weight for f in forms])
-        exact = DRAWS * weights / weights.sum()
+        draws = DRAWS_OF_A_FORM if self.only else DRAWS
+        exact = draws * weights / weights.sum()
         counts = np.floor(exact).astype(int)
         # the largest remainders get what is missing
-        for k in np.argsort(counts - exact)[: DRAWS - int(counts.sum())]:
+        for k in np.argsort(counts - exact)[: draws - int(counts.sum())]:
             counts[k] += 1
         return [self._drawn(form, n) for form, n in zip(forms, counts, strict=True) if n]
 
@@ -220,7 +221,7 @@ class LossSurface:
         """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
         the draws first."""
         ends = [np.searchsorted(self.grid, np.log(pair) - 1e-9) for pair in pairs]
-        out = np.empty((len(pairs), 1 + DRAWS, len(x)))
+        out = np.empty((len(pairs), 1 + sum(len(group.theta) for group in self.groups), len(x)))
         for m, value in enumerate(x):
             running = self.profile(float(value))
             for p, (pair, index) in enumerate(zip(pairs, ends, strict=True)):

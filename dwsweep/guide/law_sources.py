@@ -25,7 +25,7 @@ class Source:
 
     name: str
     law: Law | OwnGuide
-    rivals: tuple[Law, ...]
+    rivals: tuple[Law | OwnGuide, ...]
     surface: SurfaceLoss | None
     spacing: float  # layers between neighbouring depths of its grid: a depth ties with the next at its transition
     notes: tuple[str, ...]
