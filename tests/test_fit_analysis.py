@@ -272,6 +272,48 @@ def test_many_impossible_runs_are_left_in_and_said():
     assert any(line.startswith("impossible losses: 15 of 135 runs") for line in result.warnings)
 
 
+def test_contrasts_answer_where_a_table_gives_no_curves():
+    """One or two widths per depth, as in public tables: the difference of any two depths at equal size, with its error,
+    covers the truth."""
+    truth = scenarios()["base"].truth
+    inside = total = 0
+    for seed in range(8):
+        noise = rng(seed)
+        table = [
+            {
+                "depth": depth,
+                "width": width,
+                "seed": k,
+                "loss": float(truth.loss(depth, x)) + luck + noise.normal(0, 0.002),
+            }
+            for depth, widths in ((6, (340, 700)), (12, (236,)), (18, (190, 400)), (24, (168, 349)))
+            for width in widths
+            for x, luck in [(math.log(12 * depth * width**2), noise.normal(0, 0.003))]
+            for k in range(2)
+        ]
+        result = dwsweep.fit_table(table, draws=DRAWS)
+        assert {(row.shallow, row.deep) for row in result.contrasts} >= {(6, 12), (12, 18), (18, 24), (6, 24)}
+        for row in result.contrasts:
+            assert row.rests_on == "measured shapes" and row.size_gap < 0.1 and row.n_seeds == 2
+            assert "0.004 nats by default" in row.noise_source
+            x = math.log(row.n_params)
+            inside += row.low <= float(truth.loss(row.shallow, x) - truth.loss(row.deep, x)) <= row.high
+            total += 1
+    assert total > 50 and inside / total > 0.88
+    assert "contrasts.csv has every two depths" in to_text(result)
+
+
+def test_contrasts_of_curves_that_share_no_shape_are_interpolated(base_rows):
+    odd = [row for row in base_rows if row["depth"] == 6 and row["seed"] == 0]
+    widths = sorted({row["width"] for row in odd})
+    between = dict(zip(widths, np.sqrt(np.array(widths[1:]) * widths[:-1]) / 2**0.5, strict=False))
+    table = [r for r in base_rows if r["depth"] == 6]
+    table += [{**r, "depth": 12, "width": between[r["width"]]} for r in table if r["width"] in between]
+    rows = dwsweep.fit_table(table, draws=DRAWS).contrasts
+    assert len(rows) == 3 and {row.rests_on for row in rows} == {"interpolated curves"}
+    assert [row.n_params for row in rows] == sorted(row.n_params for row in rows)
+
+
 def test_pairs_without_a_shared_range_say_so():
     rows = simulate(change("base", budgets=tuple(np.geomspace(1e6, 6e8, 18))), rng())
     apart = [r for r in rows if (r["depth"] < 15) == (12 * r["depth"] * r["width"] ** 2 < 2e7)]

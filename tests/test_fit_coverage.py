@@ -61,7 +61,8 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path):
 
 def test_a_few_simulations_cover(tmp_path):
     summary = coverage.summarise("base", coverage.run(tmp_path, ["base"], 8)["base"])
-    assert summary["crossed"] >= 0.9 and summary["law"] == 1.0
+    *steep, flat = summary["pairs"]  # 24/30: 0.0065 nats per unit of ln N
+    assert all(pair["crossed"] == 1.0 for pair in steep) and flat["crossed"] >= 0.8 and summary["law"] == 1.0
     assert np.mean([pair["coverage"] for pair in summary["pairs"]]) >= 0.8
     assert all(0.9 < pair["ratio"] < 1.5 for pair in summary["pairs"])
 

@@ -22,7 +22,7 @@ from dwsweep.records import fit_result
 from dwsweep.text import format_count
 from dwsweep.theory import published_law
 
-NAMES = ("cells.csv", "transitions.csv", "fit.json", "guideline.csv", "guideline.md")
+NAMES = ("contrasts.csv", "cells.csv", "transitions.csv", "fit.json", "guideline.csv", "guideline.md")
 CONTRACT = {
     "cells.csv": "depth,width,n_params,mean,se,n,learning_rate,excluded,reason",
     "transitions.csv": "shallow,deep,estimator,status,n_params,n_params_low,n_params_high,width,width_low,width_high,"

@@ -17,6 +17,7 @@ from dwsweep.fit import laws
 from dwsweep.fit.bad_runs import BadRun, without_bad_runs
 from dwsweep.fit.best_depth import form_guides, own_guide
 from dwsweep.fit.cells import Selection, Shape, select_runs
+from dwsweep.fit.contrasts import contrasts
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.figure_curves import fit_curves
 from dwsweep.fit.fit_warnings import bad_run_warning, confounds, noise_warnings, tie_warnings
@@ -137,6 +138,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         by_tokens=by_tokens if len(groups) > 1 else [],
         curves=fit_curves(group.curves, group.pairs, report, surface, guide, rivals, options.axis, confidence),
         rates=group.rates(),
+        contrasts=contrasts(group.curves, confidence) if group.curves else [],
         left_out=[found.record() for found in group.bad],
         with_left_out=list(group.with_bad),
         provenance=Provenance(

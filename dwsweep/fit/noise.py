@@ -170,6 +170,8 @@ def estimate_noise(
         shape_variance = _declared("shape_noise", luck, [0], zero=True)[0] ** 2
     elif found is not None and not sigma2:
         shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
+        if not found.separable and found.excess < LIKELY_LUCK**2:
+            shape_variance, shape_source, shape_df = LIKELY_LUCK**2, DEFAULT, found.excess_df
         source, df, pooled = "scatter", dict.fromkeys(depths, np.inf), True
     elif declared is None or replicated:
         shape_variance, shape_source = LIKELY_LUCK**2, DEFAULT

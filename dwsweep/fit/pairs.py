@@ -145,7 +145,7 @@ def _row(curves: Curves, pair: Pair, estimator: str, threshold: float, c: Crossi
     sigmas = [curves.noise.sigma.get(d) for d in (pair.shallow, pair.deep)]
     known = [s for s in sigmas if s is not None]
     x = (c.root, c.low, c.high, c.tie_low, c.tie_high)
-    n = [None if v is None else _n_params(curves, pair.shallow, v) for v in x]
+    n = [None if v is None else n_params_at(curves, pair.shallow, v) for v in x]
     width = [None if v is None else float(np.exp(curves.ln_width_of(pair.shallow, v))) for v in x]
     axis = [None if v is None else math.exp(v) for v in x]
     return Transition(
@@ -185,7 +185,7 @@ def _row(curves: Curves, pair: Pair, estimator: str, threshold: float, c: Crossi
     )
 
 
-def _n_params(curves: Curves, depth: int, x: float) -> float:
+def n_params_at(curves: Curves, depth: int, x: float) -> float:
     """N of the net of ``depth`` at ln-axis ``x``: e^x itself on the default axis, interpolated on the others."""
     where = curves.at(depth)
     offset = np.log(curves.n_params[where]) - curves.x[where]

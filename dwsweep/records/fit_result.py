@@ -13,6 +13,7 @@ from dwsweep.records import reader
 from dwsweep.records.fit_curves import FitCurves
 from dwsweep.records.fit_rows import (
     Cell,
+    Contrast,
     FitPart,
     GuidelineRow,
     LeftOutRun,
@@ -27,7 +28,7 @@ from dwsweep.text import format_count
 
 Interval = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
-TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow}  # NAME.csv
+TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow, "contrasts": Contrast}  # NAME.csv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +166,7 @@ class FitResult(FitPart):
     by_tokens: list[TokenTransition] = field(default_factory=list)  # where the table holds several token counts
     curves: FitCurves
     rates: list[RateRun] = field(default_factory=list)
+    contrasts: list[Contrast] = field(default_factory=list)  # any two depths at equal size
     left_out: list[LeftOutRun] = field(default_factory=list)  # impossible losses
     with_left_out: list[Transition] = field(default_factory=list)  # of the reference estimator, had they counted
     provenance: Provenance

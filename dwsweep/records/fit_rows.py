@@ -217,6 +217,27 @@ class RateRun(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Contrast(FitPart):
+    """Two depths at one size: ``contrasts.csv``. Each interval holds by itself."""
+
+    shallow: Positive
+    deep: Positive
+    n_params: float | None  # non-embedding, where the two are compared
+    shallow_width: float
+    deep_width: float
+    difference: float | None  # loss of the shallower − loss of the deeper, nats: positive where the deeper is ahead
+    se: float | None
+    low: float | None
+    high: float | None
+    df: float | None  # degrees of freedom; None: many
+    confidence: float
+    rests_on: str  # measured shapes (corrected to equal size), or interpolated curves
+    size_gap: float | None  # by which share the two shapes' sizes differed before the correction
+    n_seeds: Count  # fewest runs of a cell involved
+    noise_source: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeftOutRun(FitPart):
     """A run whose loss is impossible beside the other seeds of its shape and the curve of its depth."""
 

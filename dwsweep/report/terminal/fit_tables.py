@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.records.fit_result import FitResult
-from dwsweep.records.fit_rows import Transition, references
+from dwsweep.records.fit_rows import Contrast, Transition, references
 from dwsweep.text import format_count, format_factor
 from dwsweep.theory import published_law
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 COLUMNS = 100
+CONTRASTS_SHOWN = 12
 _BRIEF = {"already_crossed": "already"}  # beside the reference estimator's status, where room is scarce
 
 
@@ -38,6 +39,8 @@ def render(result: FitResult) -> RenderableType:
     parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
     if result.transitions:
         parts += [Text(""), Folded(_transitions(result), beside="interval")]
+    if _uncrossed(result):
+        parts += [Text(""), Folded(_contrasts(result), beside="interval")]
     if result.by_tokens:
         parts += [Text(""), Folded(_by_tokens(result))]
     parts += [Text(""), *_law(result), Text(""), Folded(_guideline(result), beside="interval")]
@@ -139,6 +142,30 @@ def _status(row: Transition) -> str:
     if row.tie_low is not None:
         status += ", then a tie" if row.status == "not_reached" else ", after a tie"
     return status
+
+
+def _uncrossed(result: FitResult) -> list[Contrast]:
+    """The contrasts of the neighbouring depths about which the transitions cannot say anything; none where the noise
+    alone is why."""
+    silent = {(row.shallow, row.deep) for row in references(result.transitions) if row.cause not in ("", "noise")}
+    return [row for row in result.contrasts if (row.shallow, row.deep) in silent]
+
+
+def _contrasts(result: FitResult) -> Any:
+    rows = _uncrossed(result)
+    table = _table(
+        "Loss of the shallower − the deeper at equal size, nats (contrasts.csv has every two depths)",
+        "pair> N> difference> interval< from<",
+    )
+    for row in rows[:CONTRASTS_SHOWN]:
+        table.add_row(
+            f"{row.shallow}→{row.deep}",
+            format_count(row.n_params) if row.n_params else "–",
+            f"{row.difference:+.4f}",
+            _range(row.low, row.high, lambda v: f"{v:+.4f}"),
+            row.rests_on,
+        )
+    return table
 
 
 def _by_tokens(result: FitResult) -> Any:
