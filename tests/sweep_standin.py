@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from dwsweep import paths
+from dwsweep.cost.flops import training_flops
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
+from dwsweep.records.run_files import RunResult
 from dwsweep.sweep.run_recorder import SilentRecorder
 
 if "SWEEP_BUCKET" in os.environ:
@@ -113,21 +115,22 @@ def _fail_at(step: int, orders: dict[str, Any], directory: Path) -> None:
         print(len(bytearray(64 << 30)))
 
 
-def _result(pack: Pack, value: str, step: int) -> dict[str, Any]:
+def _result(pack: Pack, value: str, step: int) -> RunResult:
     tokens = step * pack.train.batch_size * pack.train.seq_len
-    return {
-        "loss": _loss(value),
-        "loss_stderr": 0.01,
-        "bits_per_byte": 1.0,
-        "steps": step,
-        "tokens": tokens,
-        "wall_seconds": 1.0,
-        "tokens_per_second": 1000.0,
-        "device_seconds": 1.0,
-        "attention_kernel": "none",
-        "device_kind": "stand-in",
-        "pack_size": len(pack.replicas),
-    }
+    return RunResult(
+        loss=_loss(value),
+        loss_stderr=0.01,
+        bits_per_byte=1.0,
+        steps=step,
+        tokens=tokens,
+        wall_seconds=1.0,
+        tokens_per_second=1000.0,
+        device_seconds=1.0,
+        flops=training_flops(pack.shape, tokens),
+        attention_kernel="none",
+        device_kind="stand-in",
+        pack_size=len(pack.replicas),
+    )
 
 
 def _orders(pack: Pack) -> dict[str, Any]:

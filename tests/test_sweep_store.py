@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,7 @@ def rows(*steps: int) -> list[dict[str, Any]]:
     return [{"step": step, "loss": 1.0} for step in steps]
 
 
-RESULT = {"loss": 3.0, "loss_stderr": 0.1, "steps": 30, "tokens": 61440, "pack_size": 2}
-RECORD = RunResult(**RESULT)  # type: ignore[arg-type]
+RECORD = RunResult(loss=3.0, loss_stderr=0.1, steps=30, tokens=61440, pack_size=2, flops=10**9)
 DOCUMENTS = np.array([[3.0, 1.0]])
 
 
@@ -148,13 +148,13 @@ def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
     one, events = recorder(store, pack)
     one.started({"step": 0})
     one.metrics(name, rows(1, 2))
-    one.finished(name, RESULT, DOCUMENTS)
+    one.finished(name, RECORD, DOCUMENTS)
     assert one.unfinished() == [pack.replicas[1].run_ids[0]]
     two, _ = recorder(store, pack)
     two.started({"step": 1})
     two.resumed(1)
     two.metrics(name, rows(2, 3))
-    two.finished(name, {**RESULT, "loss": 9.0}, DOCUMENTS)
+    two.finished(name, replace(RECORD, loss=9.0), DOCUMENTS)
     two.diverged(name, 3, float("nan"))
     two.interrupted("why not")
     assert store.state(name).state == "done" and (result := store.result(name)) and result.loss == 3.0
@@ -170,7 +170,7 @@ def test_runs_of_another_pack_are_not_touched(store: SweepStore, pack: Pack) -> 
     one.started({"step": 0})
     for run_id in (name, own):
         one.metrics(run_id, rows(1))
-        one.finished(run_id, RESULT, DOCUMENTS)
+        one.finished(run_id, RECORD, DOCUMENTS)
     assert store.state(name).state == "pending" and store.state(own).state == "done"
 
 

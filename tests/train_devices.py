@@ -53,16 +53,16 @@ def main(orders: dict[str, Any]) -> None:
         "resumes": kept.resumes,
         "notes": kept.notes,
         "losses": {run_id: kept.losses(run_id) for run_id in kept.rows},
-        "results": {run_id: result["loss"] for run_id, result in kept.results.items()},
+        "results": {run_id: result.loss for run_id, result in kept.results.items()},
         "interrupted": outcome.interrupted,
         "step": outcome.step,
     }
     if orders.get("init_memory"):
-        from dwsweep.train.engine import Engine
+        from dwsweep.train.program import Blueprint
 
-        engine = Engine(pack, store)
-        analysis = engine.compiled_init().memory_analysis()
-        content["init_memory"] = {"temporary": analysis.temp_size_in_bytes, "state": engine.state_bytes}
+        blueprint = Blueprint.of(pack, store)
+        analysis = blueprint.compiled_init().memory_analysis()
+        content["init_memory"] = {"temporary": analysis.temp_size_in_bytes, "state": blueprint.state_bytes}
     Path(orders["result"]).write_text(json.dumps(content))
 
 

@@ -1,4 +1,4 @@
-"""What a pack yields, into the directories of its runs: the sweep's side of ``dwsweep.train.callbacks.Recorder``.
+"""What a pack yields, into the directories of its runs: the sweep's side of ``train.pack_trainer.Recorder``.
 
 A run that is done or diverged is frozen: when its pack goes on from an older checkpoint and passes its end a second
 time, the first record stands.
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from dwsweep import paths
-from dwsweep.cost import training_flops
 from dwsweep.plan import Pack
 from dwsweep.records import metrics as metrics_file
 from dwsweep.records.metrics import Metrics
@@ -128,21 +127,19 @@ class RunRecorder:
             self._write_progress()
         self.emit({"event": "progress", **to_dict(replace(self._progress, started=None))})
 
-    def finished(self, run_id: str, result: Mapping[str, Any], documents: np.ndarray) -> None:
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
         if run_id in self._frozen:
             return
-        steps = int(result.get("steps", 0))
-        if not math.isfinite(result["loss"]):  # a result is a finite loss
-            self._diverged(run_id, steps, result["loss"], f"held-out loss {result['loss']:g} after step {steps}")
+        steps = result.steps or 0
+        if not math.isfinite(result.loss):  # a result is a finite loss
+            self._diverged(run_id, steps, result.loss, f"held-out loss {result.loss:g} after step {steps}")
             return
         self._close(run_id)
-        tokens = steps * self.pack.train.batch_size * self.pack.train.seq_len
-        record = RunResult(**{"flops": training_flops(self.pack.shape, tokens), **result})
-        self.store.finish(run_id, self.pack.pack_id, record, documents)
+        self.store.finish(run_id, self.pack.pack_id, result, documents)
         self._frozen.add(run_id)
         for logger in self.loggers:
-            logger.finished(run_id, result)
-        self.emit({"event": "finished", "run_id": run_id, "loss": record.loss})
+            logger.finished(run_id, to_dict(result))
+        self.emit({"event": "finished", "run_id": run_id, "loss": result.loss})
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         if run_id not in self._frozen:
@@ -236,7 +233,7 @@ class SilentRecorder:
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
         pass
 
-    def finished(self, run_id: str, result: dict[str, Any], documents: np.ndarray) -> None:
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
         pass
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
