@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dwsweep.fit.analysis import FitResult, fit_table
+    from dwsweep.fit.analysis import fit_table
+    from dwsweep.records.fit_result import FitResult
 
 __version__ = "0.1.0"
 __all__ = ["FitResult", "__version__", "fit_table"]

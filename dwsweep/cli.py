@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
-import re
-import signal
 import sys
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dwsweep import paths, terminal
+from dwsweep import exit_status, paths, terminal
 from dwsweep.errors import InputError, options_named
 from dwsweep.parameters import (
     AsJson,
@@ -22,25 +18,25 @@ from dwsweep.parameters import (
     Executor,
     Group,
     Mlp,
+    Noise,
     OutDirectory,
     Overrides,
     PathValue,
+    RayAddress,
     Retry,
+    Shard,
     SpecFile,
     SweepDirectory,
-    count_value,
-    number_value,
+    count_option,
+    device_counts,
+    number_option,
+    path_option,
     path_value,
-    whole_value,
+    whole_option,
 )
 
 if TYPE_CHECKING:
-    from dwsweep.data.token_store import Store
-    from dwsweep.plan import Plan
     from dwsweep.spec import Spec
-
-DONE, SOME_FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 3
-
 
 app = typer.Typer(
     name="dwsweep",
@@ -61,51 +57,11 @@ _command = functools.partial(app.command, cls=Command)
 
 def main() -> None:
     """Entry point: every bad input is one clear line and exit status 2."""
-    terminal.tolerant_streams()
-    code = _run_command()
-    lost = terminal.lost_output()
-    # a command without a status of its own has its output as its result; a reader that left had what it wanted
-    if code is None and lost is not None and lost.errno != errno.EPIPE:
-        _print_error(f"standard output: {lost.strerror}")
-        code = WRONG_INPUT
-    sys.exit(code or DONE)
-
-
-def _run_command() -> int | None:
-    """The exit status; None where a command ended well and has none of its own."""
-    try:
-        code = typer.main.get_command(app).main(standalone_mode=False)
-        if code == 128 + signal.SIGINT:  # typer's own status for Ctrl-C
-            raise KeyboardInterrupt
-        return code
-    except InputError as error:
-        for line in error.lines:
-            _print_error(line)
-        return WRONG_INPUT
-    except KeyboardInterrupt:
-        _print_error("interrupted")
-        return INTERRUPTED
-    except OSError as error:  # a folder that is a file, no right to write, a full disk
-        named = error.filename is not None and error.strerror is not None
-        _print_error(f"{error.filename}: {error.strerror}" if named else str(error) or type(error).__name__)
-        return WRONG_INPUT
-    except Exception as error:
-        # typer may bring its own click, so its usage errors are told by what they can do
-        if not hasattr(error, "format_message"):
-            if type(error).__name__ == "Abort":
-                return INTERRUPTED
-            raise
-        if message := error.format_message():  # empty where the help was shown for want of arguments
-            _print_error(" ".join(message.replace(": Value error, ", ": ").split()))  # typer's, by way of pydantic
-        return WRONG_INPUT
-
-
-def _print_error(line: str) -> None:
-    print(f"error: {line}", file=sys.stderr)
+    sys.exit(exit_status.of(lambda: typer.main.get_command(app).main(standalone_mode=False)))
 
 
 def _waiting(what: str) -> Any:
-    """A spinner beside ``what`` is being done; nothing where the output is no terminal."""
+    """A spinner while ``what`` is being done; nothing where the output is no terminal."""
     return terminal.console(stderr=True).status(what)
 
 
@@ -139,31 +95,16 @@ def _default_directory(sweep: Spec) -> Any:
     return paths.as_path(f"runs/{sweep.name}")
 
 
-def _planned(sweep: Spec, store: Store | None, directory: Any, retry: Collection[str] = ()) -> Plan:
-    """What is still to be done in ``directory``, with the rates that `bench` measured for it: `plan` shows what `run`
-    carries out."""
-    from dwsweep.plan import DataFacts, build
-    from dwsweep.report.terminal.bench_tables import FILE_NAME
-    from dwsweep.sweep.sweep_directory import SweepStore
-
-    return build(
-        sweep,
-        data=DataFacts.of(store) if store else None,
-        finished=SweepStore(directory).finished(retry=retry),
-        calibration=directory / FILE_NAME,
-    )
-
-
 @_command(epilog="Example: dwsweep plan sweeps/levine2020.yaml --set grid.seeds=1")
 def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: Overrides = None) -> None:
     """Show the runs: shape, parameters, FLOPs, memory, time, RUN / SKIP / DROP and why. Trains nothing."""
     from dwsweep.data.prepare import find
     from dwsweep.report.terminal import plan_tables
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.sweep_directory import write_plan
+    from dwsweep.sweep.sweep_directory import plan_of_rest, write_plan
 
     sweep = load_spec(spec, set_ or ())
-    planned = _planned(sweep, find(sweep.data), out or _default_directory(sweep))
+    planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(sweep))
     _show(plan_tables.render(planned), plan_tables.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
@@ -172,7 +113,9 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
 @_command(epilog="Example: dwsweep prepare sweeps/smoke.yaml --inspect --set data.source=text:'articles/*.txt'")
 def prepare(
     spec: SpecFile,
-    inspect: Annotated[bool, typer.Option("--inspect", help="Show counts, a decoded sample, article lengths.")] = False,
+    inspect: Annotated[
+        bool, typer.Option("--inspect", help="Show counts, a decoded sample and article lengths.")
+    ] = False,
     set_: Overrides = None,
 ) -> None:
     """Read the text source, train the BPE tokenizer, write the token store. Idempotent; prints where it is."""
@@ -196,31 +139,25 @@ def run(
     out: OutDirectory = None,
     set_: Overrides = None,
     executor: Annotated[Executor, typer.Option(help="Where packs train.")] = Executor.local,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A",
-            help="Ray cluster to join: HOST:PORT or auto (its ports listen on all interfaces: keep them behind a "
-            "firewall); default: one of this machine, on loopback.",
-        ),
-    ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="I/N", help="Every N-th pack from the I-th; `slurm`: from the array's environment."),
-    ] = None,
-    retry: Annotated[list[Retry] | None, typer.Option(help="Train runs of this status again.")] = None,
+    address: RayAddress = None,
+    shard: Shard = None,
+    retry: Annotated[list[Retry] | None, typer.Option(help="Train runs with this status again.")] = None,
     takeover: Annotated[
-        bool, typer.Option("--takeover", help="Take the lock of a dead owner on another host.")
+        bool, typer.Option("--takeover", help="Take over the lock of an owner that died on another host.")
     ] = False,
     distributed: Annotated[
-        bool, typer.Option("--distributed", help="One process of several, each on a host (jax.distributed).")
+        bool,
+        typer.Option("--distributed", help="One of several hosts that train each pack together (jax.distributed)."),
     ] = False,
 ) -> int:
     """Train what the plan says RUN, in isolated workers; resume what was interrupted, skip what is finished."""
     from dwsweep.data.prepare import prepare as prepare_store
     from dwsweep.plan import build
+    from dwsweep.report.terminal.sweep_progress import ProgressView
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.runner import parse_shard, run_sweep
+    from dwsweep.sweep.runner import run_sweep
+    from dwsweep.sweep.sweep_directory import plan_of_rest
+    from dwsweep.sweep.work_queue import parse_shard
 
     sweep = load_spec(spec, set_ or ())
     part = parse_shard(shard)
@@ -228,7 +165,7 @@ def run(
     store = prepare_store(sweep.data)
     directory = out or _default_directory(sweep)
     retries = {item.value for item in retry or ()}
-    planned = _planned(sweep, store, directory, retries)
+    planned = plan_of_rest(sweep, store, directory, retries)
     return run_sweep(
         planned,
         store.path,
@@ -239,7 +176,7 @@ def run(
         executor=executor.value,
         address=address,
         distributed=distributed,
-        console=terminal.console(),
+        view=ProgressView(terminal.console()),
     )
 
 
@@ -249,12 +186,12 @@ def status(
     follow: Annotated[bool, typer.Option("--follow", help="Refresh until the sweep is finished.")] = False,
 ) -> None:
     """Counts and a table of runs: state, step, loss, tokens/s, reason of failure."""
-    from dwsweep.sweep import status as view
+    from dwsweep.report.terminal import sweep_status
 
     if follow:
-        view.follow(directory, terminal.console())
+        sweep_status.follow(directory, terminal.console())
     else:
-        terminal.console().print(view.render(directory))
+        terminal.console().print(sweep_status.render(directory))
 
 
 @_command(
@@ -274,16 +211,19 @@ def bench(
     json: AsJson = False,
 ) -> None:
     """Compile seconds, step time, tokens/s, MFU and memory of each shape on this host, and the gain from packing."""
+    from dataclasses import asdict
+
     from rich.progress import track
 
     from dwsweep.data.prepare import find
     from dwsweep.data.prepare import prepare as prepare_store
     from dwsweep.plan import DataFacts, build
+    from dwsweep.records import bench_rows
     from dwsweep.report.terminal import bench_tables
     from dwsweep.spec import load_spec
     from dwsweep.sweep.core_shares import CPU_DEVICES, cores, each_core_a_device
 
-    counts = _counts(devices)
+    counts = device_counts(devices)
     sweep = load_spec(spec, set_ or ())
     build(sweep)
     store = find(sweep.data) if compile_only else prepare_store(sweep.data)  # compiling needs no text
@@ -296,21 +236,14 @@ def bench(
     console = terminal.console(stderr=True)
     if compile_only:
         total = shapes * len(counts)
-        rows = list(track(benchmark.compile_only(planned, store, counts), "compile", total=total, console=console))
-        _show(bench_tables.render_compiled(rows), rows, json)
+        compiled = list(track(benchmark.compile_only(planned, store, counts), "compile", total=total, console=console))
+        _show(bench_tables.render_compiled(compiled), [asdict(row) for row in compiled], json)
         return
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
-    _show(bench_tables.render(rows), rows, json)
-    path = bench_tables.write_json(rows, out or _default_directory(sweep))
+    _show(bench_tables.render(rows), [asdict(row) for row in rows], json)
+    path = bench_rows.write(rows, out or _default_directory(sweep))
     print(f"wrote {path}", file=sys.stderr)
-
-
-def _counts(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(re.fullmatch(r"\s*[0-9]{1,4}\s*", part) and 0 < int(part) <= 4096 for part in parts):
-        raise InputError(f"--devices: {text[:80]!r}; allowed: numbers of devices from 1 to 4096, such as 1,4,8")
-    return [int(part) for part in parts]
 
 
 @_command(
@@ -322,29 +255,19 @@ def fit(
         typer.Argument(metavar="DIR|TABLE", parser=path_value, help="Sweep directory, CSV, TSV, JSON(L) or Parquet."),
     ],
     out: Annotated[
-        PathValue | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            parser=path_value,
-            help="Where the results go; default DIR/fit or TABLE-fit.",
-        ),
+        PathValue | None, path_option("--out", "DIR", "Write the results here; default DIR/fit or TABLE-fit.")
     ] = None,
-    axis: Annotated[Axis, typer.Option(help="What is matched between depths.")] = Axis.n_params,
-    noise: Annotated[
-        float | None, typer.Option(parser=number_value, metavar="SIGMA", help="Noise of one run's loss, nats.")
-    ] = None,
+    axis: Annotated[Axis, typer.Option(help="The size that is matched between depths.")] = Axis.n_params,
+    noise: Noise = None,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
-    where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows, such as 'warmup == 400'.")] = None,
-    params: Annotated[
-        list[float] | None,
-        typer.Option(metavar="N", parser=count_value, help="Further sizes of the guideline: 3B."),
-    ] = None,
+    where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
+    params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
-    from dwsweep.fit import fit_files
+    from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
     from dwsweep.report.figures import registry
+    from dwsweep.report.terminal import fit_tables
 
     with _waiting("fitting") as waiting, options_named():
         result = fit_table(
@@ -353,8 +276,8 @@ def fit(
         if out is None:
             out = table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit")
         waiting.update("drawing")
-        written = [*fit_files.write(result, out), *registry.draw(fit_files.read(out), out)]
-    terminal.console().print(result)
+        written = [*output.write(result, out), *registry.draw(result, out)]
+    terminal.console().print(fit_tables.render(result))
     print("\n".join(map(str, written)))
 
 
@@ -363,40 +286,24 @@ def fit(
     "dwsweep guide --fit runs/smoke --compare",
 )
 def guide(
-    params: Annotated[
-        list[float] | None, typer.Option(metavar="N", parser=count_value, help="Non-embedding parameters, such as 3B.")
-    ] = None,
+    params: Annotated[list[float] | None, count_option("N", "Non-embedding parameters, such as 3B.")] = None,
     shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
-    fit: Annotated[
-        PathValue | None,
-        typer.Option("--fit", metavar="PATH", parser=path_value, help="Your own fit; default: published."),
-    ] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Your fit and the published law.")] = False,
-    total: Annotated[bool, typer.Option("--total", help="The budget counts embeddings too.")] = False,
-    width_multiple: Annotated[
-        int | None, typer.Option(parser=whole_value, metavar="M", help="Widths are multiples of it.")
-    ] = None,
-    head_size: Annotated[int | None, typer.Option(parser=whole_value, metavar="P", help="Fixed head size.")] = None,
-    kv_heads: Annotated[
-        int | None, typer.Option(parser=whole_value, metavar="K", help="Grouped key/value heads.")
-    ] = None,
+    fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: the published law).")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
+    total: Annotated[bool, typer.Option("--total", help="The budget includes the embeddings.")] = False,
+    width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.")] = None,
+    head_size: Annotated[int | None, whole_option("P", "Fixed head size.")] = None,
+    kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.")] = None,
     mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.")] = Mlp.plain,
-    mlp_ratio: Annotated[
-        float | None, typer.Option(parser=number_value, metavar="R", help="Inner width / d_x.")
-    ] = None,
-    vocab_size: Annotated[int, typer.Option(parser=whole_value, metavar="V", help="Vocabulary.")] = 50_257,
+    mlp_ratio: Annotated[float | None, number_option("R", "Inner width / d_x.")] = None,
+    vocab_size: Annotated[int, whole_option("V", "Vocabulary.")] = 50_257,
     tied_embeddings: Annotated[bool, typer.Option("--tied-embeddings", help="Unembedding = embedding.")] = False,
-    context: Annotated[int, typer.Option(parser=whole_value, metavar="T", help="Positions.")] = 2048,
-    tensor_parallel: Annotated[int, typer.Option(parser=whole_value, metavar="N", help="Must divide the heads.")] = 1,
-    pipeline_parallel: Annotated[int, typer.Option(parser=whole_value, metavar="N", help="Must divide the depth.")] = 1,
-    device: Annotated[str, typer.Option(help="For hours and latency.")] = "H100",
-    bench: Annotated[
-        PathValue | None,
-        typer.Option("--bench", metavar="FILE", parser=path_value, help="Rates from `dwsweep bench`."),
-    ] = None,
-    out: Annotated[
-        PathValue | None, typer.Option("--out", metavar="DIR", parser=path_value, help="Where a figure goes.")
-    ] = None,
+    context: Annotated[int, whole_option("T", "Positions.")] = 2048,
+    tensor_parallel: Annotated[int, whole_option("N", "Must divide the heads.")] = 1,
+    pipeline_parallel: Annotated[int, whole_option("N", "Must divide the depth.")] = 1,
+    device: Annotated[str, typer.Option(help="Device for hours and latency.")] = "H100",
+    bench: Annotated[PathValue | None, path_option("--bench", "FILE", "Rates from `dwsweep bench`.")] = None,
+    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figure here.")] = None,
     json: AsJson = False,
 ) -> None:
     """Depth and width for a budget, with intervals and costs, or the verdict on a shape."""
@@ -435,22 +342,13 @@ def guide(
 def design(
     spec: SpecFile,
     fit: Annotated[
-        PathValue | None,
-        typer.Option("--fit", metavar="PATH", parser=path_value, help="A finished round: noise, law, runs."),
+        PathValue | None, path_option("--fit", "PATH", "A finished round, for its noise, law and runs.")
     ] = None,
-    noise: Annotated[
-        float | None, typer.Option(parser=number_value, metavar="SIGMA", help="Noise of one run's loss, nats.")
-    ] = None,
-    target: Annotated[
-        float | None,
-        typer.Option(metavar="N", parser=count_value, help="Size at which the best depth is wanted, such as 3B."),
-    ] = None,
-    propose: Annotated[
-        int, typer.Option(parser=whole_value, metavar="N", help="Runs that narrow the target most per FLOP.")
-    ] = 0,
+    noise: Noise = None,
+    target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
+    propose: Annotated[int, whole_option("N", "Runs that narrow the target most per FLOP.")] = 0,
     out: Annotated[
-        PathValue | None,
-        typer.Option("--out", metavar="DIR", parser=path_value, help="Where proposed specs and figure go."),
+        PathValue | None, path_option("--out", "DIR", "Write the proposed specs and the figure here.")
     ] = None,
     set_: Overrides = None,
     json: AsJson = False,
@@ -477,16 +375,17 @@ def report(directory: SweepDirectory) -> None:
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
 def theory(
-    width: Annotated[int, typer.Option(parser=whole_value, metavar="D", help="Width d_x.")],
-    depth: Annotated[int | None, typer.Option(parser=whole_value, metavar="L", help="Depth.")] = None,
-    heads: Annotated[int, typer.Option(parser=whole_value, metavar="H", help="Heads.")] = 2,
+    width: Annotated[int, whole_option("D", "Width d_x.")],
+    depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
+    heads: Annotated[int, whole_option("H", "Heads.")] = 2,
     json: AsJson = False,
 ) -> None:
     """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs."""
+    from dwsweep.report.terminal import theory_tables
     from dwsweep.theory import separation
 
     facts = separation.summary(width=width, depth=depth, heads=heads)
-    _show(separation.render(facts), facts, json)
+    _show(theory_tables.render(facts), facts, json)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def example(code: str, option: str) -> str:
 class InputError(ValueError):
     """Bad input: spec, file, column, flag, checkpoint or data.
 
-    The message names the key, the value and what is allowed; one line an error, all errors at once. The command line
+    The message names the key, the value and what it must be; one line per error, all errors at once. The command line
     prints it without a traceback and exits with status 2.
     """
 

@@ -1,5 +1,9 @@
 """Locks of the kernel, freed when their process dies, however it dies. They hold among the processes of one host,
-and of several where the file system supports it. A bucket has none: there a file of this host stands in."""
+and of several where the file system supports it. A bucket has none: there a file of this host stands in.
+
+Not the package filelock: its ``FileLock`` is this same call, without a word to who waits, and its ``SoftFileLock``, for
+file systems without locks, stays behind when its owner is killed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ PACK_WAIT_SECONDS = 180.0  # for an orphaned worker to reach its checkpoint
 def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """One process at a time inside the block; waits for its turn, and calls ``waiting`` once if it must.
 
-    Void where the file system has no locks.
+    Without effect where the file system has no locks.
     """
     with _lock_file(path) as file:
         with contextlib.suppress(OSError):
@@ -34,6 +38,18 @@ def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator
                 waiting()
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def if_free(path: Any) -> Iterator[bool]:
+    """Hold the lock inside the block, if nobody else does; whether it is held."""
+    with _lock_file(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
 
 
 @contextlib.contextmanager
@@ -47,15 +63,15 @@ def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[
     """
     with _lock_file(pack_directory / "worker.lock") as file:
         deadline = time.monotonic() + PACK_WAIT_SECONDS
-        told = False
+        said = False
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not told:
+                if not said:
                     waiting(f"{pack_directory.name}: waits for the worker of an earlier run to reach its checkpoint")
-                    told = True
+                    said = True
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"another worker still trains {pack_directory.name}") from None
                 time.sleep(0.1)

@@ -227,15 +227,22 @@ class LineWriter:
         """Upload what waits; nothing to do for a local file."""
         if self._remote and self._local.exists():
             last = max((int(part.name.rsplit(".", 1)[1]) for part in _segments(self.path)), default=0)
-            text = self._local.read_text()
-            self.path.with_name(f"{self.path.name}.{last + 1:06d}").write_text(text[: text.rfind("\n") + 1])
+            text = self._local.read_text("utf-8")
+            self.path.with_name(f"{self.path.name}.{last + 1:06d}").write_text(text[: text.rfind("\n") + 1], "utf-8")
             self._local.unlink()
         self._uploaded_at = time.monotonic()
 
 
 def cache_root() -> Path:
-    """The user's cache on this host: $DWSWEEP_CACHE, else ~/.cache/dwsweep."""
-    return Path(os.environ.get("DWSWEEP_CACHE") or "~/.cache/dwsweep").expanduser().absolute()
+    """The user's cache on this host: $DWSWEEP_CACHE, else ~/.cache/dwsweep.
+
+    Raises:
+        InputError: it is not local.
+    """
+    root = as_path(os.environ.get("DWSWEEP_CACHE") or "~/.cache/dwsweep")
+    if is_remote(root):
+        raise InputError(f"DWSWEEP_CACHE: {root}; must be a local folder: training maps the token stores into memory")
+    return root.expanduser().absolute()
 
 
 def _staging(path: Any) -> Path:

@@ -59,7 +59,7 @@ class Shape:
     def bias_and_norm_params(self) -> int:
         """Biases of every projection and the gains (and biases) of every LayerNorm.
 
-        A pre-norm model has two norms a block and one before the unembedding; a post-norm model has two a block.
+        A pre-norm model has two norms per block and one before the unembedding; a post-norm model two per block.
         """
         norms = 2 * self.depth + (1 if self.norm == "pre" else 0)
         norm_params = norms * self.width * (2 if self.biases else 1)
@@ -110,7 +110,7 @@ class HeadRule:
 
 @dataclass(frozen=True)
 class Block:
-    """What, beside depth and width, fixes a shape: the options of ``model`` and ``grid.heads`` in a spec."""
+    """What, along with depth and width, fixes a shape: the options of ``model`` and ``grid.heads`` in a spec."""
 
     head_rule: HeadRule
     vocab_size: int

@@ -1,4 +1,4 @@
-"""Counts as people write them: one form for every table, figure and message."""
+"""Counts, bytes, durations and rates as people write them: one form for every table, figure and message."""
 
 from __future__ import annotations
 
@@ -26,6 +26,49 @@ def format_factor(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def format_bytes(value: float) -> str:
+    """Decimal units, as disks and data sheets count: ``512 MB``."""
+    for power, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= power * 0.9995:
+            return f"{value / power:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def format_duration(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3.4 h``, ``21 d``."""
+    if seconds < 99.5:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    for size, unit, until in ((60, "min", 99.5), (3600, "h", 47.5)):
+        if seconds / size < until:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 86400:,.3g} d" if seconds < 86400 * 999 else f"{seconds / 86400:,.0f} d"
+
+
+def format_hours(hours: float) -> str:
+    """``0.28``, ``17.5``, ``15,384``."""
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
+def format_rate(value: float) -> str:
+    """A learning rate or a factor: ``1.5e-4``, ``0.012``, ``2``."""
+    if value and abs(value) < 0.01:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    return f"{value:.3g}"
+
+
+def format_clock(seconds: float) -> str:
+    """Time that is counted down: ``42 s``, ``3:07``, ``5:12:00``, ``2 d 03:00``."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 24:
+        return f"{hours // 24} d {hours % 24:02}:{minutes:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def parse_count(text: str) -> float:
     """``1.3e9``, ``60k``, ``125M``, ``3B`` (or ``3G``), ``1T`` → the number; small or capital letters.
 
@@ -40,3 +83,9 @@ def parse_count(text: str) -> float:
     if not 0 < value < math.inf:
         raise InputError(f"{text[:40]!r}; must be a positive number, such as 1.3e9, 60k, 125M, 3B or 1T")
     return value
+
+
+def printable(text: str, keep: str = "") -> str:
+    """``text`` with control and format characters spelled out (``\\x1b``), except those in ``keep``: what a file
+    holds must not steer the terminal that shows it."""
+    return "".join(c if c in keep or c == " " or c.isprintable() else ascii(c)[1:-1] for c in text)

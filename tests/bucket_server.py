@@ -1,4 +1,4 @@
-"""The stand-in bucket over HTTP, for what reads ``gs://`` by itself: the part of Google's API that TensorStore uses."""
+"""The stand-in bucket over HTTP, for what reads ``gs://`` by itself: what TensorStore uses of Google's JSON API."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep import fit_table
-from dwsweep.fit import fit_files
+from dwsweep import FitResult, fit_table
+from dwsweep.fit import output
 
 A, B = 5.039, 0.0555
 
@@ -66,13 +66,12 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def fit(case: str) -> dict[str, Any]:
-    """fit.json of a case; ``two_lengths`` is ``one_pair`` measured at two token counts."""
+def fit(case: str) -> FitResult:
+    """The fit of a case; ``two_lengths`` is ``one_pair`` measured at two token counts."""
     table = rows(**CASES["one_pair" if case == "two_lengths" else case])
     if case == "two_lengths":
         table += [{**row, "tokens": 2 * row["tokens"], "loss": row["loss"] - 0.1} for row in table]
-    content: dict[str, Any] = json.loads(fit_files.json_text(fit_table(table, draws=400)))
-    return content
+    return fit_table(table, draws=400)
 
 
 def sweep(directory: Path, case: str, name: str = "demo") -> Path:
@@ -93,5 +92,5 @@ def sweep(directory: Path, case: str, name: str = "demo") -> Path:
         lines = [json.dumps({"step": s, "loss": 2.0 + 5.0 * s**-0.4, "learning_rate": 1e-3}) for s in range(1, 401, 5)]
         # the row that a kill left unfinished
         (folder / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 4']), encoding="utf-8")
-    fit_files.write(fit_table(directory, draws=400), directory / "fit")
+    output.write(fit_table(directory, draws=400), directory / "fit")
     return directory

@@ -56,7 +56,7 @@ def train_pack(
         recorder.resumed(step)
     every = pack.execution.checkpoint_steps or 10
     while step < pack.branch_steps[-1]:
-        if should_stop():
+        if should_stop() or step == orders.get("stop_at"):
             if not follows:
                 recorder.flush()
                 _save(directory, step, values)
@@ -66,7 +66,9 @@ def train_pack(
         time.sleep(orders.get("step_seconds", 0.0))
         if step == orders.get("hang_at"):
             (directory / "hangs").touch()
-            time.sleep(orders["hang_seconds"])
+            until, deadline = orders.get("hang_until"), time.monotonic() + orders["hang_seconds"]
+            while time.monotonic() < deadline and not (until and Path(until).exists()):
+                time.sleep(0.05)
         _fail_at(step, orders, directory)
         for replica, value in zip(pack.replicas, values, strict=True):
             row = {"step": step, "loss": _loss(value), "learning_rate": 1.0, "grad_norm": 1.0, "seconds": 0.0}

@@ -10,17 +10,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import sweep_standin
 from rich.console import Console
 
 from dwsweep.plan import DataFacts, Pack, Plan, build
+from dwsweep.report.terminal.sweep_progress import ProgressView
 from dwsweep.spec import parse_spec
-from dwsweep.sweep import worker
-from dwsweep.sweep.causes import Ended
+from dwsweep.sweep import runner, worker
+from dwsweep.sweep.events import Ended, Event, Resumed
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.sweep_directory import SweepStore
 
@@ -52,7 +55,7 @@ def environment(**more: str) -> dict[str, str]:
 def run(plan: Plan, directory: Any, **options: Any) -> tuple[int, str]:
     """(exit status, what was printed) of a sweep in this process."""
     console = Console(file=io.StringIO(), width=200)
-    status = run_sweep(plan, "/nowhere", directory, console=console, **options)
+    status = run_sweep(plan, "/nowhere", directory, view=ProgressView(console), **options)
     return status, console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -71,6 +74,11 @@ def start(
     )
 
 
+def train_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ``run`` train in this process: for tests of what is decided and written, not of processes that die."""
+    monkeypatch.setattr(runner, "local_workers", lambda *_, **__: [WorkerHere()])
+
+
 class WorkerHere:
     """A worker without a process: packs train in this one, so that a hundred sweeps take seconds.
 
@@ -80,16 +88,16 @@ class WorkerHere:
     def __init__(self, stop_after: int | None = None) -> None:
         self.asked, self.stop_after = 0, stop_after
 
-    def train(self, job: Any, on_event: Callable[[dict[str, Any]], None]) -> Ended:
-        heard = {"resumed_step": 0}
+    def train(self, job: Any, on_event: Callable[[Event], None]) -> Ended:
+        resumed = [Resumed(0)]
 
-        def emit(event: dict[str, Any]) -> None:
-            if event["event"] == "resumed":
-                heard["resumed_step"] = event["step"]
+        def emit(event: Event) -> None:
+            if isinstance(event, Resumed):
+                resumed.append(event)
             on_event(event)
 
         channel: Any = SimpleNamespace(emit=emit, group=None, stop_cause="stopped", should_stop=self.should_stop)
-        return Ended(**worker.attempt(job, channel), resumed_step=heard["resumed_step"])
+        return replace(worker.attempt(job, channel), resumed_step=resumed[-1].step)
 
     def should_stop(self) -> bool:
         self.asked += 1

@@ -1,4 +1,4 @@
-"""The command line in a subprocess: exit statuses, one line an error, help that is instant and shows examples."""
+"""The command line: exit statuses, one line per error, help that shows examples; processes where streams are tested."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_tools import Command, command
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 SMOKE = SWEEPS / "smoke.yaml"
 
 
-def dwsweep(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def in_a_process(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dwsweep.cli", *map(str, arguments)]
     env = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+
+
+@pytest.fixture
+def dwsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    monkeypatch.setenv("COLUMNS", "100")
+    return command(monkeypatch, capsys)
 
 
 def spec_with(tmp_path: Path, old: str, new: str) -> Path:
@@ -39,7 +46,9 @@ def spec_with(tmp_path: Path, old: str, new: str) -> Path:
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_a_bad_spec_is_one_line_and_exit_2(tmp_path: Path, command: str, old: str, new: str, words: list[str]) -> None:
+def test_a_bad_spec_is_one_line_and_exit_2(
+    dwsweep: Command, tmp_path: Path, command: str, old: str, new: str, words: list[str]
+) -> None:
     if command == "plan" and "nowhere" in new:
         pytest.skip("plan works before the data is there")
     result = dwsweep(command, spec_with(tmp_path, old, new), "--out", tmp_path / "out")
@@ -68,7 +77,9 @@ def test_a_bad_spec_is_one_line_and_exit_2(tmp_path: Path, command: str, old: st
     ],
     ids=str,
 )
-def test_wrong_arguments_exit_2_without_a_traceback(tmp_path: Path, arguments: list[str | Path]) -> None:
+def test_wrong_arguments_exit_2_without_a_traceback(
+    dwsweep: Command, tmp_path: Path, arguments: list[str | Path]
+) -> None:
     result = dwsweep(*arguments, cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr.startswith("error: ")
@@ -78,7 +89,7 @@ def test_wrong_arguments_exit_2_without_a_traceback(tmp_path: Path, arguments: l
 @pytest.mark.parametrize(
     "command", ["plan", "prepare", "run", "status", "bench", "fit", "guide", "design", "report", "theory"]
 )
-def test_help_shows_an_example(command: str) -> None:
+def test_help_shows_an_example(dwsweep: Command, command: str) -> None:
     result = dwsweep(command, "--help")
     assert result.returncode == 0
     assert f"dwsweep {command}" in " ".join(result.stdout.split())
@@ -86,7 +97,15 @@ def test_help_shows_an_example(command: str) -> None:
     assert "bool" not in result.stdout  # a switch takes no value
 
 
-def test_theory_prints_json() -> None:
+def test_the_exit_status_and_the_streams_are_those_of_the_process(tmp_path: Path) -> None:
+    result = in_a_process("theory", "--width", "1024", "--depth", "24", "--heads", "16", "--json")
+    assert result.returncode == 0 and json.loads(result.stdout) and not result.stderr
+    result = in_a_process("run", tmp_path / "missing.yaml")
+    assert result.returncode == 2 and not result.stdout
+    assert result.stderr.startswith("error: ") and "Traceback" not in result.stderr
+
+
+def test_theory_prints_json(dwsweep: Command) -> None:
     result = dwsweep("theory", "--width", "1024", "--depth", "24", "--heads", "16", "--json")
     assert result.returncode == 0
     assert json.loads(result.stdout)
@@ -99,7 +118,7 @@ def test_theory_prints_json() -> None:
 )
 def test_a_terminal_that_knows_few_characters_gets_the_others_replaced(environment: dict[str, str]) -> None:
     for arguments in (["--help"], ["guide", "--params", "3B"], ["guide", "--shape", "é"]):
-        result = dwsweep(*arguments, **environment)
+        result = in_a_process(*arguments, **environment)
         assert "Traceback" not in result.stderr and result.returncode == (2 if "é" in arguments else 0)
         assert (result.stdout + result.stderr).isascii()
 

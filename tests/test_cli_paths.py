@@ -21,7 +21,9 @@ from dwsweep import cli, paths, terminal
 from dwsweep.errors import InputError
 from dwsweep.guide import answer
 from dwsweep.plan import build
-from dwsweep.report.terminal import bench_tables, guide_tables, plan_tables
+from dwsweep.records import bench_rows
+from dwsweep.records.bench_rows import BenchRow
+from dwsweep.report.terminal import guide_tables, plan_tables
 from dwsweep.spec import parse_spec
 
 fsspec = pytest.importorskip("fsspec")
@@ -32,7 +34,7 @@ name: small
 grid: {depths: [1, 2], budgets: [1.0e4, 3.0e4], heads: {count: 2}, seeds: 1}
 train: {seq_len: 64, batch_size: 4, steps: 5}
 """
-BENCH = [{"device_kind": "NVIDIA H200", "depth": 1, "width": 32, "tokens_per_second": 1e6, "flops_per_token": 1e6}]
+BENCH = [BenchRow(device_kind="NVIDIA H200", depth=1, width=32, tokens_per_second=1e6, flops_per_token=1e6)]
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -75,7 +77,7 @@ def test_every_command_reads_and_writes_in_a_bucket(
     writer.writerows(made)
     paths.write_atomic(paths.as_path("gs://b/sweep/results.csv"), table.getvalue())
     paths.write_atomic(paths.as_path("gs://b/spec.yaml"), SPEC)
-    bench_tables.write_json(BENCH, "gs://b/sweep")
+    bench_rows.write(BENCH, "gs://b/sweep")
 
     def done(*arguments: str) -> str:
         code, out, err = dwsweep(*arguments)
@@ -141,7 +143,7 @@ def test_run_plans_with_the_rates_that_plan_showed(
     monkeypatch.setattr("dwsweep.data.prepare.prepare", lambda _: store)
     monkeypatch.setattr("dwsweep.data.prepare.find", lambda _: store)
     monkeypatch.setattr("dwsweep.sweep.runner.run_sweep", lambda plan, *_, **__: carried_out.append(plan) or 0)
-    bench_tables.write_json(BENCH, "runs/small")
+    bench_rows.write(BENCH, "runs/small")
     code, out, _ = dwsweep("plan", "spec.yaml", "--json")
     assert code == 0 and dwsweep("run", "spec.yaml")[0] == 0
     assert json.loads(json.dumps(plan_tables.to_json(carried_out[0]))) == json.loads(out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,8 @@ import pytest
 from dwsweep.cost import DEVICES, Calibration, assumed_mfu, find
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan, build
+from dwsweep.records import bench_rows
+from dwsweep.records.bench_rows import BenchRow
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import parse_spec
 
@@ -99,21 +100,15 @@ def test_unknown_times_stay_unknown_and_say_why(execution: dict, why: str) -> No
     assert estimates.flops > 0
 
 
-def row(depth: int, width: int, rate: float, kind: str = "cpu", **more: int) -> dict:
+def row(depth: int, width: int, rate: float, kind: str = "cpu", **more: int) -> BenchRow:
     flops = 3 * (2 * 12 * depth * width**2 + 4 * depth * width * 128 + 2000 * width)
-    return {
-        "device_kind": kind,
-        "depth": depth,
-        "width": width,
-        "tokens_per_second": rate / flops,
-        "flops_per_token": flops,
-        **more,
-    }
+    return BenchRow(
+        device_kind=kind, depth=depth, width=width, tokens_per_second=rate / flops, flops_per_token=flops, **more
+    )
 
 
 def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) -> None:
-    path = tmp_path / "bench.json"
-    path.write_text(json.dumps([row(6, 118, 2e10), row(12, 168, 3e10)]))
+    path = bench_rows.write([row(6, 118, 2e10), row(12, 168, 3e10)], tmp_path)
     estimates = plan(calibration=path).estimates
     assert estimates.device == "cpu" and "measured" in estimates.basis
     # each shape has the rate of the benchmarked one that is nearest in (ln L, ln d_x)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwsweep.data import passes, text_records
+from dwsweep.data import corpus, passes, source_items
 from dwsweep.data import prepare as module
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.sources import open_source
@@ -48,7 +48,7 @@ def spec(source: str, cache: Path, **settings: object) -> DataSpec:
 
 def documents(store: Store, split: str) -> list[str]:
     """The decoded documents of a split, cut at the end tokens."""
-    tokens = store.shards(split).read(0, store.manifest["splits"][split]["n_tokens"])
+    tokens = store.shards(split).read(0, store.manifest.splits[split].n_tokens)
     ends = np.flatnonzero(tokens == store.end_token)
     assert ends[0] == 0 and ends[-1] == len(tokens) - 1
     return [store.decode(tokens[a + 1 : b]) for a, b in pairwise(ends)]
@@ -67,20 +67,20 @@ def test_every_document_comes_back(tmp_path: Path, vocab_size: int) -> None:
     assert train == [t for t in texts if t in set(train)]  # in the order of the source
     assert 8 <= len(validation) <= 35
     m = store.manifest
-    assert (m["duplicates"], m["left_out"], m["skipped"]) == (2, {"empty documents": 1}, {})
-    assert m["n_bytes"] == sum(len(t.encode()) for t in texts) and m["n_characters"] == sum(map(len, texts))
-    assert store.n_train_tokens + store.n_validation_tokens == m["n_tokens"]
+    assert (m.duplicates, m.left_out, m.skipped) == (2, {"empty documents": 1}, {})
+    assert m.n_bytes == sum(len(t.encode()) for t in texts) and m.n_characters == sum(map(len, texts))
+    assert store.n_train_tokens + store.n_validation_tokens == m.n_tokens
     assert store.vocab_size == vocab_size and store.train_tokens().max() < vocab_size
     for split, held in (("train", train), ("validation", validation)):
         assert store.documents(split)["n_bytes"].tolist() == [len(t.encode()) for t in held]
-        assert store.documents(split)["n_tokens"].sum() + len(held) + 1 == m["splits"][split]["n_tokens"]
+        assert store.documents(split)["n_tokens"].sum() + len(held) + 1 == m.splits[split].n_tokens
     store.verify()
 
 
 def test_a_rerun_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path)
     store = prepare(data, progress=False)
-    monkeypatch.setattr(module, "_make", None)  # calling it would fail
+    monkeypatch.setattr(corpus, "make_store", None)  # calling it would fail
     assert prepare(data, progress=False) == find(data) == store
     assert sorted(p.suffix for p in tmp_path.iterdir() if p != store.path) == [".jsonl", ".lock"]
 
@@ -106,10 +106,10 @@ def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch
         patched.setattr(passes, "FRAME_BYTES", 700)
         framed = prepare(spec(source, tmp_path / "3", workers=1), progress=False)
     assert framed.data_hash == alone.data_hash
-    monkeypatch.setattr(text_records, "SMALL_BYTES", 0)
-    monkeypatch.setattr(module, "SMALL_BYTES", 0)
-    monkeypatch.setattr(text_records, "WHOLE_FILE_BYTES", 10)
-    monkeypatch.setattr(text_records, "ITEM_BYTES", 2000)
+    monkeypatch.setattr(source_items, "SMALL_BYTES", 0)
+    monkeypatch.setattr(corpus, "SMALL_BYTES", 0)
+    monkeypatch.setattr(source_items, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(source_items, "ITEM_BYTES", 2000)
     many = prepare(spec(source, tmp_path / "2", workers=3), progress=False)
     assert many.data_hash == alone.data_hash
     assert np.array_equal(many.documents("train"), alone.documents("train"))
@@ -194,7 +194,7 @@ def test_interrupted_prepare_leaves_nothing_that_looks_finished(tmp_path: Path, 
     assert process.returncode != 0
     assert find(data) is None
     store = prepare(data, progress=False)
-    assert store.manifest["n_documents"] == 3000
+    assert store.manifest.n_documents == 3000
     assert not list(tmp_path.glob("cache/*.partial"))
     store.verify()
 
@@ -263,8 +263,8 @@ def test_a_few_bad_records_are_skipped_and_counted(tmp_path: Path, capsys: pytes
     with open(tmp_path / "a.jsonl", "ab") as file:
         file.write(b'{"text": "\xff"}\n{"text": "\\ud800 lone"}\n')
     store = prepare(spec(source, tmp_path))
-    assert store.manifest["skipped"] == {"invalid UTF-8": 1, "invalid Unicode": 1}
-    assert "a.jsonl, byte" in store.manifest["first_skipped"]
+    assert store.manifest.skipped == {"invalid UTF-8": 1, "invalid Unicode": 1}
+    assert "a.jsonl, byte" in store.manifest.first_skipped
     said = capsys.readouterr().err
     assert "500 documents" in said and "1 × invalid UTF-8, 1 × invalid Unicode; first: invalid UTF-8: " in said
 
@@ -273,7 +273,7 @@ def test_a_document_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(passes, "MAX_DOCUMENT_BYTES", 5000)
     source = write(tmp_path / "a.jsonl", [*articles(200), "é" * 2501])
     store = prepare(spec(source, tmp_path, vocab_size=256), progress=False)
-    assert store.manifest["n_documents"] == 200 and store.manifest["skipped"] == {"larger than 64 MiB": 1}
+    assert store.manifest.n_documents == 200 and store.manifest.skipped == {"larger than 64 MiB": 1}
 
 
 def test_validation_fraction_that_holds_nothing_out_names_one_that_does(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_validation_fraction_that_holds_nothing_out_names_one_that_does(tmp_path
         prepare(data, progress=False)
     fraction, held = str(error.value).split("; ")[-1].split(" holds out ")
     store = prepare(data.model_copy(update={"validation_fraction": float(fraction)}), progress=False)
-    assert store.manifest["splits"]["validation"]["n_documents"] == int(held) >= 1
+    assert store.manifest.splits["validation"].n_documents == int(held) >= 1
     assert len(fraction) <= 4 and "none for validation" in str(error.value)
 
 
@@ -292,10 +292,10 @@ def test_a_fraction_that_splits_is_found_for_any_documents() -> None:
     for n in (2, 3, 50, 5000):
         for _ in range(20):
             digest = rng.integers(0, 2**64, n, dtype=np.uint64)
-            fraction, held = module._fraction_that_splits(digest)
+            fraction, held = corpus._fraction_that_splits(digest)
             assert 0 < held < n and held == int((passes.validation_mark(digest, fraction) == passes.VALIDATION).sum())
             assert n < 50 or (held >= 5 and len(str(fraction)) <= 4)
-    assert module._fraction_that_splits(np.arange(10**6, 10**6 + 2, dtype=np.uint64))[1] == 1
+    assert corpus._fraction_that_splits(np.arange(10**6, 10**6 + 2, dtype=np.uint64))[1] == 1
 
 
 def zeros_inside(store: Path) -> None:
@@ -385,9 +385,13 @@ def test_a_source_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: p
         prepare(spec(f"jsonl:{tmp_path}/a.jsonl", tmp_path / "cache"), progress=False)
 
 
-def test_a_cache_in_a_bucket_is_refused() -> None:
+def test_a_cache_in_a_bucket_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"data.cache_dir: gs://b/cache; must be a local folder"):
         prepare(spec("stdlib-docs", Path("x")).model_copy(update={"cache_dir": "gs://b/cache"}), progress=False)
+    monkeypatch.setenv("DWSWEEP_CACHE", "gs://b/cache")
+    for ask in (prepare, find):
+        with pytest.raises(InputError, match=r"DWSWEEP_CACHE: gs://b/cache; must be a local folder"):
+            ask(DataSpec(source="stdlib-docs"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -411,7 +415,7 @@ if __name__ == "__main__":
     store = prepare(DataSpec.model_validate_json(sys.argv[1]))
     # ru_maxrss of this process would count what the test's own process had before exec
     parent = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
-    print(store.manifest["n_bytes"], parent, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+    print(store.manifest.n_bytes, parent, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 """
 
 

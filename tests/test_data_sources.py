@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from dwsweep.data import text_records
+from dwsweep.data import source_items
 from dwsweep.data.prepare import prepare
-from dwsweep.data.sources import Skipped, open_source
+from dwsweep.data.source_items import Skipped
+from dwsweep.data.sources import open_source
 from dwsweep.errors import InputError
 from dwsweep.spec import DataSpec
 
@@ -50,8 +51,8 @@ TEXTS = [f"Article {i} – ünï.\n\nBody." for i in range(30)]
 @pytest.mark.parametrize("large", [False, True])
 def test_jsonl_in_every_compression(tmp_path: Path, suffix: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if large:  # streamed in blocks that cut inside lines
-        monkeypatch.setattr(text_records, "WHOLE_FILE_BYTES", 10)
-        monkeypatch.setattr(text_records, "ITEM_BYTES", 37)
+        monkeypatch.setattr(source_items, "WHOLE_FILE_BYTES", 10)
+        monkeypatch.setattr(source_items, "ITEM_BYTES", 37)
     (tmp_path / f"a.jsonl{suffix}").write_bytes(PACKERS[suffix](LINES))
     texts, skipped = read(f"jsonl:{tmp_path}/*.jsonl*")
     assert texts == TEXTS and not skipped.bad
@@ -94,10 +95,10 @@ def test_a_record_without_end_is_passed_over(tmp_path: Path, large: bool, monkey
     """Its neighbours stay, and memory is bounded by the largest document that is allowed, not by what is unpacked."""
     import tracemalloc
 
-    monkeypatch.setattr(text_records, "MAX_DOCUMENT_BYTES", 1 << 18)
-    monkeypatch.setattr(text_records, "ITEM_BYTES", 1 << 16)
-    monkeypatch.setattr(text_records, "WORKER_BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr(text_records, "WHOLE_FILE_BYTES", 10 if large else 1 << 20)
+    monkeypatch.setattr(source_items, "MAX_DOCUMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(source_items, "ITEM_BYTES", 1 << 16)
+    monkeypatch.setattr(source_items, "WORKER_BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(source_items, "WHOLE_FILE_BYTES", 10 if large else 1 << 20)
     path = tmp_path / "a.jsonl.gz"
     with gzip.open(path, "wb") as file:
         file.write(LINES + b'{"text": "')
@@ -111,13 +112,13 @@ def test_a_record_without_end_is_passed_over(tmp_path: Path, large: bool, monkey
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert texts == TEXTS * 2 and skipped.bad == {"larger than 64 MiB": 1}
+    assert texts == TEXTS * 2 and skipped.bad == {"larger than 1 MiB": 1}
     assert f"from byte {len(LINES)}" in str(skipped.first_bad)
     assert peak < 4 << 20
 
 
 def test_an_article_file_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_records, "MAX_DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr(source_items, "MAX_DOCUMENT_BYTES", 1000)
     for name, n in (("a", 900), ("b", 1001), ("c", 10)):
         (tmp_path / f"{name}.txt").write_text(name * n)
     texts, skipped = read(f"text:{tmp_path}/*.txt")
@@ -164,8 +165,8 @@ def test_text_one_file_an_article(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_text_single_file_of_articles(tmp_path: Path, block: int, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if block < 100:
-        monkeypatch.setattr(text_records, "WHOLE_FILE_BYTES", 10)
-        monkeypatch.setattr(text_records, "ITEM_BYTES", block)
+        monkeypatch.setattr(source_items, "WHOLE_FILE_BYTES", 10)
+        monkeypatch.setattr(source_items, "ITEM_BYTES", block)
     articles = [f"Title {i}{end}body line é" for i in range(20)]
     (tmp_path / "a.txt").write_bytes((f"{end}{end}".join(articles) + end).encode())
     texts = [t.strip() for t in read(f"text:{tmp_path}/a.txt")[0]]
@@ -173,7 +174,7 @@ def test_text_single_file_of_articles(tmp_path: Path, block: int, end: str, monk
 
 
 def test_several_large_text_files_must_say_what_an_article_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_records, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(source_items, "WHOLE_FILE_BYTES", 10)
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("one article\n\nanother one\n")
     with pytest.raises(InputError, match=r"add \?articles=blank"):
@@ -182,9 +183,9 @@ def test_several_large_text_files_must_say_what_an_article_is(tmp_path: Path, mo
 
 
 def test_no_border_in_a_huge_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_records, "WHOLE_FILE_BYTES", 10)
-    monkeypatch.setattr(text_records, "ITEM_BYTES", 50)
-    monkeypatch.setattr(text_records, "MAX_DOCUMENT_BYTES", 200)
+    monkeypatch.setattr(source_items, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(source_items, "ITEM_BYTES", 50)
+    monkeypatch.setattr(source_items, "MAX_DOCUMENT_BYTES", 200)
     (tmp_path / "a.jsonl").write_text("x" * 1000)
     with pytest.raises(InputError, match=r"1 of 1 records are bad .*no border between records"):
         prepare(DataSpec(source=f"jsonl:{tmp_path}/a.jsonl", cache_dir=str(tmp_path / "cache")), progress=False)
@@ -269,11 +270,12 @@ def test_sources_that_are_not_there(source: str, message: str) -> None:
 
 
 REMOTE = """
-import gzip, json, sys
+import gzip, json, struct
 import fsspec
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
-from dwsweep.data.sources import Skipped, open_source
+from dwsweep.data.source_items import Skipped
+from dwsweep.data.sources import open_source
 
 class Bucket(MemoryFileSystem):
     protocol, store, pseudo_dirs = ("gs", "gcs"), {}, [""]
@@ -289,12 +291,30 @@ folder.mkdir(parents=True, exist_ok=True)
 for i, name in enumerate("ab"):
     (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(json.dumps({"text": f"article {i}"}).encode()))
 
-def read(pattern):
-    source = open_source(f"jsonl:{pattern}")
+def read(pattern, kind="jsonl"):
+    source = open_source(f"{kind}:{pattern}")
     return [text for item in source.items() for text in source.documents(item, Skipped())]
 
 assert read("gs://bucket/wiki") == read("gs://bucket/wiki/AA/*.gz") == ["article 0", "article 1"]
 assert read("gs://bucket/wiki/AA/b.jsonl.gz") == ["article 1"]
+from tensorflow_datasets.proto import tf_example_pb2
+
+text = {"pythonClassName": "tensorflow_datasets.core.features.text_feature.Text", "text": {}}
+kind = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
+features = {"pythonClassName": kind, "featuresDict": {"features": {"text": text}}}
+split = {"name": "train", "shardLengths": ["1"], "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"}
+info = {"name": "tiny", "version": "1.0.0", "fileFormat": "tfrecord", "splits": [split]}
+example = tf_example_pb2.Example()
+example.features.feature["text"].bytes_list.value.append(b"article")
+record = example.SerializeToString()
+folder = epath.Path("gs://bucket/tiny/en/1.0.0")
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "features.json").write_text(json.dumps(features))
+(folder / "dataset_info.json").write_text(json.dumps(info))
+framed = struct.pack("<QI", len(record), 0) + record + bytes(4)
+(folder / "tiny-train.tfrecord-00000-of-00001").write_bytes(framed)
+assert read("gs://bucket/tiny/en", "tfds") == ["article"]
+
 try:
     read("gs://bucket/none/*.gz")
 except ValueError as error:

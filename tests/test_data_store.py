@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dwsweep.data import integrity
-from dwsweep.data.heldout import heldout_set
+from dwsweep.data import token_store
+from dwsweep.data.batches import heldout_set
 from dwsweep.data.inspect import inspect, length_histogram
-from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, content_hash
+from dwsweep.data.token_shards import DOCUMENT, StreamWriter, content_hash
+from dwsweep.data.token_store import Store
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
+from dwsweep.records import reader
+from dwsweep.records.store_files import StoreManifest
 
 END = 0
 TRAIN = [f"training document {i} " * (i % 7 + 1) for i in range(40)]
@@ -24,12 +28,8 @@ def build(path: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2", first: st
     """A store of plain bytes, made with the writer that prepare uses."""
     path.mkdir()
     tokenizer = Tokenizer(None)
-    manifest = {
-        "format": 2, "source": "text:x", "vocab_size": 256, "dtype": dtype, "end_token": END,
-        "tokenizer_hash": tokenizer.save(path), "splits": {}, "duplicates": 3, "left_out": {"redirects": 2},
-        "skipped": {"invalid UTF-8": 1}, "first_skipped": "x, byte 3",
-        "characters_per_token": 0.98, "bytes_per_token": 0.99,
-    }  # fmt: skip
+    tokenizer_hash = tokenizer.save(path)
+    splits = {}
     rng = np.random.default_rng(5)
     for split, texts in (("train", [first, *TRAIN[1:]]), ("validation", VALIDATION)):
         writer = StreamWriter(path, split, np.dtype(dtype), END, shard_tokens)
@@ -38,9 +38,15 @@ def build(path: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2", first: st
             record["digest"] = rng.integers(0, 2**64, dtype=np.uint64)
             record["n_tokens"] = record["n_bytes"] = len(text.encode())
             writer.append(np.array([*text.encode(), END], dtype), record)
-        manifest["splits"][split] = writer.close()  # type: ignore[index]
-    manifest["data_hash"] = content_hash(path, manifest)
-    (path / "manifest.json").write_text(json.dumps(manifest))
+        splits[split] = writer.close()
+    manifest = StoreManifest(
+        source="text:x", settings={}, vocab_size=256, dtype=dtype, end_token=END,  # type: ignore[arg-type]
+        tokenizer_hash=tokenizer_hash, splits=splits, n_documents=52, n_tokens=1000, n_characters=1000, n_bytes=1000,
+        characters_per_token=0.98, bytes_per_token=0.99, duplicates=3, left_out={"redirects": 2},
+        skipped={"invalid UTF-8": 1}, first_skipped="x, byte 3", seconds={}, versions={},
+        data_hash=content_hash(path, tokenizer_hash, dtype, splits),
+    )  # fmt: skip
+    reader.write(path / "manifest.json", manifest)
     return Store.open(path)
 
 
@@ -87,12 +93,15 @@ def test_a_store_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
 
 def test_a_manifest_of_another_kind_is_refused(tmp_path: Path) -> None:
     store = build(tmp_path / "s")
-    for content in ("[1]", "{", "[" * 100_000, '{"format": 2}', json.dumps({**store.manifest, "splits": 5})):
+    whole = reader.to_dict(store.manifest)
+    one_split = {**whole, "splits": {"train": whole["splits"]["train"]}}
+    others = [json.dumps(content) for content in ({**whole, "splits": 5}, one_split)]
+    for content in ("[1]", "{", "[" * 100_000, '{"format": 2}', *others):
         (store.path / "manifest.json").write_text(content)
         with pytest.raises(InputError, match=r"manifest.json is damaged .*prepare` with the same spec") as error:
             Store.open(store.path)
         assert len(error.value.lines) == 1
-    (store.path / "manifest.json").write_text(json.dumps(store.manifest))
+    (store.path / "manifest.json").write_text(json.dumps(whole))
     Store.open(store.path)
 
 
@@ -104,7 +113,7 @@ def test_a_store_is_verified_once_per_change(tmp_path: Path, monkeypatch: pytest
 
     def n_reads(*, new_process: bool = True) -> int:
         if new_process:
-            integrity._verified.clear()
+            token_store._verified.clear()
         read.clear()
         Store.open(store.path)
         return len(read)
@@ -114,8 +123,8 @@ def test_a_store_is_verified_once_per_change(tmp_path: Path, monkeypatch: pytest
     assert [n_reads(), n_reads()] == [1, 0]
     Store.open(store.path, verify=False)
     # a store in a read-only folder: the verdict is in the user's cache
-    (store.path / integrity.VERIFIED).unlink()
-    (store.path / integrity.VERIFIED).mkdir()
+    (store.path / token_store.VERIFIED).unlink()
+    (store.path / token_store.VERIFIED).mkdir()
     assert [n_reads(), n_reads()] == [1, 0]
     assert len(list((tmp_path / "cache" / "verified").iterdir())) == 1
     # and where that cannot be written either, in this process
@@ -180,7 +189,7 @@ def test_inspect_passes_nothing_on_to_the_terminal(tmp_path: Path) -> None:
     from rich.console import Console
 
     store = build(tmp_path / "s", first="\x1b]0;title\x07\x1b[31mred\x9b2J \u202e[bold]x[/nope]\n")
-    store.manifest["first_skipped"] = store.manifest["source"] = "\x1b[2J[/red]"
+    store = replace(store, manifest=replace(store.manifest, first_skipped="\x1b[2J[/red]", source="\x1b[2J[/red]"))
     out = io.StringIO()
     Console(width=200, file=out, force_terminal=True, color_system=None).print(inspect(store))
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(out.getvalue().replace("\x1b[3m", "").replace("\x1b[0m", ""))

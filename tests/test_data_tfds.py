@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dwsweep.data.prepare import find, prepare
-from dwsweep.data.sources import Skipped, open_source
-from dwsweep.data.tfds import example_feature
+from dwsweep.data.source_items import Skipped
+from dwsweep.data.sources import open_source
+from dwsweep.data.tfds import feature_of
 from dwsweep.errors import InputError
 from dwsweep.spec import DataSpec
+
+tfds = pytest.importorskip("tensorflow_datasets")
 
 EXAMPLES = [{"title": f"T{i}", "text": f"Article {i} – ünï. " * (i + 1), "id": i} for i in range(50)]
 
@@ -23,7 +25,6 @@ EXAMPLES = [{"title": f"T{i}", "text": f"Article {i} – ünï. " * (i + 1), "id
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data set "tiny/en" in two versions, written by TFDS itself."""
-    tfds = pytest.importorskip("tensorflow_datasets")
     root = tmp_path_factory.mktemp("tfds")
     for version, examples in (("1.9.0", EXAMPLES[:2]), ("1.10.0", EXAMPLES)):
         folder = root / "tiny" / "en" / version
@@ -48,8 +49,6 @@ def read(source: str, text_field: str | None = None) -> tuple[list[str], Skipped
 
 
 def test_the_same_texts_as_tfds_reads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tensorflow_datasets as tfds
-
     reference = tfds.builder_from_directory(str(root / "tiny/en/1.10.0")).as_data_source("train")
     expected = [record["text"].decode() for record in reference]
     assert sorted(expected) == sorted(e["text"] for e in EXAMPLES)
@@ -61,8 +60,26 @@ def test_the_same_texts_as_tfds_reads(root: Path, monkeypatch: pytest.MonkeyPatc
     assert read("tfds:tiny/en", "title")[0][:2] == ["T0", "T1"]
 
 
+def tfrecords(root: Path, folder: Path, records: list[bytes]) -> Path:
+    """A data set with these records in one TFRecord file, written byte by byte: length, checksum, data, checksum."""
+    for name in ("features.json", "dataset_info.json"):
+        (folder / name).write_bytes((root / "tiny/en/1.10.0" / name).read_bytes())
+    shard = folder / "tiny-train.tfrecord-00000-of-00001"
+    shard.write_bytes(b"".join(struct.pack("<QI", len(r), 0) + r + bytes(4) for r in records))
+    return shard
+
+
+def example(**features: bytes) -> bytes:
+    from tensorflow_datasets.proto import tf_example_pb2
+
+    made = tf_example_pb2.Example()
+    for name, value in features.items():
+        made.features.feature[name].bytes_list.value.append(value)
+    return made.SerializeToString()
+
+
 def test_tfrecord_shards(root: Path, tmp_path: Path) -> None:
-    """The same examples in TFRecord files, written byte by byte: length, checksum, data, checksum."""
+    """The same examples, in TFRecord files."""
     from array_record.python.array_record_module import ArrayRecordReader
 
     records = []
@@ -70,31 +87,45 @@ def test_tfrecord_shards(root: Path, tmp_path: Path) -> None:
         reader = ArrayRecordReader(str(shard))
         records += reader.read_all()
         reader.close()
-    for name in ("features.json", "dataset_info.json"):
-        (tmp_path / name).write_bytes((root / "tiny/en/1.10.0" / name).read_bytes())
-    shard = tmp_path / "tiny-train.tfrecord-00000-of-00001"
-    shard.write_bytes(b"".join(struct.pack("<QI", len(r), 0) + r + bytes(4) for r in records))
+    shard = tfrecords(root, tmp_path, records)
     assert read(f"tfds:{tmp_path}")[0] == read(f"tfds:{root}/tiny/en")[0]
     shard.write_bytes(shard.read_bytes()[:-9])
     with pytest.raises(InputError, match="truncated or damaged TFRecord file"):
         read(f"tfds:{tmp_path}")
 
 
+WITHOUT_TENSORFLOW = """
+import sys
+sys.path.append(sys.argv[2])
+from dwsweep.data.prepare import find, prepare
+from dwsweep.spec import DataSpec
+data = DataSpec.model_validate_json(sys.argv[1])
+store = prepare(data, progress=False)
+assert "tensorflow" not in sys.modules, "TensorFlow was imported"
+assert "tensorflow_datasets" in sys.modules
+"""
+
+
 def test_prepare_without_tensorflow(root: Path, tmp_path: Path) -> None:
+    """Though one is installed that could be imported."""
+    package = tmp_path / "site" / "tensorflow"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("__version__ = '2.20.0'\n")
     data = DataSpec(source=f"tfds:{root}/tiny/en", vocab_size=256, validation_fraction=0.1, cache_dir=str(tmp_path))
-    store = prepare(data, progress=False)
-    assert store.manifest["n_documents"] == 50 and find(data) == store
-    assert "tensorflow" not in sys.modules
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TENSORFLOW, data.model_dump_json(), str(package.parent)],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    store = find(data)
+    assert store is not None and store.manifest.n_documents == 50
 
 
-def test_wiki40b_marks_become_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dwsweep.data import tfds
-
+def test_wiki40b_marks_become_lines(root: Path, tmp_path: Path) -> None:
     text = "\n_START_ARTICLE_\nCape\n_START_SECTION_\nHistory\n_START_PARAGRAPH_\nOne._NEWLINE_Two."
-    monkeypatch.setattr(tfds, "example_feature", lambda record, name: [text.encode()])
-    source: Any = SimpleNamespace(text_field="text")
-    item = SimpleNamespace(payload=("p", 0, [b""]))
-    (cleaned,) = tfds.TfdsRecords.documents(source, item, Skipped())  # type: ignore[arg-type]
+    tfrecords(root, tmp_path, [example(text=text.encode())])
+    (cleaned,) = read(f"tfds:{tmp_path}")[0]
     assert [line for line in cleaned.split("\n") if line] == ["Cape", "History", "One.", "Two."]
 
 
@@ -111,32 +142,41 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytes
         prepare(DataSpec(source="tfds:no_such_data_set", cache_dir=str(tmp_path)), progress=False)
     assert "\n" not in str(error.value)
     with pytest.raises(InputError, match=r"no such text feature .*features found: id \(Scalar\), text \(Text\), title"):
-        open_source(f"tfds:{root}/tiny/en", "prose")
+        read(f"tfds:{root}/tiny/en", "prose")
 
     for name in ("features.json", "dataset_info.json"):
         (tmp_path / name).write_bytes((root / "tiny/en/1.10.0" / name).read_bytes())
     with pytest.raises(InputError, match=r"no .array_record or .tfrecord shards"):
         open_source(f"tfds:{tmp_path}")
-    (tmp_path / "tiny-train.array_record-00000-of-00001").write_bytes(b"not an array record" * 100)
+    shards = [file.name for file in (root / "tiny/en/1.10.0").glob("*array_record*")]
+    (tmp_path / min(shards)).write_bytes(b"not an array record" * 100)
     with pytest.raises(InputError, match="damaged ArrayRecord"):
         read(f"tfds:{tmp_path}")
+    (tmp_path / min(shards)).rename(tmp_path / "tiny-train.array_record-00000-of-00001")
+    with pytest.raises(InputError, match=r"a shard that dataset_info.json does not name"):
+        read(f"tfds:{tmp_path}")
+    (tmp_path / "features.json").write_text('{"featuresDict": 5}')
+    with pytest.raises(InputError, match="not a data set that TFDS can restore") as error:
+        read(f"tfds:{tmp_path}")
+    assert len(error.value.lines) == 1 and "\n" not in str(error.value)
 
 
-def test_example_feature() -> None:
+def test_feature_of_an_example() -> None:
     title = b"\n\x0e\n\x05title\x12\x05\n\x03\n\x01a"
     number = b"\n\n\n\x01n\x12\x05\x1a\x03\n\x01\x03"
     text = b"\n\x12\n\x04text\x12\n\n\x08\n\x06h\xc3\xa9llo"
-    example = b"\n0" + title + number + text
-    assert example_feature(example, b"text") == ["h\u00e9llo".encode()]
-    assert example_feature(example, b"title") == [b"a"]
-    assert example_feature(example, b"n") == [] == example_feature(example, b"other") == example_feature(b"", b"text")
+    record = b"\n0" + title + number + text
+    assert list(feature_of(record, "text") or ()) == ["h\u00e9llo".encode()]
+    assert list(feature_of(record, "title") or ()) == [b"a"]
+    for empty in (feature_of(record, "n"), feature_of(record, "other"), feature_of(b"", "text")):
+        assert empty is not None and not list(empty)
 
 
-def test_a_record_that_is_no_example_is_skipped() -> None:
-    from dwsweep.data.sources import Item
-    from dwsweep.data.tfds import TfdsRecords
-
-    skipped = Skipped()
-    records = [b"\x0a\xff", b"\x0a" + b"\xff" * 100_000]  # cut inside a length; a length without end
-    assert not list(TfdsRecords(()).documents(Item(("x.tfrecord", 0, records), 0), skipped))
-    assert skipped.bad == {"not a tf.train.Example": 2}
+def test_a_record_that_is_no_example_is_skipped(root: Path, tmp_path: Path) -> None:
+    """Cut inside a length; a length without end; without the feature; not UTF-8. Its neighbours stay."""
+    bad = [b"\x0a\xff", b"\x0a" + b"\xff" * 100_000, example(title=b"T"), example(text=b"\xff")]
+    shard = tfrecords(root, tmp_path, [example(text=b"first"), *bad, example(text=b"last")])
+    texts, skipped = read(f"tfds:{tmp_path}")
+    assert texts == ["first", "last"]
+    assert skipped.bad == {"not a tf.train.Example": 2, "no text in the feature text": 1, "invalid UTF-8": 1}
+    assert skipped.first_bad == f"not a tf.train.Example: {shard}, record 1"

@@ -13,7 +13,7 @@ import pytest
 from dwsweep.design import Judge, Prior, make_prior, propose, study
 from dwsweep.design.propose import MAX_SEEDS, Costs, candidates, fragments
 from dwsweep.errors import InputError
-from dwsweep.fit import published
+from dwsweep.fit import laws
 from dwsweep.plan import build
 from dwsweep.spec import Spec, load_spec, parse_spec
 
@@ -38,7 +38,7 @@ def cells_of(planned: Spec) -> dict[tuple[int, int], frozenset[int]]:
 
 
 def prior(noise: float = 0.003, seed_sd: float = 0.005, shape_sd: float = 0.0) -> Prior:
-    return Prior(published.law(), {}, noise, seed_sd, shape_sd, ())
+    return Prior(laws.published(), {}, noise, seed_sd, shape_sd, ())
 
 
 def test_error_of_a_transition_is_the_rule_of_thumb() -> None:
@@ -171,7 +171,7 @@ def test_a_study_from_a_spec_alone() -> None:
     assert result.runs == 4 * 9 * 3 and result.flops == sum(e.flops for e in build(spec()).estimates.runs.values())
     assert any("ASSUMED" in text for text in result.prior.basis)
     names = [a.name for a in result.alternatives]
-    assert "6 seeds instead of 3" in names and "17 widths a depth instead of 9" in names and "depth 30 too" in names
+    assert "6 seeds instead of 3" in names and "17 widths per depth instead of 9" in names and "depth 30 too" in names
     doubled = result.alternatives[0]
     assert doubled.flops == result.flops and doubled.errors.rms < result.errors.rms
     assert len(result.proposals) == 4 and result.proposed is not None
@@ -198,14 +198,14 @@ def test_proposals_become_specs_that_plan_exactly_them(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from dwsweep.fit import fit_files
+    from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.simulate import Scenario, Truth, simulate
 
     budgets = tuple(np.geomspace(5e5, 3e8, 9))
     scenario = Scenario(Truth(tuple(DEPTHS)), budgets=budgets, seeds=3, sigma=0.001, width_multiple=2)
     out = tmp_path_factory.mktemp("fit")
-    fit_files.write(fit_table(simulate(scenario, np.random.default_rng(0)), draws=400), out)
+    output.write(fit_table(simulate(scenario, np.random.default_rng(0)), draws=400), out)
     return out
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from dwsweep.design import Judge, Prior, propose
 from dwsweep.design.propose import Costs, candidates
-from dwsweep.fit import fit_files, published
+from dwsweep.fit import laws
 from dwsweep.fit.analysis import fit_table
+from dwsweep.fit.laws import optimal_depth
 from dwsweep.fit.simulate import Truth
 from dwsweep.plan import build
 from dwsweep.spec import Spec, parse_spec
@@ -48,11 +49,11 @@ def losses(cells: dict[tuple[int, int], frozenset[int]], rng: np.random.Generato
 
 
 @pytest.mark.slow
-def test_proposed_runs_leave_a_smaller_error_than_a_uniform_grid(tmp_path: Any) -> None:
+def test_proposed_runs_leave_a_smaller_error_than_a_uniform_grid() -> None:
     """RMSE of ln L*(3e9) as `fit` gives it, over simulated sweeps: 1 seed and proposals, against 3 seeds everywhere."""
     truth = Truth(DEPTHS)
     slopes = {(a, b): truth.slope(k) for k, (a, b) in enumerate(pairwise(DEPTHS))}
-    judge = Judge(Prior(published.law(), slopes, NOISE, SEED_SD, SHAPE_SD, ()), DEPTHS, TARGET)
+    judge = Judge(Prior(laws.published(), slopes, NOISE, SEED_SD, SHAPE_SD, ()), DEPTHS, TARGET)
     costs = Costs(spec(1))
     shapes = list(dict.fromkeys(run.shape for run in build(spec(1)).runs))
     room = 2 * sum(costs(shape) for shape in shapes)
@@ -63,18 +64,17 @@ def test_proposed_runs_leave_a_smaller_error_than_a_uniform_grid(tmp_path: Any) 
         designs["proposed"].setdefault((item.shape.depth, item.shape.width), set()).add(item.seed)  # type: ignore
     assert sum(item.flops for item in proposals) <= room
 
-    wanted = math.log(published.optimal_depth(TARGET))
+    theta = np.asarray(laws.published().theta)
+    wanted = math.log(optimal_depth("exponential", theta, TARGET))
     rmse, unfitted = {}, {}
     for name, cells in designs.items():
         errors = []
         for index in range(SIMULATIONS):
             rows = losses(cells, np.random.default_rng(index))  # type: ignore[arg-type]
-            fit_files.write(fit_table(rows, draws=300, seed=index), tmp_path)
-            content = fit_files.read(tmp_path)
             # the exponential law by itself: which form wins is not what is compared here
-            own = content["width_law"]
+            own = fit_table(rows, draws=300, seed=index).width_law
             if own is not None:
-                errors.append(math.log(published.optimal_depth(TARGET, own["a"], own["b"])) - wanted)
+                errors.append(math.log(optimal_depth("exponential", np.array([own.a, own.b]), TARGET)) - wanted)
         unfitted[name] = SIMULATIONS - len(errors)
         rmse[name] = math.sqrt(float(np.mean(np.square(errors))))
     predicted = {name: judge.rms(cells) for name, cells in designs.items()}  # type: ignore[arg-type]

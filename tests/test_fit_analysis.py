@@ -13,8 +13,10 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit import fit_files, published
+from dwsweep.fit import laws
 from dwsweep.fit.simulate import Scenario, Truth, scenarios, simulate
+from dwsweep.report.terminal.fit_tables import to_text
+from dwsweep.theory import published_law
 
 DRAWS = 500
 
@@ -64,7 +66,7 @@ def test_noisy_sweep_covers_its_truth(base_rows):
     assert {row["form"]: row["rejected"] for row in result.rivals}["exponential"] is False
     assert {row["form"] for row in result.rivals} == {"exponential", "linear", "power"}
     three = next(row for row in result.guideline if row["name"] == "3B")
-    assert three["depth_low"] < published.optimal_depth(3e9) < three["depth_high"]
+    assert three["depth_low"] < laws.published().depth(3e9)[0] < three["depth_high"]
     cov = np.array(result.transition_cov["cov"])
     assert cov.shape == (4, 4) and np.all(np.linalg.eigvalsh(cov) > 0)
     np.testing.assert_allclose(np.sqrt(np.diag(cov)), [row["se_ln_n"] for row in reference(result)], rtol=0.05)
@@ -77,7 +79,7 @@ def test_surface_puts_the_optimum_between_the_depths_that_tie(base_rows):
         if row["depth"] is None:
             continue
         n = row["n_params"]
-        shallower = [d for d in (6, 12, 18, 24) if published.n_transition(d) <= n]
+        shallower = [d for d in (6, 12, 18, 24) if published_law.transition_n_params(d) <= n]
         low = max(shallower, default=6)
         assert low * 0.8 <= row["depth"] <= low + 14
         assert row["depth_low"] is None or row["depth_low"] <= row["depth"]
@@ -111,7 +113,7 @@ def test_seven_depths_ten_widths_three_seeds_under_five_seconds():
 
 
 def test_fit_needs_no_jax():
-    code = "import dwsweep.fit.fit_files, dwsweep.fit.coverage, sys; from dwsweep import fit_table; "
+    code = "import dwsweep.fit.output, dwsweep.fit.coverage, sys; from dwsweep import fit_table; "
     code += "assert not {'jax', 'flax', 'optax', 'tensorflow', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -156,13 +158,13 @@ def test_poor_data_give_statements_and_never_a_number(name):
     make, statement = POOR[name]
     result = dwsweep.fit_table(make(), draws=DRAWS)
     assert result.width_law is None
-    assert result.law_statement.startswith("no law of its own") and statement in result.law_statement
-    assert {row["law"] for row in result.guideline} == {published.NAME}
-    text = str(result)
-    assert "no law of its own" in text and max(map(len, text.splitlines())) <= 100
+    assert result.law_statement.startswith("no width law fitted: ") and statement in result.law_statement
+    assert {row["law"] for row in result.guideline} == {published_law.NAME}
+    text = to_text(result)
+    assert "no width law fitted" in text and max(map(len, text.splitlines())) <= 100
     for row in result.transitions:
         assert row["status"] == "crossed" or row["n_params"] is None
-    fit_files.json_text(result)
+    result.to_json()
 
 
 def test_censored_pairs_bound_one_side_only():
@@ -204,9 +206,10 @@ def test_the_printed_table_says_why_a_pair_is_undecided_and_where_it_ties(base_r
         ("tied", tied, "not reached, then a tie"),
     ):
         result = dwsweep.fit_table(table, draws=DRAWS)
-        assert words in str(result), name
+        text = to_text(result)
+        assert words in text, name
         assert any(line.startswith("ties: 6→12 (not reached)") for line in result.warnings) == (name == "tied")
-        assert max(map(len, str(result).splitlines())) <= 100
+        assert max(map(len, text.splitlines())) <= 100
 
 
 def test_pairs_without_a_shared_range_say_so(base_rows):
@@ -220,7 +223,7 @@ def test_pairs_without_a_shared_range_say_so(base_rows):
 def test_one_seed_is_judged_by_scatter_and_says_so():
     result = dwsweep.fit_table(simulate(scenarios()["one_seed"], rng()), draws=DRAWS)
     assert result.noise["source"] == "scatter"
-    assert any("one run a shape" in line for line in result.warnings)
+    assert any("one run per shape" in line for line in result.warnings)
     assert result.noise["tau"] == pytest.approx(0.002, rel=0.5)
     declared = dwsweep.fit_table(simulate(scenarios()["one_seed"], rng()), draws=DRAWS, noise=0.002)
     assert declared.noise["source"] == "declared"
@@ -255,7 +258,7 @@ def test_tokens_give_transitions_at_each_count(base_rows):
     assert set(by) == {(t, d) for t in (1_000_000, 4_000_000) for d in (6, 12, 18, 24)}
     assert len(reference(result)) == 4
     assert any(line.startswith("tokens:") for line in result.warnings)
-    assert "Transitions against tokens" in str(result)
+    assert "Transitions against tokens" in to_text(result)
 
 
 def test_axis_flops_moves_the_transition(base_rows):
@@ -306,7 +309,7 @@ def test_options_are_checked(base_rows):
 
 
 def test_the_same_seed_gives_the_same_result(base_rows):
-    one, two = (fit_files.json_text(dwsweep.fit_table(base_rows, draws=DRAWS)) for _ in range(2))
+    one, two = (dwsweep.fit_table(base_rows, draws=DRAWS).to_json() for _ in range(2))
     assert one == two
 
 

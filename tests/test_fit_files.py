@@ -11,13 +11,17 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit import fit_files, published
+from dwsweep.fit import output
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.documents import document_covariance
-from dwsweep.fit.guideline import guideline_rows
+from dwsweep.fit.guideline import guideline_rows, guiding_laws
 from dwsweep.fit.simulate import scenarios, simulate
+from dwsweep.fit.sweep_evidence import document_covariance
 from dwsweep.fit.table import read_table
+from dwsweep.records import fit_result
+from dwsweep.text import format_count
+from dwsweep.theory import published_law
 
+NAMES = ("cells.csv", "transitions.csv", "fit.json", "guideline.csv", "guideline.md")
 CONTRACT = {
     "cells.csv": "depth,width,n_params,mean,se,n,learning_rate,excluded,reason",
     "transitions.csv": "shallow,deep,estimator,status,n_params,n_params_low,n_params_high,width,width_low,width_high,"
@@ -35,7 +39,7 @@ def fitted(tmp_path_factory):
     table[-1]["loss"] = math.nan
     out = tmp_path_factory.mktemp("fit")
     result = dwsweep.fit_table(table, draws=500)
-    fit_files.write(result, out / "fit")
+    output.write(result, out / "fit")
     return result, out
 
 
@@ -49,7 +53,7 @@ def test_columns_are_the_contract_and_only_added_to(fitted):
     for name, columns in CONTRACT.items():
         header = (out / "fit" / name).read_text().splitlines()[0]
         assert header == columns or header.startswith(columns + ",")
-    assert sorted(p.name for p in (out / "fit").iterdir()) == sorted(fit_files.NAMES), "no temporary file is left"
+    assert sorted(p.name for p in (out / "fit").iterdir()) == sorted(NAMES), "no temporary file is left"
 
 
 def test_csv_files_hold_the_result(fitted):
@@ -92,8 +96,8 @@ def test_json_is_valid_and_complete(fitted):
 def test_the_law_read_back_guides_as_before(fitted):
     result, out = fitted
     for place in (out, out / "fit", out / "fit" / "fit.json"):
-        content = fit_files.read(place)
-    law, rivals = fit_files.laws_of(content)
+        content = fit_result.read(place)
+    law, rivals = guiding_laws(content)
     again = guideline_rows(law, rivals)
     for old, new in zip(result.guideline, again, strict=True):
         for key in ("depth", "depth_low", "depth_high", "rival_depth_min", "rival_depth_max"):
@@ -102,23 +106,89 @@ def test_the_law_read_back_guides_as_before(fitted):
 
 def test_without_a_law_the_published_one_is_read_back(tmp_path):
     table = simulate(scenarios()["no_effect"], np.random.default_rng(0))
-    fit_files.write(dwsweep.fit_table(table, draws=500), tmp_path)
-    content = fit_files.read(tmp_path)
+    output.write(dwsweep.fit_table(table, draws=500), tmp_path)
+    content = fit_result.read(tmp_path)
     assert content["width_law"] is None
-    law, rivals = fit_files.laws_of(content)
-    assert law.name == published.NAME and rivals == []
-    assert published.COVARIANCE_TAG in (tmp_path / "guideline.md").read_text()
+    law, rivals = guiding_laws(content)
+    assert law.name == published_law.NAME and rivals == []
+    assert published_law.COVARIANCE_TAG in (tmp_path / "guideline.md").read_text()
 
 
 def test_reading_what_is_not_a_fit(tmp_path):
     with pytest.raises(InputError, match="run `dwsweep fit` first"):
-        fit_files.read(tmp_path)
+        fit_result.read(tmp_path)
     (tmp_path / "fit.json").write_text("{")
     with pytest.raises(InputError, match="not valid JSON"):
-        fit_files.read(tmp_path)
+        fit_result.read(tmp_path)
     (tmp_path / "fit.json").write_text("{}")
     with pytest.raises(InputError, match=r"not a fit\.json"):
-        fit_files.read(tmp_path)
+        fit_result.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("transitions", 0, "status"), "won", r"transitions\[0\]\.status: 'won'; must be one of crossed, "),
+        (("transitions", 0, "shallow"), "6", r"transitions\[0\]\.shallow: '6'; must be a valid integer"),
+        (("width_law", "a"), None, r"width_law\.a: None; must be a valid number"),
+        (("cells", 3), [], r"cells\[3\]: must be an object"),
+        (("curves", "depths", 1, "mean"), [1.0], r"curves\.depths\[1\]: sequences must have one length, found x 9, "),
+        (("provenance",), 7, r"provenance: must be an object"),
+    ],
+)
+def test_a_damaged_fit_is_one_line_that_names_file_and_field(fitted, tmp_path, place, value, said):
+    content = json.loads((fitted[1] / "fit" / "fit.json").read_text())
+    part = content
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    (tmp_path / "fit.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=said) as caught:
+        fit_result.read(tmp_path)
+    (line,) = caught.value.lines
+    assert line.startswith(f"--fit: {tmp_path / 'fit.json'}: ") and "\n" not in line and len(line) < 400
+
+
+def test_the_records_read_back_are_those_that_were_written(fitted):
+    result, out = fitted
+    again = fit_result.read(out)
+    assert again == result and again.to_json() == (out / "fit" / "fit.json").read_text()
+    for row in (result.transitions[0], result.cells[0], result.guideline[0], result.width_law, result.noise):
+        assert dict(row) == {name: row[name] for name in row.keys()} and not any(  # noqa: SIM118
+            isinstance(value, np.generic) for value in dict(row).values()
+        )
+        with pytest.raises(KeyError):
+            row["no such column"]
+        with pytest.raises(AttributeError):
+            row.depth = 3
+
+
+def test_what_earlier_versions_did_not_write_is_taken_for_absent(fitted, tmp_path):
+    content = json.loads((fitted[1] / "fit" / "fit.json").read_text())
+    for name in ("rates", "by_tokens"):
+        del content[name]
+    for row in content["transitions"]:
+        for name in ("cause", "tie_low", "tie_high"):
+            del row[name]
+    (tmp_path / "fit.json").write_text(json.dumps({**content, "of a later version": 1}))
+    found = fit_result.read(tmp_path)
+    assert found.rates == [] and found.transitions[0].cause == "" and found.width_law == fitted[0].width_law
+
+
+def test_a_result_is_short_in_a_console_and_a_table_in_a_notebook(fitted):
+    result, _ = fitted
+    assert len(repr(result)) < 600 and f"6 → 12 at {format_count(result.transitions[0].n_params)}" in repr(result)
+    assert str(result) == repr(result)
+    page = result._repr_html_()
+    assert page.count("<tr>") == 5 and result.law_statement in page and "<script" not in page
+    assert "region" not in repr(result.width_law)
+
+
+def test_tables_as_frames(fitted):
+    pytest.importorskip("pandas")
+    frame = fitted[0].to_pandas("transitions")
+    assert list(frame.columns) == list(fitted[0].transitions[0].keys()) and len(frame) == len(fitted[0].transitions)
+    assert fitted[0].to_pandas("rates").empty
 
 
 def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, own_sd=0.05):

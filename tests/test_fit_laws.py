@@ -9,10 +9,11 @@ import pytest
 import scipy.optimize
 
 from dwsweep.errors import InputError
-from dwsweep.fit import published
+from dwsweep.fit import laws
 from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, guideline_rows, rival_range
 from dwsweep.fit.laws import FORMS, Law, from_ends, ln_width, optimal_depth
 from dwsweep.fit.width_law import constrained_chi2
+from dwsweep.theory import published_law
 
 # optimal depth and width at each GPT-3 model's own 12·L·d², computed from a = 5.039, b = 0.0555
 OPTIMA = {
@@ -29,13 +30,13 @@ OPTIMA = {
 
 
 def test_guideline_of_the_published_law():
-    rows = {row["name"]: row for row in guideline_rows(published.law())}
+    rows = {row["name"]: row for row in guideline_rows(laws.published())}
     assert set(rows) == set(OPTIMA)
     for name, (depth, width) in OPTIMA.items():
         row = rows[name]
         assert row["depth"] == pytest.approx(depth, abs=0.051)
         assert row["width"] == pytest.approx(width, abs=1.0)
-        assert row["law"] == published.NAME
+        assert row["law"] == published_law.NAME
         assert row["width_low"] == pytest.approx(math.sqrt(row["n_params"] / 12 / row["depth_high"]))
         assert row["depth_low"] < row["depth"] < row["depth_high"]
         assert row["n_params_actual"] == pytest.approx(row["n_params"], rel=0.12)
@@ -45,21 +46,18 @@ def test_guideline_of_the_published_law():
 
 def test_lambert_inverts_the_law_and_agrees_with_bisection():
     for depth in (1.0, 6.0, 48.0, 120.0):
-        n = published.n_transition(depth)
-        assert published.optimal_depth(n) == pytest.approx(depth, rel=1e-12)
-        theta = np.array([published.A, published.B])
+        n = published_law.transition_n_params(depth)
+        assert laws.published().depth(n)[0] == pytest.approx(depth, rel=1e-12)
+        theta = np.array([published_law.A, published_law.B])
         assert float(optimal_depth("exponential", theta, n)) == pytest.approx(depth, rel=1e-9)
-    for bad in (0.0, -1.0):
-        with pytest.raises(ValueError, match="above 0"):
-            published.optimal_depth(bad)
 
 
 def test_interval_at_fixed_size_is_far_narrower_than_at_fixed_depth():
     """sd of ln d at L = 48: 3.6 % at fixed L; at fixed N 0.6 %, with depth ± 0.54."""
-    law = published.law()
+    law = laws.published()
     _, low, high = law.ln_width_band(np.array([48.0]))
     assert (high - low)[0] / 2 / 1.959964 == pytest.approx(0.036, abs=0.002)
-    n = published.n_transition(48.0)
+    n = published_law.transition_n_params(48.0)
     _, low, high = law.depth(n)
     assert (high - low) / 2 / 1.959964 == pytest.approx(0.54, abs=0.03)
     assert 0.5 * math.log(high / low) / 2 / 1.959964 == pytest.approx(0.0056, abs=0.0007)
@@ -68,7 +66,7 @@ def test_interval_at_fixed_size_is_far_narrower_than_at_fixed_depth():
 def test_rivals_of_the_published_law_part_ways_at_3e9():
     """Refits to its own points at depths 6 … 36 give depth 48 (exponential), and 75 for linear and power."""
     depths = np.array([6.0, 12, 18, 24, 30, 36])
-    target = published.A + published.B * depths
+    target = published_law.A + published_law.B * depths
     found = {}
     for form in FORMS:
         fit = scipy.optimize.least_squares(
@@ -143,5 +141,5 @@ def test_rival_range_spans_every_form_and_is_open_where_one_is():
 
 
 def test_sizes_are_named():
-    rows = guideline_rows(published.law(), params=[1.3e9, 125e6, 3e4, 999_950])
+    rows = guideline_rows(laws.published(), params=[1.3e9, 125e6, 3e4, 999_950])
     assert [row["name"] for row in rows[-4:]] == ["1.3B", "125M", "30K", "1M"]

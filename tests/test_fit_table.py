@@ -12,9 +12,9 @@ import pytest
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError, options_named
-from dwsweep.fit import fit_files
 from dwsweep.fit.row_filter import compile_expression
 from dwsweep.fit.table import read_table
+from dwsweep.records import fit_result
 
 ROWS = [
     {"depth": 6, "width": 64, "loss": 3.25, "seed": 0, "warmup": 400, "optimizer": "adamw"},
@@ -140,11 +140,11 @@ def test_bad_files_are_one_clear_line(tmp_path):
     for name, message in (
         ("missing.csv", "no such file"),
         ("t.parquet", "not readable as parquet"),
-        ("t.jsonl", r"t\.jsonl, line 1: '\[1\]'; a JSON object is allowed"),
+        ("t.jsonl", r"t\.jsonl, line 1: '\[1\]'; must be a JSON object"),
         ("bad.jsonl", r"bad\.jsonl, line 3: '\{\"depth\": 6, oops\}'; not JSON: "),
         ("t.json", "not readable as json: "),
-        ("one.json", "one value; a list of values, one a row, is allowed"),
-        ("three.json", "a list of objects, one a run, or an object of columns is allowed"),
+        ("one.json", "one value; must be a list of values, one per row"),
+        ("three.json", "must be a list of objects, one per run, or an object of columns"),
         ("deep.json", "not readable as json: "),
         ("t.xlsx", r"must end in one of \.csv, \.tsv, \.json, \.jsonl, \.ndjson, \.parquet, or be a sweep directory"),
         ("empty", "needs a results.csv"),
@@ -272,16 +272,19 @@ def damaged_tables():
 
 
 @pytest.mark.filterwarnings("error")
-def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence():
+def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(tmp_path):
     tables = list(damaged_tables())
     assert len(tables) > 150
     refused = 0
     for name, rows in tables:
         try:
-            fit_files.json_text(fit_table(rows, draws=100))
+            result = fit_table(rows, draws=100)
         except InputError as error:
             refused += 1
             assert error.lines and all(line.count("\n") == 0 and len(line) < 300 for line in error.lines), name
         except Exception as error:
             raise AssertionError(name) from error
+        else:
+            (tmp_path / "fit.json").write_text(result.to_json())
+            assert fit_result.read(tmp_path).to_json() == result.to_json(), name
     assert 60 < refused < len(tables)

@@ -17,7 +17,7 @@ from dwsweep.design import study
 from dwsweep.fit.simulate import Scenario, Truth, simulate
 from dwsweep.guide import answer
 from dwsweep.plan import build
-from dwsweep.report.terminal import design_tables, guide_tables, plan_tables
+from dwsweep.report.terminal import design_tables, fit_tables, guide_tables, plan_tables, theory_tables
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.spec import load_spec
 from dwsweep.theory import separation
@@ -70,18 +70,21 @@ def own_fit():
 def test_what_the_commands_say_fits_and_no_number_is_cut(width: int, own_fit) -> None:
     mini = load_spec(SWEEPS / "levine-mini.yaml")
     said = {
-        "fit": own_fit,
+        "fit": fit_tables.render(own_fit),
         "guide": guide_tables.render(answer([3e9, 1e8], ["96x12288"])),
         "overview": guide_tables.render(answer([], [])),
         "plan": plan_tables.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
         "design": design_tables.render(study(mini, noise=0.003, proposals=2)),
-        "theory": separation.render(separation.summary(width=1024, depth=24, heads=2)),
+        "theory": theory_tables.render(separation.summary(width=1024, depth=24, heads=2)),
     }
     for name, renderable in said.items():
         lines = printed(renderable, width)
         assert all(len(line) <= width for line in lines), name
         assert not [line for line in lines if CUT.search(line)], name
-    assert "not reached" in "\n".join(printed(own_fit, width)) or own_fit.transitions[-1]["status"] != "not_reached"
+    assert (
+        "not reached" in "\n".join(printed(fit_tables.render(own_fit), width))
+        or own_fit.transitions[-1].status != "not_reached"
+    )
 
 
 def test_the_command_line_follows_the_columns_of_the_terminal() -> None:

@@ -11,10 +11,11 @@ import pytest
 
 from dwsweep.cost import decode_bytes_per_token, find
 from dwsweep.errors import InputError
-from dwsweep.fit import published
+from dwsweep.fit import laws
 from dwsweep.guide import Options, answer, published_source
 from dwsweep.guide.candidates import LAYER_SECONDS, matched, near_optimal
 from dwsweep.guide.loss import KAPLAN_ALPHA, LawLoss, SurfaceLoss, smaller_percent
+from dwsweep.theory import published_law
 
 # the law evaluated at the GPT-3 shapes' own 12·L·d²: optimal L, d
 TABLE = {
@@ -45,7 +46,7 @@ def test_overview_is_the_published_table() -> None:
 
 def test_interval_at_fixed_size_and_depth_48() -> None:
     """At fixed N the published law's sd is 0.54 layers at L = 48; the region is the joint 95 % ellipse."""
-    row = answer([published.n_transition(48)])["budgets"][0]
+    row = answer([published_law.transition_n_params(48)])["budgets"][0]
     sd_by_delta = (row["depth_high"] - row["depth_low"]) / 2 / 1.959964
     assert sd_by_delta == pytest.approx(0.54, abs=0.03)
 
@@ -81,11 +82,11 @@ def test_verdicts(shape: str, verdict: str) -> None:
 
 
 def test_penalty_is_the_integral_it_claims_to_be() -> None:
-    model, n = LawLoss(published.law()), 1.2e9
-    best = published.optimal_depth(n)
+    model, n = LawLoss(laws.published()), 1.2e9
+    best = laws.published().depth(n)[0]
     for depth in (10.0, 24.0, 60.0, 120.0):
         l = np.linspace(depth, best, 20_001)  # noqa: E741
-        gain = 0.025 * (l / 6) ** -2.1 * (math.log(n) - np.log(12 * l) - 2 * (published.A + published.B * l))
+        gain = 0.025 * (l / 6) ** -2.1 * (math.log(n) - np.log(12 * l) - 2 * (published_law.A + published_law.B * l))
         wanted = np.trapezoid(gain, l)
         assert wanted > 0
         assert model.penalties(n, np.array([depth]))[0] == pytest.approx(wanted, rel=1e-3)
@@ -100,7 +101,7 @@ def test_assumed_slopes_pass_near_the_public_ones() -> None:
 
 
 def test_equivalent_size_undoes_the_loss() -> None:
-    model, n = LawLoss(published.law()), 3e9
+    model, n = LawLoss(laws.published()), 3e9
     percent = smaller_percent(model, n, 0.002)
     smaller = n * (1 - percent / 100)
     assert model.level(smaller) - model.level(n) == pytest.approx(0.002, rel=0.02)
@@ -183,7 +184,7 @@ def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
 def test_total_counts_embeddings_into_the_budget() -> None:
     plain, total = (answer([1e9], options=Options(total=flag))["budgets"][0] for flag in (False, True))
     assert total["n_params"] < 0.95 * plain["n_params"]
-    depth = published.optimal_depth(total["n_params"])
+    depth = laws.published().depth(total["n_params"])[0]
     tables = 2 * 50_257 * math.sqrt(total["n_params"] / (12 * depth))
     assert total["n_params"] + tables == pytest.approx(1e9, rel=1e-6)
     assert total["depth"] == pytest.approx(depth)
@@ -259,14 +260,14 @@ def test_answers_are_json_and_fit_a_terminal() -> None:
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A fit of a simulated sweep on the published law, written to disk."""
-    from dwsweep.fit import fit_files
+    from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.simulate import Scenario, Truth, simulate
 
     scenario = Scenario(Truth((6, 12, 18, 24, 30)), sigma=0.0005, seed_sd=0.001)
     rows = simulate(scenario, np.random.default_rng(3))
     out = tmp_path_factory.mktemp("fit")
-    fit_files.write(fit_table(rows, draws=400), out)
+    output.write(fit_table(rows, draws=400), out)
     return out
 
 
@@ -282,9 +283,9 @@ def test_an_own_fit_guides_and_compares(fitted: Any) -> None:
 
 
 def test_a_surface_speaks_only_of_what_it_saw(fitted: Any) -> None:
-    from dwsweep.fit import fit_files
+    from dwsweep.records import fit_result
 
-    surface = SurfaceLoss.of(fit_files.read(fitted))
+    surface = SurfaceLoss.of(fit_result.read(fitted))
     assert surface is not None
     assert surface.covers(1e7) and not surface.covers(1e10)
     depths = surface.depths(1e7)

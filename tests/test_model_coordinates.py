@@ -10,6 +10,7 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from train_support import make_spec
 
@@ -29,7 +30,7 @@ def movement(parametrization: str, depth: int, width: int) -> tuple[float, float
     shape = spec.block().shape(depth, width)
     model = build(shape, resolve(shape, spec.model, spec.train, RATE))
     optimizer = by_leaf(model).optimizer(spec.train)
-    windows = jax.random.randint(jax.random.key(1), (4, 17), 0, 256)
+    windows = np.random.default_rng(1).integers(0, 256, (4, 17)).astype(np.int32)
 
     @jax.jit
     def measure(key: jax.Array) -> tuple[jax.Array, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dwsweep.errors import InputError
-from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, build
+from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, Run, build
 from dwsweep.spec import Spec, parse_spec
 from dwsweep.train.lr_schedule import phases
 
@@ -25,6 +25,10 @@ def spec(**sections: dict) -> Spec:
     for name, section in sections.items():
         content[name] = {**content.get(name, {}), **section}
     return parse_spec(content)
+
+
+def by_id(plan: Plan) -> dict[str, Run]:
+    return {run.run_id: run for run in plan.runs}
 
 
 def ids(facts: DataFacts | None = DATA, **sections: dict) -> list[str]:
@@ -114,7 +118,7 @@ def test_a_pack_holds_every_seed_and_rate_of_its_shape() -> None:
         assert [(r.seed, r.learning_rate) for r in pack.replicas] == [(0, 1e-3), (1, 1e-3), (0, 2e-3), (1, 2e-3)]
         named = {name for replica in pack.replicas for name in replica.run_ids}
         assert named == {run.run_id for run in plan.runs if run.pack_id == pack.pack_id}
-        assert all(plan.by_id[name].shape == pack.shape for name in named)
+        assert all(by_id(plan)[name].shape == pack.shape for name in named)
 
 
 @pytest.mark.parametrize("data", [DATA, None])
@@ -134,13 +138,13 @@ def test_token_branches_are_runs_of_their_own() -> None:
     plan = build(spec(train={"schedule": "wsd", "token_branches": [25_600, 51_200]}), data=DATA)
     pack = plan.packs[0]
     assert pack.branch_steps == (25, 50, 100)
-    runs = [plan.by_id[name] for name in pack.replicas[0].run_ids]
+    runs = [by_id(plan)[name] for name in pack.replicas[0].run_ids]
     assert [run.steps for run in runs] == [25, 50, 100]
     assert [run.tokens for run in runs] == [25_600, 51_200, 102_400]
     assert ["-t2.56e4-" in run.run_id for run in runs] == [True, False, False]
     # the full length is the run that it would be without branches
     alone = build(spec(train={"schedule": "wsd"}), data=DATA)
-    assert runs[-1].run_id in alone.by_id
+    assert runs[-1].run_id in by_id(alone)
     assert pack.pack_id != alone.packs[0].pack_id
 
 
@@ -175,7 +179,7 @@ def test_two_budgets_of_one_width_leave_the_nearer() -> None:
     kept, dropped = sorted((first, second), key=lambda run: abs(run.shape.n_params - run.budget))
     assert (kept.action, dropped.action) == (RUN, DROP)
     assert f"{kept.budget:.3g}" in dropped.reason and "width_multiple" in dropped.reason
-    assert len(plan.by_id) == len(plan.runs) and dropped.pack_id == ""
+    assert len(by_id(plan)) == len(plan.runs) and dropped.pack_id == ""
 
 
 def test_a_far_budget_warns_or_drops() -> None:

@@ -51,7 +51,7 @@ def test_a_sound_plan_warns_of_width_only() -> None:
         ),
         (
             {"model": {"parametrization": "standard"}, "grid": {"learning_rates": [1e-3, 2e-3, 4e-3]}},
-            "3 learning rates a shape are searched",
+            "3 learning rates per shape are searched",
         ),
         ({"train": {"steps": None, "tokens_per_param": 20}}, "tokens grow with the size"),
         ({"train": {"warmup_steps": 1000}}, "never reaches its peak"),

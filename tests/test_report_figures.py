@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from dwsweep.report.figures import content, losses, registry, style, training_curves
+from dwsweep.report.figures import losses, registry, style, training_curves
 from dwsweep.text import format_count
 
 ALWAYS = ["loss_vs_size", "differences", "width_law", "guideline", "loss_vs_depth"]
@@ -25,8 +26,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def drawn(case: str) -> dict[str, Figure]:
     with style.styled():
         fit = report_sweeps.fit(case)
-        read = content.read(fit)
-        return {drawing.name: drawing.draw(read) for drawing in registry.drawings(read)}
+        return {drawing.name: drawing.draw(fit) for drawing in registry.drawings(fit)}
 
 
 def words_of(figure: Figure) -> str:
@@ -82,7 +82,7 @@ def _texts_drawn(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[Text]:
 
 def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
     fit = report_sweeps.fit("law")
-    statuses = [row["status"] for row in fit["transitions"] if row["estimator"] == "pchip"]
+    statuses = [row.status for row in fit.transitions if row.is_reference]
     assert statuses[:3] == ["crossed"] * 3 and "not_reached" in statuses
     words = words_of(drawn("law")["width_law"])
     for label in ("own exponential", "own linear", "own power", "published law", "3 crossed, 1 bounded on one side"):
@@ -92,7 +92,7 @@ def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
 
 @pytest.mark.parametrize("case", ["one_pair", "not_reached", "one_depth"])
 def test_without_a_law_the_figures_say_so_and_show_the_published_one(case: str) -> None:
-    assert "No law of its own" in words_of(drawn(case)["width_law"])
+    assert "No width law fitted" in words_of(drawn(case)["width_law"])
     words = words_of(drawn(case)["guideline"])
     assert "by the published law (this sweep has none)" in words and "own exponential" not in words
 
@@ -100,15 +100,19 @@ def test_without_a_law_the_figures_say_so_and_show_the_published_one(case: str) 
 def test_the_trend_of_few_sizes_does_not_swing_between_them() -> None:
     """Matched budgets cluster: three sizes at slightly different N a depth must not carry a cubic."""
     fit = report_sweeps.fit("one_pair")
-    for row in fit["curves"]["depths"]:
-        spread = 1.0 + 0.002 * row["depth"]
-        row |= {
-            "x": [spread * n for n in (1e4, 3e4, 1e5)],
-            "mean": [5.25, 5.24, 5.25 + 0.002 * row["depth"]],
-            "n": [3] * 3,
-        }
-        row |= {"se": None, "smooth": None}
-    curves = content.read(fit).curves
+    curves = [
+        replace(
+            row,
+            x=tuple((1.0 + 0.002 * row.depth) * n for n in (1e4, 3e4, 1e5)),
+            mean=(5.25, 5.24, 5.25 + 0.002 * row.depth),
+            width=(1.0,) * 3,
+            n_params=(1.0,) * 3,
+            n=(3,) * 3,
+            se=None,
+            smooth=None,
+        )
+        for row in fit.curves.depths
+    ]
     trend = losses._trend(curves)
     import numpy as np
 
@@ -140,15 +144,13 @@ def test_unknown_noise_draws_no_band() -> None:
 def test_nothing_finished_says_so() -> None:
     row = {**report_sweeps.rows((6,), 1, 1e6, 1e6, seeds=1)[0], "status": "failed", "loss": None}
     from dwsweep import fit_table
-    from dwsweep.fit import fit_files
 
-    fit = fit_files.clean(vars(fit_table([row])))
+    fit = fit_table([row])
     with style.styled():
-        read = content.read(fit)
-        assert "No finished run" in words_of(losses.against_size(read))
-        assert [drawing.name for drawing in registry.drawings(read)] == ALWAYS
-        for drawing in registry.drawings(read):
-            drawing.draw(read)
+        assert "No finished run" in words_of(losses.against_size(fit))
+        assert [drawing.name for drawing in registry.drawings(fit)] == ALWAYS
+        for drawing in registry.drawings(fit):
+            drawing.draw(fit)
 
 
 @pytest.mark.parametrize("number", [1, 2, 7, 11])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +15,9 @@ import pytest
 import report_sweeps
 
 from dwsweep.errors import InputError
-from dwsweep.report.figures import content
+from dwsweep.records import fit_result
+from dwsweep.records.fit_rows import Transition, references
+from dwsweep.report.figures.law_lines import drawn_laws
 from dwsweep.report.page import html, page_tables, sweep_page, words
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
@@ -98,12 +100,12 @@ def test_page_escapes_what_it_is_given(law: Path) -> None:
 
 def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     text = read(law / "report.html").text
-    fit = json.loads((law / "fit" / "fit.json").read_text(encoding="utf-8"))
-    for row in words.references(fit["transitions"]):
+    fit = fit_result.read(law)
+    for row in references(fit.transitions):
         assert words.transition(row) in text
     assert "This sweep's width law: ln d = a + b·L with a = " in text
     assert "2 done, 1 diverged" in text
-    for fact in ("0123abcd", "TPU v4", "0.10.2", fit["provenance"]["input_sha256"], *fit["warnings"]):
+    for fact in ("0123abcd", "TPU v4", "0.10.2", fit.provenance.input_sha256, *fit.warnings):
         assert fact in text, fact
 
 
@@ -122,7 +124,7 @@ def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, t
 def test_page_without_a_law_says_so(case: str, pair: Path, tmp_path: Path) -> None:
     page = pair / "report.html" if case == "one_pair" else sweep_page.write(report_sweeps.sweep(tmp_path / case, case))
     text = read(page).text
-    assert "No law of its own: " in text and "No law of its own: no law" not in text
+    assert "No width law fitted: " in text and text.count("o width law fitted") == 1
     assert "In its place the published law stands: ln d = 5.039 + 0.0555·L" in text
     assert "How deep and how wide, by the published law" in text
     assert "This sweep's width law" not in text
@@ -160,9 +162,9 @@ def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:
     assert "No run has logged a training loss" in text and "no table of runs" in text
 
 
-def row(**facts: object) -> dict[str, object]:
-    blank = dict.fromkeys(("n_params", "n_params_low", "n_params_high", "width", "width_low", "width_high"))
-    return {"shallow": 6, "deep": 12, "estimator": "pchip", "confidence": 0.95, "reason": "", **blank, **facts}
+def row(**facts: object) -> Transition:
+    given = {"shallow": 6, "deep": 12, "estimator": "pchip", "confidence": 0.95, "reason": "", **facts}
+    return Transition(**{**dict.fromkeys(Transition.keys()), **given})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -199,30 +201,29 @@ def row(**facts: object) -> dict[str, object]:
         ),
     ],
 )
-def test_sentences_say_what_the_row_says(facts: dict[str, object], sentence: str) -> None:
+def test_sentences_say_what_the_row_says(facts: Transition, sentence: str) -> None:
     assert words.transition(facts) == sentence
 
 
 def test_a_rival_that_wins_guides_in_words_and_figures() -> None:
     fit = report_sweeps.fit("law")
     assert "guideline follows" not in " ".join(words.law(fit))
-    assert content.read(fit).main.form == "exponential"
-    fit["guideline_law"] = "linear"
-    assert "The linear form fits these transitions clearly better" in words.law(fit)[-1]
-    assert content.read(fit).main.form == "linear"
+    assert drawn_laws(fit)[0].form == "exponential"
+    linear = replace(fit, guideline_law="linear")
+    assert "The linear form fits these transitions clearly better" in words.law(linear)[-1]
+    assert drawn_laws(linear)[0].form == "linear"
 
 
 def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
     fit = report_sweeps.fit("law")
-    rows = {entry["name"]: entry for entry in fit["guideline"]}
-    lines = words.guideline(fit["guideline"])
-    factor = rows["175B"]["extrapolation_factor"]
+    rows = {entry.name: entry for entry in fit.guideline}
+    lines = words.guideline(fit.guideline)
+    factor = rows["175B"].extrapolation_factor
     assert factor > 100 and any(f"{factor:,.0f} times outside the range of the law" in line for line in lines)
-    refused = [{**rows["1.3B"], "depth": None, "law": "own: refused, more than 2000 times outside its range"}]
+    refused = [replace(rows["1.3B"], depth=None, law="own: refused, more than 2000 times outside its range")]
     assert words.guideline(refused) == ["N = 1.21B: no number (own: refused, more than 2000 times outside its range)."]
-    assert words.rivals({"rival_depth_min": 40.0, "rival_depth_max": 75.2}) == "40 to 75"
-    assert words.rivals({"rival_depth_min": 40.0, "rival_depth_max": 40.0}) == ""
-    assert words.rivals({"rival_depth_min": None}) == ""
+    for low, high, said in ((40.0, 75.2, "40 to 75"), (40.0, 40.0, ""), (None, None, "")):
+        assert words.rivals(replace(rows["1.3B"], rival_depth_min=low, rival_depth_max=high)) == said
 
 
 def test_table_of_runs_folds_replicas_and_names_every_state() -> None:

@@ -1,4 +1,4 @@
-"""What a spec refuses, and how it says so: all errors at once, the key, the value, what is allowed."""
+"""What a spec refuses, and how it says so: all errors at once, the key, the value, what it must be."""
 
 from __future__ import annotations
 

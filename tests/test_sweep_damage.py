@@ -16,7 +16,8 @@ from rich.console import Console
 from sweep_tools import WorkerHere, assert_complete, environment, make_plan, run
 
 from dwsweep.records.metrics import Metrics
-from dwsweep.sweep import runner, status
+from dwsweep.report.terminal import sweep_status as status
+from dwsweep.sweep import runner
 from dwsweep.sweep.run_recorder import lost_rows
 from dwsweep.sweep.snapshot import snapshot
 from dwsweep.sweep.sweep_directory import SweepStore

@@ -108,16 +108,20 @@ def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str
 
 def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:
     """The orphan sits in a long step; the next call must not train the same pack beside it."""
-    (tmp_path / "orders.json").write_text('{"*": {"hang_at": 3, "hang_seconds": 6.0}}')
+    end = tmp_path / "end"
+    orders = {"hang_at": 3, "hang_seconds": 150.0, "hang_until": str(end)}
+    (tmp_path / "orders.json").write_text(json.dumps({"*": orders}))
     process = start(tmp_path / "sweep")
     wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     (tmp_path / "orders.json").write_text("{}")
     successor = start(tmp_path / "sweep")
-    text, _ = successor.communicate(timeout=60)
+    assert successor.stdout is not None
+    assert any("waits for the worker of an earlier run" in line for line in successor.stdout)
+    end.touch()
+    text, _ = successor.communicate(timeout=120)
     assert successor.returncode == 0, text
-    assert "waits for the worker of an earlier run" in text
     assert_complete(make_plan(), tmp_path / "sweep")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run
+from sweep_tools import assert_complete, environment, make_plan, run, train_here
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import loggers
@@ -22,6 +22,7 @@ ONE_PACK: dict[str, Any] = {"grid__depths": [2], "grid__budgets": [1e5]}
 def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json"), WANDB_MODE="offline").items():
         monkeypatch.setenv(name, value)
+    train_here(monkeypatch)
 
 
 def test_off_by_default(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
 
 def test_tensorboard_over_an_interruption(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
-    (tmp_path / "orders.json").write_text('{"*": {"terminate_at": 17}}')
+    (tmp_path / "orders.json").write_text('{"*": {"stop_at": 17}}')
     plan = make_plan(**ONE_PACK, execution={"loggers": ["tensorboard"], "checkpoint_steps": 5})
     assert run(plan, tmp_path / "sweep")[0] == 3
     (tmp_path / "orders.json").write_text("{}")

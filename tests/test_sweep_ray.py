@@ -11,7 +11,6 @@ import sys
 import time
 import types
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,9 @@ from sweep_tools import assert_complete, environment, make_plan, run, start, wai
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import ray_executor
-from dwsweep.sweep.causes import Ended
+from dwsweep.sweep.events import Ended, Event, Job, Progress
 from dwsweep.sweep.ray_executor import RayExecutor
 from dwsweep.sweep.sweep_directory import SweepStore
-from dwsweep.sweep.worker import Job
 
 
 def test_a_task_asks_for_one_nodes_share() -> None:
@@ -105,18 +103,18 @@ class Posts:
     """The events of an executor, in order."""
 
     def __init__(self) -> None:
-        self.found: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
+        self.found: queue.Queue[tuple[str, Event]] = queue.Queue()
 
-    def __call__(self, pack_id: str, event: dict[str, Any]) -> None:
+    def __call__(self, pack_id: str, event: Event) -> None:
         self.found.put((pack_id, event))
 
-    def next(self) -> tuple[str, dict[str, Any]]:
+    def next(self) -> tuple[str, Event]:
         return self.found.get(timeout=30)
 
     def ended(self) -> Ended:
         event = self.next()[1]
-        assert event["event"] == "ended"
-        return event["ended"]
+        assert isinstance(event, Ended)
+        return event
 
 
 def jobs(directory: Path) -> list[Job]:
@@ -140,7 +138,7 @@ def test_a_cluster_of_this_machine_listens_on_loopback_and_keys_are_no_part_of_t
     assert "secret" not in str(options) and environment["WANDB_API_KEY"] == "secret"
     # half of the node: as many devices and threads as one of two workers on one host of four cores
     assert (options["num_cpus"], environment["JAX_NUM_CPU_DEVICES"], environment["NPROC"]) == (2.0, "2", "2")
-    ray.ends[0] = {"ended": asdict(Ended("done")), "events": []}
+    ray.ends[0] = [Ended("done")]
     assert posts.ended().kind == "done"
     executor.close()
     assert ray.left
@@ -183,8 +181,7 @@ def test_a_damaged_progress_file_does_not_end_the_watch(ray: FakeRay, tmp_path: 
     path.write_text(content)
     time.sleep(0.1)
     path.write_text('{"updated": 17.0, "step": 3, "steps": 30, "tokens_per_second": 1.0}')
-    found = posts.next()[1]
-    assert (found["event"], found["step"]) == ("progress", 3)
+    assert posts.next()[1] == Progress(3, 30, 1.0)
     ray.ends[0] = RuntimeError("the node died")
     assert posts.ended().kind == "crash"  # the cluster is well: it counts as the pack's failure
     executor.close()
@@ -228,7 +225,7 @@ def test_a_task_that_waits_for_a_node_is_cancelled_and_one_at_work_is_told_to_st
     wait_for(lambda: len(ray.asked) == 2)
     (folder / "progress.json").write_text('{"updated": 5.0, "step": 0}')
     executor.stop("stopped by SIGINT")
-    assert posts.next() == (waiting.pack.pack_id, {"event": "ended", "ended": Ended("interrupted", "stopped")})
+    assert posts.next() == (waiting.pack.pack_id, Ended("interrupted", "stopped"))
     assert (folder / "stop").read_text() == "stopped by SIGINT" and 0 not in ray.ends
     executor.close()
 

@@ -12,10 +12,10 @@ import pytest
 from sweep_tools import make_plan
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import causes, core_shares, executors
-from dwsweep.sweep.causes import Ended
-from dwsweep.sweep.retry import decide, halved, split
-from dwsweep.sweep.states import PackState
+from dwsweep.records.pack_files import PackState
+from dwsweep.sweep import core_shares, executors, policy
+from dwsweep.sweep.events import Ended
+from dwsweep.sweep.policy import decide, halved, split
 
 PACK = make_plan(grid__seeds=5, train__batch_size=12).packs[0]
 
@@ -47,7 +47,7 @@ def chained(outer: Exception, inner: Exception) -> Exception:
     ],
 )
 def test_the_cause_of_an_exception(error: Exception, kind: str) -> None:
-    assert causes.of_exception(error)[0] == kind
+    assert policy.of_exception(error)[0] == kind
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_cause_of_an_exception(error: Exception, kind: str) -> None:
     ],
 )
 def test_the_cause_of_an_exit(returncode: int, log: str, kills: int, kind: str) -> None:
-    assert causes.of_exit(returncode, log, kills)[0] == kind
+    assert policy.of_exit(returncode, log, kills)[0] == kind
 
 
 def test_the_tail_of_a_log_is_of_this_attempt(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_the_tail_of_a_log_is_of_this_attempt(tmp_path: Path) -> None:
     start = log.stat().st_size
     with log.open("a") as file:
         file.writelines(f"line {k}\n" for k in range(100))
-    tail = causes.tail(log, start).splitlines()
-    assert tail[-1] == "line 99" and len(tail) == causes.LOG_TAIL_LINES
-    assert causes.tail(log, log.stat().st_size) == "" == causes.tail(tmp_path / "none")
+    tail = policy.tail(log, start).splitlines()
+    assert tail[-1] == "line 99" and len(tail) == policy.LOG_TAIL_LINES
+    assert policy.tail(log, log.stat().st_size) == "" == policy.tail(tmp_path / "none")
 
 
 def walk(ended: Ended, checkpoints: list[int], max_retries: int = 2) -> list[str]:
@@ -89,7 +89,7 @@ def walk(ended: Ended, checkpoints: list[int], max_retries: int = 2) -> list[str
 
 
 def test_a_crash_is_retried_max_retries_times() -> None:
-    crash = Ended(causes.CRASH, "boom")
+    crash = Ended(policy.CRASH, "boom")
     assert walk(crash, [0, 0, 0]) == ["pending", "pending", "failed"]
     assert walk(crash, [0], max_retries=0) == ["failed"]
     # each new checkpoint starts the count anew
@@ -97,12 +97,12 @@ def test_a_crash_is_retried_max_retries_times() -> None:
 
 
 def test_a_full_disk_stops_the_sweep_and_costs_no_retry() -> None:
-    decision = decide(PACK, PackState(retries=1), Ended(causes.DISK_FULL, "full"), 2)
+    decision = decide(PACK, PackState(retries=1), Ended(policy.DISK_FULL, "full"), 2)
     assert decision.stops_sweep and decision.run_state == "interrupted" and decision.state.retries == 1
 
 
 def test_an_interruption_and_an_end_cost_no_retry() -> None:
-    for kind, state in ((causes.INTERRUPTED, "interrupted"), (causes.DONE, "done")):
+    for kind, state in ((policy.INTERRUPTED, "interrupted"), (policy.DONE, "done")):
         decision = decide(PACK, PackState(retries=1), Ended(kind), 0)
         assert decision.state.state == state and not decision.queue and decision.state.retries == 1
 
@@ -110,7 +110,7 @@ def test_an_interruption_and_an_end_cost_no_retry() -> None:
 def test_out_of_memory_goes_down_step_by_step() -> None:
     state, pack, seen = PackState(), PACK, []
     for _ in range(10):
-        decision = decide(pack, state, Ended(causes.OOM, "too big"), 2)
+        decision = decide(pack, state, Ended(policy.OOM, "too big"), 2)
         state = decision.state
         seen.append(state.events[-1].action)
         if len(decision.queue) != 1:
@@ -120,11 +120,11 @@ def test_out_of_memory_goes_down_step_by_step() -> None:
     assert seen[3].startswith("split into") and [len(p.replicas) for p in decision.queue] == [3, 2]
     assert {p.execution.microbatch for p in decision.queue} == {1}
     alone = replace(PACK, replicas=PACK.replicas[:1], execution=PACK.execution.model_copy(update={"microbatch": 1}))
-    assert decide(alone, PackState(), Ended(causes.OOM, "too big"), 2).run_state == "oom"
+    assert decide(alone, PackState(), Ended(policy.OOM, "too big"), 2).run_state == "oom"
 
 
 def test_the_microbatch_that_the_trainer_chose_is_what_is_halved() -> None:
-    decision = decide(PACK, PackState(), Ended(causes.OOM, "too big", microbatch=4), 2)
+    decision = decide(PACK, PackState(), Ended(policy.OOM, "too big", microbatch=4), 2)
     assert decision.state.microbatch == 2
 
 
@@ -132,8 +132,8 @@ def test_a_microbatch_that_the_devices_cannot_go_below_ends_the_halving() -> Non
     """Four devices share a microbatch of 12: asked for 3 or fewer, the trainer uses 4 again and again."""
     alone = replace(PACK, replicas=PACK.replicas[:1])
     for pack, action in ((alone, "given up at 4 sequences, the fewest"), (PACK, "split into")):
-        state = decide(pack, PackState(), Ended(causes.OOM, "too big", microbatch=4), 2).state
-        decision = decide(pack, state, Ended(causes.OOM, "too big", microbatch=4), 2)
+        state = decide(pack, PackState(), Ended(policy.OOM, "too big", microbatch=4), 2).state
+        decision = decide(pack, state, Ended(policy.OOM, "too big", microbatch=4), 2)
         assert state.microbatch == 2 and decision.state.events[-1].action.startswith(action)
 
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run, start, wait_for, workers_of
+from sweep_tools import assert_complete, environment, make_plan, run, start, train_here, wait_for, workers_of
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import runner, silence, worker
-from dwsweep.sweep.runner import parse_shard, run_sweep
+from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.work_queue import parse_shard
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +115,8 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp
     assert [row["status"] for row in rows] == ["done"] * 8
 
 
-def test_wrong_input_fails_without_a_retry(tmp_path: Path) -> None:
+def test_wrong_input_fails_without_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
     order(tmp_path, wrong_input=True)
     status, text = run(make_plan(grid__depths=[1]), tmp_path / "sweep")
     assert status == 1
@@ -123,7 +125,10 @@ def test_wrong_input_fails_without_a_retry(tmp_path: Path) -> None:
     assert "allowed: what the stand-in likes" in text
 
 
-def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(tmp_path: Path) -> None:
+def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_here(monkeypatch)
     order(tmp_path, most_replicas=1)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
     status, text = run(plan, tmp_path / "sweep")
@@ -158,7 +163,8 @@ def test_a_smaller_microbatch_is_kept_for_the_next_call(tmp_path: Path) -> None:
     assert_complete(plan, tmp_path / "sweep")
 
 
-def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path) -> None:
+def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
     order(tmp_path, most_replicas=0)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=1)
     status, _ = run(plan, tmp_path / "sweep")
@@ -169,7 +175,7 @@ def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path) -> None:
     assert row["status"] == "oom" and row["loss"] == ""
 
 
-def test_an_abort_over_memory_is_told_by_the_log(tmp_path: Path) -> None:
+def test_the_log_tells_that_an_abort_was_for_want_of_memory(tmp_path: Path) -> None:
     order(tmp_path, exit_at=7, once=True)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
     status, text = run(plan, tmp_path / "sweep")
@@ -202,7 +208,10 @@ def test_a_killed_worker_is_a_crash_and_its_pack_goes_on(tmp_path: Path) -> None
     assert_complete(plan, tmp_path / "sweep")
 
 
-def test_divergence_is_a_result_and_is_tried_again_only_on_request(tmp_path: Path) -> None:
+def test_divergence_is_a_result_and_is_tried_again_only_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_here(monkeypatch)
     order(tmp_path, diverge_at=12, diverge_seed=1)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
     status, text = run(plan, tmp_path / "sweep")
@@ -233,7 +242,7 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path
     os.kill(process.pid, number)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 3, text
-    assert "the same command goes on from here" in text
+    assert "the same command resumes from here" in text
     assert not workers_of(process.pid)
     interrupted = [name for name in store.pack_ids() if store.pack_state(name).state == "interrupted"]
     assert len(interrupted) == 1

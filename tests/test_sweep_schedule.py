@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run
+from sweep_tools import assert_complete, environment, make_plan, run, train_here
 
 from dwsweep.plan import Plan
+from dwsweep.records.run_files import RunState
 from dwsweep.sweep import work_queue
 from dwsweep.sweep.snapshot import snapshot
-from dwsweep.sweep.states import RunState
 from dwsweep.sweep.sweep_directory import SweepStore
 
 
@@ -20,11 +21,12 @@ from dwsweep.sweep.sweep_directory import SweepStore
 def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json")).items():
         monkeypatch.setenv(name, value)
+    train_here(monkeypatch)
 
 
 def stop_in_the_middle(tmp_path: Path, plan: Plan) -> None:
     """Leaves the first pack with a checkpoint at step 17 and the others untouched."""
-    (tmp_path / "orders.json").write_text('{"*": {"terminate_at": 17}}')
+    (tmp_path / "orders.json").write_text('{"*": {"stop_at": 17}}')
     assert run(plan, tmp_path / "sweep")[0] == 3
     (tmp_path / "orders.json").write_text("{}")
 
@@ -96,7 +98,7 @@ def test_a_pack_with_a_checkpoint_is_finished_before_its_runs_move_to_another(tm
 
 
 def test_a_pack_that_never_got_a_checkpoint_gives_its_runs_away(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"kill_at": 2}}')
+    (tmp_path / "orders.json").write_text('{"*": {"raise_at": 2}}')
     old = make_plan(grid__depths=[2], grid__budgets=[1e5])
     assert run(old, tmp_path / "sweep")[0] == 1
     (tmp_path / "orders.json").write_text("{}")
@@ -108,7 +110,7 @@ def test_a_pack_that_never_got_a_checkpoint_gives_its_runs_away(tmp_path: Path) 
 
 
 def test_a_split_pack_stays_split_over_an_interruption(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text(json.dumps({"*": {"most_replicas": 1, "terminate_at": 12}}))
+    (tmp_path / "orders.json").write_text(json.dumps({"*": {"most_replicas": 1, "stop_at": 12}}))
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
     assert run(plan, tmp_path / "sweep")[0] == 3
     store, parent = SweepStore(tmp_path / "sweep"), plan.packs[0].pack_id
@@ -121,14 +123,32 @@ def test_a_split_pack_stays_split_over_an_interruption(tmp_path: Path) -> None:
     assert_complete(plan, tmp_path / "sweep")
 
 
-def test_a_removed_run_directory_is_trained_again(tmp_path: Path) -> None:
-    import shutil
-
-    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
+@pytest.mark.parametrize("lost", ["result.json", "runs/…", "runs/… after a seed was added"])
+def test_a_lost_result_is_trained_again_by_the_pack_as_it_was(tmp_path: Path, lost: str) -> None:
+    """Trained alone its last bits would differ; the results beside it stand."""
+    changes = {"grid__depths": [2], "grid__budgets": [1e5]}
+    plan = make_plan(**changes, execution={"checkpoint_steps": 5, "keep_finished_checkpoints": True})
     run(plan, tmp_path / "sweep")
-    shutil.rmtree(tmp_path / "sweep" / "runs" / plan.runs[0].run_id)
+    store, name = SweepStore(tmp_path / "sweep"), plan.runs[0].run_id
+    pack = store.pack(plan.packs[0].pack_id)
+    if lost.endswith("added"):
+        plan = make_plan(**changes, grid__seeds=3)
+        run(plan, tmp_path / "sweep")
+    before, packs = times(tmp_path / "sweep"), store.pack_ids()
+    if lost == "result.json":
+        store.result_path(name).unlink()
+    else:
+        shutil.rmtree(store.run_directory(name))
+    (unit,) = work_queue.make(plan, store).units
+    assert unit.pack == pack and unit.runs == {name}
     status, text = run(plan, tmp_path / "sweep")
-    assert status == 0 and "1 runs in 1 packs to train; 1 finished before" in text
+    assert status == 0 and f"1 runs in 1 packs to train; {len(before) - 1} finished before" in text
+    assert store.pack_ids() == packs and pack and store.pack_state(pack.pack_id).state == "done"
+    after = times(tmp_path / "sweep")
+    assert {name for name in before if after[name] != before[name]} == {name}
+    for run_id in before:
+        result = store.result(run_id)
+        assert result and result.pack_size == (2 if run_id in pack.run_ids else 1)
     assert_complete(plan, tmp_path / "sweep")
 
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cli_tools import command
 from rich.console import Console
-from sweep_tools import environment, make_plan, run, start, wait_for
+from sweep_tools import environment, make_plan, run, start, train_here, wait_for
 
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.sweep import ownership, status
-from dwsweep.sweep.progress import ProgressView, duration
+from dwsweep.records.run_files import RunState
+from dwsweep.report.terminal import sweep_status as status
+from dwsweep.report.terminal.sweep_progress import ProgressView
+from dwsweep.sweep import ownership
+from dwsweep.sweep.events import Progress
 from dwsweep.sweep.snapshot import snapshot, time_left
-from dwsweep.sweep.states import RunState
 from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.text import format_clock
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def large(tmp_path: Path) -> tuple[Plan, SweepStore]:
 
 
 def test_no_sweep_directory_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"DIR: .*allowed is a directory made by `dwsweep run`"):
+    with pytest.raises(InputError, match=r"DIR: .*must be a directory made by `dwsweep run`"):
         status.render(tmp_path / "nothing")
     for text in ("a,b\n1,2\n", "action,run_id,pack_id,depth\nRUN,x,y,deep\n", "action\nRUN\n"):
         (tmp_path / "plan.csv").write_text(text)
@@ -71,7 +72,8 @@ def test_hundreds_of_runs_fit_a_terminal(tmp_path: Path) -> None:
     assert re.findall(r"\d\.\d{4}–\d\.\d{4}", "\n".join(narrow)) == re.findall(r"\d\.\d{4}–\d\.\d{4}", text)
 
 
-def test_small_sweeps_show_every_shape(tmp_path: Path) -> None:
+def test_small_sweeps_show_every_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
     plan = make_plan()
     run(plan, tmp_path / "sweep")
     text = printed(tmp_path / "sweep")
@@ -141,11 +143,13 @@ def test_follow_ends_with_the_sweep(tmp_path: Path) -> None:
     assert "8 runs · 8 done" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_the_command_prints_it(tmp_path: Path) -> None:
+def test_the_command_prints_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_here(monkeypatch)
     run(make_plan(), tmp_path / "sweep")
-    command = [sys.executable, "-m", "dwsweep.cli", "status", str(tmp_path / "sweep")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "8 runs · 8 done" in done.stdout
+    done = command(monkeypatch, capsys)("status", tmp_path / "sweep")
+    assert done.returncode == 0 and "8 runs · 8 done" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -153,11 +157,11 @@ def test_the_command_prints_it(tmp_path: Path) -> None:
     [(0.04, "0.0 s"), (9.9, "9.9 s"), (42.2, "42 s"), (187, "3:07"), (18720, "5:12:00"), (183600, "2 d 03:00")],
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_clock(seconds) == text
 
 
-def event(step: int, **more: Any) -> dict[str, Any]:
-    return {"step": step, "steps": 30, "tokens_per_second": 5000.0, "losses": [3.0, None], **more}
+def event(step: int) -> Progress:
+    return Progress(step, 30, 5000.0, (3.0, None))
 
 
 def test_time_left_follows_the_work_done() -> None:

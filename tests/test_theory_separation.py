@@ -8,6 +8,7 @@ import math
 import pytest
 
 from dwsweep.errors import InputError
+from dwsweep.report.terminal import theory_tables
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.theory import bottlenecks, published_law, separation
 
@@ -68,7 +69,7 @@ def test_summary_is_plain_json_and_readable() -> None:
         facts = separation.summary(**arguments)
         assert json.loads(json.dumps(facts, allow_nan=False)) == facts
         console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-        console.print(separation.render(facts))
+        console.print(theory_tables.render(facts))
         text = console.export_text()
         assert "log_3 d_x" in text and max(map(len, text.splitlines())) <= 100
 
@@ -88,11 +89,11 @@ def test_sizes_that_are_none(arguments: dict, lines: list[str]) -> None:
 
 
 def test_the_published_law_says_the_same_in_theory_and_in_fit() -> None:
-    from dwsweep.fit import published
+    from dwsweep.fit import laws
 
-    assert (published.A, published.B) == (published_law.A, published_law.B)
+    assert laws.published().theta == (published_law.A, published_law.B)
     for depth in (6, 12, 48):
-        assert published.n_transition(depth) == pytest.approx(published_law.transition_n_params(depth))
+        assert laws.published().depth(published_law.transition_n_params(depth))[0] == pytest.approx(depth)
 
 
 def test_the_law_against_its_table() -> None:

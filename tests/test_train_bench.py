@@ -8,6 +8,7 @@ from train_support import make_spec, make_store
 from dwsweep.cost import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
+from dwsweep.records import bench_rows
 from dwsweep.report.terminal import bench_tables
 from dwsweep.train.bench import bench, compile_only, sizes
 
@@ -21,16 +22,18 @@ def test_rows_are_consistent_and_calibrate_the_plan(tmp_path) -> None:
     spec = make_spec(grid={"widths": {1: [8]}, "seeds": 2})
     plan = build(spec, data=DataFacts.of(store))
     rows = list(bench(plan, store))
-    assert [(row["depth"], row["width"]) for row in rows] == [(1, 8)]
+    assert [(row.depth, row.width) for row in rows] == [(1, 8)]
     for row, pack in zip(rows, plan.packs, strict=True):
-        tokens = row["replicas"] * spec.train.batch_size * spec.train.seq_len
-        assert row["replicas"] == 2
-        assert row["tokens_per_second"] == pytest.approx(tokens / row["step_seconds"])
-        assert row["flops_per_token"] == training_flops_per_token(pack.shape)
-        assert row["mfu"] == pytest.approx(row["achieved_flops"] / row["peak_flops"] / row["devices"])
-        assert row["memory_bytes"] > 2 * 3 * 4 * pack.shape.n_params_total  # parameters and two moments, two replicas
-        assert [point["replicas"] for point in row["packing"]] == [1, 2]
-    path = bench_tables.write_json(rows, tmp_path)
+        tokens = row.replicas * spec.train.batch_size * spec.train.seq_len
+        assert row.replicas == 2
+        assert row.tokens_per_second == pytest.approx(tokens / row.step_seconds)
+        assert row.flops_per_token == training_flops_per_token(pack.shape)
+        assert row.mfu == pytest.approx(row.achieved_flops / row.peak_flops / row.devices)
+        assert row.memory_bytes > 2 * 3 * 4 * pack.shape.n_params_total  # parameters and two moments, two replicas
+        assert [point.replicas for point in row.packing] == [1, 2]
+    path = bench_rows.write(rows, tmp_path)
+    bench_tables.render(rows)
+    assert bench_rows.read(path) == rows
     assert build(spec, data=DataFacts.of(store)).estimates.device_seconds is None
     calibrated = build(spec, data=DataFacts.of(store), calibration=path).estimates
     assert calibrated.device_seconds > 0
@@ -41,16 +44,16 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> N
     spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2})
     plan = build(spec, data=DataFacts.of(store))
     rows = list(compile_only(plan, store, [1]))
-    assert [(row["depth"], row["width"]) for row in rows] == [(1, 8), (2, 16)]
+    assert [(row.depth, row.width) for row in rows] == [(1, 8), (2, 16)]
     for row, pack in zip(rows, plan.packs, strict=True):
         # float32 parameters and two moments of two replicas, beside a few scalars
         state = 2 * 3 * 4 * pack.shape.n_params_total
-        assert state < row["state_bytes"] < state + 100
-        assert row["memory_bytes"] > row["state_bytes"] and row["microbatch"] == spec.train.batch_size
+        assert state < row.state_bytes < state + 100
+        assert row.memory_bytes > row.state_bytes and row.microbatch == spec.train.batch_size
     bench_tables.render_compiled(rows)
     (bare,) = compile_only(build(make_spec(grid={"widths": {1: [8]}, "seeds": 2})), None, [1])  # needs no text
-    assert bare["state_bytes"] == rows[0]["state_bytes"] and bare["n_train_tokens"] is None
-    assert bare["memory_bytes"] == rows[0]["memory_bytes"] - store.dtype.itemsize * (
+    assert bare.state_bytes == rows[0].state_bytes and bare.n_train_tokens is None
+    assert bare.memory_bytes == rows[0].memory_bytes - store.dtype.itemsize * (
         store.n_train_tokens - spec.train.batch_size * spec.train.seq_len - 1
     )
     with pytest.raises(InputError, match=r"--devices: 64; allowed: at most 1"):

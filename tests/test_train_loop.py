@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
 from train_support import Kept, make_pack, make_spec, make_store, same_bits
 
+from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
@@ -41,9 +43,21 @@ def train(pack: Pack, store: Store, folder: Path, *stops: int, steps: int = 3) -
     return kept, train_pack(pack, store, folder, kept, dispatch_steps=steps)
 
 
-def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, tmp_path: Path) -> None:
-    pack = make_pack(store)
-    kept, outcome = train(pack, store, tmp_path)
+class Whole(NamedTuple):
+    kept: Kept
+    outcome: Outcome
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def whole(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """The default pack, trained without interruption: what every other way to train it has to equal."""
+    folder = tmp_path_factory.mktemp("whole")
+    return Whole(*train(make_pack(store), store, folder), folder)
+
+
+def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, whole: Whole) -> None:
+    kept, outcome, folder = whole
     assert outcome == Outcome(False, 12, ("s0-lr0.01-12", "s1-lr0.01-12"), ())
     for run_id in outcome.finished:
         losses = kept.losses(run_id)
@@ -59,32 +73,29 @@ def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, tmp_path
         assert set(result.versions) == {"python", "jax", "flax", "optax", "orbax"}
     assert kept.losses("s0-lr0.01-12") != kept.losses("s1-lr0.01-12")
     again = Kept()
-    assert train_pack(pack, store, tmp_path, again).finished == ()
+    assert train_pack(make_pack(store), store, folder, again).finished == ()
     assert not again.facts and not again.results
 
 
-def test_dispatch_length_changes_no_bit(store: Store, tmp_path: Path) -> None:
-    pack = make_pack(store)
-    runs = [train(pack, store, tmp_path / str(steps), steps=steps)[0] for steps in (1, 5, 12)]
-    same_bits(runs[0], runs[1])
-    same_bits(runs[0], runs[2])
-    assert len(runs[0].dispatches) == 12 and len(runs[2].dispatches) == 1
+@pytest.mark.parametrize(("steps", "dispatches"), [(1, 12), (5, 3), (12, 1)])
+def test_dispatch_length_changes_no_bit(
+    store: Store, tmp_path: Path, whole: Whole, steps: int, dispatches: int
+) -> None:
+    other, _ = train(make_pack(store), store, tmp_path, steps=steps)
+    same_bits(whole.kept, other)
+    assert len(other.dispatches) == dispatches != len(whole.kept.dispatches)
 
 
-def test_interrupted_and_resumed_equals_uninterrupted(store: Store, tmp_path: Path) -> None:
-    pack = make_pack(store)
-    whole, _ = train(pack, store, tmp_path / "whole")
-    parts, outcome = train(pack, store, tmp_path / "parts", 1, 0, 2)
-    same_bits(whole, parts)
+def test_interrupted_and_resumed_equals_uninterrupted(store: Store, tmp_path: Path, whole: Whole) -> None:
+    parts, outcome = train(make_pack(store), store, tmp_path, 1, 0, 2)
+    same_bits(whole.kept, parts)
     assert parts.resumes == [3, 3, 9] and not outcome.interrupted
     assert parts.results["s0-lr0.01-12"].wall_seconds > 0
 
 
-def test_interrupted_before_the_first_step(store: Store, tmp_path: Path) -> None:
-    pack = make_pack(store)
-    whole, _ = train(pack, store, tmp_path / "whole")
-    parts, _ = train(pack, store, tmp_path / "parts", 0)
-    same_bits(whole, parts)
+def test_interrupted_before_the_first_step(store: Store, tmp_path: Path, whole: Whole) -> None:
+    parts, _ = train(make_pack(store), store, tmp_path, 0)
+    same_bits(whole.kept, parts)
 
 
 def test_branches_are_exact_also_when_interrupted(store: Store, tmp_path: Path) -> None:
@@ -106,9 +117,15 @@ def test_branches_are_exact_also_when_interrupted(store: Store, tmp_path: Path) 
     np.testing.assert_allclose(rates, [0.005, 0.01, 0.01, 0.01, 0.005], rtol=1e-6)
 
 
-def test_a_pack_of_one_equals_a_replica_of_a_larger_pack(store: Store, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def large(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """A pack of three: two seeds, one of them at two rates."""
+    replicas = ((0, 1e-2), (1, 1e-2), (1, 3e-3))
+    return train(make_pack(store, replicas=replicas), store, tmp_path_factory.mktemp("large"))[0]
+
+
+def test_a_pack_of_one_equals_a_replica_of_a_larger_pack(store: Store, tmp_path: Path, large: Kept) -> None:
     """To float tolerance only: batched products may add in another order. 1e-4 nats after 12 steps at a high rate."""
-    large, _ = train(make_pack(store, replicas=((0, 1e-2), (1, 1e-2), (1, 3e-3))), store, tmp_path / "large")
     for seed, rate in ((0, 1e-2), (1, 1e-2), (1, 3e-3)):
         alone, _ = train(make_pack(store, replicas=((seed, rate),)), store, tmp_path / f"{seed}{rate}")
         run_id = f"s{seed}-lr{rate:g}-12"
@@ -116,16 +133,16 @@ def test_a_pack_of_one_equals_a_replica_of_a_larger_pack(store: Store, tmp_path:
         assert alone.results[run_id].loss == pytest.approx(large.results[run_id].loss, abs=1e-4)
 
 
-def test_a_seed_sees_the_same_batches_at_every_learning_rate(store: Store, tmp_path: Path) -> None:
+def test_a_seed_sees_the_same_batches_at_every_learning_rate(large: Kept) -> None:
     """Common random numbers: equal first losses for equal seeds, since parameters and batch are the same."""
-    kept, _ = train(make_pack(store, replicas=((0, 1e-2), (0, 1e-3), (1, 1e-2))), store, tmp_path)
-    first = {run_id: kept.losses(run_id)[0] for run_id in kept.rows}
-    assert first["s0-lr0.01-12"] == pytest.approx(first["s0-lr0.001-12"], abs=1e-6)
+    first = {run_id: large.losses(run_id)[0] for run_id in large.rows}
+    assert first["s1-lr0.01-12"] == pytest.approx(first["s1-lr0.003-12"], abs=1e-6)
     assert first["s1-lr0.01-12"] != first["s0-lr0.01-12"]
+    assert large.losses("s1-lr0.01-12")[-1] != large.losses("s1-lr0.003-12")[-1]
 
 
-def test_streamed_batches_are_the_resident_ones(store: Store, tmp_path: Path) -> None:
-    resident, _ = train(make_pack(store), store, tmp_path / "resident")
+def test_streamed_batches_are_the_resident_ones(store: Store, tmp_path: Path, whole: Whole) -> None:
+    resident = whole.kept
     spec = make_spec(execution={"data_on_device": False})
     streamed, _ = train(make_pack(store, spec), store, tmp_path / "streamed")
     assert streamed.facts[0]["streamed"] and not resident.facts[0]["streamed"]
@@ -149,12 +166,12 @@ def test_a_diverged_replica_leaves_its_pack_undisturbed(store: Store, tmp_path: 
 
 def test_a_pack_whose_replicas_all_diverged_ends(store: Store, tmp_path: Path) -> None:
     spec = make_spec(train={"grad_clip": None, "warmup_steps": 0, "steps": 500})
-    kept, outcome = train(make_pack(store, spec, replicas=((0, 1e30),)), store, tmp_path, steps=5)
-    assert not outcome.interrupted and outcome.diverged == ("s0-lr1e+30-500",)
+    kept, outcome = train(make_pack(store, spec, replicas=((0, 1e30), (1, 1e30))), store, tmp_path, steps=5)
+    assert not outcome.interrupted and outcome.diverged == ("s0-lr1e+30-500", "s1-lr1e+30-500")
     assert not kept.results and len(kept.dispatches) <= 3  # one is in the queue when the news comes
 
 
-def test_checkpoints_by_step_bound_what_a_kill_can_cost(store: Store, tmp_path: Path) -> None:
+def test_checkpoints_by_step_bound_what_a_kill_can_cost(store: Store, tmp_path: Path, whole: Whole) -> None:
     spec = make_spec(execution={"checkpoint_steps": 4})
     pack = make_pack(store, spec)
 
@@ -173,9 +190,8 @@ def test_checkpoints_by_step_bound_what_a_kill_can_cost(store: Store, tmp_path: 
     rest = Kept()
     train_pack(pack, store, tmp_path / "killed", rest, dispatch_steps=1)
     assert rest.resumes == [8] and killed.flushed_at == 8
-    whole, _ = train(pack, store, tmp_path / "whole")
-    assert whole.losses("s0-lr0.01-12")[8:] == rest.losses("s0-lr0.01-12")
-    assert whole.results["s1-lr0.01-12"].loss == rest.results["s1-lr0.01-12"].loss
+    assert whole.kept.losses("s0-lr0.01-12")[8:] == rest.losses("s0-lr0.01-12")
+    assert whole.kept.results["s1-lr0.01-12"].loss == rest.results["s1-lr0.01-12"].loss
 
 
 def test_a_pack_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
@@ -208,7 +224,7 @@ def test_the_training_function_is_compiled_once(store: Store, tmp_path: Path) ->
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         spec = make_spec(train={"schedule": "wsd", "cooldown_fraction": 0.4})
-        train(make_pack(store, spec, width=20, branch_steps=(5, 12)), store, tmp_path, steps=2)
+        train(make_pack(store, spec, branch_steps=(5, 12)), store, tmp_path, steps=2)
     finally:
         jax.monitoring.clear_event_listeners()
     assert sum("dispatch" in name for name in names) == 1, names
@@ -230,10 +246,9 @@ def compiled_dispatches(action: Callable[[], object]) -> list[str]:
     return threads
 
 
-def test_the_next_pack_is_compiled_while_this_one_trains(store: Store, tmp_path: Path) -> None:
+def test_the_next_pack_is_compiled_while_this_one_trains(store: Store, tmp_path: Path, whole: Whole) -> None:
     spec = make_spec(execution={"compile_ahead": True})
-    first, second = make_pack(store, spec, width=12), make_pack(store, spec, width=24)
-    alone, _ = train(second, store, tmp_path / "alone")
+    first, second = make_pack(store, spec, width=12), make_pack(store, spec)
     kept = Kept()
 
     def both() -> None:
@@ -243,19 +258,18 @@ def test_the_next_pack_is_compiled_while_this_one_trains(store: Store, tmp_path:
 
     threads = compiled_dispatches(both)
     assert len(threads) == 2 and threads.count(threading.current_thread().name) == 1
-    same_bits(alone, kept)
+    same_bits(whole.kept, kept)
 
 
-def test_what_was_compiled_ahead_in_vain_does_no_harm(store: Store, tmp_path: Path) -> None:
+def test_what_was_compiled_ahead_in_vain_does_no_harm(store: Store, tmp_path: Path, whole: Whole) -> None:
     spec = make_spec(execution={"compile_ahead": True})
-    other = make_pack(store, spec, width=24)
+    other = make_pack(store, spec, width=12)
     small = make_pack(store, make_spec(train={"batch_size": 5000}, execution={"compile_ahead": True}))
-    whole, _ = train(make_pack(store, spec), store, tmp_path / "whole")
-    train_pack(make_pack(store, spec, width=12), store, tmp_path / "first", Kept(), following=other)
+    train_pack(make_pack(store, spec), store, tmp_path / "first", Kept(), following=other)
     kept, _ = train(make_pack(store, spec), store, tmp_path / "kept")
-    same_bits(whole, kept)
+    same_bits(whole.kept, kept)
     # one that cannot be built says so in its own turn, not in this one's
-    outcome = train_pack(make_pack(store, spec, width=12), store, tmp_path / "second", Kept(), following=small)
+    outcome = train_pack(make_pack(store, spec), store, tmp_path / "second", Kept(), following=small)
     assert len(outcome.finished) == 2
 
 
@@ -276,6 +290,27 @@ def test_too_little_data_is_refused(store: Store, tmp_path: Path) -> None:
     spec = make_spec(train={"batch_size": 5000})
     with pytest.raises(InputError, match=r"train\.batch_size"):
         train(make_pack(store, spec), store, tmp_path)
+
+
+@pytest.mark.parametrize(("split", "resident"), [("train", True), ("train", False), ("validation", True)])
+def test_tokens_beyond_the_vocabulary_are_a_damaged_store_and_no_divergence(
+    tmp_path: Path, split: str, resident: bool
+) -> None:
+    store = make_store(tmp_path / "store")
+    # damaged under the open store: whatever is verified when it is opened has been
+    for file in store.path.glob(f"{split}*.bin"):
+        with file.open("r+b") as tokens:
+            tokens.write(b"\xff" * file.stat().st_size)
+    spec = make_spec(execution={"data_on_device": resident})
+    blueprint = Blueprint.of(make_pack(store, spec), store)
+    program = Program(blueprint, blueprint.choices, None, None, 1, 0.0)  # refused before anything compiled runs
+    with pytest.raises(InputError, match=r"token 65535, must be below data\.vocab_size 256"):
+        if split == "validation":
+            program.evaluate({}, heldout_set(store, 16))
+        elif resident:
+            program.tokens  # noqa: B018
+        else:
+            program.dispatch({}, 0, 12, 12)
 
 
 def test_checkpoints_of_another_pack_are_refused_by_name(store: Store, tmp_path: Path) -> None:

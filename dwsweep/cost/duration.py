@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
 
-from dwsweep import paths
 from dwsweep.cost.devices import Device
 from dwsweep.cost.flops import training_flops_per_token
 from dwsweep.cost.memory import FLOAT32, activation_bytes_per_token, recomputed_bytes_per_token
-from dwsweep.errors import InputError
+from dwsweep.records import bench_rows
+from dwsweep.records.bench_rows import BenchRow
 from dwsweep.shapes import Shape
 
 PEAK_SHARE = 0.6  # assumption: what large products reach of a device's peak
@@ -51,46 +50,22 @@ class Calibration:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Calibration | None:
-        """Read a bench file: a JSON list of rows with depth, width, tokens_per_second (of all ``devices`` of the row
-        together; one where it names none) and flops_per_token.
-
-        None where there is no such file.
+        """From a bench file; None where there is none, or no row was measured.
 
         Raises:
-            InputError: the file is no list of such rows.
+            InputError: the file is no list of a bench's rows.
         """
-        try:
-            content = json.loads(paths.as_path(path).read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"calibration: {path} cannot be read ({error}); write it with `dwsweep bench`") from None
-        return cls.of(content, str(path))
+        rows = bench_rows.read(path)
+        return None if rows is None else cls.of(rows)
 
     @classmethod
-    def of(cls, rows: Any, name: str = "calibration") -> Calibration | None:
+    def of(cls, rows: Sequence[BenchRow]) -> Calibration | None:
         """From the rows of a bench; None where no row was measured."""
-        needed = ("device_kind", "depth", "width", "tokens_per_second", "flops_per_token")
-        measured = []
-        most = 1
-        if not isinstance(rows, list):
-            raise InputError(f"{name}: holds {type(rows).__name__}; allowed: a list of rows with {', '.join(needed)}")
-        for index, row in enumerate(rows):
-            missing = [key for key in needed if not isinstance(row, dict) or key not in row]
-            if missing:
-                raise InputError(f"{name}: row {index} has no {', '.join(missing)}; write it with `dwsweep bench`")
-            try:
-                devices = int(row.get("devices") or 1)
-                rate = float(row["tokens_per_second"] or 0) * float(row["flops_per_token"]) / devices
-                depth, width = int(row["depth"]), int(row["width"])
-            except (TypeError, ValueError, OverflowError, ZeroDivisionError):
-                raise InputError(f"{name}: row {index} has a value that is no number; run `dwsweep bench`") from None
-            if not (depth > 0 and width > 0 and devices > 0 and 0 <= rate < math.inf):
-                raise InputError(f"{name}: row {index} has a value below 0 or not finite; run `dwsweep bench`")
-            if rate:
-                most = max(most, devices)
-                measured.append((depth, width, rate))
-        return cls(str(rows[0]["device_kind"]), tuple(measured), most) if measured else None
+        measured = [row for row in rows if row.tokens_per_second * row.flops_per_token]
+        if not measured:
+            return None
+        rates = ((row.depth, row.width, row.tokens_per_second * row.flops_per_token / row.devices) for row in measured)
+        return cls(rows[0].device_kind, tuple(rates), max(row.devices for row in measured))
 
     def flops_per_second(self, shape: Shape) -> float:
         """FLOP/s of one device at the benchmarked shape that is nearest in (ln L, ln d_x)."""

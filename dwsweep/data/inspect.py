@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep.data.sources import printable
 from dwsweep.data.token_store import Store
+from dwsweep.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -41,20 +41,20 @@ def inspect(store: Store) -> Group:
     for column in ("", "documents", "tokens", "bytes"):
         counts.add_column(column, justify="left" if not column else "right")
     for split in ("train", "validation"):
-        s = m["splits"][split]
-        counts.add_row(split, f"{s['n_documents']:,}", f"{s['n_tokens']:,}", f"{s['n_bytes']:,}")
+        s = m.splits[split]
+        counts.add_row(split, f"{s.n_documents:,}", f"{s.n_tokens:,}", f"{s.n_bytes:,}")
 
     facts = Table(box=None, pad_edge=False, show_header=False)
-    facts.add_row("source", shown(m["source"]))
-    facts.add_row("vocabulary", f"{m['vocab_size']:,} ({'bytes' if m['vocab_size'] == 256 else 'BPE, byte fallback'})")
-    facts.add_row("characters per token", f"{m['characters_per_token']:.3f}")
-    facts.add_row("bytes per token", f"{m['bytes_per_token']:.3f}")
-    facts.add_row("duplicates dropped", f"{m['duplicates']:,}")
-    for reason, n in {**m["left_out"], **m["skipped"]}.items():
-        facts.add_row(shown(reason), f"{n:,} {'skipped' if reason in m['skipped'] else 'left out'}")
-    if m["first_skipped"]:
-        facts.add_row("first skipped", shown(m["first_skipped"]))
-    facts.add_row("data hash", shown(m["data_hash"]))
+    facts.add_row("source", shown(m.source))
+    facts.add_row("vocabulary", f"{m.vocab_size:,} ({'bytes' if m.vocab_size == 256 else 'BPE, byte fallback'})")
+    facts.add_row("characters per token", f"{m.characters_per_token:.3f}")
+    facts.add_row("bytes per token", f"{m.bytes_per_token:.3f}")
+    facts.add_row("duplicates dropped", f"{m.duplicates:,}")
+    for reason, n in {**m.left_out, **m.skipped}.items():
+        facts.add_row(shown(reason), f"{n:,} {'skipped' if reason in m.skipped else 'left out'}")
+    if m.first_skipped:
+        facts.add_row("first skipped", shown(m.first_skipped))
+    facts.add_row("data hash", shown(m.data_hash))
 
     lengths = np.concatenate([store.documents(s)["n_tokens"] for s in ("train", "validation")])
     rows = length_histogram(lengths)

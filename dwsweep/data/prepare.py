@@ -1,61 +1,34 @@
-"""Source → tokenizer → token store: idempotent, in two streaming passes, memory flat in the size of the corpus.
+"""Source → tokenizer → token store: idempotent, and safe when interrupted or run twice.
 
-1. Read: the source's texts, cleaned by the workers, go to a compressed spool file; exact duplicates are dropped and
-   each text is put on its side of the split by its own hash.
-2. Train the tokenizer on a seeded sample of the training side (the texts with the smallest salted hash).
-3. Encode the spool into shards, in the order of the source.
-
-All of it happens in ``<store>.partial``, renamed when it is whole, under a lock: an interrupted prepare leaves nothing
-that looks finished and the next one starts over; a second one at the same time waits and finds the store. A finished
-store is opened without the lock, so that a read-only cache will do; a damaged one is set aside and made anew.
+``corpus`` makes the store, in ``<store>.partial``, renamed when it is whole, under a lock: an interrupted prepare
+leaves nothing that looks finished and the next one starts over; a second one at the same time waits and finds the
+store. A finished store is opened without the lock, so that a read-only cache will do; a damaged one is set aside and
+made anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
-import platform
 import re
-import shutil
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from dwsweep import locks, paths
-from dwsweep.data import passes
-from dwsweep.data.byte_progress import ByteProgress
-from dwsweep.data.integrity import checksums
-from dwsweep.data.process_pool import available_cores, ordered_map
+from dwsweep.data import corpus
 from dwsweep.data.source_files import is_remote
-from dwsweep.data.sources import Skipped, Source, counted, open_source
-from dwsweep.data.text_records import SMALL_BYTES
-from dwsweep.data.token_store import (
-    DOCUMENT,
-    FORMAT,
-    SPLITS,
-    DamagedStore,
-    Store,
-    StreamWriter,
-    content_hash,
-    data_files,
-)
-from dwsweep.data.tokenizer import Tokenizer, train
+from dwsweep.data.source_items import Source
+from dwsweep.data.sources import open_source
+from dwsweep.data.token_store import DamagedStore, Store
 from dwsweep.errors import InputError
+from dwsweep.records.store_files import FORMAT
 
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
-
-MAX_BAD_FRACTION = 0.01  # of the records; beyond it the source is wrong, not a few records
 
 
 def cache_root(data: DataSpec) -> Path:
@@ -87,7 +60,12 @@ def store_path(data: DataSpec, source: Source) -> Path:
 
 
 def find(data: DataSpec) -> Store | None:
-    """The finished store of these settings, or None; looks at names, sizes and times only."""
+    """The finished store of these settings, or None; looks at names, sizes and times only.
+
+    Raises:
+        InputError: the cache is not a local folder.
+    """
+    cache_root(data)
     try:
         path = store_path(data, open_source(data.source, data.text_field))
         return Store.open(path, verify=False) if (path / "manifest.json").exists() else None
@@ -146,25 +124,25 @@ def _look(path: Path) -> Store | DamagedStore | None:
 
 def _set_aside(path: Path, damage: DamagedStore, progress: bool) -> str | None:
     """Renames a damaged store, in place of one set aside before; its data hash, where its manifest still says it."""
-    aside = _beside(path, ".damaged")
-    shutil.rmtree(aside, ignore_errors=True)
-    path.rename(aside)
-    _say(progress, f"{damage.what}; set aside as {aside.name}, preparing it again")
-    return (paths.read_json(aside / "manifest.json") or {}).get("data_hash")
+    hashed = (paths.read_json(path / "manifest.json") or {}).get("data_hash")
+    _say(progress, f"{damage.what}; set aside as {paths.set_aside(path)}, preparing it again")
+    return hashed
 
 
 def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> Store:
     """Makes the store beside its place and moves it there."""
     partial = _beside(path, ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    paths.remove(partial)
     try:
-        _make(data, source, partial, progress)
-        shutil.rmtree(path, ignore_errors=True)  # what is left of one without a manifest
+        partial.mkdir()
+        summary = corpus.make_store(data, source, partial, progress)
+        paths.remove(path)  # what is left of one without a manifest
         partial.rename(path)
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            paths.remove(partial)
         raise
+    _say(progress, summary)
     store = Store.open(path, verify=False)
     store.remember_as_verified()
     return store
@@ -188,185 +166,10 @@ def _named(error: OSError, data: DataSpec, path: Path) -> str:
 
 def _remove_abandoned(root: Path) -> None:
     """Remove what killed processes left of other stores: those whose lock nobody holds."""
-    import fcntl
-
     for partial in root.glob("*.partial"):
-        try:
-            with open(partial.with_suffix(".lock"), "r+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(partial, ignore_errors=True)
-        except OSError:  # its owner lives, or it is not ours to judge
-            continue
-
-
-@dataclass
-class _Corpus:
-    """What pass 1 leaves: the spool's frames, and counts."""
-
-    frames: list[passes.FramePlace] = field(default_factory=list)
-    digests: list[np.ndarray] = field(default_factory=list)
-    skipped: Skipped = field(default_factory=Skipped)
-    n_documents: int = 0  # kept
-    n_duplicates: int = 0
-    n_characters: int = 0  # kept
-    n_bytes: int = 0  # kept
-
-
-def _make(data: DataSpec, source: Source, partial: Path, progress: bool) -> None:
-    workers = data.workers or available_cores()
-    spool = partial / "spool.zst"
-    started = time.monotonic()
-    corpus = _read(data, source, spool, workers if source.parallel else 1, progress)
-    _check(data, corpus)
-    read_seconds = time.monotonic() - started
-
-    tokenizer = train(_sample(data, corpus, spool), data.vocab_size)
-    tokenizer_hash = tokenizer.save(partial)
-    train_seconds = time.monotonic() - started - read_seconds
-
-    splits = _encode(corpus, spool, partial, tokenizer, workers if corpus.n_bytes > SMALL_BYTES else 1, progress)
-    encode_seconds = time.monotonic() - started - read_seconds - train_seconds
-    spool.unlink()
-    n_tokens = sum(s["n_tokens"] for s in splits.values())
-    manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "source": data.source,
-        "settings": data.model_dump(exclude={"cache_dir", "workers"}),
-        "vocab_size": data.vocab_size,
-        "dtype": tokenizer.dtype.str,
-        "end_token": tokenizer.end_token,
-        "tokenizer_hash": tokenizer_hash,
-        "splits": splits,
-        "n_documents": corpus.n_documents,
-        "n_tokens": n_tokens,
-        "n_characters": corpus.n_characters,
-        "n_bytes": corpus.n_bytes,
-        "characters_per_token": corpus.n_characters / n_tokens,
-        "bytes_per_token": corpus.n_bytes / n_tokens,
-        "duplicates": corpus.n_duplicates,
-        "left_out": dict(corpus.skipped.left_out),
-        "skipped": dict(corpus.skipped.bad),
-        "first_skipped": corpus.skipped.first_bad,
-        "seconds": {"read": read_seconds, "train_tokenizer": train_seconds, "encode": encode_seconds},
-        "versions": {
-            "python": platform.python_version(),
-            **{p: version(p) for p in ("dwsweep", "numpy", "sentencepiece")},
-        },
-    }
-    manifest["data_hash"] = content_hash(partial, manifest)
-    manifest["files"] = checksums(partial, data_files(manifest))
-    with open(partial / "manifest.json", "w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=1, ensure_ascii=False)
-        file.flush()
-        os.fsync(file.fileno())
-    left_out, skipped = counted(corpus.skipped.left_out), corpus.skipped if corpus.skipped.bad else None
-    _say(
-        progress,
-        f"{corpus.n_documents:,} documents, {n_tokens:,} tokens"
-        + f"; left out: {left_out}" * bool(left_out)
-        + f"; skipped: {skipped}" * bool(skipped),
-    )
-
-
-def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:
-    corpus, seen = _Corpus(), passes.SeenDigests()
-    with ByteProgress("reading", source.total_bytes, show=progress) as bar, open(spool, "wb") as out:
-        frames = ordered_map(passes.read_item, source.items(), workers, passes.start_reading, (source,))
-        for frame in chain.from_iterable(frames):
-            mark = passes.validation_mark(frame.digest, data.validation_fraction)
-            new = seen.add(frame.digest)
-            mark[~new] = passes.DROPPED
-            corpus.frames.append(passes.FramePlace(out.tell(), len(frame.data), frame.n_bytes, mark))
-            corpus.digests.append(frame.digest)
-            corpus.skipped.add(frame.skipped)
-            corpus.n_documents += int(new.sum())
-            corpus.n_duplicates += int((~new).sum())
-            corpus.n_characters += int(frame.n_characters[new].sum(dtype=np.int64))
-            corpus.n_bytes += int(frame.n_bytes[new].sum(dtype=np.int64))
-            out.write(frame.data)
-            bar.advance(frame.source_bytes)
-    return corpus
-
-
-def _check(data: DataSpec, corpus: _Corpus) -> None:
-    """InputError where the corpus is empty, mostly bad, or leaves a side of the split empty."""
-    bad = corpus.skipped.bad.total()
-    records = bad + corpus.n_documents + corpus.n_duplicates
-    if bad > MAX_BAD_FRACTION * records:
-        raise InputError(
-            f"data.source: {data.source}; {bad:,} of {records:,} records are bad ({corpus.skipped}); "
-            f"at most {MAX_BAD_FRACTION:.0%} are skipped"
-        )
-    if not corpus.n_documents:
-        left = counted(corpus.skipped.left_out) or "no records"
-        raise InputError(f"data.source: {data.source}; empty: not one document ({left}); a source with text in it")
-    mark = np.concatenate([f.mark for f in corpus.frames])
-    if (mark == passes.VALIDATION).any() and (mark == passes.TRAIN).any():
-        return
-    n = corpus.n_documents
-    if n < 2:
-        raise InputError(
-            f"data.source: {data.source}; one document; at least two, for training and validation (text: separates "
-            "the articles of a single file by blank lines)"
-        )
-    digest = np.concatenate(corpus.digests)[mark != passes.DROPPED]
-    side = "validation" if (mark == passes.TRAIN).any() else "training"
-    fraction, held_out = _fraction_that_splits(digest)
-    raise InputError(
-        f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents: "
-        f"none for {side}, since each is drawn by its own hash; {fraction} holds out {held_out}"
-    )
-
-
-def _fraction_that_splits(digest: NDArray[np.uint64]) -> tuple[float, int]:
-    """A round fraction, from 1 % up if one is, that leaves documents on both sides, and how many it holds out."""
-    low = float(passes.mix64(digest).min()) / 2.0**64  # what is drawn below a fraction is held out
-    coarse = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
-    fine = [(int(low * 10**digits) + 1) / 10**digits for digits in range(2, 18)]
-    # one document says little about a loss
-    for least in (max(1, min(5, len(digest) // 4)), 1):
-        for fraction in (*coarse, *fine):
-            held_out = int((passes.validation_mark(digest, fraction) == passes.VALIDATION).sum())
-            if least <= held_out < len(digest):
-                return fraction, held_out
-    raise AssertionError("two documents of one hash are one document")
-
-
-def _sample(data: DataSpec, corpus: _Corpus, spool: Path) -> Iterator[str]:
-    """The tokenizer's sample: training texts in the order of their salted hash until the wanted bytes are reached,
-    handed out in the order of the corpus."""
-    frame = np.repeat(np.arange(len(corpus.frames)), [len(f.mark) for f in corpus.frames])
-    mark = np.concatenate([f.mark for f in corpus.frames])
-    n_bytes = np.concatenate([f.n_bytes for f in corpus.frames])
-    order = np.argsort(passes.sample_order(np.concatenate(corpus.digests), data.seed), kind="stable")
-    order = order[mark[order] == passes.TRAIN]
-    before = np.cumsum(n_bytes[order], dtype=np.int64) - n_bytes[order]
-    taken = np.zeros(len(mark), bool)
-    taken[order[before < data.tokenizer_sample_bytes]] = True
-    starts = np.searchsorted(frame, np.arange(len(corpus.frames)))
-    for i, place in enumerate(corpus.frames):
-        chosen = taken[starts[i] : starts[i] + len(place.mark)]
-        if chosen.any():
-            for _, text in passes.frame_texts(spool, place._replace(mark=chosen.astype(np.uint8))):
-                yield text
-
-
-def _encode(
-    corpus: _Corpus, spool: Path, partial: Path, tokenizer: Tokenizer, workers: int, progress: bool
-) -> dict[str, dict[str, int]]:
-    writers = {
-        s: StreamWriter(partial, name, tokenizer.dtype, tokenizer.end_token)
-        for s, name in ((1, "train"), (2, "validation"))
-    }
-    results = ordered_map(passes.encode_frame, corpus.frames, workers, passes.start_encoding, (spool, partial))
-    with ByteProgress("encoding", corpus.n_bytes, show=progress) as bar:
-        for place, digest, encoded in zip(corpus.frames, corpus.digests, results, strict=True):
-            for split, writer in writers.items():
-                chosen = place.mark == split
-                records = np.empty(int(chosen.sum()), DOCUMENT)
-                records["digest"] = digest[chosen]
-                records["n_bytes"] = place.n_bytes[chosen]
-                records["n_tokens"] = encoded[split].n_tokens
-                writer.append(np.frombuffer(encoded[split].tokens, tokenizer.dtype), records)
-            bar.advance(int(place.n_bytes[place.mark != passes.DROPPED].sum(dtype=np.int64)))
-    return {name: writer.close() for name, writer in zip(SPLITS, writers.values(), strict=True)}
+        lock = partial.with_suffix(".lock")
+        with contextlib.suppress(OSError):  # it is not ours to judge
+            if lock.exists():
+                with locks.if_free(lock) as free:
+                    if free:
+                        paths.remove(partial)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import IO, Any
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 
 MAGIC = {
@@ -37,13 +38,6 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def remote(path: str) -> Any:
-    """epath.Path of a remote path; to be used inside ``remote_access``."""
-    from etils import epath
-
-    return epath.Path(path)
-
-
 @contextmanager
 def remote_access(path: str) -> Iterator[None]:
     """One clear line for whatever a remote file system raises, its missing package included."""
@@ -61,48 +55,48 @@ def remote_access(path: str) -> Iterator[None]:
 def _stat(path: str) -> File:
     if is_remote(path):
         with remote_access(path):
-            stat = remote(path).stat()
+            stat = paths.as_path(path).stat()
             return File(path, int(stat.length), int((stat.mtime or 0) * 1_000_000_000))
     local = os.stat(path)
     return File(path, local.st_size, local.st_mtime_ns)
 
 
 def find_files(kind: str, pattern: str) -> list[File]:
-    """The files of ``pattern``, a file, a folder (all files below it) or a glob (``**`` allowed), sorted by path.
+    """The files of ``pattern``, a file, a folder (all files below it) or a glob (``**`` too), sorted by path.
 
     Hidden files are left out. InputError when there is none.
     """
     if not pattern:
         raise InputError(f"data.source: {kind}:; a path or a glob after the colon")
     if is_remote(pattern):
-        paths = _remote_paths(pattern)
+        found = _remote_paths(pattern)
     else:
         pattern = os.path.abspath(os.path.expanduser(pattern))
         if os.path.isdir(pattern):
-            paths = [os.path.join(folder, f) for folder, _, names in os.walk(pattern) for f in names]
-            paths = [p for p in paths if not any(x.startswith(".") for x in PurePath(p).relative_to(pattern).parts)]
+            found = [os.path.join(folder, f) for folder, _, names in os.walk(pattern) for f in names]
+            found = [p for p in found if not any(x.startswith(".") for x in PurePath(p).relative_to(pattern).parts)]
         elif os.path.isfile(pattern):
-            paths = [pattern]
+            found = [pattern]
         else:
-            paths = [p for p in _glob.glob(pattern, recursive=True) if os.path.isfile(p)]
-    if not paths:
+            found = [p for p in _glob.glob(pattern, recursive=True) if os.path.isfile(p)]
+    if not found:
         raise InputError(
             f"data.source: {kind}:{pattern}; no such file; a file, a folder or a glob that matches something"
         )
-    return [_stat(p) for p in sorted(paths)]
+    return [_stat(p) for p in sorted(found)]
 
 
 def _remote_paths(pattern: str) -> list[str]:
     head = pattern.split("*")[0].split("?")[0].split("[")[0]
     with remote_access(pattern):
         if head == pattern:
-            path = remote(pattern)
+            path = paths.as_path(pattern)
             if not path.is_dir():
                 return [pattern] if path.exists() else []
             found = _below(path)
         else:
             folder = head.rpartition("/")[0]
-            found = [p for p in remote(folder).glob(pattern[len(folder) + 1 :]) if not p.is_dir()]
+            found = [p for p in paths.as_path(folder).glob(pattern[len(folder) + 1 :]) if not p.is_dir()]
         return [os.fspath(p) for p in found if not p.name.startswith(".")]
 
 
@@ -122,7 +116,7 @@ def open_raw(path: str) -> IO[bytes]:
     """The file's own bytes."""
     if is_remote(path):
         with remote_access(path):
-            return remote(path).open("rb")
+            return paths.as_path(path).open("rb")
     return open(path, "rb")
 
 

@@ -1,8 +1,8 @@
 """``stdlib-docs``: English prose that ships inside every CPython, so that a first sweep needs no download.
 
 The help topics of ``pydoc_data.topics`` (one document each) and the docstrings of the standard library (one document
-a module, one a class). The files are parsed, never imported. About 2 MB of text; it changes a little from one Python
-to the next.
+per module, one per class). The files are parsed, never imported. About 2 MB of text; it changes a little from one
+Python to the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dwsweep.data.sources import ITEM_BYTES, Item, Skipped
+from dwsweep.data.source_items import ITEM_BYTES, Item, Skipped
 from dwsweep.errors import InputError
 
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib2to3", "pydoc_data"}

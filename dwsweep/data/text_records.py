@@ -5,152 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO, Any
 
-from dwsweep.data.source_files import File, find_files, open_raw, open_stream, suffix
-from dwsweep.data.sources import ITEM_BYTES, MAX_DOCUMENT_BYTES, Item, Skipped
+from dwsweep.data.source_files import find_files, open_raw, suffix
+from dwsweep.data.source_items import Block, Files, Item, Skipped, decode, file_items, item_blocks
 from dwsweep.errors import InputError
 
 TEXT_FIELDS = ("text", "content", "article", "body", "document", "maintext")
 """Looked for in this order when ``data.text_field`` is not given."""
 
-SMALL_BYTES = 8 << 20  # up to this size a corpus is read and encoded in one process, sooner than workers start
-WHOLE_FILE_BYTES = 8 << 20  # files up to this size are read by the workers, larger ones streamed by the parent
-WORKER_BLOCK_BYTES = 16 << 20  # what a worker reads of a file at a time: all of it, unless it is compressed
 MAX_NESTING = 100  # of a JSON record
-
-
-@dataclass(frozen=True)
-class Files:
-    """A source made of files: the parts that its kinds share."""
-
-    files: tuple[File, ...]
-
-    @property
-    def total_bytes(self) -> int:
-        return sum(f.n_bytes for f in self.files)
-
-    @property
-    def parallel(self) -> bool:
-        return self.total_bytes > SMALL_BYTES
-
-    def identity(self) -> list[Any]:
-        return [[f.path, f.n_bytes, f.modified_ns] for f in self.files]
-
-
-@dataclass(frozen=True)
-class Whole:
-    """Payload: small files, read where they are parsed."""
-
-    paths: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Payload: whole records out of a file."""
-
-    path: str
-    offset: int  # of the decompressed file
-    data: bytes
-
-
-@dataclass(frozen=True)
-class TooLarge:
-    """Payload: the place of a record of more than MAX_DOCUMENT_BYTES; its bytes are not kept."""
-
-    path: str
-    offset: int  # of the decompressed file
-
-    def count(self, skipped: Skipped) -> None:
-        skipped.add_too_large(f"{self.path}, from byte {self.offset}: no border between records up to there")
-
-
-def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
-    """Small files in groups of about ITEM_BYTES, large ones in blocks that end with one of ``borders``."""
-    group: list[str] = []
-    n_bytes = 0
-    for file in files:
-        if file.n_bytes <= WHOLE_FILE_BYTES:
-            group.append(file.path)
-            n_bytes += file.n_bytes
-        if group and (n_bytes >= ITEM_BYTES or file.n_bytes > WHOLE_FILE_BYTES):
-            yield Item(Whole(tuple(group)), n_bytes)
-            group, n_bytes = [], 0
-        if file.n_bytes > WHOLE_FILE_BYTES:
-            with open_stream(file.path) as (stream, raw):
-                seen = 0
-                for piece in cut(file.path, stream, borders, ITEM_BYTES):
-                    at = raw.tell()
-                    yield Item(piece, at - seen)
-                    seen = at
-    if group:
-        yield Item(Whole(tuple(group)), n_bytes)
-
-
-def cut(
-    path: str, stream: IO[bytes], borders: tuple[bytes, ...], block_bytes: int, head: bytes = b""
-) -> Iterator[Block | TooLarge]:
-    """The stream in blocks that end with one of ``borders`` (the last one where the stream does), read ``block_bytes``
-    at a time; a record that outgrows MAX_DOCUMENT_BYTES is passed over. Without borders the file is one record.
-
-    Memory stays below MAX_DOCUMENT_BYTES and two blocks, whatever the stream unpacks to. ``head``: already read.
-    """
-    data, offset = bytearray(), 0  # what is not handed out yet, and where it begins
-    too_large: TooLarge | None = None  # the record that is being passed over
-    overlap = max(map(len, borders), default=1) - 1  # a border may lie across two blocks
-    while block := head or stream.read(block_bytes):
-        head, start = b"", max(0, len(data) - overlap)
-        data += block
-        if too_large:
-            ends = [at + len(b) for b in borders if (at := data.find(b)) >= 0]
-            passed = min(ends) if ends else max(0, len(data) - overlap)
-            del data[:passed]
-            offset, start = offset + passed, 0
-            if not ends:
-                continue
-            yield too_large
-            too_large = None
-        stop = max((at + len(b) for b in borders if (at := data.rfind(b, start)) >= 0), default=0)
-        if stop:
-            yield Block(path, offset, bytes(data[:stop]))
-            del data[:stop]
-            offset += stop
-        if len(data) > MAX_DOCUMENT_BYTES:
-            too_large = TooLarge(path, offset)
-            if not borders:
-                break
-    if too_large:
-        yield too_large
-    elif data:
-        yield Block(path, offset, bytes(data))
-
-
-def item_blocks(item: Item, skipped: Skipped, *borders: bytes) -> Iterator[Block]:
-    """The bytes of an item, file by file, large ones in blocks that end with one of ``borders``."""
-    if isinstance(item.payload, Whole):
-        for path in item.payload.paths:
-            with open_stream(path) as (stream, _):
-                yield from _small_enough(cut(path, stream, borders, WORKER_BLOCK_BYTES), skipped)
-    else:
-        yield from _small_enough(iter([item.payload]), skipped)
-
-
-def _small_enough(pieces: Iterator[Block | TooLarge], skipped: Skipped) -> Iterator[Block]:
-    for piece in pieces:
-        if isinstance(piece, TooLarge):
-            piece.count(skipped)
-        else:
-            yield piece
-
-
-def decode(data: bytes, where: str, skipped: Skipped) -> str | None:
-    """UTF-8 text without a byte order mark, or None, counted, where it is not UTF-8."""
-    try:
-        return data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        skipped.add_bad("invalid UTF-8", f"{where}, byte {error.start}")
-        return None
 
 
 @dataclass(frozen=True)
@@ -167,14 +32,14 @@ class TextFiles(Files):
         option = re.search(r"\?articles=(\w*)$", pattern)
         if option and option[1] not in ("file", "blank"):
             raise InputError(f"data.source: text:{pattern}; articles is {option[1]!r}; file or blank")
-        files = tuple(find_files("text", pattern[: option.start()] if option else pattern))
-        large = [f for f in files if f.n_bytes > WHOLE_FILE_BYTES]
-        if large and len(files) > 1 and not option:
+        found = cls(tuple(find_files("text", pattern[: option.start()] if option else pattern)))
+        if found.large and len(found.files) > 1 and not option:
+            file = found.large[0]
             raise InputError(
-                f"data.source: text:{pattern}; {large[0].path} has {large[0].n_bytes:,} bytes: add ?articles=blank "
+                f"data.source: text:{pattern}; {file.path} has {file.n_bytes:,} bytes: add ?articles=blank "
                 "where blank lines separate articles, ?articles=file where each file is one article"
             )
-        return cls(files, blank=option[1] == "blank" if option else len(files) == 1)
+        return cls(found.files, blank=option[1] == "blank" if option else len(found.files) == 1)
 
     def identity(self) -> list[Any]:
         return [self.blank, *super().identity()]
@@ -184,11 +49,7 @@ class TextFiles(Files):
         return (b"\n\n", b"\n\r\n") if self.blank else ()
 
     def items(self) -> Iterator[Item]:
-        if self.blank:
-            yield from file_items(self.files, *self._borders)
-        else:
-            # an article is never cut, however long its file is
-            yield from file_items(tuple(replace(f, n_bytes=min(f.n_bytes, WHOLE_FILE_BYTES)) for f in self.files))
+        return file_items(self.files, *self._borders)
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
         for block in item_blocks(item, skipped, *self._borders):
@@ -201,7 +62,7 @@ class TextFiles(Files):
 
 @dataclass(frozen=True)
 class JsonLines(Files):
-    """``jsonl:GLOB``: one JSON object a line with a text field."""
+    """``jsonl:GLOB``: one JSON object per line, with a text field."""
 
     text_field: str | None = None
 

@@ -1,27 +1,30 @@
 """``tfds:NAME[/CONFIG][:VERSION]`` or ``tfds:FOLDER``: prepared TensorFlow Datasets, read without TensorFlow.
 
 A prepared data set is a folder with dataset_info.json, features.json and shards of serialised ``tf.train.Example``
-protocol buffers, in ArrayRecord or TFRecord files. All of that is read here directly, so neither TensorFlow nor the
-TFDS library is imported; only a data set that is not prepared yet needs both (the extra ``tfds``), in a process of its
-own. FOLDER may be remote: ``tfds:gs://tfds-data/datasets/wiki40b/en`` reads the copy that Google keeps prepared.
+protocol buffers, in ArrayRecord or TFRecord files. TFDS reads the metadata, the ArrayRecord files and the examples; the
+frame of a TFRecord file (two lengths and two checksums around each example) is read here, since TFDS leaves that to
+TensorFlow. Only a data set that is not prepared yet needs TensorFlow (the extra ``tfds``), in a process of its own.
+FOLDER may be remote: ``tfds:gs://tfds-data/datasets/wiki40b/en`` reads the copy that Google keeps prepared.
+
+TFDS takes two seconds to import, so that is done when the text is read; a store that is there is found without it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from dwsweep.data.source_files import File, find_files, is_remote, open_raw, remote, remote_access
-from dwsweep.data.sources import Item, Skipped
-from dwsweep.data.text_records import TEXT_FIELDS, Files, decode
+from dwsweep import paths
+from dwsweep.data.source_files import File, find_files, is_remote, open_raw, remote_access
+from dwsweep.data.source_items import Files, Item, Skipped, decode
+from dwsweep.data.text_records import TEXT_FIELDS
 from dwsweep.errors import InputError
 
 RECORDS_PER_ITEM = 256
@@ -29,14 +32,32 @@ _SHARD = re.compile(r"\.(array_record|tfrecord)[^/]*$")
 _WIKI40B = re.compile(r"_START_(?:ARTICLE|SECTION|PARAGRAPH)_|_NEWLINE_")
 
 
+class Stored(NamedTuple):
+    """Records of an ArrayRecord shard, read where they are parsed: from ``first`` of the split, ``n`` of them."""
+
+    split: str
+    first: int
+    n: int
+
+
+class Examples(NamedTuple):
+    """Payload: examples of one shard, or where they are."""
+
+    path: str
+    first: int  # its number in the shard
+    records: Stored | list[bytes]
+    feature: str  # that holds the text
+
+
 @dataclass(frozen=True)
 class TfdsRecords(Files):
     """The shards of a prepared data set, all splits together (dwsweep makes its own split)."""
 
-    text_field: str = "text"
+    folder: str
+    text_field: str | None = None  # None: found by its name
 
     @classmethod
-    def find(cls, name: str, text_field: str | None, *, download: bool) -> TfdsRecords:
+    def find(cls, name: str, text_field: str | None, download: bool) -> TfdsRecords:
         folder = _folder(name)
         if folder is None and download:
             _download(name)
@@ -51,32 +72,64 @@ class TfdsRecords(Files):
             raise InputError(
                 f"data.source: tfds:{name}; {folder} has no .array_record or .tfrecord shards; one of those formats"
             )
-        return cls(shards, _text_field(folder, text_field))
+        return cls(shards, folder, text_field)
+
+    def builder(self) -> Any:
+        """TFDS's own; InputError where the metadata of the folder are not such."""
+        with remote_access(self.folder):
+            import tensorflow_datasets as tfds
+
+            try:
+                stored = any(_is_array_record(file) for file in self.files)
+                builder = tfds.builder_from_directory(self.folder, file_format="array_record" if stored else None)
+                if not isinstance(builder.info.features, tfds.features.FeaturesDict):
+                    raise ValueError("it has no named features")
+            except ImportError:
+                raise
+            except Exception as error:  # the parsers of its files each have their own
+                raise InputError(
+                    f"data.source: {self.folder}; not a data set that TFDS can restore ({_first_line(error)})"
+                ) from None
+        return builder
 
     def items(self) -> Iterator[Item]:
+        builder = self.builder()
+        feature = _text_feature(builder, self.folder, self.text_field)
+        places = _places_in_splits(builder)
         for file in self.files:
-            if ".array_record" in os.path.basename(file.path):
-                yield from _array_record_items(file)
+            if _is_array_record(file):
+                yield from _array_record_items(file, places, feature)
             else:
-                yield from _tfrecord_items(file)
+                yield from _tfrecord_items(file, feature)
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        path, first, payload = item.payload
-        records = _read_array_record(path, first, payload) if isinstance(payload, int) else payload
-        for i, record in enumerate(records):
-            where = f"{path}, record {first + i}"
-            try:
-                values = example_feature(record, self.text_field.encode())
-            except IndexError:
+        path, first, records, feature = item.payload
+        if isinstance(records, Stored):
+            records = _read_stored(self, path, records)
+        for i, record in enumerate(records, first):
+            where = f"{path}, record {i}"
+            values = feature_of(record, feature)
+            if values is None:
                 skipped.add_bad("not a tf.train.Example", where)
-                continue
-            if not values:
-                skipped.add_bad(f"no text in the feature {self.text_field}", where)
-                continue
-            for value in values:
+            elif not values:
+                skipped.add_bad(f"no text in the feature {feature}", where)
+            for value in values or ():
                 text = decode(value, where, skipped)
                 if text is not None:
                     yield _WIKI40B.sub("\n", text) if text.lstrip().startswith("_START_ARTICLE_") else text
+
+
+def feature_of(record: bytes, name: str) -> Sequence[bytes] | None:
+    """The bytes values of a feature of a serialised ``tf.train.Example``: none where it has no such feature, None where
+    it is no example."""
+    from google.protobuf.message import DecodeError
+    from tensorflow_datasets.proto import tf_example_pb2
+
+    try:
+        features = tf_example_pb2.Example.FromString(record).features.feature
+    except DecodeError:
+        return None
+    return features[name].bytes_list.value if name in features else ()
 
 
 def _roots() -> list[str]:
@@ -102,13 +155,13 @@ def _exists(folder: str, name: str) -> bool:
     if not is_remote(folder):
         return os.path.isfile(os.path.join(os.path.expanduser(folder), name))
     with remote_access(folder):
-        return bool((remote(folder) / name).exists())
+        return bool((paths.as_path(folder) / name).exists())
 
 
 def _subfolders(folder: str) -> list[str]:
     if is_remote(folder):
         with remote_access(folder):
-            path = remote(folder)
+            path = paths.as_path(folder)
             return [p.name for p in path.iterdir() if p.is_dir()] if path.exists() else []
     return [e.name for e in os.scandir(folder) if e.is_dir()] if os.path.isdir(folder) else []
 
@@ -136,69 +189,72 @@ def _download(name: str) -> None:
         raise InputError(f"data.source: tfds:{name}; TFDS could not prepare it ({' '.join(raised[-1:])})")
 
 
-def _text_field(folder: str, wanted: str | None) -> str:
-    """The text feature; InputError that names the features when there is none."""
-    try:
-        with open_raw(f"{folder}/features.json") as file:
-            features: dict[str, Any] = json.loads(file.read())["featuresDict"]["features"]
-    except FileNotFoundError:
-        return wanted or "text"
-    except (ValueError, KeyError, TypeError):
-        raise InputError(
-            f"data.source: {folder}; features.json is not that of a TFDS data set with named features"
-        ) from None
-    texts = [name for name, f in features.items() if _is_text(f)]
+def _text_feature(builder: Any, folder: str, wanted: str | None) -> str:
+    """The feature with the text; InputError that names the features when there is none."""
+    import numpy as np
+    from tensorflow_datasets import features as kinds
+
+    features: dict[str, Any] = dict(sorted(builder.info.features.items()))
+    texts = [name for name, f in features.items() if isinstance(f, kinds.Tensor) and np.dtype(f.np_dtype).kind in "OSU"]
     for name in (wanted,) if wanted else TEXT_FIELDS:
         if name in texts:
-            return str(name)
+            return name
     if not wanted and len(texts) == 1:
         return texts[0]
-    found = ", ".join(f"{n} ({f.get('pythonClassName', '?').rpartition('.')[2]})" for n, f in features.items())
+    found = ", ".join(f"{name} ({type(f).__name__})" for name, f in features.items())
     raise InputError(
         f"data.text_field: {wanted or ' or '.join(TEXT_FIELDS)}; no such text feature in {folder}; "
         f"features found: {found}"
     )
 
 
-def _is_text(feature: dict[str, Any]) -> bool:
-    return "text" in feature or feature.get("tensor", {}).get("dtype") in ("string", "object", "bytes")
+def _is_array_record(file: File) -> bool:
+    return ".array_record" in os.path.basename(file.path)
 
 
-def _array_record_items(file: File) -> Iterator[Item]:
-    n = _array_record_size(file.path)
-    for first in range(0, n, RECORDS_PER_ITEM):
-        stop = min(first + RECORDS_PER_ITEM, n)
-        yield Item((file.path, first, stop), file.n_bytes * stop // n - file.n_bytes * first // n)
+def _places_in_splits(builder: Any) -> dict[str, Stored]:
+    """Which records of its split each shard holds, by the shard's file name."""
+    places = {}
+    for name, split in builder.info.splits.items():
+        first = 0
+        for path, n in zip(split.filepaths, split.shard_lengths, strict=True):
+            places[path.name] = Stored(name, first, n)
+            first += n
+    return places
 
 
-def _array_record_size(path: str) -> int:
-    with _array_record(path) as reader:
-        return reader.num_records()
+def _array_record_items(file: File, places: dict[str, Stored], feature: str) -> Iterator[Item]:
+    place = places.get(os.path.basename(file.path))
+    if place is None:
+        raise InputError(f"data.source: {file.path}; a shard that dataset_info.json does not name")
+    for first in range(0, place.n, RECORDS_PER_ITEM):
+        stop = min(first + RECORDS_PER_ITEM, place.n)
+        stored = Stored(place.split, place.first + first, stop - first)
+        n_bytes = file.n_bytes * stop // place.n - file.n_bytes * first // place.n
+        yield Item(Examples(file.path, first, stored, feature), n_bytes)
 
 
-def _read_array_record(path: str, first: int, stop: int) -> list[bytes]:
-    with _array_record(path) as reader:
-        return reader.read(list(range(first, stop)))
-
-
-@contextmanager
-def _array_record(path: str) -> Iterator[Any]:
-    """An ArrayRecordReader; InputError where the file is damaged or the package has no wheel for this platform."""
+def _read_stored(source: TfdsRecords, path: str, stored: Stored) -> Sequence[bytes]:
+    """InputError where the file is damaged or the package has no wheel for this platform."""
     try:
-        from array_record.python.array_record_module import ArrayRecordReader
+        return _data_source(source, stored.split).__getitems__(range(stored.first, stored.first + stored.n))
     except ImportError:
         raise InputError(f"data.source: {path}; ArrayRecord files need: pip install array_record") from None
-    try:
-        reader = ArrayRecordReader(path)
-        yield reader
-        reader.close()
-    except (RuntimeError, ValueError, IndexError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"data.source: {path}; truncated or damaged ArrayRecord file ({reason})") from None
+    except (RuntimeError, ValueError, IndexError, OSError) as error:
+        raise InputError(f"data.source: {path}; truncated or damaged ArrayRecord file ({_first_line(error)})") from None
 
 
-def _tfrecord_items(file: File) -> Iterator[Item]:
-    """TFRecord: length (8 bytes), its checksum (4), data, its checksum (4); optionally gzip around the whole."""
+@lru_cache(maxsize=4)
+def _data_source(source: TfdsRecords, split: str) -> Any:
+    """One of these per process and split: it keeps the shards open."""
+    from tensorflow_datasets import decode as decoding
+
+    raw = decoding.DeserializeMethod.RAW_BYTES  # so that an example that is none costs itself alone
+    return source.builder().as_data_source(split, deserialize_method=raw)
+
+
+def _tfrecord_items(file: File, feature: str) -> Iterator[Item]:
+    """TFRecord: length (8 bytes), its checksum (4), data, its checksum (4)."""
     records: list[bytes] = []
     first = at = seen = 0
     with open_raw(file.path) as raw:
@@ -210,50 +266,11 @@ def _tfrecord_items(file: File) -> Iterator[Item]:
             records.append(data[:-4])
             at += 16 + length
             if len(records) == RECORDS_PER_ITEM:
-                yield Item((file.path, first, records), at - seen)
+                yield Item(Examples(file.path, first, records, feature), at - seen)
                 first, records, seen = first + len(records), [], at
     if records:
-        yield Item((file.path, first, records), at - seen)
+        yield Item(Examples(file.path, first, records, feature), at - seen)
 
 
-def example_feature(example: bytes, name: bytes) -> list[bytes]:
-    """The bytes values of a feature of a serialised ``tf.train.Example``, [] when it is not there.
-
-    Example {1: Features {1: map entry {1: key, 2: Feature {1: BytesList {1: repeated bytes}}}}}, all of them
-    length-delimited fields of the protocol buffers' wire format.
-    """
-    for features in _fields(example):
-        for entry in _fields(features):
-            parts = dict(_numbered(entry))
-            if parts.get(1) == name:
-                return [v for bytes_list in _fields(parts.get(2, b"")) for v in _fields(bytes_list)]
-    return []
-
-
-def _fields(message: bytes) -> list[bytes]:
-    """The length-delimited values of field 1."""
-    return [value for number, value in _numbered(message) if number == 1]
-
-
-def _numbered(message: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        if tag & 7 != 2:
-            return  # Example holds nothing else before its values
-        length, at = _varint(message, at)
-        yield tag >> 3, message[at : at + length]
-        at += length
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        value |= (byte & 127) << shift
-        at += 1
-        if byte < 128:
-            return value, at
-        if shift == 63:  # ten bytes at most: a number has 64 bits
-            raise IndexError("not a number of a protocol buffer")
-        shift += 7
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

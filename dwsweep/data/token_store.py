@@ -9,13 +9,18 @@
     train-documents.npy, validation-documents.npy    DOCUMENT records in the order of the stream
 
 Each stream starts with an end token, and each document is followed by one. Opening a store needs NumPy only.
+
+Reading a store of 20 GB takes seconds, and every worker opens it. So the verdict that its files are whole is remembered
+with their sizes and times: beside them, or for a read-only folder in the user's cache, or in this process.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,15 +29,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dwsweep.data import integrity
+from dwsweep import paths
+from dwsweep.data.token_shards import BLOCK_BYTES, DOCUMENT, ShardedTokens, content_hash
 from dwsweep.errors import InputError
+from dwsweep.records import reader
+from dwsweep.records.store_files import FORMAT, SPLITS, StoreManifest
 from dwsweep.shapes import token_bytes
 
-FORMAT = 2
-SHARD_TOKENS = 1 << 30
-SPLITS = ("train", "validation")
-DOCUMENT = np.dtype([("digest", "<u8"), ("n_tokens", "<u4"), ("n_bytes", "<u4")])
-"""One document: hash of its text, tokens without the end token, UTF-8 bytes."""
+VERIFIED = "verified.json"
+_verified: dict[Path, str] = {}  # folder → fingerprint of its files
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """Little-endian, of ``token_bytes``."""
+    return np.dtype(f"<u{token_bytes(vocab_size)}")
 
 
 class DamagedStore(InputError):
@@ -49,57 +59,12 @@ class DamagedStore(InputError):
         return type(self), (self.path, self.why)
 
 
-def token_dtype(vocab_size: int) -> np.dtype:
-    """Little-endian, of ``token_bytes``."""
-    return np.dtype(f"<u{token_bytes(vocab_size)}")
-
-
-class ShardedTokens:
-    """Several memory-mapped shards read as one stream, for corpora too large to hold in memory."""
-
-    def __init__(self, shards: Sequence[np.ndarray]) -> None:
-        self.shards = list(shards)
-        self.offsets = np.cumsum([0, *(len(s) for s in self.shards)])
-        self.dtype = self.shards[0].dtype
-
-    def __len__(self) -> int:
-        return int(self.offsets[-1])
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Tokens ``start`` … ``stop − 1``, copied, across shard borders."""
-        out = np.empty(stop - start, self.dtype)
-        shard = int(np.searchsorted(self.offsets, start, side="right")) - 1
-        at = start
-        while at < stop:
-            part = self.shards[shard][at - self.offsets[shard] : stop - self.offsets[shard]]
-            out[at - start : at - start + len(part)] = part
-            at += len(part)
-            shard += 1
-        return out
-
-    def take_windows(self, starts: NDArray[np.int64], length: int) -> np.ndarray:
-        """Windows of ``length`` tokens at ``starts``: shape ``starts.shape + (length,)``."""
-        flat = starts.reshape(-1)
-        if flat.size and (flat.min() < 0 or flat.max() + length > len(self)):
-            raise IndexError(f"windows reach token {flat.max() + length:,} of {len(self):,}")
-        out = np.empty((flat.size, length), self.dtype)
-        shard_of = np.searchsorted(self.offsets, flat, side="right") - 1
-        last_of = np.searchsorted(self.offsets, flat + length - 1, side="right") - 1
-        for shard in np.unique(shard_of):
-            rows = np.flatnonzero((shard_of == shard) & (last_of == shard))
-            local = flat[rows] - self.offsets[shard]
-            out[rows] = self.shards[shard][local[:, None] + np.arange(length)]
-        for row in np.flatnonzero(shard_of != last_of):
-            out[row] = self.read(int(flat[row]), int(flat[row]) + length)
-        return out.reshape(*starts.shape, length)
-
-
 @dataclass(frozen=True)
 class Store:
     """A finished token store."""
 
     path: Path
-    manifest: dict[str, Any]
+    manifest: StoreManifest
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = True) -> Store:
@@ -114,22 +79,18 @@ class Store:
         """
         path = Path(path)
         try:
-            manifest = json.loads((path / "manifest.json").read_text("utf-8"))
-        except FileNotFoundError:
-            raise InputError(f"store: {path} has no manifest.json; a folder made by `dwsweep prepare`") from None
-        except (ValueError, RecursionError) as error:
-            raise DamagedStore(path / "manifest.json", f"not valid JSON ({error})") from None
-        if not isinstance(manifest, dict):
-            raise DamagedStore(path / "manifest.json", "not a JSON object")
-        if manifest.get("format") != FORMAT:
-            raise DamagedStore(path, f"it has format {manifest.get('format')!r}; this version reads {FORMAT}")
-        try:
+            manifest = reader.read(path / "manifest.json", StoreManifest)
+            if manifest is None:
+                raise InputError(f"store: {path} has no manifest.json; a folder made by `dwsweep prepare`")
             store = cls(path, manifest)
             store._check_sizes()
             if verify:
                 store._verify_once()
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DamagedStore(path / "manifest.json", f"no valid {error}") from None
+        except reader.Damaged as error:
+            found = (paths.read_json(path / "manifest.json") or {}).get("format", FORMAT)
+            if found != FORMAT:
+                raise DamagedStore(path, f"it has format {found!r}; this version reads {FORMAT}") from None
+            raise DamagedStore(path / "manifest.json", error.why) from None
         except FileNotFoundError as error:
             raise DamagedStore(Path(error.filename), "missing") from None
         except OSError as error:
@@ -139,29 +100,27 @@ class Store:
     def _check_sizes(self) -> None:
         pieces = self.path / "pieces.json"
         found = hashlib.sha256(pieces.read_bytes()).hexdigest() if pieces.exists() else "missing"
-        if found != self.manifest["tokenizer_hash"]:
-            was = self.manifest["tokenizer_hash"][:12]
+        if found != self.manifest.tokenizer_hash:
+            was = self.manifest.tokenizer_hash[:12]
             raise DamagedStore(self.path, f"it was made by the tokenizer {was}, but its pieces.json is {found[:12]}")
         for split in SPLITS:
-            want = self.manifest["splits"][split]["n_tokens"] * self.dtype.itemsize
+            want = self.manifest.splits[split].n_tokens * self.dtype.itemsize
             have = sum(f.stat().st_size for f in self._shard_paths(split) if f.exists())
             if want != have:
                 raise DamagedStore(self.path, f"it has {have:,} bytes of {split} tokens, the manifest says {want:,}")
 
     def _verify_once(self) -> None:
         found = self._fingerprint()
-        if not integrity.is_verified(self.path, found):
+        if not is_verified(self.path, found):
             self.verify()
-            integrity.remember(self.path, found)
+            remember(self.path, found)
 
     def remember_as_verified(self) -> None:
         """For who has just written the store."""
-        integrity.remember(self.path, self._fingerprint())
+        remember(self.path, self._fingerprint())
 
     def _fingerprint(self) -> str:
-        return integrity.fingerprint(
-            self.path, ["manifest.json", *self.manifest.get("files", data_files(self.manifest))]
-        )
+        return fingerprint(self.path, ["manifest.json", *(self.manifest.files or self.manifest.data_files)])
 
     def verify(self) -> None:
         """Reads every byte again and compares it with what prepare wrote.
@@ -171,22 +130,22 @@ class Store:
         Raises:
             DamagedStore: names the damaged file.
         """
-        wanted = self.manifest.get("files", {})
-        for name, found in integrity.checksums(self.path, wanted).items():
+        wanted = self.manifest.files
+        for name, found in checksums(self.path, wanted).items():
             if found != wanted[name]:
                 raise DamagedStore(self.path / name, f"it holds content {found[:12]}, was {wanted[name][:12]}")
         if wanted:
             return
-        found = content_hash(self.path, self.manifest)
+        found = content_hash(self.path, self.manifest.tokenizer_hash, self.manifest.dtype, self.manifest.splits)
         if found != self.data_hash:
             raise DamagedStore(self.path, f"it holds content {found[:12]}, its manifest says {self.data_hash[:12]}")
         for split in SPLITS:
-            counts, documents = self.manifest["splits"][split], self.documents(split)
+            counts, documents = self.manifest.splits[split], self.documents(split)
             ends = np.cumsum(documents["n_tokens"].astype(np.int64) + 1)
             if (
-                len(documents) != counts["n_documents"]
-                or documents["n_bytes"].sum(dtype=np.int64) != counts["n_bytes"]
-                or ends[-1] + 1 != counts["n_tokens"]
+                len(documents) != counts.n_documents
+                or documents["n_bytes"].sum(dtype=np.int64) != counts.n_bytes
+                or ends[-1] + 1 != counts.n_tokens
                 or (self.shards(split).take_windows(ends, 1) != self.end_token).any()
             ):
                 raise DamagedStore(
@@ -194,35 +153,35 @@ class Store:
                 )
 
     def _shard_paths(self, split: str) -> list[Path]:
-        return [self.path / f"{split}-{i:05d}.bin" for i in range(self.manifest["splits"][split]["n_shards"])]
+        return [self.path / name for name in self.manifest.shard_names(split)]
 
     @property
     def data_hash(self) -> str:
         """SHA-256 (hex) of both token streams, their split and the tokenizer."""
-        return self.manifest["data_hash"]
+        return self.manifest.data_hash
 
     @property
     def vocab_size(self) -> int:
-        return self.manifest["vocab_size"]
+        return self.manifest.vocab_size
 
     @property
     def end_token(self) -> int:
         """Id of the token that stands before the first document and after each."""
-        return self.manifest["end_token"]
+        return self.manifest.end_token
 
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype(self.manifest["dtype"])
+        return np.dtype(self.manifest.dtype)
 
     @property
     def n_train_tokens(self) -> int:
         """Length of the training stream, end tokens included."""
-        return self.manifest["splits"]["train"]["n_tokens"]
+        return self.manifest.splits["train"].n_tokens
 
     @property
     def n_validation_tokens(self) -> int:
         """Length of the validation stream, end tokens included."""
-        return self.manifest["splits"]["validation"]["n_tokens"]
+        return self.manifest.splits["validation"].n_tokens
 
     def shards(self, split: str) -> ShardedTokens:
         """The stream of ``split`` ("train" or "validation"), memory-mapped shard by shard."""
@@ -258,62 +217,54 @@ class Store:
         return b"".join(pieces[int(i)] for i in ids).decode("utf-8", "replace")
 
 
-def data_files(manifest: dict[str, Any]) -> list[str]:
-    """Names of the files that training reads."""
-    shards = [f"{s}-{i:05d}.bin" for s in SPLITS for i in range(manifest["splits"][s]["n_shards"])]
-    return ["pieces.json", *shards, *(f"{s}-documents.npy" for s in SPLITS)]
+def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 (hex) of each file, several at a time. OSError where one cannot be read."""
+    names = list(names)
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return dict(zip(names, pool.map(lambda name: _sha256(folder / name), names), strict=True))
 
 
-def content_hash(path: Path, manifest: dict[str, Any]) -> str:
-    """SHA-256 (hex) over the tokenizer, the token type and both streams; independent of shard size."""
-    digest = hashlib.sha256(f"{manifest['tokenizer_hash']} {manifest['dtype']}".encode())
-    for split in SPLITS:
-        digest.update(f"{split} {manifest['splits'][split]['n_tokens']} ".encode())
-        for i in range(manifest["splits"][split]["n_shards"]):
-            with open(path / f"{split}-{i:05d}.bin", "rb") as file:
-                while block := file.read(1 << 22):
-                    digest.update(block)
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
     return digest.hexdigest()
 
 
-class StreamWriter:
-    """Appends documents to one split: its shards, and the records of its documents."""
+def fingerprint(folder: Path, names: Iterable[str]) -> str:
+    """What changes when one of the files does: names, sizes, and times of writing and of any change."""
+    stats = [(name, (folder / name).stat()) for name in sorted(names)]
+    found = [f"{name} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats]
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
-    def __init__(
-        self, path: Path, split: str, dtype: np.dtype, end_token: int, shard_tokens: int = SHARD_TOKENS
-    ) -> None:
-        self.path, self.split, self.dtype, self.shard_tokens = path, split, dtype, shard_tokens
-        self.n_tokens = self.n_shards = self._room = 0
-        self.documents: list[NDArray[Any]] = []
-        self._file: Any = None
-        self.append(np.array([end_token], dtype), np.empty(0, DOCUMENT))
 
-    def append(self, tokens: np.ndarray, documents: NDArray[Any]) -> None:
-        """``tokens``: whole documents with their end tokens; ``documents``: their DOCUMENT records."""
-        self.documents.append(documents)
-        self.n_tokens += len(tokens)
-        while len(tokens):
-            if not self._room:
-                self._next_shard()
-            self._file.write(np.ascontiguousarray(tokens[: self._room], self.dtype).data)
-            taken = min(self._room, len(tokens))
-            tokens, self._room = tokens[taken:], self._room - taken
+def is_verified(folder: Path, found: str) -> bool:
+    """Whether the files with this fingerprint were verified before, by any process that could leave word of it."""
+    if _verified.get(folder) == found:
+        return True
+    return any(_read(place) == found for place in _places(folder))
 
-    def _next_shard(self) -> None:
-        if self._file:
-            self._file.close()
-        self._file = open(self.path / f"{self.split}-{self.n_shards:05d}.bin", "wb")  # noqa: SIM115
-        self.n_shards += 1
-        self._room = self.shard_tokens
 
-    def close(self) -> dict[str, int]:
-        """Closes the files and returns this split's counts for the manifest."""
-        self._file.close()
-        documents = np.concatenate(self.documents)
-        np.save(self.path / f"{self.split}-documents.npy", documents)
-        return {
-            "n_documents": len(documents),
-            "n_tokens": self.n_tokens,
-            "n_bytes": int(documents["n_bytes"].sum(dtype=np.int64)),
-            "n_shards": self.n_shards,
-        }
+def remember(folder: Path, found: str) -> None:
+    """Keep the verdict that the files with this fingerprint are whole."""
+    _verified[folder] = found
+    for place in _places(folder):
+        try:
+            paths.make_directory(place.parent)
+            paths.write_json(place, {"files": found})
+            return
+        except OSError:  # read-only, or full
+            continue
+
+
+def _read(place: Path) -> str | None:
+    try:
+        return (paths.read_json(place) or {}).get("files")
+    except OSError:
+        return None
+
+
+def _places(folder: Path) -> tuple[Path, Path]:
+    name = hashlib.sha256(os.fspath(folder).encode()).hexdigest()[:16]
+    return folder / VERIFIED, paths.cache_root() / "verified" / f"{name}.json"

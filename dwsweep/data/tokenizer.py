@@ -29,7 +29,7 @@ BYTES_VOCAB = 256
 SPACE = "\u2581"  # SentencePiece's mark for a space; in a text it is encoded as its three bytes
 FIRST_BYTE = 2
 CHARACTER_COVERAGE = 0.999  # share of the sample's characters that get their own token; the rest are bytes
-CACHED_WORDS = 1 << 18  # about 50 MB a process
+CACHED_WORDS = 1 << 18  # about 50 MB per process
 CACHED_LENGTH = 48  # characters; longer "words" (URLs, scripts without spaces) are rarely seen twice
 
 

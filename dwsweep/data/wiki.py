@@ -10,18 +10,19 @@ from typing import Any
 from xml.etree import ElementTree
 
 from dwsweep.data.source_files import find_files, open_stream
-from dwsweep.data.sources import ITEM_BYTES, Item, Skipped
-from dwsweep.data.text_records import (
+from dwsweep.data.source_items import (
+    ITEM_BYTES,
     Block,
     Files,
+    Item,
+    Skipped,
     TooLarge,
     cut,
     decode,
-    field_of,
     file_items,
     item_blocks,
-    json_records,
 )
+from dwsweep.data.text_records import field_of, json_records
 from dwsweep.errors import InputError
 
 _DOC = re.compile(rb"^<doc\b[^\n]*>[ \t]*\n", re.MULTILINE)

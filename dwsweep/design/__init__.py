@@ -1,9 +1,8 @@
 """Before the compute is spent: the errors a planned sweep would leave, and the runs that would narrow them most."""
 
-from dwsweep.design.information import Errors, Judge, PairError
-from dwsweep.design.prior import Prior, make_prior
-from dwsweep.design.propose import Proposal, propose
-from dwsweep.design.study import Alternative, Study, study
+from dwsweep.design.information import Errors, Judge, PairError, Prior
+from dwsweep.design.propose import Alternative, Proposal, propose
+from dwsweep.design.study import Study, make_prior, study
 
 __all__ = [
     "Alternative",

@@ -18,7 +18,7 @@ here are on the safe side.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -26,13 +26,44 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.design.prior import LAW_SCATTER, Prior
-from dwsweep.fit.laws import ln_width, optimal_depth
+from dwsweep.fit.laws import Law, ln_width, optimal_depth
 from dwsweep.fit.simulate import Truth
+from dwsweep.guide.loss import SLOPE_DENSITY_AT_SIX, SLOPE_DENSITY_POWER
 
+LAW_SCATTER = 0.05  # ASSUMPTION: sd in ln N of true transitions about the law: one pair known perfectly is not the law
 SUP_T = 2.9  # typical critical value of the sup-t band at 95 %
 Cells = Mapping[tuple[int, int], frozenset[int]]
 """(depth, width) → the seeds that are run."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A truth to plan against.
+
+    law: where transitions are expected. slopes: nats per unit of ln N of the loss difference at its crossing, by pair
+    (shallow, deep); a pair that is absent takes the assumed slope. noise, seed_sd: nats. shape_sd: nats, what all seeds
+    of a shape share in addition to the curve. basis: where each comes from.
+    """
+
+    law: Law
+    slopes: Mapping[tuple[int, int], float]
+    noise: float
+    seed_sd: float
+    shape_sd: float
+    basis: tuple[str, ...]
+
+    def slope(self, shallow: int, deep: int) -> float:
+        """Nats per unit of ln N: measured, or ∫ κ(l) dl with the assumed density κ(l) = 0.025·(l/6)^−2.1."""
+        if (shallow, deep) in self.slopes:
+            return self.slopes[shallow, deep]
+        power = SLOPE_DENSITY_POWER + 1
+        scale = SLOPE_DENSITY_AT_SIX * 6.0 ** (-SLOPE_DENSITY_POWER) / power
+        return float(scale * (deep**power - shallow**power))
+
+    def truth(self, depths: Sequence[int]) -> Truth:
+        """Losses whose consecutive depths cross on the law with these slopes."""
+        slopes = tuple(self.slope(a, b) for a, b in pairwise(depths))
+        return Truth(tuple(depths), form=self.law.form, theta=self.law.theta, slopes=slopes)
 
 
 @dataclass(frozen=True)
@@ -186,7 +217,7 @@ class Judge:
         C: np.ndarray | None,
         shapes: list[tuple[int, int]],
     ) -> tuple[PairError, ...]:
-        """One row a pair; the power is left out where no covariance is given."""
+        """One row per pair; the power is left out where no covariance is given."""
         pairs = []
         for k, (shallow, deep) in enumerate(pairwise(self.depths)):
             n = math.exp(self.crossings[k])

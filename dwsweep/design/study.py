@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dwsweep.design.information import Cells, Errors, Judge
-from dwsweep.design.prior import Prior, make_prior
-from dwsweep.design.propose import Costs, Proposal, candidates, fragments, propose
+from dwsweep.design.information import LAW_SCATTER, Cells, Errors, Judge, Prior
+from dwsweep.design.propose import Alternative, Costs, Proposal, alternatives, candidates, fragments, propose
 from dwsweep.errors import InputError
-from dwsweep.plan.expand import build
-from dwsweep.plan.units import DROP
-from dwsweep.shapes import Shape, match_width
+from dwsweep.fit import laws
+from dwsweep.fit.guideline import guiding_laws
+from dwsweep.plan import DROP, build
+from dwsweep.records import fit_result
+from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit_rows import references
 from dwsweep.spec import Spec
 
-
-@dataclass(frozen=True)
-class Alternative:
-    """A change to the sweep, with what it costs and leaves."""
-
-    name: str
-    runs: int
-    flops: int
-    errors: Errors
+NOISE = 0.003  # ASSUMPTION: nats, sd of one run's loss without what its seed shares with other shapes
+SHAPE_RATIO = 0.5  # ASSUMPTION: sd of what all seeds of a shape share off the curve (tuning), in units of the noise
+SEED_RATIO = 1.5  # ASSUMPTION: sd of what a seed shares over all shapes, in units of the noise
 
 
 @dataclass(frozen=True)
@@ -93,15 +87,13 @@ def study(
     noise: float | None = None,
     target: float | None = None,
     proposals: int = 0,
-    on_step: Callable[[int], None] | None = None,
 ) -> Study:
     """Judge a planned sweep and look for better ones.
 
     Args:
-        spec: the sweep. fit: a finished round (its noise, slopes, law and runs). noise: nats a run.
+        spec: the sweep. fit: a finished round (its noise, slopes, law and runs). noise: nats per run.
         target: size at which the best depth is wanted; None: the largest of the sweep.
         proposals: how many runs to propose beyond the planned ones, or, with ``fit``, beyond the finished ones.
-        on_step: called with the number of proposals found so far.
 
     Raises:
         InputError: wrong numbers, an unreadable fit, or a sweep without a pair of depths.
@@ -131,7 +123,7 @@ def study(
     found: list[Proposal] = []
     start: Cells = planned if not done else finished
     if proposals:
-        found = propose(judge, start, candidates(spec, judge, shapes), costs, count=proposals, on_step=on_step)
+        found = propose(judge, start, candidates(spec, judge, shapes), costs, count=proposals)
     return Study(
         spec=spec,
         prior=prior,
@@ -139,7 +131,7 @@ def study(
         now=judge.judge(finished) if done else None,
         runs=sum(len(seeds) for seeds in todo.values()) * len(spec.grid.learning_rates),
         flops=sum(costs(shape) * len(seeds) for shape, seeds in todo.items()),
-        alternatives=tuple(_alternatives(spec, judge, planned, shapes, costs, prior, aim)),
+        alternatives=tuple(alternatives(spec, judge, planned, shapes, costs, prior, aim)),
         proposals=tuple(found),
         proposed=judge.judge(_added(start, found)) if found else None,
         fragments=tuple(fragments(spec, found)) if found else (),
@@ -166,68 +158,54 @@ def _added(cells: Cells, proposals: list[Proposal]) -> dict[tuple[int, int], fro
     return added
 
 
-def _alternatives(
-    spec: Spec, judge: Judge, planned: Cells, shapes: list[Shape], costs: Costs, prior: Prior, target: float
-) -> list[Alternative]:
-    """More seeds, more widths, wider ranges, more depths; FLOPs of what each adds to the plan."""
-    block, multiple = spec.block(), spec.grid.width_multiple
-    seeds = len(spec.grid.seed_values())
-    by_key = {(shape.depth, shape.width): shape for shape in shapes}
-    sizes = np.log(sorted({shape.n_params for shape in shapes}))
-    low, high = float(sizes[0]), float(sizes[-1])
-    n_widths = max(sum(shape.depth == depth for shape in shapes) for depth in judge.depths)
-    found: list[Alternative] = []
+def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict[tuple[int, int], int]]:
+    """The prior, and the finished runs by shape (depth, width) → how many.
 
-    def consider(name: str, cells: dict[tuple[int, int], frozenset[int]], depths: list[int] | None = None) -> None:
-        def shape_of(key: tuple[int, int]) -> Shape:
-            return by_key.get(key) or block.shape(*key)
+    Args:
+        fit: a fit's directory or fit.json: its law (or the published one for want of an own), its slopes, its noise,
+            and its finished runs. None: the published law, assumed slopes, nothing finished.
+        noise: sd of one run in nats; None: measured in the fit, else assumed.
 
-        added = {key: cells[key] - planned.get(key, frozenset()) for key in cells}
-        judged = (judge if depths is None else Judge(prior, depths, target)).judge(cells)
-        found.append(
-            Alternative(
-                name,
-                sum(len(value) for value in added.values()) * len(spec.grid.learning_rates),
-                sum(costs(shape_of(key)) * len(value) for key, value in added.items() if value),
-                judged,
-            )
-        )
-
-    def grid(depths: list[int], start: float, stop: float, count: int) -> dict[tuple[int, int], frozenset[int]]:
-        cells = dict(planned)
-        for depth in depths:
-            for size in np.exp(np.linspace(start, stop, count)):
-                shape = match_width(depth, float(size), block, multiple)
-                key = (shape.depth, shape.width)
-                cells[key] = cells.get(key, frozenset()) | frozenset(range(seeds))
-        return cells
-
-    for factor in (2, 4):
-        more = {key: value | frozenset(range(factor * seeds)) for key, value in planned.items() if key in by_key}
-        consider(f"{factor * seeds} seeds instead of {seeds}", dict(planned) | more)
-    consider(
-        f"{2 * n_widths - 1} widths a depth instead of {n_widths}", _between(judge.depths, planned, block, multiple)
-    )
-    step = (high - low) / max(n_widths - 1, 1)
-    if max(judge.crossings) > high - step:
-        stop = max(max(judge.crossings) + step, high + step)
-        extra = math.ceil((stop - high) / step)
-        consider(f"sizes up to {math.exp(stop):.2g}", grid(judge.depths, high + step, high + extra * step, extra))
-    if min(judge.crossings) < low + step:
-        consider(f"sizes down to {math.exp(low - 2 * step):.2g}", grid(judge.depths, low - 2 * step, low - step, 2))
-    deeper = judge.depths[-1] + (judge.depths[-1] - judge.depths[-2])
-    consider(f"depth {deeper} too", grid([deeper], low, high, n_widths), [*judge.depths, deeper])
-    return found
+    Raises:
+        InputError: a noise that is not positive, or no fit at ``fit``.
+    """
+    if noise is not None and not 1e-9 <= noise < 10:
+        raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
+    found = fit_result.read(fit) if fit is not None else None
+    law = guiding_laws(found)[0] if found else laws.published()
+    basis = [f"law: {law.name}"]
+    slopes = {
+        (row.shallow, row.deep): row.slope_difference
+        for row in references(found.transitions if found else ())
+        if row.status == "crossed" and row.slope_difference is not None and row.slope_difference > 0
+    }
+    if slopes:
+        basis.append("slopes: measured at " + ", ".join(f"{a}/{b}" for a, b in sorted(slopes)) + ", else ASSUMED")
+    else:
+        basis.append("slopes: ASSUMED, 0.025·(L/6)^−2.1 nats per ln N and layer, from public data at depths 4 to 24")
+    measured = _measured_noise(found)
+    if noise is not None:
+        sigma = noise
+        basis.append(f"noise: {sigma:g} nats per run, as given")
+    elif measured is not None:
+        sigma = measured
+        basis.append(f"noise: {sigma:.2g} nats per run, measured in the fit")
+    else:
+        sigma = NOISE
+        basis.append(f"noise: {sigma:g} nats per run, ASSUMED; give --noise, or --fit with runs of several seeds")
+    if found is not None and found.noise.shape_sd is not None:
+        shape_sd = found.noise.shape_sd
+        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} nats, measured in the fit")
+    else:
+        shape_sd = SHAPE_RATIO * sigma
+        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} nats, ASSUMED")
+    basis.append(f"scatter of true transitions about any law: {LAW_SCATTER:g} in ln N, ASSUMED")
+    cells = found.cells if found else []
+    done = {(cell.depth, int(cell.width)): cell.n for cell in cells if cell.n and not cell.excluded}
+    return Prior(law, slopes, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis)), done
 
 
-def _between(depths: list[int], planned: Cells, block: Any, multiple: int) -> dict[tuple[int, int], frozenset[int]]:
-    """A new width between every two neighbours of a depth, with the seeds of the wider one."""
-    cells = dict(planned)
-    step = block.width_step(multiple)
-    for depth in depths:
-        widths = sorted(width for d, width in planned if d == depth)
-        for left, right in pairwise(widths):
-            width = step * round(math.sqrt(left * right) / step)
-            if left < width < right:
-                cells[depth, width] = planned[depth, right]
-    return cells
+def _measured_noise(fit: FitResult | None) -> float | None:
+    """Root mean square over depths of the fit's noise of one run."""
+    values = [sigma for sigma in (fit.noise.sigma or {}).values() if sigma] if fit else []
+    return float(np.sqrt(np.mean(np.square(values)))) if values else None

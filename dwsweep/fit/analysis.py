@@ -2,72 +2,39 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import InputError
-from dwsweep.fit import figures_data, published
+from dwsweep.fit import laws
+from dwsweep.fit.cells import Selection, Shape, select_runs
+from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.figure_curves import fit_curves
+from dwsweep.fit.fit_warnings import confounds, noise_warnings, tie_warnings
 from dwsweep.fit.guideline import guideline_rows
 from dwsweep.fit.law_selection import LawReport, fit_laws
-from dwsweep.fit.pairs import Pair, tie_warnings, transition_rows
+from dwsweep.fit.pairs import Pair, analyse_pairs, transition_rows
+from dwsweep.fit.row_filter import Row
 from dwsweep.fit.surface import fit_surface
+from dwsweep.fit.sweep_evidence import document_covariance, still_falling
 from dwsweep.fit.table import Table, read_table
-from dwsweep.fit.token_group import Part
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """What a table of losses says about depth and width. Rows are dicts with the names of DESIGN's files.
-
-    cells: one row a shape (cells.csv). transitions: one row a pair and estimator (transitions.csv). width_law: the law
-    ln d_x = a + b·L with its errors, or None where there is no law to be had (``law_statement`` says why). rivals: the
-    forms compared. laws: the bounded forms with their regions; guideline_law: the one that guides (None: the published
-    law). surface: loss over (ln N, ln L), or None. guideline: rows of guideline.csv, from the law of the sweep where
-    there is one and otherwise from the published law, as the column ``law`` says. warnings: one line each.
-    noise: what the errors rest on. by_tokens: transitions at each token count where the table holds several. curves:
-    what figures draw. rates: the runs of the shapes trained at several learning rates. provenance: input hash,
-    versions, options.
-    """
-
-    cells: list[dict[str, Any]]
-    transitions: list[dict[str, Any]]
-    width_law: dict[str, Any] | None
-    law_statement: str
-    rivals: list[dict[str, Any]]
-    laws: list[dict[str, Any]] = field(repr=False)
-    guideline_law: str | None
-    surface: dict[str, Any] | None
-    guideline: list[dict[str, Any]]
-    published: dict[str, Any]
-    transition_cov: dict[str, Any]
-    warnings: list[str]
-    noise: dict[str, Any]
-    by_tokens: list[dict[str, Any]]
-    curves: dict[str, Any] = field(repr=False)
-    rates: list[dict[str, Any]] = field(repr=False)
-    provenance: dict[str, Any] = field(repr=False)
-
-    def __str__(self) -> str:
-        from dwsweep.report.terminal.fit_tables import to_text
-
-        return to_text(self)
-
-    def __rich__(self) -> RenderableType:
-        return self.to_rich()
-
-    def to_rich(self) -> RenderableType:
-        """Tables that fit a terminal of 100 columns."""
-        from dwsweep.report.terminal.fit_tables import to_rich
-
-        return to_rich(self)
+from dwsweep.records.fit_result import (
+    FitOptions,
+    FitResult,
+    NoiseSummary,
+    Provenance,
+    PublishedLaw,
+    TransitionCovariance,
+)
+from dwsweep.records.fit_rows import Cell, RateRun, TokenTransition, Transition, numbers
+from dwsweep.theory import published_law
 
 
 def fit_table(
@@ -102,90 +69,81 @@ def fit_table(
     _check_options(draws, confidence)
     where = [where] if isinstance(where, str) else list(where)
     data = read_table(table, columns, where)
+    options = FitOptions(
+        axis=axis,
+        noise=noise,
+        columns=columns if columns is None or isinstance(columns, dict) else list(columns),
+        where=tuple(where),
+        draws=draws,
+        seed=seed,
+        confidence=confidence,
+        documents=documents,
+    )
     # its matrices are small: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
-        return _fit(data, axis, noise, columns, where, draws, seed, confidence, params, documents)
+        return _fit(data, options, params)
 
 
-def _fit(
-    data: Table,
-    axis: str,
-    noise: float | None,
-    columns: Any,
-    where: list[str],
-    draws: int,
-    seed: int,
-    confidence: float,
-    params: Iterable[float],
-    documents: bool,
-) -> FitResult:
+def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult:
     groups = _token_groups(data.rows)
     main = max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
-    parts = {key: Part.of(data, rows, axis, noise, draws, seed, confidence, documents) for key, rows in groups.items()}
-    part = parts[main]
-    warnings = list(part.warnings)
+    by_count = {key: TokenGroup.of(data, rows, options) for key, rows in groups.items()}
+    group = by_count[main]
+    warnings = list(group.warnings)
     if len(groups) > 1:
         others = ", ".join(f"{key:.4g}" for key in sorted(k for k in groups if k is not None) if key != main)
-        warnings.append(f"tokens: the fit uses the runs at {main:.4g} tokens; transitions at {others} are beside it")
+        warnings.append(
+            f"tokens: the fit uses the runs at {main:.4g} tokens; transitions at {others} are for reference"
+        )
     nothing = LawReport.none("no finished run with a usable loss")
-    report = fit_laws(part.curves, part.pairs, confidence) if part.curves else nothing
-    surface = fit_surface(part.curves, confidence) if part.curves else None
-    warnings += report.warnings
-    law = report.guideline_law or published.law()
-    guideline_surface = surface if axis == "n_params" else None
-    guideline = guideline_rows(law, report.rival_laws, params, guideline_surface)
+    confidence = options.confidence
+    report = fit_laws(group.curves, group.pairs, confidence) if group.curves else nothing
+    surface = fit_surface(group.curves, confidence) if group.curves else None
+    law = report.guideline_law or laws.published()
+    transitions = group.transitions(confidence)
+    warnings += [*report.warnings, *tie_warnings(transitions)]
     by_tokens = [
-        {"tokens": key, **row}
-        for key, other in sorted(parts.items(), key=lambda item: item[0] or 0.0)
-        for row in (transition_rows(other.curves, other.pairs, confidence) if other.curves else [])
+        TokenTransition(tokens=key, **vars(row))
+        for key, other in sorted(by_count.items(), key=lambda item: item[0] or 0.0)
+        if key is not None
+        for row in other.transitions(confidence)
     ]
-    transitions = transition_rows(part.curves, part.pairs, confidence) if part.curves else []
-    warnings += tie_warnings(transitions)
     return FitResult(
-        cells=part.cell_rows(),
+        cells=group.cells(),
         transitions=transitions,
         width_law=report.width_law,
         law_statement=report.statement,
         rivals=report.rivals,
-        laws=report.law_rows(),
+        laws=report.forms(),
         guideline_law=report.guideline_law.form if report.guideline_law else None,
-        surface=surface.to_dict() if surface else None,
-        guideline=guideline,
+        surface=surface.record() if surface else None,
+        guideline=guideline_rows(law, report.rival_laws, params, surface if options.axis == "n_params" else None),
         published=_published(),
-        transition_cov=_transition_cov(part.pairs),
+        transition_cov=_transition_cov(group.pairs),
         warnings=warnings,
-        noise=part.noise_dict(),
+        noise=group.noise(),
         by_tokens=by_tokens if len(groups) > 1 else [],
-        curves=figures_data.curves_dict(part.curves, part.pairs, report, surface, axis, confidence),
-        rates=part.rate_rows(),
-        provenance={
-            "input": data.source,
-            "input_sha256": data.sha256,
-            "rows_read": data.n_read,
-            "rows_used": len(part.selection.runs),
-            "versions": _versions(),
-            "options": {
-                "axis": axis,
-                "noise": noise,
-                "columns": columns if columns is None or isinstance(columns, dict) else list(columns),
-                "where": where,
-                "draws": draws,
-                "seed": seed,
-                "confidence": confidence,
-                "documents": documents,
-            },
-        },
+        curves=fit_curves(group.curves, group.pairs, report, surface, options.axis, confidence),
+        rates=group.rates(),
+        provenance=Provenance(
+            input=data.source,
+            input_sha256=data.sha256,
+            rows_read=data.n_read,
+            rows_used=len(group.selection.runs),
+            versions=_versions(),
+            options=options,
+        ),
     )
 
 
 def _check_options(draws: int, confidence: float) -> None:
     if not (isinstance(draws, int) and draws >= 100):
-        raise InputError(f"draws: {draws!r}; an integer of at least 100 is allowed")
+        raise InputError(f"draws: {draws!r}; must be an integer of at least 100")
     if not 0.5 <= confidence < 1.0:
-        raise InputError(f"confidence: {confidence!r}; a number from 0.5 to below 1 is allowed")
+        raise InputError(f"confidence: {confidence!r}; must be a number from 0.5 to below 1")
 
 
-def _token_groups(rows: Sequence[dict[str, Any]]) -> dict[float | None, list[dict[str, Any]]]:
+def _token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
     """Rows by token count, where one shape, learning rate and seed was measured at several; otherwise all in one."""
     seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     for row in rows:
@@ -195,18 +153,125 @@ def _token_groups(rows: Sequence[dict[str, Any]]) -> dict[float | None, list[dic
     several = sum(len(tokens) > 1 for tokens in seen.values())
     if not several or several < 0.5 * len(seen):
         return {None: list(rows)}
-    groups: dict[float | None, list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[float | None, list[Row]] = defaultdict(list)
     for row in rows:
         if row.get("tokens") is not None:
             groups[row["tokens"]].append(row)
     return dict(groups)
 
 
-def _transition_cov(pairs: Sequence[Pair]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class TokenGroup:
+    """The runs of one token count, analysed up to the transitions."""
+
+    selection: Selection
+    curves: Curves | None  # None where no run has a usable loss
+    pairs: list[Pair]
+    warnings: list[str]
+    documents: str | None
+
+    @classmethod
+    def of(cls, data: Table, rows: list[Row], options: FitOptions) -> TokenGroup:
+        selection = select_runs(rows, options.axis)
+        runs, warnings = selection.runs, list(selection.warnings)
+        if not runs:
+            return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"], None)
+        held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
+        curves = build_curves(runs, options.noise, options.draws, np.random.default_rng(options.seed), held_out)
+        if held_out:
+            warnings += held_out.warnings
+        if data.directory:
+            warnings += still_falling(data.directory, runs)
+        warnings += [*noise_warnings(curves), *confounds(runs, curves, options.axis)]
+        pairs = analyse_pairs(curves, options.confidence)
+        return cls(selection, curves, pairs, warnings, held_out.note if held_out else None)
+
+    def transitions(self, confidence: float) -> list[Transition]:
+        return transition_rows(self.curves, self.pairs, confidence) if self.curves else []
+
+    def rates(self) -> list[RateRun]:
+        """The runs of the shapes that were trained at several learning rates: the curves over the rate."""
+        tried: dict[Shape, set[float | None]] = defaultdict(set)
+        for run in self.selection.runs:
+            tried[run.shape].add(run.learning_rate)
+        return [
+            RateRun(
+                parametrization=run.row.get("parametrization"),
+                depth=run.depth,
+                width=_whole(run.width),
+                learning_rate=run.learning_rate,
+                seed=run.seed,
+                loss=run.loss,
+            )
+            for run in self.selection.runs
+            if len(tried[run.shape]) > 1
+        ]
+
+    def cells(self) -> list[Cell]:
+        rows = []
+        if self.curves:
+            c = self.curves
+            for k in range(len(c.mean)):
+                shape = (int(c.depth[k]), c.width[k])
+                rows.append(
+                    Cell(
+                        depth=int(c.depth[k]),
+                        width=_whole(c.width[k]),
+                        n_params=_whole(c.n_params[k]),
+                        mean=float(c.mean[k]),
+                        se=float(c.se[k]) if c.noise.known else None,
+                        n=int(c.n[k]),
+                        learning_rate=c.learning_rate[k],
+                        excluded=False,
+                        reason=self.selection.notes.get(shape, ""),
+                        axis_value=float(math.exp(c.x[k])),
+                    )
+                )
+        for (depth, width), reason in self.selection.excluded.items():
+            rows.append(
+                Cell(
+                    depth=depth,
+                    width=_whole(width),
+                    n_params=_whole(12.0 * depth * width**2),
+                    mean=None,
+                    se=None,
+                    n=0,
+                    learning_rate=None,
+                    excluded=True,
+                    reason=reason,
+                    axis_value=None,
+                )
+            )
+        return sorted(rows, key=lambda row: (row.depth, row.width))
+
+    def noise(self) -> NoiseSummary:
+        if not self.curves:
+            return NoiseSummary(source="none")
+        n = self.curves.noise
+        return NoiseSummary(
+            source=n.source,
+            sigma={str(d): s for d, s in n.sigma.items()},
+            df={str(d): v if math.isfinite(v) else None for d, v in n.df.items()},
+            pooled=n.pooled,
+            bartlett_p=n.bartlett_p,
+            tau=n.tau,
+            tau_df=n.tau_df,
+            shape_sd=math.sqrt(n.shape_variance),
+            paired_seeds=self.curves.paired,
+            documents=self.documents,
+            diverged_rule=self.selection.diverged_rule,
+        )
+
+
+def _whole(value: float) -> int | float:
+    return round(value) if abs(value - round(value)) < 1e-6 else float(value)
+
+
+def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:
     """Covariance of the crossings' ln N (delta method from the shared draws: δx = −δg(x*)/g'(x*))."""
     crossed = [p for p in pairs if p.difference is not None and p.crossing.root is not None and p.crossing.slope]
     if not crossed:
-        return {"pairs": [], "cov": []}
+        return TransitionCovariance(pairs=(), cov=())
     columns = []
     for p in crossed:
         d, c = p.difference, p.crossing
@@ -215,30 +280,35 @@ def _transition_cov(pairs: Sequence[Pair]) -> dict[str, Any]:
         w = (c.root - d.x[i - 1]) / (d.x[i] - d.x[i - 1])
         columns.append(-((1 - w) * d.deviations[:, i - 1] + w * d.deviations[:, i]) / c.slope)
     cov = np.atleast_2d(np.cov(np.stack(columns), bias=True))
-    return {"pairs": [[p.shallow, p.deep] for p in crossed], "cov": cov.tolist()}
+    return TransitionCovariance(
+        pairs=tuple((p.shallow, p.deep) for p in crossed), cov=tuple(numbers(row) for row in cov)
+    )
 
 
-def _published() -> dict[str, Any]:
-    return {
-        "name": published.NAME,
-        "form": "exponential",
-        "a": published.A,
-        "b": published.B,
-        "cov": [list(row) for row in published.COVARIANCE],
-        "cov_tag": published.COVARIANCE_TAG,
-        "valid_from": published.VALID_FROM,
-        "valid_to": published.VALID_TO,
-        "guideline": guideline_rows(published.law()),
-    }
+def _published() -> PublishedLaw:
+    law = laws.published()
+    return PublishedLaw(
+        name=law.name,
+        form=law.form,
+        a=law.theta[0],
+        b=law.theta[1],
+        cov=published_law.COVARIANCE,
+        cov_tag=law.error_tag,
+        valid_from=law.valid_from,
+        valid_to=law.valid_to,
+        guideline=tuple(guideline_rows(law)),
+    )
 
 
 def _versions() -> dict[str, str]:
     import scipy
 
-    from dwsweep import __version__
-
+    try:
+        own = metadata.version("dwsweep")
+    except metadata.PackageNotFoundError:  # the clone's own folder in sys.path, nothing installed
+        own = "not installed"
     return {
-        "dwsweep": __version__,
+        "dwsweep": own,
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "python": platform.python_version(),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument
+from dwsweep.fit.row_filter import Row
 
 AXES = {
     "n_params": "non-embedding parameters",
@@ -41,7 +42,7 @@ class Run:
     loss: float
     x: float
     n_params: float
-    row: dict[str, Any]
+    row: Row
 
     @property
     def shape(self) -> Shape:
@@ -77,13 +78,13 @@ def number(value: float) -> Any:
     return int(value) if float(value).is_integer() else float(value)
 
 
-def n_params_of(row: dict[str, Any]) -> float:
+def n_params_of(row: Row) -> float:
     """The matched count of a row: its n_params, or 12·L·d_x² (Levine et al. 2020) where the table has none."""
     value = row.get("n_params")
     return float(value) if value is not None else 12.0 * row["depth"] * row["width"] ** 2
 
 
-def select_runs(rows: list[dict[str, Any]], axis: str = "n_params") -> Selection:
+def select_runs(rows: list[Row], axis: str = "n_params") -> Selection:
     """Choose the rows that count as losses.
 
     Rows that failed or are not finished are missing at random: their seeds keep their pairing. A diverged replica (or
@@ -93,7 +94,7 @@ def select_runs(rows: list[dict[str, Any]], axis: str = "n_params") -> Selection
     depth, provided that two seeds remain.
     """
     if axis not in AXES:
-        raise InputError(f"{argument('axis')}: {axis!r}; one of {', '.join(AXES)} is allowed")
+        raise InputError(f"{argument('axis')}: {axis!r}; must be one of {', '.join(AXES)}")
     if axis != "n_params" and not any(row.get(axis) is not None for row in rows):
         raise InputError(f"{argument('axis')}: {axis!r}; the table has no column of that name with values in it")
     parts = _sort(rows, axis)
@@ -113,7 +114,7 @@ def select_runs(rows: list[dict[str, Any]], axis: str = "n_params") -> Selection
     return Selection(parts.runs, excluded, notes, parts.warnings, rule)
 
 
-def _sort(rows: list[dict[str, Any]], axis: str) -> _Parts:
+def _sort(rows: list[Row], axis: str) -> _Parts:
     parts = _Parts()
     for row in rows:
         depth, width = number(row["depth"]), number(row["width"])

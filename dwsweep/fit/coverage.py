@@ -26,6 +26,7 @@ from dwsweep.fit.law_selection import fit_laws
 from dwsweep.fit.laws import FORMS, optimal_depth
 from dwsweep.fit.pairs import analyse_pairs
 from dwsweep.fit.simulate import Scenario, Truth, scenarios, simulate
+from dwsweep.records.fit_rows import plain
 
 BUDGETS = (1.0e7, 1.0e8, 3.0e9)
 CONFIDENCE = 0.95
@@ -62,7 +63,9 @@ def _analyse(scenario: Scenario, rows: list[dict[str, Any]], declared: Any, draw
             }
             for p in pairs
         ],
-        "law": None if law is None else {key: law[key] for key in ("a", "b", "interval_a", "interval_b", "winner")},
+        "law": None
+        if law is None
+        else {key: plain(law[key]) for key in ("a", "b", "interval_a", "interval_b", "winner")},
         "depths": [list(guide.depth(n)) for n in BUDGETS] if guide else None,
         "ranges": [list(rival_range([guide, *report.rival_laws], n)) for n in BUDGETS] if guide else None,
         "guide": guide.form if guide else None,
@@ -80,7 +83,7 @@ def run(out: str | Path, names: Iterable[str], n: int, processes: int = 1) -> di
             path = folder / f"{name}.jsonl"
             done = {row["index"]: row for row in _read(path)}
             todo = [i for i in range(n) if i not in done]
-            with path.open("a") as file:
+            with path.open("a", encoding="utf-8") as file:
                 rows = pool.map(one, [name] * len(todo), todo, [2000] * len(todo), chunksize=4)
                 for row in track(rows, name, len(todo), console=Console(stderr=True)):
                     file.write(json.dumps(row) + "\n")
@@ -94,7 +97,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text("utf-8").splitlines():
         try:
             rows.append(json.loads(line))
         except ValueError:  # the last line of a run that was cut off

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.fit.cells import Run
-from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
 from dwsweep.fit.noise import Noise, cell_means, estimate_noise
 from dwsweep.fit.shape_noise import FLOOR_NATS
+from dwsweep.fit.sweep_evidence import FEW_DOCUMENTS, Documents
 
 GRID_POINTS = 161
 INTERPOLATION_DRAWS = 301
@@ -203,7 +203,7 @@ def difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
     values = both[0] - both[1]
     fewest = min((shallow, deep), key=lambda depth: len(curves.sizes(depth)))
     error = interpolation_sd(grid, values, smooth[0] - smooth[1], curves.sizes(fewest))
-    # one number a draw: where the true curve bulges at one point between two sizes, it does at the next
+    # one number per draw: where the true curve bulges at one point between two sizes, it does at the next
     values[1:] += _normal_scores(len(values) - 1, shallow) * error
     return from_values(curves, shallow, deep, grid, values)
 
@@ -224,7 +224,7 @@ def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, si
     the sizes are dense. What their difference exceeds its own noise by is taken as the error: δ² = max(0, Δ² − Var Δ).
     With five sizes or fewer both may miss the same bend, so each inner size is also predicted from the others: halving
     a gap divides the error by about four, so a quarter of that miss (half of it with three sizes, too few for the rule)
-    is expected in the middle of the gaps beside it. With two sizes no bend can be seen, and the curve may leave the
+    is expected in the middle of the neighbouring gaps. With two sizes no bend can be seen, and the curve may leave the
     chord by a quarter of its rise.
     """
     gap = other - values[: len(other)]

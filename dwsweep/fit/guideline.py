@@ -1,15 +1,21 @@
-"""How deep and how wide at a budget: a law's optimum with its interval, the rivals beside it, and its limits."""
+"""How deep and how wide at a budget: a law's optimum with its interval, the range of its rivals, and its limits."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+
+import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit import published
+from dwsweep.fit import laws
 from dwsweep.fit.laws import Law
-from dwsweep.text import format_count, format_factor
+from dwsweep.fit.surface import FittedSurface
+from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit_rows import GuidelineRow
+from dwsweep.text import format_count
+from dwsweep.theory import published_law
 
 # beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
 EXTRAPOLATION_LIMIT = 2000.0
@@ -22,56 +28,52 @@ def guideline_row(
     trained: tuple[int, int] | None,
     law: Law,
     rivals: Sequence[Law] = (),
-    surface: Any = None,
+    surface: FittedSurface | None = None,
     width_multiple: int | None = None,
-) -> dict[str, Any]:
+) -> GuidelineRow:
     """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
 
     rival_depth_min, rival_depth_max: over the intervals of every form that is not rejected.
     depth_low … width_high: at the fixed budget, so width_low = √(N/12·depth_high) goes with depth_high. depth_int,
     width_int: a shape one can build, the width rounded to ``width_multiple`` (64; smaller nets: 8).
     """
-    row: dict[str, Any] = {
-        "name": name,
-        "n_params": n_params,
-        "trained_depth": trained[0] if trained else None,
-        "trained_width": trained[1] if trained else None,
-        **dict.fromkeys(
-            ("depth", "depth_low", "depth_high", "width", "width_low", "width_high", "depth_int", "width_int")
-        ),
-        "n_params_actual": None,
-        "law": law.name,
-        "rival_depth_min": None,
-        "rival_depth_max": None,
-        "extrapolation_factor": law.extrapolation(n_params),
-        **dict.fromkeys(("loss_penalty", "penalty_low", "penalty_high", "equivalent_size_percent")),
-    }
-    if row["extrapolation_factor"] > EXTRAPOLATION_LIMIT:
-        row["law"] = f"{law.name}: refused, more than {EXTRAPOLATION_LIMIT:g} times outside its range"
-        return row
+    factor = law.extrapolation(n_params)
+    if factor > EXTRAPOLATION_LIMIT:
+        why = f"{law.name}: refused, more than {EXTRAPOLATION_LIMIT:g} times outside its range"
+        return _row_without_number(name, n_params, trained, factor, why)
     depth, low, high = law.depth(n_params)
     if depth is None:
-        row["law"] = f"{law.name}: no optimum, its width does not grow with depth"
-        return row
+        why = f"{law.name}: no optimum, its width does not grow with depth"
+        return _row_without_number(name, n_params, trained, factor, why)
     depth_int = max(1, round(depth))
     wide = n_params / (12.0 * depth) >= (8 * DEFAULT_WIDTH_MULTIPLE) ** 2
     multiple = width_multiple or (DEFAULT_WIDTH_MULTIPLE if wide else 8)
     width_int = max(multiple, multiple * round(math.sqrt(n_params / (12.0 * depth_int)) / multiple))
-    row |= {
-        "depth": depth,
-        "depth_low": low,
-        "depth_high": high,
-        "width": width_at(n_params, depth),
-        "width_low": width_at(n_params, high),
-        "width_high": width_at(n_params, low),
-        "depth_int": depth_int,
-        "width_int": width_int,
-        "n_params_actual": 12 * depth_int * width_int**2,
-    }
-    row["rival_depth_min"], row["rival_depth_max"] = rival_range([law, *rivals], n_params) if rivals else (None, None)
-    if surface is not None and trained is not None:
-        row |= surface.penalty(n_params, trained[0])
-    return row
+    rival_ends = rival_range([law, *rivals], n_params) if rivals else (None, None)
+    row = replace(
+        _row_without_number(name, n_params, trained, factor, law.name),
+        depth=depth,
+        depth_low=low,
+        depth_high=high,
+        width=width_at(n_params, depth),
+        width_low=width_at(n_params, high),
+        width_high=width_at(n_params, low),
+        depth_int=depth_int,
+        width_int=width_int,
+        n_params_actual=12 * depth_int * width_int**2,
+        rival_depth_min=rival_ends[0],
+        rival_depth_max=rival_ends[1],
+    )
+    cost = surface.penalty(n_params, trained[0]) if surface is not None and trained is not None else None
+    return row if cost is None else replace(row, **vars(cost))
+
+
+def _row_without_number(
+    name: str, n_params: float, trained: tuple[int, int] | None, factor: float, law: str
+) -> GuidelineRow:
+    known = {"name": name, "n_params": n_params, "law": law, "extrapolation_factor": factor}
+    shape = {"trained_depth": trained[0], "trained_width": trained[1]} if trained else {}
+    return GuidelineRow(**{**dict.fromkeys(GuidelineRow.keys()), **known, **shape})  # type: ignore[arg-type]
 
 
 def rival_range(laws: Sequence[Law], n_params: float) -> tuple[float | None, float | None]:
@@ -91,55 +93,30 @@ def guideline_rows(
     law: Law,
     rivals: Sequence[Law] = (),
     params: Iterable[float] = (),
-    surface: Any = None,
+    surface: FittedSurface | None = None,
     trained: Sequence[tuple[str, float, tuple[int, int] | None]] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[GuidelineRow]:
     """Rows for the GPT-3 models at their own 12·L·d², 1T, and each of ``params`` (non-embedding parameters)."""
-    targets = list(published.targets() if trained is None else trained)
+    targets = list(published_law.targets() if trained is None else trained)
     for value in params:
         try:
             n = float(value)
         except (TypeError, ValueError):
             n = math.nan
         if not (math.isfinite(n) and n > 0):
-            raise InputError(
-                f"{argument('params')}: {value!r}; a positive number of non-embedding parameters is allowed"
-            )
+            raise InputError(f"{argument('params')}: {value!r}; must be a positive number of non-embedding parameters")
         targets.append((format_count(n), n, None))
     return [guideline_row(name, n, shape, law, rivals, surface) for name, n, shape in targets]
 
 
-def markdown(rows: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:
-    """guideline.md: the same rows as a table, with what must be known to read them."""
-    lines = [
-        "# Guideline: depth and width at a budget",
-        "",
-        "| model | N | trained L × d | it costs, nats | best L | best d | build | rivals' L | out of range by | law |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in rows:
-        trained = f"{row['trained_depth']} × {row['trained_width']}" if row["trained_depth"] else "–"
-        build = f"{row['depth_int']} × {row['width_int']}" if row["depth_int"] else "–"
-        rivals = "–"
-        if row["rival_depth_min"] is not None or row["rival_depth_max"] is not None:
-            ends = [_end(row[name], 1) for name in ("rival_depth_min", "rival_depth_max")]
-            rivals = f"{ends[0]} … {ends[1]}"
-        factor = row["extrapolation_factor"]
-        cost = _interval(row["loss_penalty"], row["penalty_low"], row["penalty_high"], 4)
-        lines.append(
-            f"| {row['name']} | {row['n_params']:.4g} | {trained} | {cost} "
-            f"| {_interval(row['depth'], row['depth_low'], row['depth_high'], 1)} "
-            f"| {_interval(row['width'], row['width_low'], row['width_high'], 0)} "
-            f"| {build} | {rivals} | {'inside' if factor <= 1 else f'{format_factor(factor)}×'} | {row['law']} |"
+def guiding_laws(fit: FitResult) -> tuple[Law, list[Law]]:
+    """(law that guides, forms not rejected) of a fit; the published law alone where the sweep has none."""
+    found = {
+        row.form: Law(
+            row.name, row.form, (row.a, row.b), row.valid_from, row.valid_to, np.array(row.region, dtype=float)
         )
-    return "\n".join([*lines, "", *[f"- {note}" for note in notes], ""])
-
-
-def _interval(value: float | None, low: float | None, high: float | None, digits: int) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.{digits}f} ({_end(low, digits)} … {_end(high, digits)})"
-
-
-def _end(value: float | None, digits: int) -> str:
-    return "unbounded" if value is None else f"{value:.{digits}f}"
+        for row in fit.laws
+    }
+    if fit.guideline_law is None or fit.guideline_law not in found:
+        return laws.published(), []
+    return found[fit.guideline_law], [found[row.form] for row in fit.laws if not row.rejected]

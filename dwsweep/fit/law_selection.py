@@ -1,18 +1,19 @@
-"""Is there a law of this sweep's own, which form is it, and how far does it reach?"""
+"""Whether the transitions give a law of this sweep, which form it has, and how far it reaches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import FORMS, Law, ln_width
+from dwsweep.fit.noise import f_tail
 from dwsweep.fit.pairs import Pair
-from dwsweep.fit.quantiles import f_tail
 from dwsweep.fit.width_law import LawFit, LawProblem
+from dwsweep.records.fit_result import FittedForm, WidthLaw
+from dwsweep.records.fit_rows import HeldOut, Rival, RivalTransition, numbers
 
 WINNING_DELTA_CHI2 = 4.0
 POOR_FIT_P_VALUE = 0.01
@@ -28,11 +29,11 @@ FEWEST_PAIRS = 3
 
 @dataclass(frozen=True)
 class LawReport:
-    """width_law, rivals: as in fit.json. statement: one sentence. guideline_law: what guides (None: no law of its own).
-    rival_laws: every form not rejected, for the range beside. laws: form → Law, for figures."""
+    """width_law, rivals: as in fit.json. statement: one sentence. guideline_law: what guides (None: no law fitted).
+    rival_laws: every form not rejected. laws: form → Law, for figures."""
 
-    width_law: dict[str, Any] | None
-    rivals: list[dict[str, Any]]
+    width_law: WidthLaw | None
+    rivals: list[Rival]
     statement: str
     warnings: list[str] = field(default_factory=list)
     guideline_law: Law | None = None
@@ -41,22 +42,22 @@ class LawReport:
 
     @classmethod
     def none(cls, reason: str) -> LawReport:
-        return cls(None, [], f"no law of its own: {reason}")
+        return cls(None, [], f"no width law fitted: {reason}")
 
-    def law_rows(self) -> list[dict[str, Any]]:
+    def forms(self) -> list[FittedForm]:
         """Each bounded form with its region, for fit.json."""
         open_forms = {law.form for law in self.rival_laws}
         return [
-            {
-                "name": law.name,
-                "form": law.form,
-                "a": law.theta[0],
-                "b": law.theta[1],
-                "valid_from": law.valid_from,
-                "valid_to": law.valid_to,
-                "rejected": law.form not in open_forms,
-                "region": law.region.tolist(),
-            }
+            FittedForm(
+                name=law.name,
+                form=law.form,
+                a=law.theta[0],
+                b=law.theta[1],
+                valid_from=law.valid_from,
+                valid_to=law.valid_to,
+                rejected=law.form not in open_forms,
+                region=tuple(numbers(point) for point in law.region),
+            )
             for law in self.laws.values()
         ]
 
@@ -93,7 +94,7 @@ def fit_laws(
     rivals = [_rival_row(fit, best, winner, predictions.get(fit.form), problem) for fit in ranking]
     if not own.bounded:
         return LawReport(
-            None, rivals, "no law of its own: the data leave a or b without a bound (crossings on one side only)"
+            None, rivals, "no width law fitted: the data leave a or b without a bound (crossings on one side only)"
         )
     laws = {form: _law(fit, problem) for form, fit in fits.items() if fit.bounded}
     pairs_used = int(own.inside.sum())
@@ -106,25 +107,25 @@ def fit_laws(
             f"on ln d = a + b·L within their errors, which are then too small"
         )
     exponential = laws["exponential"]
-    width_law = {
-        "form": "exponential",
-        "a": own.theta[0],
-        "b": own.theta[1],
-        "cov": own.cov.tolist(),
-        "interval_a": list(own.interval_a),
-        "interval_b": list(own.interval_b),
-        "chi2": own.chi2,
-        "df": fit_df,
-        "pairs_used": pairs_used,
-        "pairs_censored": len(usable) - pairs_used,
-        "valid_from": exponential.valid_from,
-        "valid_to": exponential.valid_to,
-        "p_value": p_value,
-        "confidence": confidence,
-        "delta_chi2": own.level,
-        "region": exponential.region.tolist(),
-        "winner": winner,
-    }
+    width_law = WidthLaw(
+        form="exponential",
+        a=own.theta[0],
+        b=own.theta[1],
+        cov=tuple(numbers(row) for row in own.cov),
+        interval_a=own.interval_a,
+        interval_b=own.interval_b,
+        chi2=own.chi2,
+        df=fit_df,
+        pairs_used=pairs_used,
+        pairs_censored=len(usable) - pairs_used,
+        valid_from=exponential.valid_from,
+        valid_to=exponential.valid_to,
+        p_value=p_value,
+        confidence=confidence,
+        delta_chi2=own.level,
+        region=tuple(numbers(point) for point in exponential.region),
+        winner=winner,
+    )
     guideline_law = exponential
     statement = (
         f"ln d_x = {own.theta[0]:.3f} {'+' if own.theta[1] >= 0 else '−'} {abs(own.theta[1]):.4f}·L from {pairs_used} "
@@ -167,28 +168,26 @@ def _hull(region: np.ndarray, theta: tuple[float, float]) -> np.ndarray:
         return points
 
 
-def _rival_row(
-    fit: LawFit, best: float, winner: str | None, held_out: dict[str, Any] | None, problem: LawProblem
-) -> dict[str, Any]:
+def _rival_row(fit: LawFit, best: float, winner: str | None, held_out: HeldOut | None, problem: LawProblem) -> Rival:
     delta = fit.chi2 - best
-    return {
-        "form": fit.form,
-        "a": fit.theta[0],
-        "b": fit.theta[1],
-        "chi2": fit.chi2,
-        "df": int(fit.inside.sum()) - 2,
-        "delta_chi2": delta,
-        "rejected": delta >= WINNING_DELTA_CHI2,
-        "winner": fit.form == winner,
-        "bounded": fit.bounded,
-        "held_out": held_out,
-        "transitions": [
-            {"shallow": int(depth), "ln_x": float(x)} for depth, x in zip(problem.depths, fit.x, strict=True)
-        ],
-    }
+    return Rival(
+        form=fit.form,
+        a=fit.theta[0],
+        b=fit.theta[1],
+        chi2=fit.chi2,
+        df=int(fit.inside.sum()) - 2,
+        delta_chi2=delta,
+        rejected=delta >= WINNING_DELTA_CHI2,
+        winner=fit.form == winner,
+        bounded=fit.bounded,
+        held_out=held_out,
+        transitions=tuple(
+            RivalTransition(shallow=int(depth), ln_x=float(x)) for depth, x in zip(problem.depths, fit.x, strict=True)
+        ),
+    )
 
 
-def _held_out(curves: Curves, pairs: Sequence[Pair], df: float, confidence: float) -> dict[str, dict[str, Any]]:
+def _held_out(curves: Curves, pairs: Sequence[Pair], df: float, confidence: float) -> dict[str, HeldOut]:
     """Each form refitted without the deepest crossed pair, and how it predicts that pair's crossing."""
     crossed = [p for p in pairs if p.crossing.status == "crossed"]
     if len(crossed) < 3:
@@ -208,16 +207,17 @@ def _held_out(curves: Curves, pairs: Sequence[Pair], df: float, confidence: floa
             float(curves.x_of_ln_width(last.shallow, v[0])) if np.isfinite(v[0]) else None
             for v in (predicted, low, high)
         ]
-        rows[form] = {
-            "shallow": last.shallow,
-            "deep": last.deep,
-            "observed_ln_x": last.crossing.root,
-            "predicted_ln_x": x[0],
-            "predicted_low": x[1] if fit.bounded else None,
-            "predicted_high": x[2] if fit.bounded else None,
-            "error_ln_x": None if x[0] is None else x[0] - last.crossing.root,
-            "in_standard_errors": None if x[0] is None else (x[0] - last.crossing.root) / last.crossing.se,
-        }
+        error = None if x[0] is None else x[0] - last.crossing.root
+        rows[form] = HeldOut(
+            shallow=last.shallow,
+            deep=last.deep,
+            observed_ln_x=last.crossing.root,
+            predicted_ln_x=x[0],
+            predicted_low=x[1] if fit.bounded else None,
+            predicted_high=x[2] if fit.bounded else None,
+            error_ln_x=error,
+            in_standard_errors=None if error is None else error / last.crossing.se,
+        )
     return rows
 
 

@@ -9,9 +9,12 @@ d is the width of the shallower net where depth L stops being the better one, an
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from dwsweep.theory import published_law
 
 FORMS = ("exponential", "linear", "power")
 DEPTH_LIMIT = 1.0e5
@@ -117,3 +120,19 @@ class Law:
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
         return max(1.0, n_params / self.valid_to, self.valid_from / n_params)
+
+
+def published() -> Law:
+    """The published law, with 95 % intervals from the recalled covariance."""
+    theta = (published_law.A, published_law.B)
+    region = ellipse(theta, np.asarray(published_law.COVARIANCE), 1.959964**2)
+    low, high = published_law.TRAINED_N_PARAMS
+    return Law(published_law.NAME, "exponential", theta, low, high, region, published_law.COVARIANCE_TAG)
+
+
+def ellipse(centre: tuple[float, float], covariance: np.ndarray, level: float, points: int = 360) -> np.ndarray:
+    """(points, 2) boundary of {θ : (θ − c)ᵀ Σ⁻¹ (θ − c) ≤ level}; extremes of a function of θ over it are its profile
+    interval (exact for linear functions)."""
+    angle = np.linspace(0.0, 2.0 * np.pi, points, endpoint=False)
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return np.asarray(centre) + math.sqrt(level) * circle @ np.linalg.cholesky(covariance).T

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.quantiles import chi2_tail
 from dwsweep.fit.shape_noise import scatter
 
 POOLING_P_VALUE = 0.05
@@ -38,7 +38,7 @@ class Noise:
     df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
     equal σ. tau: sd of a cell mean about a smooth curve (scatter.py), nats; tau_df its degrees of freedom.
     shape_variance: nats², what a mean varies beyond its replicates. known: some noise estimate exists.
-    why_unknown: a reason beside too few runs.
+    why_unknown: a reason other than too few runs.
     """
 
     source: str
@@ -215,3 +215,43 @@ def bartlett(ss: dict[int, float], df: dict[int, float]) -> float | None:
     statistic = nu.sum() * np.log(pooled) - (nu * np.log(s2)).sum()
     correction = 1.0 + ((1.0 / nu).sum() - 1.0 / nu.sum()) / (3.0 * (len(used) - 1))
     return chi2_tail(statistic / correction, len(used) - 1)
+
+
+# Quantiles and tails of the usual distributions, from scipy.special: importing scipy.stats costs about a second.
+# Degrees of freedom may be infinite, where t becomes normal and F becomes χ²/dfn.
+
+
+def t_two_sided(confidence: float, df: float) -> float:
+    """t with P(|T| ≤ t) = ``confidence``."""
+    from scipy.special import ndtri, stdtrit
+
+    level = 0.5 + confidence / 2.0
+    return float(stdtrit(df, level) if math.isfinite(df) else ndtri(level))
+
+
+def chi2_quantile(p: np.ndarray | float, df: float) -> np.ndarray:
+    """x with P(χ²_df ≤ x) = p."""
+    from scipy.special import gammaincinv
+
+    return 2.0 * gammaincinv(df / 2.0, p)
+
+
+def chi2_tail(x: float, df: float) -> float:
+    """P(χ²_df > x)."""
+    from scipy.special import chdtrc
+
+    return float(chdtrc(df, x))
+
+
+def f_quantile(p: float, dfn: float, dfd: float) -> float:
+    """x with P(F(dfn, dfd) ≤ x) = p."""
+    from scipy.special import fdtri
+
+    return float(fdtri(dfn, dfd, p)) if math.isfinite(dfd) else float(chi2_quantile(p, dfn)) / dfn
+
+
+def f_tail(x: float, dfn: float, dfd: float) -> float:
+    """P(F(dfn, dfd) > x)."""
+    from scipy.special import fdtrc
+
+    return float(fdtrc(dfn, dfd, x)) if math.isfinite(dfd) else chi2_tail(x * dfn, dfn)

@@ -10,6 +10,9 @@ from typing import Any
 
 from dwsweep.errors import InputError, argument
 
+Row = dict[str, Any]
+"""One run of anybody's table, under whatever columns it has."""
+
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -38,7 +41,7 @@ LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the 
 ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
 
 
-def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[dict[str, Any]], bool]:
+def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[Row], bool]:
     """A predicate over rows. A comparison with a blank is false, except ``== None`` and ``!= None``.
 
     Raises InputError for anything but comparisons of columns and constants, and for an unknown column.
@@ -73,7 +76,7 @@ def _check(node: ast.AST, expression: str, columns: set[str]) -> None:
             raise InputError(f"{argument('where')}: {expression!r}; allowed are {ALLOWED}")
 
 
-def _value(node: ast.AST, row: dict[str, Any]) -> Any:
+def _value(node: ast.AST, row: Row) -> Any:
     match node:
         case ast.Constant():
             return node.value

@@ -94,8 +94,8 @@ def _usable(depth: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def kernel_root(depth: np.ndarray, x: np.ndarray, length: float) -> np.ndarray:
-    """F (K, R) with F·Fᵀ = K_ℓ to rounding. K_ℓ has one block a depth, each of low rank: R is about 15 a depth at any
-    number of sizes."""
+    """F (K, R) with F·Fᵀ = K_ℓ to rounding. K_ℓ has one block per depth, each of low rank: R is about 15 per depth at
+    any number of sizes."""
     columns = []
     for d in np.unique(depth):
         where = np.flatnonzero(depth == d)

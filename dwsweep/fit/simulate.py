@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-from dwsweep.fit import published
 from dwsweep.fit.laws import ln_width
+from dwsweep.fit.row_filter import Row
+from dwsweep.theory import published_law
 
 # slope of the loss difference at a transition, nats per unit of ln N: about 0.1 for depths 4/8 and 0.016 for 16/24 in
 # public data (FLOOR_SLOPE keeps the deepest pairs from becoming undecidable)
@@ -29,7 +29,7 @@ class Truth:
 
     depths: tuple[int, ...]
     form: str = "exponential"
-    theta: tuple[float, float] = (published.A, published.B)
+    theta: tuple[float, float] = (published_law.A, published_law.B)
     width: float = 2.0
     slopes: tuple[float, ...] | None = None
     effect: float = 1.0
@@ -82,7 +82,7 @@ class Scenario:
         return {d: math.sqrt(self.sigma_of(d) ** 2 + extra) for d in self.truth.depths}
 
 
-def simulate(scenario: Scenario, rng: np.random.Generator) -> list[dict[str, Any]]:
+def simulate(scenario: Scenario, rng: np.random.Generator) -> list[Row]:
     """One simulated table of runs: depth, width, seed, loss (and learning_rate where rates are tried)."""
     rows = []
     seed_effect = rng.normal(0.0, scenario.seed_sd, scenario.seeds)
@@ -114,7 +114,7 @@ def scenarios() -> dict[str, Scenario]:
     depths = (6, 12, 18, 24, 30)
     base = Scenario(Truth(depths))
     # a linear law through the published widths at depths 6 and 30
-    ends = np.exp(published.A + published.B * np.array([6.0, 30.0]))
+    ends = np.exp(published_law.A + published_law.B * np.array([6.0, 30.0]))
     slope = float((ends[1] - ends[0]) / 24.0)
     linear = Truth(depths, form="linear", theta=(float(ends[0]) - 6.0 * slope, slope))
     return {

@@ -8,13 +8,16 @@ this is where the surface puts it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.quantiles import chi2_tail
+from dwsweep.fit.noise import chi2_tail
+from dwsweep.records import fit_result
+from dwsweep.records.fit_curves import Optimum, SizedOptimum
+from dwsweep.records.fit_rows import numbers
 
 # (highest power of X, of Y, highest total): from a paraboloid to what a dense grid can bear
 ORDERS = ((2, 2, 2), (3, 2, 3), (3, 3, 4), (4, 3, 5), (5, 3, 6), (5, 4, 6), (6, 4, 7))
@@ -23,7 +26,17 @@ ROWS = 9
 
 
 @dataclass(frozen=True)
-class Surface:
+class Penalty:
+    """The columns of the guideline on what the trained depth loses."""
+
+    loss_penalty: float  # nats
+    penalty_low: float
+    penalty_high: float
+    equivalent_size_percent: float | None
+
+
+@dataclass(frozen=True)
+class FittedSurface:
     """terms: (j, k) powers of X and Y. coefficients: (T,); draws: (D, T). centre, scale: of (ln axis, ln L). spans:
     depth → (lowest, highest ln axis) of its cells. inflation: factor on the errors where the form fits worse than the
     noise allows. confidence: of the intervals."""
@@ -40,11 +53,9 @@ class Surface:
     inflation: float
     confidence: float
 
-    def basis(self, x: np.ndarray | float, y: np.ndarray) -> np.ndarray:
+    def basis(self, x: float, y: np.ndarray) -> np.ndarray:
         """(…, T) terms at ln axis x and ln depth y."""
-        X = (np.asarray(x) - self.centre[0]) / self.scale[0]
-        Y = (np.asarray(y) - self.centre[1]) / self.scale[1]
-        return np.stack([X**j * Y**k for j, k in self.terms], axis=-1)
+        return basis(self.terms, self.centre, self.scale, x, y)
 
     def depths_at(self, x: float) -> np.ndarray | None:
         """ln L of the depths that the data span at ln axis ``x`` (a fine grid), None where fewer than three do."""
@@ -53,7 +64,7 @@ class Surface:
             return None
         return np.linspace(math.log(min(present)), math.log(max(present)), DEPTH_POINTS)
 
-    def optimum(self, x: float) -> dict[str, Any] | None:
+    def optimum(self, x: float) -> Optimum | None:
         """Best depth at ln axis x with its interval; an end at the edge of the depths tried is None (unbounded)."""
         y = self.depths_at(x)
         if y is None:
@@ -64,37 +75,32 @@ class Surface:
         drawn = y[(B @ self.draws.T).argmin(axis=0)]
         tail = (1.0 - self.confidence) / 2.0
         low, high = np.quantile(drawn, [tail, 1.0 - tail])
-        edge = "low" if best == 0 else "high" if best == len(y) - 1 else None
-        return {
-            "ln_x": x,
-            "depth": None if edge else math.exp(y[best]),
-            "depth_low": None if low <= y[1] else math.exp(low),
-            "depth_high": None if high >= y[-2] else math.exp(high),
-            "loss": float(loss[best]),
-            "at_edge": None if edge is None else ("below" if edge == "low" else "above"),
-            "depth_min": math.exp(y[0]),
-            "depth_max": math.exp(y[-1]),
-        }
+        edge = "below" if best == 0 else "above" if best == len(y) - 1 else None
+        return Optimum(
+            ln_x=x,
+            depth=None if edge else math.exp(y[best]),
+            depth_low=None if low <= y[1] else math.exp(low),
+            depth_high=None if high >= y[-2] else math.exp(high),
+            loss=float(loss[best]),
+            at_edge=edge,
+            depth_min=math.exp(y[0]),
+            depth_max=math.exp(y[-1]),
+        )
 
-    def penalty(self, n_params: float, depth: float) -> dict[str, float | None]:
+    def penalty(self, n_params: float, depth: float) -> Penalty | None:
         """Nats that ``depth`` loses at a budget against the best depth, with its interval, and the size in percent at
-        which the best depth would have the same loss; nothing outside the range of the data."""
+        which the best depth would have the same loss; None outside the range of the data."""
         x = math.log(n_params)
         y = self.depths_at(x)
         if y is None or not y[0] - 1e-9 <= math.log(depth) <= y[-1] + 1e-9:
-            return {}
+            return None
         B = self.basis(x, y)
         here = self.basis(x, np.array([math.log(depth)]))[0]
         own, best = float(here @ self.coefficients), float((B @ self.coefficients).min())
         drawn = self.draws @ here - (B @ self.draws.T).min(axis=0)
         tail = (1.0 - self.confidence) / 2.0
         low, high = np.quantile(drawn, [tail, 1.0 - tail])
-        return {
-            "loss_penalty": own - best,
-            "penalty_low": max(0.0, float(low)),
-            "penalty_high": float(high),
-            "equivalent_size_percent": self._equivalent(x, own),
-        }
+        return Penalty(own - best, max(0.0, float(low)), float(high), self._equivalent(x, own))
 
     def _equivalent(self, x: float, loss: float) -> float | None:
         low = min(span[0] for span in self.spans.values())
@@ -107,28 +113,35 @@ class Surface:
                 return 100.0 * math.exp(point - x)
         return None
 
-    def to_dict(self) -> dict[str, Any]:
+    def record(self) -> fit_result.Surface:
+        """As fit.json has it, with the optimum at a few sizes."""
         xs = list(self.spans.values())
         low, high = min(s[0] for s in xs), max(s[1] for s in xs)
-        rows = [row for row in (self.optimum(float(x)) for x in np.linspace(low, high, ROWS)) if row is not None]
-        for row in rows:
-            row["n_params"] = math.exp(row["ln_x"])
-        return {
-            "form": "polynomial in X = (ln N − centre)/scale and Y = (ln L − centre)/scale",
-            "terms": [list(term) for term in self.terms],
-            "coefficients": self.coefficients.tolist(),
-            "cov": np.cov(self.draws.T).tolist(),
-            "centre": list(self.centre),
-            "scale": list(self.scale),
-            "chi2": self.chi2,
-            "df": self.df,
-            "p_value": self.p_value,
-            "error_inflation": self.inflation,
-            "optima": rows,
-        }
+        found = [row for row in (self.optimum(float(x)) for x in np.linspace(low, high, ROWS)) if row is not None]
+        return fit_result.Surface(
+            form="polynomial in X = (ln N − centre)/scale and Y = (ln L − centre)/scale",
+            terms=self.terms,
+            coefficients=tuple(self.coefficients.tolist()),
+            cov=tuple(numbers(row) for row in np.cov(self.draws.T)),
+            centre=self.centre,
+            scale=self.scale,
+            chi2=self.chi2,
+            df=self.df,
+            p_value=self.p_value,
+            error_inflation=self.inflation,
+            optima=tuple(SizedOptimum(**vars(row), n_params=math.exp(row.ln_x)) for row in found),
+        )
 
 
-def fit_surface(curves: Curves, confidence: float) -> Surface | None:
+def basis(
+    terms: Sequence[tuple[int, int]], centre: Sequence[float], scale: Sequence[float], x: float, y: np.ndarray
+) -> np.ndarray:
+    """(…, T) X^j·Y^k at ln axis x and ln depth y, both standardised."""
+    X, Y = (np.asarray(x) - centre[0]) / scale[0], (np.asarray(y) - centre[1]) / scale[1]
+    return np.stack([X**j * Y**k for j, k in terms], axis=-1)
+
+
+def fit_surface(curves: Curves, confidence: float) -> FittedSurface | None:
     """The polynomial of the lowest χ² + T·ln K among a few orders; None with fewer than three depths, without a noise
     estimate, or with too few cells (three more than terms)."""
     if len(curves.depths) < 3 or not curves.noise.known:
@@ -160,4 +173,4 @@ def fit_surface(curves: Curves, confidence: float) -> Surface | None:
     draws = coefficients + inflation * (curves.draws - curves.mean) @ solve.T
     spans = {d: (float(curves.x[curves.at(d)][0]), float(curves.x[curves.at(d)][-1])) for d in curves.depths}
     p_value = chi2_tail(value, df)
-    return Surface(terms, coefficients, draws, centre, scale, spans, value, df, p_value, inflation, confidence)
+    return FittedSurface(terms, coefficients, draws, centre, scale, spans, value, df, p_value, inflation, confidence)

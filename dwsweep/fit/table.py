@@ -15,7 +15,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.row_filter import compile_expression
+from dwsweep.fit.row_filter import Row, compile_expression
 
 REQUIRED = ("depth", "width", "loss")
 NUMERIC = (
@@ -46,7 +46,7 @@ FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 class Table:
     """Rows of a table under dwsweep's column names.
 
-    rows: one dict a run; numbers are float or int, blanks are None.
+    rows: one dict per run; numbers are float or int, blanks are None.
     columns: names in order, after renaming.
     source: where the rows came from, for messages and provenance.
     sha256: hash of the content as read (before ``where``).
@@ -54,7 +54,7 @@ class Table:
     n_read: rows before ``where``.
     """
 
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     columns: tuple[str, ...]
     source: str
     sha256: str
@@ -110,14 +110,14 @@ def as_number(value: Any) -> Any:
     return int(number) if number.is_integer() and "e" not in text.lower() and "." not in text else number
 
 
-def _load(table: Any) -> tuple[list[dict[str, Any]], str, str, str | None]:
+def _load(table: Any) -> tuple[list[Row], str, str, str | None]:
     table = _columns_of_frame(table)
     if isinstance(table, Mapping):
         rows = _numbers(_of_columns("table:", table))
         return rows, "a dict of columns", _digest(rows), None
     if isinstance(table, Sequence) and not isinstance(table, str | bytes):
         if not all(isinstance(row, Mapping) for row in table):
-            raise InputError("table: a list whose items are not all dicts; a list of dicts is allowed")
+            raise InputError("table: a list whose items are not all dicts; must be a list of dicts")
         rows = _numbers([dict(row) for row in table])
         return rows, "a list of rows", _digest(rows), None
     return _load_path(str(table))
@@ -134,14 +134,14 @@ def _columns_of_frame(table: Any) -> Any:
     if hasattr(table, "collect") and not hasattr(table, "iloc"):  # polars, not read yet
         table = table.collect()
     if not hasattr(table, "columns"):
-        raise InputError(f"table: a {type(table).__name__}; a table with columns is allowed")
+        raise InputError(f"table: a {type(table).__name__}; must be a table with columns")
     if len(set(table.columns)) < len(table.columns):  # pandas; a dict would keep the last one
         twice = next(name for name in table.columns if list(table.columns).count(name) > 1)
-        raise InputError(f"table: column {str(twice)!r} is there twice, a name is allowed once")
+        raise InputError(f"table: column {str(twice)!r} is there twice, a name must be there once")
     return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
 
 
-def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
+def _load_path(name: str) -> tuple[list[Row], str, str, str | None]:
     path = paths.reachable(name)
     directory = None
     if path.is_dir():
@@ -173,12 +173,12 @@ def _load_path(name: str) -> tuple[list[dict[str, Any]], str, str, str | None]:
     return _numbers(rows), str(path), digest, directory
 
 
-def _of_columns(what: str, columns: Mapping[Any, Any]) -> list[dict[str, Any]]:
+def _of_columns(what: str, columns: Mapping[Any, Any]) -> list[Row]:
     """Rows of a dict of columns; a column is a sequence, or a dict by row label (what pandas writes as JSON)."""
     held = {str(name): list(v.values()) if isinstance(v, Mapping) else v for name, v in columns.items()}
     single = [name for name, values in held.items() if isinstance(values, str) or not _has_length(values)]
     if single:
-        raise InputError(f"{what} column {single[0]!r} is one value; a list of values, one a row, is allowed")
+        raise InputError(f"{what} column {single[0]!r} is one value; must be a list of values, one per row")
     lengths = {name: len(values) for name, values in held.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{what} columns of different lengths {lengths}; all columns need the same length")
@@ -193,17 +193,17 @@ def _has_length(values: Any) -> bool:
     return True
 
 
-def _read_json(name: str, text: str) -> list[dict[str, Any]]:
+def _read_json(name: str, text: str) -> list[Row]:
     """Rows of a JSON file: a list of records, or an object of columns."""
     found = json.loads(text)
     if isinstance(found, dict):
         return _of_columns(f"table: {name};", found)
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-        raise InputError(f"table: {name}; a list of objects, one a run, or an object of columns is allowed")
+        raise InputError(f"table: {name}; must be a list of objects, one per run, or an object of columns")
     return found
 
 
-def _read_json_lines(name: str, text: str) -> list[dict[str, Any]]:
+def _read_json_lines(name: str, text: str) -> list[Row]:
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):  # no other line break: strings may hold them
         if not line.strip():
@@ -214,12 +214,12 @@ def _read_json_lines(name: str, text: str) -> list[dict[str, Any]]:
             what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
             raise InputError(f"table: {name}, line {number}: {line.strip()[:40]!r}; not JSON: {what}") from None
         if not isinstance(row, dict):
-            raise InputError(f"table: {name}, line {number}: {line.strip()[:40]!r}; a JSON object is allowed")
+            raise InputError(f"table: {name}, line {number}: {line.strip()[:40]!r}; must be a JSON object")
         rows.append(row)
     return rows
 
 
-def _read_csv(name: str, text: str, delimiter: str | None) -> list[dict[str, Any]]:
+def _read_csv(name: str, text: str, delimiter: str | None) -> list[Row]:
     """Rows of a CSV, whose fields a comma, a semicolon or a tab separates: whichever the header has most of."""
     header = text.lstrip().partition("\n")[0]
     reader = csv.DictReader(io.StringIO(text), delimiter=delimiter or max(",;\t", key=header.count))
@@ -227,17 +227,17 @@ def _read_csv(name: str, text: str, delimiter: str | None) -> list[dict[str, Any
     names = [field.strip() for field in reader.fieldnames or ()]
     twice = sorted({field for field in names if names.count(field) > 1})
     if twice:
-        raise InputError(f"table: {name}; column {twice[0]!r} is there twice, a name is allowed once")
+        raise InputError(f"table: {name}; column {twice[0]!r} is there twice, a name must be there once")
     if any(None in row for row in rows):
         raise InputError(f"table: {name}; a row has more fields than the header")
     return rows
 
 
-def _numbers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _numbers(rows: list[Row]) -> list[Row]:
     return [{str(name).strip(): as_number(value) for name, value in row.items()} for row in rows]
 
 
-def _digest(rows: list[dict[str, Any]]) -> str:
+def _digest(rows: list[Row]) -> str:
     return hashlib.sha256(json.dumps(rows, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -255,7 +255,7 @@ def _mapping(columns: Any) -> dict[str, str]:
     return pairs
 
 
-def _rename(rows: list[dict[str, Any]], mapping: dict[str, str]) -> list[dict[str, Any]]:
+def _rename(rows: list[Row], mapping: dict[str, str]) -> list[Row]:
     if not mapping:
         return rows
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -295,7 +295,16 @@ def _nearest(name: str, names: Sequence[str]) -> str:
     return f", did you mean {near[0]!r}?" if near else f", it has {', '.join(names)}"
 
 
-def _check_numbers(rows: list[dict[str, Any]]) -> None:
+def _shown(value: Any) -> str:
+    try:
+        return f"{value:g}"
+    except (TypeError, ValueError):  # None, or what else stands where a number should
+        return str(value)[:40]
+    except OverflowError:
+        return "a whole number beyond all floats"
+
+
+def _check_numbers(rows: list[Row]) -> None:
     lines = []
     for number, row in enumerate(rows, start=1):
         for name in NUMERIC:
@@ -305,8 +314,7 @@ def _check_numbers(rows: list[dict[str, Any]]) -> None:
         for name in ("depth", "width"):
             value = row.get(name)
             if value is None or (not isinstance(value, str) and not 1 <= value <= LARGEST[name]):
-                shown = f"{value:g}" if isinstance(value, float) else str(value)[:40]
-                lines.append(f"{name}: {shown} in row {number}; must be a number from 1 to {LARGEST[name]:g}")
+                lines.append(f"{name}: {_shown(value)} in row {number}; must be a number from 1 to {LARGEST[name]:g}")
             elif name == "depth" and isinstance(value, float) and not value.is_integer():
                 lines.append(f"depth: {value:g} in row {number}; must be a whole number of layers")
         for name in ("n_params", "n_params_total", "flops", "device_seconds", "tokens"):
@@ -322,7 +330,7 @@ def _check_numbers(rows: list[dict[str, Any]]) -> None:
         value = row.get("loss")
         if isinstance(value, int | float) and math.isfinite(value) and abs(value) > LARGEST_LOSS:
             lines.append(
-                f"loss: {value:g} in row {number}; nats per token are allowed, at most {LARGEST_LOSS:g} "
+                f"loss: {value:g} in row {number}; must be nats per token, at most {LARGEST_LOSS:g} "
                 "(nan marks a run that diverged)"
             )
     if lines:

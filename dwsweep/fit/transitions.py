@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.fit.curves import Difference
-from dwsweep.fit.quantiles import chi2_quantile, t_two_sided
+from dwsweep.fit.noise import chi2_quantile, t_two_sided
 
-STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
 NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
 CAUSES = (NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE)
 

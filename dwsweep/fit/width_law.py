@@ -18,7 +18,7 @@ import numpy as np
 
 from dwsweep.fit.curves import Curves, Difference
 from dwsweep.fit.laws import from_ends, ln_width
-from dwsweep.fit.quantiles import f_quantile
+from dwsweep.fit.noise import f_quantile
 from dwsweep.fit.shape_noise import FLOOR_NATS
 from dwsweep.fit.transitions import Crossing
 

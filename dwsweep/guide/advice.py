@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from dwsweep.errors import InputError
-from dwsweep.fit import published
 from dwsweep.guide.candidates import (
     FEWEST_ROWS,
     LAYER_SECONDS,
@@ -26,6 +25,7 @@ from dwsweep.guide.candidates import (
 from dwsweep.guide.law_sources import Source, fitted_source, published_source
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
+from dwsweep.theory import published_law
 
 TOLERANCES = (0.001, 0.005, 0.01)
 ABOUT = 0.10  # a balanced shape may differ by this from the size of the shape judged
@@ -84,13 +84,13 @@ def answer(
     }
     if not params and not parsed:
         result["overview"] = [
-            overview_row(name, n, shape, s) for name, n, shape in published.targets() for s in sources
+            overview_row(name, n, shape, s) for name, n, shape in published_law.targets() for s in sources
         ]
     return result
 
 
 def overview_row(name: str, n_params: float, trained: tuple[int, int] | None, source: Source) -> dict[str, Any]:
-    """The best depth and width at one size, beside what was trained."""
+    """The best depth and width at one size, with what was trained for reference."""
     depth, low, high = source.law.depth(n_params)
     refused = depth is None or source.refuses(n_params)
     rivals = list(source.rival_depths(n_params).values())

@@ -247,7 +247,7 @@ def shape_cost(shape_depth: float, n_params: float, source: Source) -> dict[str,
 def costed(
     shapes: list[Shape], budget: float, n_params: float, source: Source, options: Options
 ) -> list[dict[str, Any]]:
-    """One row a shape, every cost at the shape's own true size: nats above the best depth of that size, and above the
+    """One row per shape, every cost at the shape's own true size: nats above the best depth of that size, and above the
     best of ``shapes`` at equal training FLOPs and at equal training time. Shapes that miss the budget are compared in
     the first only, unless all of them do.
 
@@ -301,7 +301,7 @@ def thinned(rows: list[dict[str, Any]], kept: Iterable[tuple[int, int]]) -> list
 
 
 def _seconds(shape: Shape, device: Device, options: Options) -> float:
-    """Seconds a training token on one device: measured, or assumed."""
+    """Seconds per training token on one device: measured, or assumed."""
     flops = training_flops_per_token(shape)
     if options.calibration is not None:
         return flops / options.calibration.flops_per_second(shape)

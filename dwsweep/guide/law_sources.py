@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dwsweep.fit import fit_files, published
-from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, format_factor
+from dwsweep.fit import laws
+from dwsweep.fit.guideline import EXTRAPOLATION_LIMIT, guiding_laws
 from dwsweep.fit.laws import Law, ln_width
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
+from dwsweep.records import fit_result
+from dwsweep.records.fit_result import FitResult
+from dwsweep.text import format_factor
+from dwsweep.theory import published_law
 
 FAR = 10.0  # times outside the range, beyond which a projection is called far
 REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)
@@ -63,14 +65,14 @@ class Source:
 def published_source() -> Source:
     """Levine et al. 2020, with rivals refitted to points of its law at the depths 6 to 36."""
     return Source(
-        published.NAME,
-        published.law(),
+        published_law.NAME,
+        laws.published(),
         published_rivals(),
         None,
-        float(np.median(np.diff(published.DEPTHS))),
+        float(np.median(np.diff(published_law.DEPTHS))),
         (
-            f"ln d_x = {published.A} + {published.B:.4f}·L, Levine et al. 2020 (arXiv 2006.12467); intervals from a "
-            f"covariance that is {published.COVARIANCE_TAG}",
+            f"ln d_x = {published_law.A} + {published_law.B:.4f}·L, Levine et al. 2020 (arXiv 2006.12467); intervals "
+            f"from a covariance that is {published_law.COVARIANCE_TAG}",
         ),
     )
 
@@ -81,7 +83,7 @@ def published_rivals() -> tuple[Law, ...]:
     They show how far apart forms drift that could not be told apart on the trained depths.
     """
     depths = np.asarray(REFIT_DEPTHS, dtype=float)
-    target = published.A + published.B * depths
+    target = published_law.A + published_law.B * depths
     power = np.polyfit(np.log(depths), target, 1)[::-1]
     linear = _linear_in_log(depths, target)
     return tuple(
@@ -89,8 +91,7 @@ def published_rivals() -> tuple[Law, ...]:
             f"{form} form through the published law's points",
             form,
             (float(theta[0]), float(theta[1])),
-            published.VALID_FROM,
-            published.VALID_TO,
+            *published_law.TRAINED_N_PARAMS,
             np.asarray(theta, dtype=float)[None],
         )
         for form, theta in (("linear", linear), ("power", power))
@@ -108,30 +109,29 @@ def _linear_in_log(depths: np.ndarray, ln_width_target: np.ndarray) -> np.ndarra
 
 
 def fitted_source(path: str | Path) -> Source:
-    """One's own fit; where it has no law of its own, the published law with that said in the notes.
+    """One's own fit; where it has no width law, the published one with that said in the notes.
 
     Raises:
         InputError: there is no fit.json at ``path``.
     """
-    content = fit_files.read(path)
-    law, rivals = fit_files.laws_of(content)
-    own = content.get("guideline_law") is not None
-    statement = content.get("law_statement", "")
-    notes = [f"{path}: {statement}"]
+    fit = fit_result.read(path)
+    law, rivals = guiding_laws(fit)
+    own = fit.own_law
+    notes = [f"{path}: {fit.law_statement}"]
     if not own:
-        notes.append("this fit has no law of its own: depth and width follow the published law")
-    notes += [f"fit: {line}" for line in content.get("warnings", []) if line.startswith("rivals")]
+        notes.append("no width law in this fit: depth and width follow the published law")
+    notes += [f"fit: {line}" for line in fit.warnings if line.startswith("rivals")]
     return Source(
-        law.name if own else f"{published.NAME}, for want of an own law",
+        law.name if own else f"{published_law.NAME}, as the fit has no width law",
         law,
         tuple(rivals) if own else published_rivals(),
-        SurfaceLoss.of(content),
-        _spacing(content) if own else published_source().spacing,
+        SurfaceLoss.of(fit),
+        _spacing(fit) if own else published_source().spacing,
         tuple(notes),
     )
 
 
-def _spacing(content: Mapping[str, Any]) -> float:
+def _spacing(fit: FitResult) -> float:
     """Median step between the depths of a fit's transitions."""
-    steps = [row["deep"] - row["shallow"] for row in content["transitions"]]
+    steps = [row.deep - row.shallow for row in fit.transitions]
     return float(np.median(steps)) if steps else 0.0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from dwsweep.fit.laws import Law, ln_width, optimal_depth
+from dwsweep.fit.surface import basis
+from dwsweep.records.fit_result import FitResult, Surface
 
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
 KAPLAN_N_C = 8.8e13
@@ -71,7 +72,7 @@ class LawLoss:
     def tag(self) -> str:
         return (
             f"ASSUMED: nats from the law ({self.law.name}) and slopes of public data at depths 4 to 24, "
-            "0.025·(L/6)^−2.1 a layer; level of loss from Kaplan et al. 2020"
+            "0.025·(L/6)^−2.1 per layer; level of loss from Kaplan et al. 2020"
         )
 
     def covers(self, n_params: float) -> bool:
@@ -125,8 +126,8 @@ class LawLoss:
 class SurfaceLoss:
     """Penalties of one's own sweep: the surface over (ln N, ln L) of a fit.json, inside the sizes it was fitted on."""
 
-    surface: Mapping[str, Any]
-    spans: Mapping[int, tuple[float, float]]  # depth → (lowest, highest ln N) of its cells
+    surface: Surface
+    spans: dict[int, tuple[float, float]]  # depth → (lowest, highest ln N) of its cells
     confidence: float
 
     @property
@@ -134,24 +135,25 @@ class SurfaceLoss:
         return "the loss surface fitted to this sweep"
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> SurfaceLoss | None:
-        """From a fit.json on the axis n_params; None where it holds no surface."""
-        curves = content.get("curves", {})
-        if not content.get("surface") or curves.get("axis") != "n_params":
+    def of(cls, fit: FitResult) -> SurfaceLoss | None:
+        """From a fit on the axis n_params; None where it holds no surface."""
+        if fit.surface is None or fit.curves.axis != "n_params":
             return None
-        sizes = {row["depth"]: np.log(row["x"]) for row in curves["depths"] if row["x"]}
+        sizes = {curve.depth: np.log(np.array(curve.x, dtype=float)) for curve in fit.curves.depths if curve.x}
         spans = {depth: (float(x.min()), float(x.max())) for depth, x in sizes.items()}
-        return cls(content["surface"], spans, float(curves.get("confidence") or 0.95))
+        return cls(fit.surface, spans, fit.curves.confidence)
+
+    @cached_property
+    def _coefficients(self) -> np.ndarray:
+        return np.array(self.surface.coefficients)
 
     @cached_property
     def _draws(self) -> np.ndarray:
-        rng = np.random.default_rng(0)
-        return rng.multivariate_normal(self.surface["coefficients"], self.surface["cov"], DRAWS, method="svd")
+        covariance = np.array(self.surface.cov, dtype=float)
+        return np.random.default_rng(0).multivariate_normal(self._coefficients, covariance, DRAWS, method="svd")
 
     def _basis(self, ln_n: float, depths: np.ndarray) -> np.ndarray:
-        (x0, y0), (sx, sy) = self.surface["centre"], self.surface["scale"]
-        X, Y = (ln_n - x0) / sx, (np.log(depths) - y0) / sy
-        return np.stack([X**j * Y**k for j, k in self.surface["terms"]], axis=-1)
+        return basis(self.surface.terms, self.surface.centre, self.surface.scale, ln_n, np.log(depths))
 
     def _present(self, n_params: float) -> list[int]:
         x = math.log(n_params)
@@ -173,10 +175,10 @@ class SurfaceLoss:
 
     def _least(self, ln_n: float) -> float:
         depths = np.geomspace(min(self.spans), max(self.spans), GRID)
-        return float((self._basis(ln_n, depths) @ np.asarray(self.surface["coefficients"])).min())
+        return float((self._basis(ln_n, depths) @ self._coefficients).min())
 
     def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
-        return self._above_best(n_params, depths, np.asarray(self.surface["coefficients"])[None])[0]
+        return self._above_best(n_params, depths, self._coefficients[None])[0]
 
     def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         return self._above_best(n_params, depths, self._draws)

@@ -1,9 +1,9 @@
 """Spec → Runs and Packs: shapes, seeds, learning rates, cost, ids; RUN, SKIP or DROP with the reason."""
 
-from dwsweep.plan.expand import build, mismatch
-from dwsweep.plan.ids import UNHASHED, run_id
-from dwsweep.plan.units import DROP, RUN, SKIP, DataFacts, Plan, Run
+from dwsweep.plan.expand import UNHASHED, build, mismatch, run_id
+from dwsweep.plan.units import DataFacts, Plan, Run
 from dwsweep.records.pack_files import Pack, Replica
+from dwsweep.records.plan_table import DROP, RUN, SKIP
 
 __all__ = [
     "DROP",

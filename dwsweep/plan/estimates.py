@@ -11,57 +11,16 @@ from dwsweep.cost.duration import Calibration, assumed_mfu
 from dwsweep.cost.flops import flops_6nd, training_flops
 from dwsweep.cost.memory import Memory, checkpoint_bytes, fitting_microbatch, program_fits, resident_bytes
 from dwsweep.model.parametrization import resolve
-from dwsweep.plan.checks import cooldown_start
-from dwsweep.plan.units import DROP, RUN, DataFacts, Pack, Run
+from dwsweep.plan.lengths import pack_tokens
+from dwsweep.plan.units import DataFacts, Estimates, PackEstimate, Run, RunEstimate
+from dwsweep.records.pack_files import Pack
+from dwsweep.records.plan_table import DROP, RUN
 from dwsweep.shapes import token_bytes
 from dwsweep.spec import Spec
 
 UNKNOWN_DEVICE = "unknown"
 METRICS_ROW_BYTES = 130  # of metrics.jsonl
 RUN_BYTES = 30_000  # config, status, result, and 16 bytes for each of some 1,500 held-out documents
-
-
-@dataclass(frozen=True)
-class RunEstimate:
-    """Cost of one run, and its learning rates as the parametrization resolves them."""
-
-    flops: int
-    flops_6nd: int
-    epochs: float | None  # passes over the training tokens; None before ``prepare``
-    device_seconds: float | None  # its share of its pack on one device; None: unknown
-    hidden_learning_rate: float
-    residual_multiplier: float
-
-
-@dataclass(frozen=True)
-class PackEstimate:
-    """Cost of one pack on one device."""
-
-    flops: int  # of all its replicas; a shared trunk of token branches counts once
-    memory: Memory
-    fits: bool | None  # into what JAX may use of the device's memory; None: unknown device
-    mfu: float | None
-    checkpoint_bytes: int  # while it trains: those that are kept, and the one being written
-    device_seconds: float | None
-
-
-@dataclass(frozen=True)
-class Estimates:
-    """Of every run and pack by id, and the totals of what is still to be trained."""
-
-    device: str  # name of the device, or "unknown"
-    basis: str  # where the times come from
-    runs: dict[str, RunEstimate]
-    packs: dict[str, PackEstimate]
-    n_packs: int  # with something to train
-    tokens: int
-    flops: int
-    flops_6nd: int
-    device_seconds: float | None
-    peak_memory_bytes: int
-    checkpoint_bytes: int  # if the checkpoints of all packs are kept
-    results_bytes: int  # metrics and results of all runs
-    disk_bytes: int  # at most at any time: the checkpoints of the packs at work, or of all where they are kept
 
 
 @dataclass(frozen=True)
@@ -120,13 +79,6 @@ def _clock(spec: Spec, device: str | None, calibration: Calibration | PathLike[s
         "memory traffic); `dwsweep bench` measures it"
     )
     return _Clock(found.name, basis, None, spec)
-
-
-def pack_tokens(pack: Pack) -> int:
-    """Tokens of all replicas: the full length, and the cool-down of every shorter token branch."""
-    *branches, full = pack.branch_steps
-    steps = full + sum(branch - cooldown_start(branch, pack.train) for branch in branches)
-    return steps * pack.train.batch_size * pack.train.seq_len * len(pack.replicas)
 
 
 def estimate(

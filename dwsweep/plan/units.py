@@ -1,19 +1,16 @@
-"""What a plan is made of: runs (the unit of results), packs (the unit of execution), and the plan that holds them."""
+"""What a plan is made of: runs (the unit of results), packs (the unit of execution), what they cost, and the plan that
+holds them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dwsweep.cost.memory import Memory
 from dwsweep.records.pack_files import Pack
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
-
-if TYPE_CHECKING:
-    from dwsweep.plan.estimates import Estimates
-
-RUN, SKIP, DROP = "RUN", "SKIP", "DROP"
 
 
 @dataclass(frozen=True)
@@ -47,6 +44,49 @@ class DataFacts:
 
 
 @dataclass(frozen=True)
+class RunEstimate:
+    """Cost of one run, and its learning rates as the parametrization resolves them."""
+
+    flops: int
+    flops_6nd: int
+    epochs: float | None  # passes over the training tokens; None before ``prepare``
+    device_seconds: float | None  # its share of its pack on one device; None: unknown
+    hidden_learning_rate: float
+    residual_multiplier: float
+
+
+@dataclass(frozen=True)
+class PackEstimate:
+    """Cost of one pack on one device."""
+
+    flops: int  # of all its replicas; a shared trunk of token branches counts once
+    memory: Memory
+    fits: bool | None  # into what JAX may use of the device's memory; None: unknown device
+    mfu: float | None
+    checkpoint_bytes: int  # while it trains: those that are kept, and the one being written
+    device_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Of every run and pack by id, and the totals of what is still to be trained."""
+
+    device: str  # name of the device, or "unknown"
+    basis: str  # where the times come from
+    runs: dict[str, RunEstimate]
+    packs: dict[str, PackEstimate]
+    n_packs: int  # with something to train
+    tokens: int
+    flops: int
+    flops_6nd: int
+    device_seconds: float | None
+    peak_memory_bytes: int
+    checkpoint_bytes: int  # if the checkpoints of all packs are kept
+    results_bytes: int  # metrics and results of all runs
+    disk_bytes: int  # at most at any time: the checkpoints of the packs at work, or of all where they are kept
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything a sweep will do, before it does it."""
 
@@ -71,10 +111,6 @@ class Plan:
     def pack_sizes(self) -> dict[str, int]:
         """Replicas of each pack by its id."""
         return {pack.pack_id: len(pack.replicas) for pack in self.packs}
-
-    @cached_property
-    def by_id(self) -> dict[str, Run]:
-        return {run.run_id: run for run in self.runs}
 
     def count(self, action: str) -> int:
         return sum(run.action == action for run in self.runs)

@@ -13,6 +13,7 @@ from dwsweep.shapes import Shape
 from dwsweep.spec import ExecutionSpec, ModelSpec, Section, TrainSpec
 
 REBUILT = "rebuilt"  # other packs took the replicas over
+IN_PART = "the other replicas are finished or belong to another pack"  # why a pack lacks some that the plan has in it
 
 PACK_STATES = (PENDING, RUNNING, DONE, INTERRUPTED, FAILED, OOM, REBUILT)
 
@@ -35,7 +36,8 @@ def _section(kind: type[Section], *, strict: bool) -> BeforeValidator:
 
 @dataclass(frozen=True)
 class Replica:
-    """One seed and learning rate of a pack; it yields one run for each of the pack's ``branch_steps``."""
+    """A member of the ensemble of seeds and learning rates that a pack trains together; it yields one run for each of
+    the pack's ``branch_steps``."""
 
     seed: Count
     learning_rate: PositiveNumber
@@ -77,7 +79,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class PackEvent:
-    """Something that befell a pack and what was done about it."""
+    """Something that happened to a pack and what was done about it."""
 
     time: float  # seconds since the epoch
     kind: str  # crash | oom | error | disk_full | interrupted | rebuilt | retry

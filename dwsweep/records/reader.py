@@ -61,7 +61,7 @@ class Damaged(InputError):
     """A file that cannot be what it is meant to be; the message names the file, the field and what is wrong with it."""
 
     def __init__(self, path: Any, name: str, why: str) -> None:
-        self.path = path
+        self.path, self.why = path, why
         super().__init__(f"{name}: {why}")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -86,6 +88,12 @@ class RunResult:
     run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
 
 
+def versions() -> dict[str, str]:
+    """Of Python and the packages that a run's last bits depend on, as they are here."""
+    packages = {"jax": "jax", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"}
+    return {"python": platform.python_version(), **{name: version(package) for name, package in packages.items()}}
+
+
 def check_documents(path: Any, name: str) -> None:
     """Refuse a ``documents.npy`` that is not whole: rows of (summed nats, tokens), one per held-out document.
 
@@ -101,7 +109,7 @@ def check_documents(path: Any, name: str) -> None:
 
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except PermissionError:
         raise

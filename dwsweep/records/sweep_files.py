@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import platform
 import secrets
+import subprocess
+import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from dwsweep.records.reader import Count, Positive
+
+_PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_CALLS_KEPT = 100
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,25 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)  # of dwsweep, Python and the packages, at the last call
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # what workers reported, by device_kind
+
+    def with_call(self, **flags: Any) -> Manifest:
+        """With this call added: time, host, command line, flags, versions, git commit."""
+        call = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "host": platform.node(),
+            "command": sys.argv,
+            "flags": flags,
+            "git_commit": git_commit(),
+        }
+        return replace(self, versions=versions(), calls=(*self.calls, call)[-_CALLS_KEPT:])
+
+    def with_device(self, facts: Mapping[str, Any]) -> Manifest:
+        """With what a worker reported of its devices, once for each kind."""
+        kind = facts.get("device_kind")
+        if kind is None or kind in self.devices:
+            return self
+        found = {name: facts[name] for name in ("devices", "attention_kernel") if name in facts}
+        return replace(self, devices=self.devices | {kind: found})
 
 
 @dataclass(frozen=True)
@@ -61,11 +87,14 @@ class Owner:
 
 
 def process_start(pid: int) -> str | None:
-    """What tells a process from a later one of the same number; None when there is no such process."""
+    """What tells a process from a later one of the same number; None when there is no such process.
+
+    Not psutil's ``create_time``: that is a wall-clock time made from these ticks, and moves when the clock is set.
+    """
     try:
         # the second field, the name, may hold spaces and parentheses; the start time is the 20th after it
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     except OSError:
         if Path("/proc/self/stat").exists():
             return None
@@ -77,3 +106,32 @@ def process_start(pid: int) -> str | None:
             pass
         return "unknown"
     return None if fields[0] == "Z" else f"{boot}:{fields[19]}"
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str | None:
+    """The commit of the package's own working tree, with ``+`` where it has changes; None outside of one."""
+    root = Path(__file__).parent.parent
+
+    def git(*arguments: str) -> str:
+        environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True, env=environment
+        )
+        return done.stdout.strip()
+
+    try:
+        if not git("ls-files", "__init__.py"):
+            return None  # installed into a folder of somebody else's repository
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

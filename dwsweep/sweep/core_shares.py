@@ -1,4 +1,4 @@
-"""How a host's devices are shared among worker processes, told without JAX: by device files and the environment."""
+"""How a host's devices are shared among worker processes, found without JAX: from device files and the environment."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dwsweep.errors import InputError
 
+CORES_VARIABLE = "DWSWEEP_CORES"  # numbers of the CPU cores that a worker stays on, such as 0,2
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 CPU_THREADS = "NPROC"  # XLA's name for the size of its thread pool
 

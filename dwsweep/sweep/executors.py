@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from dwsweep.sweep import causes
-from dwsweep.sweep.causes import Ended
+from dwsweep.sweep import policy
 from dwsweep.sweep.core_shares import shares
-from dwsweep.sweep.worker import Job
+from dwsweep.sweep.events import Ended, Job, Post
 from dwsweep.sweep.worker_process import WorkerProcess
-
-Post = Callable[[str, dict[str, Any]], None]
-"""Receives (pack_id, event); the last event of a job is ``{"event": "ended", "ended": Ended}``. From any thread."""
 
 
 class Executor(Protocol):
+    """Posts the events of each job; the last one is ``Ended``."""
+
     @property
     def slots(self) -> int:
         """Jobs that run at the same time."""
@@ -79,9 +77,9 @@ class LocalExecutor:
                 ended = worker.train(job, partial(self._post, pack_id))
             except Exception as error:  # a fault in here must not leave the sweep waiting for ever
                 worker.kill()
-                ended = Ended(*causes.of_exception(error))
+                ended = Ended(*policy.of_exception(error))
             self._serving[worker] = None
-            self._post(pack_id, {"event": "ended", "ended": ended})
+            self._post(pack_id, ended)
         if not self._keep:
             worker.close()
 

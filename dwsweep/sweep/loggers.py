@@ -1,4 +1,4 @@
-"""Optional extra logs beside metrics.jsonl: TensorBoard and Weights & Biases, off unless ``execution.loggers`` asks."""
+"""Optional logs besides metrics.jsonl: TensorBoard and Weights & Biases, off unless ``execution.loggers`` asks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
 
 class Logger(Protocol):
-    """Where rows of metrics go beside the run's own files."""
+    """Where rows of metrics go besides the run's own files."""
 
     def resumed(self, run_id: str, step: int) -> None:
-        """The run goes on from this step; what was logged beyond it comes again."""
+        """The run resumes from this step; what was logged beyond it comes again."""
 
     def metrics(self, run_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rows with ``step`` and numbers."""
@@ -97,7 +97,7 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """One W&B run a run, under ``DIR/wandb``; ``WANDB_MODE=offline`` keeps everything on disk."""
+    """One W&B run per run, under ``DIR/wandb``; ``WANDB_MODE=offline`` keeps everything on disk."""
 
     def __init__(self, store: SweepStore, pack: Pack) -> None:
         self.store = store

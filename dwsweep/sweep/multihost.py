@@ -1,21 +1,29 @@
-"""One model over several hosts, seen from inside a worker: the processes of a slice that train each pack together.
+"""One model over several hosts (``--distributed``): the processes of a slice that train each pack together.
 
-Every host starts the same command with ``--distributed``. ``jax.distributed`` finds the others by itself on TPU, Slurm
-and Open MPI; elsewhere it is told by ``DWSWEEP_COORDINATOR`` (HOST:PORT of process 0), ``DWSWEEP_PROCESSES`` (how many)
-and ``DWSWEEP_PROCESS`` (which, from 0). Process 0 decides and writes; what it decides reaches the others by broadcast.
-Only a worker imports this module's JAX.
+Every host starts the same command. ``jax.distributed`` finds the others by itself on TPU, Slurm and Open MPI; elsewhere
+the environment has ``DWSWEEP_COORDINATOR`` (HOST:PORT of process 0), ``DWSWEEP_PROCESSES`` (how many) and
+``DWSWEEP_PROCESS`` (which, from 0). Process 0 decides and writes; what it decides reaches the others by broadcast. Seen
+from a worker the slice is a ``Group``; ``join_slice`` is the part of the parents, of which the one whose worker is
+process 0 leads and the others keep theirs alive. Only a worker imports this module's JAX.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import json
 import os
-from collections.abc import Mapping
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from dwsweep.errors import InputError
+from dwsweep.sweep.events import Joined
+from dwsweep.sweep.worker_process import WorkerProcess
 
+MAX_RESTARTS = 20  # of a worker that follows; what is tried again is process 0's decision
 HEARTBEAT_SECONDS = 30  # until the others are ended when one process is gone
 _VARIABLES = ("DWSWEEP_COORDINATOR", "DWSWEEP_PROCESSES", "DWSWEEP_PROCESS")
 
@@ -55,16 +63,16 @@ class Group:
         self.count = jax.process_count()
         self._asked = 0
 
-    def share(self, message: dict[str, Any] | None) -> dict[str, Any]:
-        """What process 0 says, in every process; the others give None and wait."""
+    def share(self, text: str) -> str:
+        """What process 0 says, in every process; what the others give does not count, and they wait."""
         import numpy as np
         from jax.experimental.multihost_utils import broadcast_one_to_all
 
-        data = json.dumps(message).encode() if self.index == 0 else b""
+        data = text.encode() if self.index == 0 else b""
         size = int(broadcast_one_to_all(np.int32(len(data))))
         buffer = np.zeros(size, np.uint8)
         buffer[: len(data)] = np.frombuffer(data, np.uint8)
-        return json.loads(np.asarray(broadcast_one_to_all(buffer), np.uint8).tobytes())
+        return np.asarray(broadcast_one_to_all(buffer), np.uint8).tobytes().decode()
 
     def must_stop(self, wish: bool) -> int | None:
         """The first process that wishes to stop, or None; the same answer in every process, which all have to ask.
@@ -88,3 +96,68 @@ class Group:
         import jax
 
         jax.distributed.shutdown()
+
+
+def join_slice(store_path: str, lead: Callable[[WorkerProcess], int], say: Callable[[str], None]) -> int:
+    """Join the slice with a worker of this host; lead the sweep where it is process 0, follow elsewhere.
+
+    Returns the exit status, the same on every host.
+
+    Raises:
+        InputError: the slice cannot be joined, or is described wrongly in the environment.
+    """
+    settings(os.environ)
+    worker = WorkerProcess(slice_store=store_path)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "worker.log"
+        place = _join(worker, log)
+        if place.process > 0:
+            say(f"process {place.process} of {place.processes}: follows process 0")
+            return _follow(worker, log, say)
+        status = 1
+        try:
+            status = lead(worker)
+        except InputError:
+            status = 2
+            raise
+        finally:
+            # the others wait for it, also where this process fails
+            worker.release(status, log)
+        return status
+
+
+def _join(worker: WorkerProcess, log: Path) -> Joined:
+    try:
+        return worker.join(log)
+    except RuntimeError as error:
+        raise InputError(f"--distributed: this host could not join the others ({error})") from None
+    except BaseException:  # Ctrl-C while it waits for the others: left alone, it would hold the coordinator's port
+        worker.kill()
+        raise
+
+
+def _follow(worker: WorkerProcess, log: Path, say: Callable[[str], None]) -> int:
+    with _passed_on(worker):
+        for _ in range(MAX_RESTARTS):
+            status = worker.follow()
+            if status is not None:
+                return status
+            say("the worker ended with another process of the slice; joins again")
+            _join(worker, log)
+    return 1
+
+
+@contextlib.contextmanager
+def _passed_on(worker: WorkerProcess) -> Iterator[None]:
+    """Ctrl-C and SIGTERM of this host stop the whole slice at a checkpoint."""
+
+    def on_signal(number: int, _frame: Any) -> None:
+        # in a thread: the handler may have interrupted whoever holds the worker's pipe
+        threading.Thread(target=worker.stop, args=(f"stopped by {signal.Signals(number).name}",)).start()
+
+    old = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -91,11 +91,11 @@ def unowned(directory: Any) -> Iterator[None]:
 
 def _create(path: Any, content: str, directory: Any) -> None:
     if paths.is_remote(path):
-        path.write_text(content)
+        path.write_text(content, "utf-8")
         return
     # written first and linked then: a lock never exists without its owner's name
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(content)
+    draft.write_text(content, "utf-8")
     try:
         os.link(draft, path)
     except FileExistsError:  # the guard is void on this file system, and somebody was faster

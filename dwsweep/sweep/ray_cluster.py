@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import causes
+from dwsweep.sweep import policy
 
 ANSWER_SECONDS = 2.0  # for a connection to the head
 _DEVICES = ("GPU", "TPU")
@@ -46,7 +46,7 @@ class RayCluster:
             quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
             ray.init(address=address or "local", ignore_reinit_error=True, **quiet, **here)
         except Exception as error:
-            reason = causes.first_line(str(error))
+            reason = policy.first_line(str(error))
             raise InputError(f"--address: {address}; allowed: a Ray cluster that answers ({reason})") from None
         context = ray.get_runtime_context()
         self._own_node = context.get_node_id()

@@ -1,8 +1,8 @@
 """Packs as Ray tasks: past one machine, on a shared path. A lost node's packs go to another node.
 
 Each task runs a worker process as the local executor does, so that a crash stays inside it, and a task's end frees the
-device. What a task wants to say while it runs stands in the pack's progress.json; it is told to stop by a file
-``stop`` beside it. ``dwsweep`` is installed on every node, and sweep directory and token store lie on a path that all
+device. What a task reports while it runs stands in the pack's progress.json; a file ``stop`` beside it asks
+it to stop. ``dwsweep`` is installed on every node, and sweep directory and token store lie on a path that all
 nodes share.
 
 The task's environment, which may hold keys (``WANDB_API_KEY``), travels as an argument: a ``runtime_env`` would stand
@@ -18,18 +18,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dwsweep import paths
-from dwsweep.records.reader import to_dict
-from dwsweep.sweep import causes
-from dwsweep.sweep.causes import Ended
+from dwsweep.records.run_files import INTERRUPTED, OOM
+from dwsweep.sweep import policy
 from dwsweep.sweep.core_shares import CPU_THREADS, each_core_a_device, part_of_a_gpu
-from dwsweep.sweep.executors import Post
+from dwsweep.sweep.events import Diverged, Ended, Event, Job, Note, Post, Progress, Started
 from dwsweep.sweep.ray_cluster import RayCluster
 from dwsweep.sweep.sweep_directory import SweepStore
-from dwsweep.sweep.worker import Job
 from dwsweep.sweep.worker_process import WorkerProcess
 
 POLL_SECONDS = 1.0
@@ -135,7 +133,7 @@ class RayExecutor:
             "max_retries": 0,  # what is tried again, and how often, is decided by cause
             "name": task.job.pack.pack_id,
         }
-        task.ref = self._ray.remote(run_job).options(**options).remote(task.job.to_dict(), environment)
+        task.ref = self._ray.remote(run_job).options(**options).remote(task.job, environment)
 
     def _look_at_tasks(self) -> None:
         running = {name: task for name, task in self._running().items() if task.ref is not None}
@@ -147,41 +145,40 @@ class RayExecutor:
             if task.ref in ready:
                 self._finish(pack_id, task)
             else:
-                self._tell_progress(pack_id, task)
+                self._report_progress(pack_id, task)
 
     def _look_at_nodes(self) -> None:
         self.slots = self._cluster.places()
         if reason := self._cluster.own_node_gone():
             self._give_up(reason)
 
-    def _tell_progress(self, pack_id: str, task: _Task) -> None:
+    def _report_progress(self, pack_id: str, task: _Task) -> None:
         try:
             progress = task.store.progress(pack_id)
         except (OSError, ValueError):
             return  # the next look may find it
         if progress.updated != task.seen and progress.tokens_per_second is not None:
             task.seen, task.heard = progress.updated, True
-            self._post(pack_id, {"event": "progress", **to_dict(progress)})
+            self._post(pack_id, Progress.of(progress))
 
     def _finish(self, pack_id: str, task: _Task) -> None:
         try:
-            answer = self._ray.get(task.ref)
-            for event in answer["events"]:
+            *events, ended = self._ray.get(task.ref)
+            for event in events:
                 self._post(pack_id, event)
-            ended = Ended(**answer["ended"])
         except self._ray.exceptions.TaskCancelledError:
-            ended = Ended(causes.INTERRUPTED, "stopped")
+            ended = Ended(INTERRUPTED, "stopped")
         except self._ray.exceptions.OutOfMemoryError as error:
-            ended = Ended(causes.OOM, f"the node ran out of memory ({_reason(error)})")
+            ended = Ended(OOM, f"the node ran out of memory ({_reason(error)})")
         except Exception as error:
             if (reason := self._cluster.own_node_gone()) or not self._cluster.answers():
                 self._give_up(reason or _reason(error))
                 return
-            ended = Ended(causes.CRASH, f"the node or its Ray worker was lost ({_reason(error)})")
+            ended = Ended(policy.CRASH, f"the node or its Ray worker was lost ({_reason(error)})")
         with self._lock:
             mine = self._tasks.pop(pack_id, None)
         if mine is not None:
-            self._post(pack_id, {"event": "ended", "ended": ended})
+            self._post(pack_id, ended)
 
     def _cancel_waiting(self) -> None:
         """Cancel what still waits for a device, and so has nothing to bring to a checkpoint."""
@@ -217,38 +214,41 @@ class RayExecutor:
         for pack_id, task in tasks.items():
             with contextlib.suppress(OSError):
                 paths.write_atomic(task.store.pack_directory(pack_id) / "stop", cause)
-            self._post(pack_id, {"event": "ended", "ended": Ended(causes.INTERRUPTED, cause)})
+            self._post(pack_id, Ended(INTERRUPTED, cause))
 
 
 def _reason(error: BaseException) -> str:
-    return causes.first_line(str(error)) or type(error).__name__
+    return policy.first_line(str(error)) or type(error).__name__
 
 
 def _updated(store: SweepStore, pack_id: str) -> Any:
-    """When progress.json was last written, as it says itself; by the clock of the node, so only changes tell."""
+    """When progress.json was last written, as it says itself: by the clock of the node, so only a change means
+    anything."""
     try:
         return store.progress(pack_id).updated
     except (OSError, ValueError):
         return None
 
 
-def run_job(content: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """The task: one attempt in a worker process of this node, with ``environment`` added to its own."""
-    job = Job.from_dict(content)
+def run_job(job: Job, environment: dict[str, str]) -> list[Event]:
+    """The task: one attempt in a worker process of this node, with ``environment`` added to its own.
+
+    Returns what a person or the manifest should know, the end last.
+    """
     stop = SweepStore(job.directory).pack_directory(job.pack.pack_id) / "stop"
     worker = WorkerProcess(environment)
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     done = threading.Event()
 
     def heed_stop() -> None:
         while not done.wait(POLL_SECONDS):
             with contextlib.suppress(OSError):
                 if stop.exists():
-                    worker.stop(stop.read_text())
+                    worker.stop(stop.read_text("utf-8"))
                     return
 
-    def keep(event: dict[str, Any]) -> None:
-        if event["event"] in ("started", "note", "diverged"):
+    def keep(event: Event) -> None:
+        if isinstance(event, Started | Note | Diverged):
             events.append(event)
 
     threading.Thread(target=heed_stop, daemon=True).start()
@@ -257,4 +257,4 @@ def run_job(content: dict[str, Any], environment: dict[str, str]) -> dict[str, A
     finally:
         done.set()
         worker.close()
-    return {"ended": asdict(ended), "events": events}
+    return [*events, ended]

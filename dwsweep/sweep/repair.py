@@ -1,4 +1,4 @@
-"""Damaged files of a sweep directory: set aside, and what the plan or the files beside them say is written again.
+"""Damaged files of a sweep directory: set aside, and what the plan or the files next to them say is written again.
 
 Only the owner of the directory does this, before anything trains; a reader such as ``status`` changes nothing. A shard
 does it for its own packs. What cannot be derived is trained again: a run without a sound result is pending.
@@ -13,11 +13,10 @@ from dwsweep import paths
 from dwsweep.locks import exclusive
 from dwsweep.plan import DROP, Pack, Plan
 from dwsweep.plan.rows import run_config
-from dwsweep.records.pack_files import REBUILT, PackProgress, PackState
+from dwsweep.records.pack_files import IN_PART, REBUILT, PackProgress, PackState
 from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep_files import Manifest
-from dwsweep.sweep import manifest
 from dwsweep.sweep.sweep_directory import SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
@@ -25,23 +24,23 @@ _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_to
 
 
 def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Set damaged files aside as ``<name>.damaged`` and write again what can be derived; ``say`` hears a line each.
+    """Set damaged files aside as ``<name>.damaged`` and write again what can be derived; ``say`` receives a line each.
 
     ``packs`` are the planned packs that the caller answers for. Files that every shard may write, the manifest and the
     config.json of the plan's runs, are looked at under a lock of the kernel.
     """
-    with manifest.guarded(store):
-        _check(store, store.directory / "manifest.json", Manifest, say, "begun anew")
+    with store.manifest_guard():
+        _check(store, store.manifest_path, Manifest, say, "begun anew")
     with exclusive(store.directory / "locks" / "repair.guard"):
         _configs(store, plan, say)
     families = _families(store, packs)
     for pack in packs:
-        lost = {run_id for run_id in pack.run_ids if _run(store, run_id, say)}
+        for run_id in pack.run_ids:
+            _run(store, run_id, say)
         for pack_id in families[pack.pack_id]:
             _pack(store, pack, pack_id, say)
         for pack_id in families[pack.pack_id]:
             _pack_state(store, pack_id, families[pack.pack_id], say)
-            _reopen(store, pack_id, lost)
 
 
 def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
@@ -108,11 +107,8 @@ def _configs(store: SweepStore, plan: Plan, say: Callable[[str], None]) -> None:
             store.write_config(expected)
 
 
-def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> bool:
-    """A damaged result or damaged documents: the run is pending. A damaged status: done if the result is sound.
-
-    Whether a result was lost.
-    """
+def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
+    """A damaged result or damaged documents: the run is pending. A damaged status: done if the result is sound."""
     again = "the run is trained again"
     lost = _check(store, store.result_path(run_id), RunResult, say, again)
     try:
@@ -129,10 +125,9 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> bool:
         derived = store.derived_state(run_id)
         _set_aside(store, error, say, f"taken as {derived.state}")
         store.write_state(run_id, derived)
-        return lost
+        return
     if lost and state is not None and state.state == DONE:
         store.write_state(run_id, RunState(PENDING, pack_id=state.pack_id))
-    return lost
 
 
 def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], None]) -> None:
@@ -176,7 +171,10 @@ def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None
     if not members:
         return None
     parent = pack_id.rpartition("-")[0] if pack_id != planned.pack_id else None
-    return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent)
+    # why a pack was split stood in the file alone
+    split = pack_id.rpartition("-")[2] in ("a", "b")
+    reason = IN_PART if len(members) < len(planned.replicas) and not split else None
+    return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent, reason=reason)
 
 
 def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callable[[str], None]) -> None:
@@ -202,13 +200,3 @@ def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callabl
     store.write_pack_state(
         pack_id, PackState(state, checkpoint=checkpoint, microbatch=microbatch, rebuilt_into=children)
     )
-
-
-def _reopen(store: SweepStore, pack_id: str, lost: Collection[str]) -> None:
-    """Let a finished pack that lost a result train once more as it was: a replica's last bits depend on its pack."""
-    pack, state = store.pack(pack_id), store.pack_state(pack_id)
-    if pack is None or state.state != DONE:
-        return
-    if any(name in lost and store.state(name).pack_id in (None, pack_id) for name in pack.run_ids):
-        store.remove_checkpoints(pack_id)  # of its end, where it kept them
-        store.write_pack_state(pack_id, replace(state, state=PENDING, retries=0))

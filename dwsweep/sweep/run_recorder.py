@@ -1,6 +1,6 @@
 """What a pack yields, into the directories of its runs: the sweep's side of ``train.pack_trainer.Recorder``.
 
-A run that is done or diverged is frozen: when its pack goes on from an older checkpoint and passes its end a second
+A run that is done or diverged is frozen: when its pack resumes from an older checkpoint and passes its end a second
 time, the first record stands.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,20 +22,19 @@ from dwsweep.records.metrics import Metrics
 from dwsweep.records.pack_files import PackProgress
 from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunResult, RunState
+from dwsweep.sweep import events
+from dwsweep.sweep.events import Emit
 from dwsweep.sweep.loggers import Logger
 from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.train.lr_schedule import cooldown_start
 
 PROGRESS_SECONDS = 1.0  # between two writes of progress.json
 
-Emit = Callable[[dict[str, Any]], None]
-
 
 class RunRecorder:
     """Writes the files of a pack's runs and emits an event for each thing a watcher should see.
 
-    ``frozen`` are runs of the pack that another pack answers for. ``emit`` receives mappings with ``event``: started,
-    resumed, progress, finished, diverged or note.
+    ``frozen`` are runs of the pack that another pack answers for.
 
     Raises:
         OSError: from every method, when a file cannot be written; training must not go on unrecorded.
@@ -67,7 +66,7 @@ class RunRecorder:
     # what the trainer calls
 
     def compiling(self, microbatch: int) -> None:
-        self.emit({"event": "compiling", "microbatch": microbatch})
+        self.emit(events.Compiling(microbatch))
 
     def started(self, facts: dict[str, Any]) -> None:
         step = facts.get("step", 0)
@@ -78,7 +77,7 @@ class RunRecorder:
         for name in self._open():
             self.store.write_state(name, RunState(RUNNING, step=step, pack_id=self.pack.pack_id))
         self._write_progress()
-        self.emit({"event": "started", "facts": facts})
+        self.emit(events.Started(facts))
 
     def resumed(self, step: int) -> None:
         self._cut = True
@@ -100,7 +99,7 @@ class RunRecorder:
             self._writers.pop(name, None)
             for logger in self.loggers:
                 logger.resumed(name, step)
-        self.emit({"event": "resumed", "step": step})
+        self.emit(events.Resumed(step))
 
     def metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
         if run_id in self._frozen:
@@ -125,7 +124,7 @@ class RunRecorder:
         self._has_step = True
         if time.monotonic() - self._written_at >= PROGRESS_SECONDS:
             self._write_progress()
-        self.emit({"event": "progress", **to_dict(replace(self._progress, started=None))})
+        self.emit(events.Progress.of(self._progress))
 
     def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
         if run_id in self._frozen:
@@ -139,7 +138,7 @@ class RunRecorder:
         self._frozen.add(run_id)
         for logger in self.loggers:
             logger.finished(run_id, to_dict(result))
-        self.emit({"event": "finished", "run_id": run_id, "loss": result.loss})
+        self.emit(events.Finished(run_id, result.loss))
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         if run_id not in self._frozen:
@@ -152,7 +151,7 @@ class RunRecorder:
         self._frozen.add(run_id)
         for logger in self.loggers:
             logger.finished(run_id, {"diverged": True})
-        self.emit({"event": "diverged", "run_id": run_id, "step": step, "cause": cause})
+        self.emit(events.Diverged(run_id, step, cause))
 
     def flush(self) -> None:
         """Bring every row to where it belongs: what a checkpoint is ahead of must not be lost with this host."""
@@ -160,7 +159,7 @@ class RunRecorder:
             writer.flush()
 
     def note(self, message: str) -> None:
-        self.emit({"event": "note", "message": message})
+        self.emit(events.Note(message))
 
     # what the worker calls
 

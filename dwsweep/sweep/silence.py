@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dwsweep.sweep.events import Begun, Compiling, Event, Progress, Started
+
 NOTICE_SECONDS = 300.0  # of silence before the first notice; each further one after twice the time
 STOP_NOTICE_SECONDS = 60.0  # of silence after a stop was asked for
 STOP_KILL_SECONDS = 300.0  # likewise: a checkpoint of a large model takes a while to write
 
-_PHASES = {"begun": "starting", "compiling": "compiling", "started": "training", "progress": "training"}
+_PHASES: dict[type, str] = {Begun: "starting", Compiling: "compiling", Started: "training", Progress: "training"}
 
 
 @dataclass
@@ -36,13 +38,13 @@ class Silence:
     def begin(self, pack_id: str, label: str, log: Any) -> None:
         self._packs[pack_id] = _Heard(label, str(log), self._clock())
 
-    def heard(self, pack_id: str, event: dict[str, Any]) -> None:
+    def heard(self, pack_id: str, event: Event) -> None:
         pack = self._packs.get(pack_id)
         if pack is None:
             return
         pack.at, pack.patience = self._clock(), NOTICE_SECONDS
-        pack.phase = _PHASES.get(event["event"], pack.phase)
-        pack.pid = event.get("pid", pack.pid)
+        pack.phase = _PHASES.get(type(event), pack.phase)
+        pack.pid = event.pid if isinstance(event, Begun) else pack.pid
         if self._stop_asked is not None:
             pack.patience = STOP_NOTICE_SECONDS
 

@@ -1,15 +1,20 @@
-"""A sweep's directory at one moment, read while others write it."""
+"""A sweep's directory as a whole: how it stands at one moment, read while others write it, and results.csv, derived
+from the directories and rebuilt whenever something finished."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from dwsweep.errors import InputError
+from dwsweep.locks import exclusive
+from dwsweep.records import results_table
 from dwsweep.records.pack_files import PackProgress
+from dwsweep.records.plan_table import DROP, PlanRow
 from dwsweep.records.reader import Damaged
+from dwsweep.records.results_table import ResultsRow
 from dwsweep.records.run_files import DONE, INTERRUPTED, PENDING, RUNNING, RunState
 from dwsweep.sweep import ownership
 from dwsweep.sweep.sweep_directory import SweepStore
@@ -19,14 +24,8 @@ from dwsweep.sweep.sweep_directory import SweepStore
 class RunView:
     """One planned run as the directory has it."""
 
-    run_id: str
-    pack_id: str
-    depth: int
-    width: int
-    n_params: int
-    flops: float  # of its training
-    steps: int
-    tokens: int
+    plan: PlanRow
+    pack_id: str  # of the pack that trains or trained it, else of the planned one
     state: RunState
 
 
@@ -63,50 +62,27 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
 
     store = SweepStore(directory, note)
     try:
-        planned = [_planned(row) for row in store.planned() if row["action"] != "DROP"]
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        planned = [row for row in store.planned() if row.action != DROP]
+    except InputError as error:
         raise InputError(
-            f"DIR: {directory}; its plan.csv is not one that `dwsweep run` wrote ({type(error).__name__}: {error}): "
-            "running the spec again writes it anew"
+            f"DIR: {directory}; its plan.csv is not one that `dwsweep run` wrote ({error}): running the spec again "
+            "writes it anew"
         ) from None
     if not planned:
-        raise InputError(f"DIR: {directory}; has no plan.csv: allowed is a directory made by `dwsweep run`")
+        raise InputError(f"DIR: {directory}; has no plan.csv; must be a directory made by `dwsweep run`")
     owners = tuple((owner, owner.is_alive) for owner in ownership.owners(directory))
     live = any(alive for _, alive in owners)
     runs = []
-    for run in planned:
-        state = store.state(run.run_id)
+    for row in planned:
+        state = store.state(row.run_id)
         if state.state == RUNNING and not live:
             # its process was killed: nobody was left to write it down
             state = RunState(INTERRUPTED, state.step, state.loss, state.pack_id, "its process is gone")
-        runs.append(replace(run, pack_id=state.pack_id or run.pack_id, state=state))
+        runs.append(RunView(row, state.pack_id or row.pack_id, state))
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
-    orphans = len(set(store.run_ids()) - {run.run_id for run in planned})
+    orphans = len(set(store.run_ids()) - {row.run_id for row in planned})
     return Snapshot(store.directory.name, tuple(runs), orphans, progress, owners, time.time(), tuple(damaged))
-
-
-def _planned(row: Mapping[str, str]) -> RunView:
-    """A run as its row of plan.csv has it.
-
-    Raises:
-        KeyError, TypeError, ValueError, OverflowError: the row is none of a plan.
-    """
-    view = RunView(
-        run_id=row["run_id"],
-        pack_id=row["pack_id"],
-        depth=int(row["depth"]),
-        width=int(row["width"]),
-        n_params=int(row["n_params"]),
-        flops=float(row["flops"]),
-        steps=int(row["steps"]),
-        tokens=int(row["tokens"]),
-        state=RunState(),
-    )
-    counts = (view.depth, view.width, view.n_params, view.flops, view.steps, view.tokens)
-    if not all(0 < count < 1e300 for count in counts):
-        raise ValueError(f"{view.run_id} has counts that are not positive")
-    return view
 
 
 def time_left(now: Snapshot) -> float | None:
@@ -121,23 +97,54 @@ def time_left(now: Snapshot) -> float | None:
         rate += (progress.tokens_per_second or 0.0) * flops_per_token(pack_id, now)
     for run in now.runs:
         if run.state.state in (PENDING, INTERRUPTED):
-            rest += run.flops
+            rest += run.plan.flops
         elif run.state.state == RUNNING:
-            rest += run.flops * (1 - min(1.0, step_of(run, now) / max(1, run.steps)))
+            rest += run.plan.flops * (1 - step_of(run, now) / run.plan.steps)
     return rest / rate if rate > 0 and rest > 0 else None
 
 
 def flops_per_token(pack_id: str, now: Snapshot) -> float:
     """Of the training of one of the pack's runs."""
     run = next(run for run in now.runs if run.pack_id == pack_id)
-    return run.flops / run.tokens
+    return run.plan.flops / run.plan.tokens
 
 
 def step_of(run: RunView, now: Snapshot) -> int:
     """Steps that a run has behind it."""
     if run.state.state == DONE:
-        return run.steps
+        return run.plan.steps
     if run.state.state == RUNNING:
         progress = now.progress.get(run.pack_id)
-        return min(run.steps, (progress.step if progress else 0) or run.state.step or 0)
+        return min(run.plan.steps, (progress.step if progress else 0) or run.state.step or 0)
     return run.state.step or 0
+
+
+def results_rows(store: SweepStore) -> tuple[list[ResultsRow], list[ResultsRow]]:
+    """(rows of the planned runs in the plan's order, rows of the orphans).
+
+    An orphan has a directory and is not in the plan any more: the spec was edited. It is kept and shown apart, so that
+    a fit does not mix two settings. A run whose config.json is missing or damaged has no row: nothing is known of it.
+    """
+    planned = [row.run_id for row in store.planned() if row.action != DROP]
+    orphans = sorted(set(store.run_ids()) - set(planned)) if planned else []
+    known = planned or store.run_ids()
+    return _rows(store, known), _rows(store, orphans)
+
+
+def _rows(store: SweepStore, run_ids: list[str]) -> list[ResultsRow]:
+    configs = [config for config in map(store.config, run_ids) if config is not None]
+    return [ResultsRow.of(config, store.state(config.run_id), store.result(config.run_id)) for config in configs]
+
+
+def rebuild_results(store: SweepStore) -> Any:
+    """Write results.csv, and orphans.csv where there are any; returns the path of results.csv."""
+    # reading and replacing go together, lest a slower shard put back an older table
+    with exclusive(store.directory / "locks" / "results.guard"):
+        planned, orphans = results_rows(store)
+        results_table.write(store.results_path, planned)
+        apart = store.directory / "orphans.csv"
+        if orphans:
+            results_table.write(apart, orphans)
+        elif apart.exists():
+            apart.unlink()
+    return store.results_path

@@ -8,20 +8,21 @@ locks/
 
 from __future__ import annotations
 
-import csv
-import io
+import contextlib
 import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.plan import DROP, Plan
+from dwsweep.locks import exclusive
+from dwsweep.plan import DROP, DataFacts, Plan, build
 from dwsweep.plan import rows as plan_rows
-from dwsweep.records import reader
+from dwsweep.records import bench_rows, plan_table, reader
 from dwsweep.records.pack_files import Pack, PackProgress, PackState
+from dwsweep.records.plan_table import PlanRow
 from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import (
     DONE,
@@ -35,7 +36,11 @@ from dwsweep.records.run_files import (
     check_documents,
 )
 from dwsweep.records.sweep_files import Manifest
+from dwsweep.spec import Spec
 from dwsweep.sweep import ownership
+
+if TYPE_CHECKING:
+    from dwsweep.data.token_store import Store as TokenStore
 
 Record = TypeVar("Record")
 
@@ -43,7 +48,7 @@ Record = TypeVar("Record")
 class SweepStore:
     """Reads and writes one sweep directory. Holds no state: several processes may each have one.
 
-    A damaged file reads as if it were not there, or as what the files beside it say; ``damage`` receives what is wrong
+    A damaged file reads as if it were not there, or as what the files next to it say; ``damage`` receives what is wrong
     with it. Reading changes nothing: setting damaged files aside is up to the owner of the directory (``repair``).
     """
 
@@ -93,10 +98,21 @@ class SweepStore:
     @property
     def manifest(self) -> Manifest:
         """Versions, devices, git commit and the calls that made this sweep; empty before the first."""
-        return self._read_or(self.directory / "manifest.json", Manifest, Manifest) or Manifest()
+        return self._read_or(self.manifest_path, Manifest, Manifest) or Manifest()
 
-    def write_manifest(self, manifest: Manifest) -> None:
-        reader.write(self.directory / "manifest.json", manifest)
+    @property
+    def manifest_path(self) -> Any:
+        return self.directory / "manifest.json"
+
+    def manifest_guard(self) -> contextlib.AbstractContextManager[None]:
+        """Shards add to one manifest."""
+        return exclusive(self.directory / "locks" / "manifest.guard")
+
+    def update_manifest(self, change: Callable[[Manifest], Manifest]) -> None:
+        with self.manifest_guard():
+            old = self.manifest
+            if (new := change(old)) != old:
+                reader.write(self.manifest_path, new)
 
     # plan
 
@@ -117,16 +133,20 @@ class SweepStore:
     def write_plan_table(self, plan: Plan) -> Any:
         """Write plan.csv, one row per run; returns its path."""
         path = paths.make_directory(self.directory) / "plan.csv"
-        paths.write_atomic(path, plan_rows.to_csv(plan))
+        paths.write_atomic(path, plan_table.to_csv(plan_rows.to_rows(plan)))
         return path
 
-    def planned(self) -> list[dict[str, str]]:
-        """The rows of plan.csv, in its order; none before the first ``run``."""
+    def planned(self) -> list[PlanRow]:
+        """The rows of plan.csv, in its order; none before the first ``run``.
+
+        Raises:
+            InputError: the file is no plan.
+        """
         try:
-            text = (self.directory / "plan.csv").read_text()
+            text = (self.directory / "plan.csv").read_text("utf-8")
         except FileNotFoundError:
             return []
-        return list(csv.DictReader(io.StringIO(text)))
+        return list(plan_table.from_csv(text))
 
     # runs
 
@@ -151,7 +171,7 @@ class SweepStore:
     def state(self, run_id: str) -> RunState:
         """Where a run stands; ``done`` without a sound result is pending: it has to be trained again."""
         state = self._read_or(self.state_path(run_id), RunState, lambda: self.derived_state(run_id)) or RunState()
-        return RunState() if state.state == DONE and not self.has_result(run_id) else state
+        return RunState(pack_id=state.pack_id) if state.state == DONE and not self.has_result(run_id) else state
 
     def derived_state(self, run_id: str) -> RunState:
         """What the other files of a run say where its status.json is damaged: done if its result is sound."""
@@ -268,11 +288,16 @@ class SweepStore:
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"
 
-    def rebuild_results(self) -> Any:
-        """Write results.csv from the directories alone; returns its path."""
-        from dwsweep.sweep import results
 
-        return results.rebuild(self)
+def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: Collection[str] = ()) -> Plan:
+    """What is still to be done of a sweep in ``directory``, with the rates that `bench` measured for it: `plan` shows
+    what `run` carries out."""
+    return build(
+        spec,
+        data=DataFacts.of(tokens) if tokens else None,
+        finished=SweepStore(directory).finished(retry=retry),
+        calibration=paths.as_path(directory) / bench_rows.FILE_NAME,
+    )
 
 
 def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:

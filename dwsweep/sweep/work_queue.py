@@ -2,21 +2,53 @@
 
 A pack's membership stands as it was first written. When the spec was edited in between, a run may already belong to a
 pack that the new plan does not have (a seed was added, so the plan's pack is another one): if that pack has a
-checkpoint it is finished as it is, and the plan's pack is written with the replicas that remain.
+checkpoint it is finished as it is, and the plan's pack is written with the replicas that remain. A finished pack that
+lost a result trains again as it was, and only the lost result is written: a replica's last bits depend on its pack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from dwsweep.cost import training_flops
+from dwsweep.errors import InputError
 from dwsweep.plan import DROP, Pack, Plan
-from dwsweep.sweep.retry import with_microbatch
-from dwsweep.sweep.states import DIVERGED, DONE, FAILED, FINAL, OOM, PENDING, REBUILT, STOPPED, PackState, RunState
+from dwsweep.records.pack_files import IN_PART, REBUILT, PackState
+from dwsweep.records.run_files import DIVERGED, DONE, FAILED, FINAL, OOM, PENDING, STOPPED, RunState
+from dwsweep.sweep.ownership import Shard
+from dwsweep.sweep.policy import with_microbatch
 from dwsweep.sweep.sweep_directory import SweepStore
 
-Shard = tuple[int, int]
+
+def parse_shard(text: str | None, environment: Mapping[str, str] | None = None) -> Shard:
+    """``I/N`` → (I, N), counted from 0; ``slurm``: from the variables of a Slurm array; None: the whole sweep.
+
+    Raises:
+        InputError: not of that form, or I not below N.
+    """
+    if text is None:
+        return 0, 1
+    env = os.environ if environment is None else environment
+    allowed = "allowed: I/N with 0 ≤ I < N, such as 0/8, or `slurm` inside a Slurm array"
+    if text == "slurm":
+        try:
+            number, first = int(env["SLURM_ARRAY_TASK_ID"]), int(env.get("SLURM_ARRAY_TASK_MIN", "0"))
+            count, step = int(env["SLURM_ARRAY_TASK_COUNT"]), int(env.get("SLURM_ARRAY_TASK_STEP", "1"))
+        except (KeyError, ValueError) as error:
+            raise InputError(f"--shard: 'slurm', but {error} is not set as Slurm sets it; {allowed}") from None
+        if step < 1 or (number - first) % step or not 0 <= (number - first) // step < count:
+            raise InputError(
+                f"--shard: 'slurm', but task {number} of {count} from {first} in steps of {step} is not one of a "
+                f"regular array; {allowed}"
+            )
+        return (number - first) // step, count
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if not (found and int(found[1]) < int(found[2])):
+        raise InputError(f"--shard: {text[:40]!r}; {allowed}")
+    return int(found[1]), int(found[2])
 
 
 @dataclass(frozen=True)
@@ -91,7 +123,7 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
         if unit.new:
             record = {"rebuilt_from": unit.rebuilt_from} if unit.rebuilt_from else {}
             if unit.in_part:  # a replica's last bits depend on the size of its pack: the record says why it is another
-                record["reason"] = "the other replicas are finished or belong to another pack"
+                record["reason"] = IN_PART
             store.clear_pack(pack.pack_id)
             store.write_pack(pack, **record)
             if unit.rebuilt_from:
@@ -104,7 +136,10 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
         again = [name for name in unit.runs if name in schedule.states and _was_tried(schedule.states[name])]
         for name in again:
             store.write_state(name, RunState(PENDING, pack_id=pack.pack_id))
-        if again:
+        if state.state == DONE:  # a result was lost: from the start, for at its end there is nothing left to train
+            store.remove_checkpoints(pack.pack_id)
+            store.write_pack_state(pack.pack_id, replace(state, state=PENDING, retries=0, checkpoint=0))
+        elif again:
             # a new try counts its own failures
             store.write_pack_state(pack.pack_id, replace(state, state=PENDING, retries=0))
         settled.append(replace(unit, pack=pack))
@@ -149,6 +184,18 @@ class _Families:
             found += self.members(child)
         return found
 
+    def can_finish(self, pack_id: str) -> bool:
+        """Whether the runs of a pack outside the plan are best left to it: it has begun, or trains again as it was."""
+        return self.store.newest_checkpoint(pack_id) > 0 or self.state(pack_id).state == DONE
+
+    def trained(self, run_id: str) -> str | None:
+        """A finished pack of an earlier plan that has the run in it."""
+        for pack_id in self.store.pack_ids():
+            pack = self.pack(pack_id)
+            if pack and _holds(pack, run_id) and self.state(pack_id).state == DONE:
+                return pack_id
+        return None
+
     def holder(self, pack_id: str, run_id: str) -> Pack | None:
         """The newest pack of the family that is to train the run."""
         for pack in reversed(self.members(pack_id)):
@@ -173,13 +220,12 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
         if state.state == DIVERGED:
             anew.add(name)  # its pack's checkpoint has it masked
             continue
-        owner = state.pack_id
-        elsewhere = owner is not None and owner not in family and families.store.newest_checkpoint(owner) > 0
-        holder = families.holder(owner if elsewhere and owner else pack.pack_id, name)
-        if holder is None and elsewhere:
-            holder = families.holder(pack.pack_id, name)
-        if holder is None or families.state(holder.pack_id).state == DONE:
-            anew.add(name)  # a pack that is through has nothing more to give: its run's directory was removed
+        holder = families.holder(pack.pack_id, name)
+        owner = state.pack_id or (families.trained(name) if family and holder is None else None)
+        if owner and owner not in family and families.can_finish(owner):
+            holder = families.holder(owner, name) or holder
+        if holder is None:
+            anew.add(name)
         else:
             held.setdefault(holder.pack_id, set()).add(name)
     units = []

@@ -1,11 +1,10 @@
 """The worker: ``python -m dwsweep.sweep.worker``, the only process of a sweep that imports JAX.
 
-Commands come as JSON lines on stdin: ``join`` (the slice of several hosts, first of all), ``train`` (with the fields
-of ``Job``), ``stop``, ``release`` (the end of a slice).
-Events leave as JSON lines on what was stdout at the start; stdout itself is joined to stderr, the pack's log, so that
-no library's print can break a line of the protocol. The end of stdin means that the parent is gone: the worker brings
-its pack to a checkpoint and exits. One that was stopped (SIGSTOP) could not: the kernel wakes it when its parent dies,
-so that it too reaches its checkpoint and does not hold its device for ever.
+Commands come as lines on stdin and events leave as lines on what was stdout at the start (``events`` has both); stdout
+itself is joined to stderr, the pack's log, so that no library's print can break a line of the protocol. The end of
+stdin means that the parent is gone: the worker brings its pack to a checkpoint and exits. One that was stopped
+(SIGSTOP) could not: the kernel wakes it when its parent dies, so that it too reaches its checkpoint and does not hold
+its device for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import contextlib
 import ctypes
 import faulthandler
 import importlib
-import json
 import os
 import platform
 import queue
@@ -24,47 +22,41 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dwsweep import paths
+from dwsweep.errors import InputError
 from dwsweep.locks import one_worker
-from dwsweep.plan import Pack
-from dwsweep.sweep import causes, loggers
+from dwsweep.records.run_files import DONE, INTERRUPTED
+from dwsweep.sweep import loggers, policy
+from dwsweep.sweep.core_shares import CORES_VARIABLE
+from dwsweep.sweep.events import (
+    Command,
+    Ended,
+    Event,
+    Job,
+    Join,
+    Joined,
+    Note,
+    Release,
+    Released,
+    Stop,
+    Train,
+    command_line,
+    event_line,
+    read_command,
+)
 from dwsweep.sweep.multihost import Group
 from dwsweep.sweep.run_recorder import RunRecorder, SilentRecorder
 from dwsweep.sweep.sweep_directory import SweepStore
 
 TRAINER_VARIABLE = "DWSWEEP_TRAINER"  # module:function in place of the trainer; for tests of failures
-CORES_VARIABLE = "DWSWEEP_CORES"  # numbers of the CPU cores to stay on, such as 0,2
-RELEASED_UNTOLD = 3  # exit status of a slice whose process 0 lost its parent
+RELEASED_BY_LOSS = 3  # exit status of a slice whose process 0 lost its parent
 AUTOGROUP = Path("/proc/self/autogroup")
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 ORPHAN_GRACE_SECONDS = 120.0  # to reach a checkpoint once the parent is gone
-
-
-@dataclass(frozen=True)
-class Job:
-    """One attempt at one pack."""
-
-    pack: Pack
-    directory: str  # of the sweep
-    store_path: str  # of the tokens
-    attempt: int = 1
-    frozen: tuple[str, ...] = ()  # runs of the pack whose results are another pack's business
-    following: Pack | None = None  # what the same worker will probably train next
-
-    def to_dict(self) -> dict[str, Any]:
-        following = self.following.to_dict() if self.following else None
-        return {**self.__dict__, "pack": self.pack.to_dict(), "following": following}
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Job:
-        known = {name: content[name] for name in cls.__dataclass_fields__}
-        following = Pack.from_dict(content["following"]) if content["following"] else None
-        pack, frozen = Pack.from_dict(content["pack"]), tuple(content["frozen"])
-        return cls(**known | {"pack": pack, "frozen": frozen, "following": following})
 
 
 class Channel:
@@ -74,15 +66,15 @@ class Channel:
         self._events = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
         self._lock = threading.Lock()
-        self.jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.jobs: queue.Queue[Command | None] = queue.Queue()
         self.stop_cause: str | None = None
         self.group: Group | None = None
         self.joining = False  # waits for other hosts: there is nothing to bring to a checkpoint
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def emit(self, event: dict[str, Any]) -> None:
+    def emit(self, event: Event) -> None:
         with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
-            print(json.dumps(event, default=paths.plain), file=self._events, flush=True)
+            print(event_line(event), file=self._events, flush=True)
 
     def stop(self, cause: str) -> None:
         self.stop_cause = self.stop_cause or cause
@@ -93,17 +85,20 @@ class Channel:
             return self.stop_cause is not None
         by = self.group.must_stop(self.stop_cause is not None)
         if by is not None:
-            self.stop(f"process {by} was told to stop")
+            self.stop(f"process {by} was asked to stop")
         return by is not None
 
     def _listen(self) -> None:
         try:
             for line in sys.stdin:
-                message = json.loads(line)
-                if message["command"] == "stop":  # at once, while a pack trains
-                    self.stop(message.get("cause", "stopped"))
+                command = read_command(line)
+                if isinstance(command, Stop):  # at once, while a pack trains
+                    self.stop(command.cause)
                 else:
-                    self.jobs.put(message)
+                    self.jobs.put(command)
+        except InputError as error:  # of another version, say; the parent reads the reason in the log
+            print(error, file=sys.stderr, flush=True)
+            os._exit(1)
         except ValueError:
             pass  # half a line: the parent died while it wrote
         self.stop("the parent process is gone")
@@ -116,7 +111,7 @@ class Channel:
 
 
 def main() -> int:
-    # the parent's group is not ours: Ctrl-C reaches the parent, which tells us
+    # the parent's group is not ours: Ctrl-C reaches the parent, which asks us to stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake_when_the_parent_dies()
     pass_niceness_to_the_group()
@@ -125,27 +120,28 @@ def main() -> int:
     faulthandler.enable()
     prepare_environment()
     store_path: str | None = None  # of this host, where it joined a slice
-    while (message := next_command(channel))["command"] != "release":
-        if message["command"] == "join":
-            store_path = message["store_path"]
+    while not isinstance(command := next_command(channel), Release):
+        if isinstance(command, Join):
+            store_path = command.store_path
             channel.joining = True
             channel.group = Group()
             channel.joining = False
-            channel.emit({"event": "joined", "process": channel.group.index, "processes": channel.group.count})
+            channel.emit(Joined(channel.group.index, channel.group.count))
             continue
-        job = Job.from_dict(message["job"])
+        assert isinstance(command, Train)
+        job = command.job
         if store_path is not None:
             job = replace(job, store_path=store_path)
-        log_to(message["log"], job, channel.group)
-        outcome = attempt(job, channel)
-        channel.emit({"event": "ended", **outcome})
-        if outcome["kind"] not in (causes.DONE, causes.INTERRUPTED):
+        log_to(command.log, job, channel.group)
+        ended = attempt(job, channel)
+        channel.emit(ended)
+        if ended.kind not in (DONE, INTERRUPTED):
             # what failed here may have left the device in a bad state
             if channel.group is not None:
                 sys.stderr.flush()
                 os._exit(1)  # a clean leave waits minutes for the others, who cannot come
             return 1
-    channel.emit({"event": "released", "status": message["status"]})
+    channel.emit(Released(command.status))
     if channel.group is not None:
         channel.group.leave()
     return 0
@@ -165,15 +161,17 @@ def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
     """
     if (niceness := os.getpriority(os.PRIO_PROCESS, 0)) > 0:
         with contextlib.suppress(OSError):  # no autogroups here
-            autogroup.write_text(str(niceness))
+            autogroup.write_text(str(niceness), "ascii")
 
 
-def next_command(channel: Channel) -> dict[str, Any]:
+def next_command(channel: Channel) -> Command:
     """What to do next; the processes of a slice that follow hear it from process 0."""
     if channel.group is not None and channel.group.index > 0:
-        return channel.group.share(None)
-    message = channel.jobs.get() or {"command": "release", "status": RELEASED_UNTOLD}
-    return channel.group.share(message) if channel.group is not None else message
+        return read_command(channel.group.share(""))
+    command = channel.jobs.get() or Release(RELEASED_BY_LOSS)
+    if channel.group is not None:
+        channel.group.share(command_line(command))
+    return command
 
 
 def prepare_environment() -> None:
@@ -187,8 +185,8 @@ def prepare_environment() -> None:
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
-def attempt(job: Job, channel: Channel) -> dict[str, Any]:
-    """Train the job's pack to its end or to a stop; returns ``kind`` and ``cause`` of ``causes.Ended``."""
+def attempt(job: Job, channel: Channel) -> Ended:
+    """Train the job's pack to its end or to a stop."""
     store = SweepStore(job.directory)
     if channel.group is not None and channel.group.index > 0:
         return follow(job, channel)
@@ -209,14 +207,13 @@ def attempt(job: Job, channel: Channel) -> dict[str, Any]:
             if outcome.interrupted:
                 cause = channel.stop_cause or "stopped"
                 recorder.interrupted(cause)
-                return {"kind": causes.INTERRUPTED, "cause": cause}
+                return Ended(INTERRUPTED, cause)
             if missing := recorder.unfinished():
                 raise RuntimeError(f"the trainer returned without a result for {', '.join(missing)}")
-            return {"kind": causes.DONE, "cause": ""}
+            return Ended(DONE)
     except Exception as error:
         traceback.print_exc()
-        kind, cause = causes.of_exception(error)
-        return {"kind": kind, "cause": cause}
+        return Ended(*policy.of_exception(error))
     finally:
         sys.stderr.flush()
         if recorder is not None:
@@ -224,8 +221,9 @@ def attempt(job: Job, channel: Channel) -> dict[str, Any]:
                 recorder.close()
 
 
-def follow(job: Job, channel: Channel) -> dict[str, Any]:
-    """A process of a slice beside process 0: the same steps, and nothing written but its part of the checkpoints."""
+def follow(job: Job, channel: Channel) -> Ended:
+    """A process of a slice other than process 0: the same steps, and nothing written but its part of the
+    checkpoints."""
     try:
         train, open_store = find_trainer()
         directory = SweepStore(job.directory).pack_directory(job.pack.pack_id)
@@ -234,9 +232,8 @@ def follow(job: Job, channel: Channel) -> dict[str, Any]:
         )
     except Exception as error:
         traceback.print_exc()
-        kind, cause = causes.of_exception(error)
-        return {"kind": kind, "cause": cause}
-    return {"kind": causes.INTERRUPTED if outcome.interrupted else causes.DONE, "cause": channel.stop_cause or ""}
+        return Ended(*policy.of_exception(error))
+    return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
 
 
 def find_trainer() -> tuple[Callable[..., Any], Callable[[str], Any]]:
@@ -269,7 +266,7 @@ def log_to(path: str, job: Job, group: Group | None = None) -> None:
 
 
 def _note(channel: Channel, text: str) -> None:
-    channel.emit({"event": "note", "message": text})
+    channel.emit(Note(text))
 
 
 if __name__ == "__main__":

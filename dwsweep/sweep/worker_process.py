@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dwsweep import paths
-from dwsweep.sweep import causes
-from dwsweep.sweep.causes import Ended
+from dwsweep.records.run_files import DONE, INTERRUPTED
+from dwsweep.sweep import policy
+from dwsweep.sweep.core_shares import CORES_VARIABLE
+from dwsweep.sweep.events import (
+    Begun,
+    Command,
+    Compiling,
+    Emit,
+    Ended,
+    Event,
+    Job,
+    Join,
+    Joined,
+    Progress,
+    Release,
+    Released,
+    Resumed,
+    Started,
+    Stop,
+    Train,
+    command_line,
+    read_event,
+)
 from dwsweep.sweep.sweep_directory import SweepStore
-from dwsweep.sweep.worker import CORES_VARIABLE, Job
 
-OnEvent = Callable[[dict[str, Any]], None]
 EXIT_SECONDS = 10.0  # for an idle worker to leave
 
 
@@ -48,7 +67,7 @@ class WorkerProcess:
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    def train(self, job: Job, on_event: OnEvent) -> Ended:
+    def train(self, job: Job, on_event: Emit) -> Ended:
         """Run one attempt to its end and say how it ended; events other than the end go to ``on_event``."""
         store = SweepStore(job.directory)
         final_log = store.log_path(job.pack.pack_id)
@@ -62,53 +81,52 @@ class WorkerProcess:
             start = log.stat().st_size if log.exists() else 0
             return self._attempt(job, on_event, log, start)
 
-    def _attempt(self, job: Job, on_event: OnEvent, log: Path, start: int) -> Ended:
-        heard: dict[str, Any] = {"resumed_step": 0, "step": 0, "microbatch": None}
+    def _attempt(self, job: Job, on_event: Emit, log: Path, start: int) -> Ended:
+        heard = Ended(INTERRUPTED)  # what is known of the attempt so far
         try:
             process = self._ensure(log)
-            self._send({"command": "train", "job": job.to_dict(), "log": os.fspath(log)})
+            self._send(Train(job, os.fspath(log)))
             if self._stop_cause:  # it came while the process was starting
-                self._send({"command": "stop", "cause": self._stop_cause})
+                self._send(Stop(self._stop_cause))
         except OSError as error:
             self.kill()
-            kind, cause = causes.of_exception(error)
+            kind, cause = policy.of_exception(error)
             return Ended(kind, f"no worker could be started: {cause}")
-        on_event({"event": "begun", "pid": process.pid})
+        on_event(Begun(process.pid))
         for event in self._events(process):
-            kind = event["event"]
-            if kind == "ended":
-                healthy = event["kind"] in (causes.DONE, causes.INTERRUPTED)
-                tail = None if healthy else causes.tail(log, start)
+            if isinstance(event, Ended):
+                healthy = event.kind in (DONE, INTERRUPTED)
+                tail = None if healthy else policy.tail(log, start)
                 if not healthy:
                     self._reap()
-                return Ended(event["kind"], event["cause"], tail, **heard)
-            if kind == "resumed":
-                heard |= {"resumed_step": event["step"], "step": event["step"]}
-            elif kind == "progress":
-                heard["step"] = event["step"]
-            elif kind == "compiling":
-                heard["microbatch"] = event["microbatch"]
-            elif kind == "started":
-                heard["microbatch"] = event["facts"].get("microbatch")
+                return replace(heard, kind=event.kind, cause=event.cause, log_tail=tail)
+            if isinstance(event, Resumed):
+                heard = replace(heard, resumed_step=event.step, step=event.step)
+            elif isinstance(event, Progress):
+                heard = replace(heard, step=event.step)
+            elif isinstance(event, Compiling):
+                heard = replace(heard, microbatch=event.microbatch)
+            elif isinstance(event, Started):
+                heard = replace(heard, microbatch=event.facts.get("microbatch"))
             on_event(event)
         returncode = self._reap()
-        whole = causes.tail(log, start, lines=1000)  # the stacks of a fatal error fill a tail
+        whole = policy.tail(log, start, lines=1000)  # the stacks of a fatal error fill a tail
         if self._stop_cause and returncode == -9:
-            return Ended(causes.INTERRUPTED, self._stop_cause, None, **heard)
-        kind, cause = causes.of_exit(returncode, whole, causes.kernel_oom_kills() - self._kernel_kills)
-        return Ended(kind, cause, causes.last_lines(whole), **heard)
+            return replace(heard, kind=INTERRUPTED, cause=self._stop_cause)
+        kind, cause = policy.of_exit(returncode, whole, policy.kernel_oom_kills() - self._kernel_kills)
+        return replace(heard, kind=kind, cause=cause, log_tail=policy.last_lines(whole))
 
-    def join(self, log: Path) -> dict[str, Any]:
-        """Start the child and wait until it has joined the slice: ``process`` and ``processes``.
+    def join(self, log: Path) -> Joined:
+        """Start the child and wait until it has joined the slice.
 
         Raises:
             RuntimeError: it has not; says why.
         """
         for event in self._events(self._ensure(log)):
-            if event["event"] == "joined":
+            if isinstance(event, Joined):
                 return event
         self._reap()
-        raise RuntimeError(causes.first_line("\n".join(reversed(causes.tail(log).splitlines()))))
+        raise RuntimeError(policy.first_line("\n".join(reversed(policy.tail(log).splitlines()))))
 
     def follow(self) -> int | None:
         """Wait, as a process of the slice that follows; the exit status by which process 0 let it go, or None.
@@ -118,23 +136,23 @@ class WorkerProcess:
         assert self._process is not None
         status = None
         for event in self._events(self._process):
-            if event["event"] == "released":
-                status = event["status"]
+            if isinstance(event, Released):
+                status = event.status
         self._reap()
         return status
 
     def release(self, status: int, log: Path) -> None:
         """Let the slice go, with the exit status that all its processes shall end with."""
         self._ensure(log)
-        self._send({"command": "release", "status": status})
+        self._send(Release(status))
         self.follow()
 
     @staticmethod
-    def _events(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    def _events(process: subprocess.Popen[str]) -> Iterator[Event]:
         assert process.stdout is not None
         for line in process.stdout:
             try:
-                event = json.loads(line)
+                event = read_event(line)
             except ValueError:
                 continue  # the last line of a killed worker
             yield event
@@ -143,7 +161,7 @@ class WorkerProcess:
         """Ask for a checkpoint and an end."""
         self._stop_cause = cause
         with contextlib.suppress(OSError, ValueError):
-            self._send({"command": "stop", "cause": cause})
+            self._send(Stop(cause))
 
     def kill(self) -> None:
         process = self._process
@@ -171,7 +189,7 @@ class WorkerProcess:
         if self.cores:
             environment[CORES_VARIABLE] = ",".join(map(str, sorted(self.cores)))
         with open(log, "ab") as stderr:
-            self._kernel_kills = causes.kernel_oom_kills()
+            self._kernel_kills = policy.kernel_oom_kills()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dwsweep.sweep.worker"],
                 stdin=subprocess.PIPE,
@@ -183,14 +201,14 @@ class WorkerProcess:
                 start_new_session=True,  # Ctrl-C is the parent's to handle
             )
         if self.slice_store is not None:
-            self._send({"command": "join", "store_path": self.slice_store})
+            self._send(Join(self.slice_store))
         return self._process
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, command: Command) -> None:
         with self._lock:
             if self._process is None or self._process.stdin is None:
                 return
-            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.write(command_line(command) + "\n")
             self._process.stdin.flush()
 
     def _reap(self) -> int:
@@ -213,5 +231,5 @@ class WorkerProcess:
 def _append(final_log: Any, log: Path) -> None:
     """Bring the log of one attempt to the bucket, behind those of earlier ones."""
     with contextlib.suppress(OSError):
-        earlier = final_log.read_text() if final_log.exists() else ""
-        final_log.write_text(earlier + log.read_text(errors="replace"))
+        earlier = final_log.read_text("utf-8") if final_log.exists() else ""
+        final_log.write_text(earlier + log.read_text("utf-8", errors="replace"), "utf-8")

@@ -20,6 +20,7 @@ from dwsweep.cost import find, training_flops_per_token
 from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Plan
+from dwsweep.records.bench_rows import BenchRow, CompiledRow, PackingPoint
 from dwsweep.train.choices import CAPACITY, at_hand
 from dwsweep.train.program import Blueprint, Program, compile_program
 
@@ -28,38 +29,32 @@ MEASURE_SECONDS = 0.5  # of one timed dispatch, at least one step
 PEAK_SIZE = {"cpu": 1024}  # side of the square matrices of the peak; elsewhere 8192
 
 
-def bench(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
-    """Measure each shape of ``plan`` once, yielding a row as soon as it is known.
-
-    A row holds ``device_kind, devices`` (that the pack takes), ``depth, width, heads, replicas, microbatch,
-    attention_kernel, compile_seconds, step_seconds`` (one step of all replicas), ``tokens_per_second`` (of all replicas
-    on all its devices together), ``flops_per_token``,
-    ``mfu`` (against ``peak_flops``, whose ``peak_basis`` is ``measured`` or the name of a datasheet),
-    ``memory_bytes`` (of the program on one device) and ``packing``: rates of 1, 2, 4 … replicas.
-    """
+def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
+    """Measure each shape of ``plan`` once, yielding a row as soon as it is known."""
     peak = measured_peak(plan.spec.train.precision)
     seen: set[Any] = set()
     for pack in plan.packs:
         if pack.shape in seen:
             continue
         seen.add(pack.shape)
-        packing = []
-        full: dict[str, Any] = {}
+        packing: list[PackingPoint] = []
+        full: BenchRow | None = None
         spread = pack.execution.mesh.replica if pack.execution.mesh else 1
         for size in (n for n in sizes(len(pack.replicas)) if n % spread == 0):
             full = measure(replace(pack, replicas=pack.replicas[:size]), store)
-            packing.append({"replicas": size, "tokens_per_second": full["tokens_per_second"]})
-        achieved = full["tokens_per_second"] * full["flops_per_token"]
-        device = find(full["device_kind"])
-        yield {
-            **full,
-            "achieved_flops": achieved,
-            "peak_flops": peak,
-            "peak_basis": f"measured, {plan.spec.train.precision} matrix product",
-            "mfu": achieved / (peak * full["devices"]),
-            "datasheet": device.name if device else None,
-            "packing": packing,
-        }
+            packing.append(PackingPoint(size, full.tokens_per_second))
+        assert full is not None
+        achieved = full.tokens_per_second * full.flops_per_token
+        device = find(full.device_kind)
+        yield replace(
+            full,
+            achieved_flops=achieved,
+            peak_flops=peak,
+            peak_basis=f"measured, {plan.spec.train.precision} matrix product",
+            mfu=achieved / (peak * full.devices),
+            datasheet=device.name if device else None,
+            packing=tuple(packing),
+        )
 
 
 @dataclass(frozen=True)
@@ -70,16 +65,13 @@ class _LeastText:
     dtype: np.dtype
 
 
-def compile_only(plan: Plan, store: Store | None, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
+def compile_only(plan: Plan, store: Store | None, counts: Sequence[int]) -> Iterator[CompiledRow]:
     """Compile each shape of ``plan`` for each number of devices, without allocating a model; yields a row at once.
 
     No text is needed: without a ``store`` the memory is that of a program whose token store takes next to none.
 
-    A row holds ``device_kind, depth, width, n_params_total, replicas, devices, mesh, microbatch, remat, batch_size,
-    compile_seconds``, ``memory_bytes`` of one device (by the compiled program's own analysis), ``state_bytes``, its
-    part that stays between steps, and ``n_train_tokens`` of the store, or None. On a CPU the program is divided as an
-    accelerator's would be; a device's memory is what JAX may use of that of ``execution.device``, where the spec
-    names one.
+    On a CPU the program is divided as an accelerator's would be; a device's memory is what JAX may use of that of
+    ``execution.device``, where the spec names one.
 
     Raises:
         InputError: there are fewer devices.
@@ -97,22 +89,22 @@ def compile_only(plan: Plan, store: Store | None, counts: Sequence[int]) -> Iter
         for count in counts:
             hardware = at_hand(devices[:count], memory_bytes=memory, as_accelerator=True)
             program = compile_program(Blueprint.of(pack, text, hardware))
-            yield {
-                "device_kind": hardware.device.device_kind,
-                "depth": pack.shape.depth,
-                "width": pack.shape.width,
-                "n_params_total": pack.shape.n_params_total,
-                "replicas": len(pack.replicas),
-                "devices": count,
-                "mesh": program.choices.layout.sizes,
-                "microbatch": program.choices.microbatch,
-                "remat": program.choices.compute.remat,
-                "batch_size": pack.train.batch_size,
-                "compile_seconds": program.compile_seconds,
-                "memory_bytes": program.memory_bytes,
-                "state_bytes": program.blueprint.state_bytes,
-                "n_train_tokens": store.n_train_tokens if store else None,
-            }
+            yield CompiledRow(
+                device_kind=hardware.device.device_kind,
+                depth=pack.shape.depth,
+                width=pack.shape.width,
+                n_params_total=pack.shape.n_params_total,
+                replicas=len(pack.replicas),
+                devices=count,
+                mesh=program.choices.layout.sizes,
+                microbatch=program.choices.microbatch,
+                remat=program.choices.compute.remat,
+                batch_size=pack.train.batch_size,
+                compile_seconds=program.compile_seconds,
+                memory_bytes=program.memory_bytes,
+                state_bytes=program.blueprint.state_bytes,
+                n_train_tokens=store.n_train_tokens if store else None,
+            )
 
 
 def sizes(replicas: int) -> list[int]:
@@ -121,8 +113,8 @@ def sizes(replicas: int) -> list[int]:
     return [*powers, replicas]
 
 
-def measure(pack: Pack, store: Store) -> dict[str, Any]:
-    """One pack: compile it and time its training step."""
+def measure(pack: Pack, store: Store) -> BenchRow:
+    """One pack: compile it and time its training step; MFU and packing are left out."""
     # a replica of a shortened pack still trains its own seed, so only the number of them differs
     program = compile_program(Blueprint.of(pack, store))
     state, init_seconds = program.init()
@@ -135,21 +127,21 @@ def measure(pack: Pack, store: Store) -> dict[str, Any]:
         state, seconds = _timed(program, state, 2 + k * steps, steps, total)
         best = min(best, seconds / steps)
     shape, train, R = pack.shape, pack.train, len(pack.replicas)
-    return {
-        "device_kind": program.facts["device_kind"],
-        "devices": program.choices.layout.size,
-        "depth": shape.depth,
-        "width": shape.width,
-        "heads": shape.heads,
-        "replicas": R,
-        "microbatch": program.choices.microbatch,
-        "attention_kernel": program.choices.compute.kernel,
-        "compile_seconds": program.compile_seconds + init_seconds,
-        "step_seconds": best,
-        "tokens_per_second": R * train.batch_size * train.seq_len / best,
-        "flops_per_token": training_flops_per_token(shape),
-        "memory_bytes": program.memory_bytes,
-    }
+    return BenchRow(
+        device_kind=program.choices.hardware.device.device_kind,
+        devices=program.choices.layout.size,
+        depth=shape.depth,
+        width=shape.width,
+        heads=shape.heads,
+        replicas=R,
+        microbatch=program.choices.microbatch,
+        attention_kernel=program.choices.compute.kernel,
+        compile_seconds=program.compile_seconds + init_seconds,
+        step_seconds=best,
+        tokens_per_second=R * train.batch_size * train.seq_len / best,
+        flops_per_token=training_flops_per_token(shape),
+        memory_bytes=program.memory_bytes,
+    )
 
 
 def _timed(program: Program, state: Any, step: int, n: int, total: int) -> tuple[Any, float]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dwsweep.data.heldout import HeldoutSet
+from dwsweep.data.batches import HeldoutSet
 from dwsweep.model.ops import token_nll
 from dwsweep.model.transformer import Model, Params
 

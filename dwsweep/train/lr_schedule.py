@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dwsweep.plan.checks import cooldown_start
+from dwsweep.plan.lengths import cooldown_start
 from dwsweep.spec import TrainSpec
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, Protocol
 
 import jax
@@ -20,10 +18,10 @@ import numpy as np
 from etils import epath
 
 from dwsweep.cost import training_flops
-from dwsweep.data.heldout import heldout_set
+from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
-from dwsweep.records.run_files import RunResult
+from dwsweep.records.run_files import RunResult, versions
 from dwsweep.train.checkpoint import Checkpoints, Progress, check_identity, pack_meta
 from dwsweep.train.evaluate import HeldoutLoss
 from dwsweep.train.lr_schedule import Phase, multipliers, phases
@@ -156,9 +154,8 @@ class _Trainer:
         self.kernel: str | None = None  # of the checkpoint that training resumes from
         self.state: State = {}
         self.trunk: State | None = None
-        self.checkpoints = Checkpoints(
-            epath.Path(directory) / "checkpoints", pack.execution.keep_checkpoints, recorder.note
-        )
+        kept_in = epath.Path(directory) / "checkpoints"
+        self.checkpoints = Checkpoints(kept_in, pack.execution.keep_checkpoints, recorder.note)
         self.saved_seconds, self.saved_tick = time.monotonic(), 0
         self.mark = 0.0  # last reading of the training clock
 
@@ -202,8 +199,7 @@ class _Trainer:
         return self.progress.phase >= len(self.phases)
 
     def _outcome(self, interrupted: bool) -> Outcome:
-        step, diverged = int(self.state["step"]), tuple(self.progress.diverged)
-        return Outcome(interrupted, step, tuple(self.finished), diverged)
+        return Outcome(interrupted, int(self.state["step"]), tuple(self.finished), tuple(self.progress.diverged))
 
     # the program and the state that it begins with
 
@@ -212,7 +208,8 @@ class _Trainer:
         if self.ready is not None and self.kernel in (None, self.ready.choices.compute.kernel):
             program = self.ready
         else:
-            program = compile_program(self.blueprint, self.kernel, self.recorder.compiling)
+            first = self.blueprint.under(self.ready.first) if self.ready else self.blueprint
+            program = compile_program(first, self.kernel, self.recorder.compiling)
         if program.concessions:
             self.recorder.note(
                 "the training program did not fit into the device's memory; compiled again with "
@@ -333,12 +330,13 @@ class _Trainer:
         self.progress.losses = [float(x) for x in metrics["loss"][n - 1]]
         self._report_metrics(queued, metrics)
         for i, replica in enumerate(self.pack.replicas):
-            if not metrics["alive"][i]:
-                for run_id in self._runs(replica, queued.phase):
-                    if run_id not in self.progress.diverged:
-                        self.progress.diverged.append(run_id)
-                        ended, loss = int(metrics["diverged_step"][i]), float(metrics["diverged_loss"][i])
-                        self.recorder.diverged(run_id, ended, loss)
+            if metrics["alive"][i]:
+                continue
+            ended, loss = int(metrics["diverged_step"][i]), float(metrics["diverged_loss"][i])
+            for run_id in self._runs(replica, queued.phase):
+                if run_id not in self.progress.diverged:
+                    self.progress.diverged.append(run_id)
+                    self.recorder.diverged(run_id, ended, loss)
         tokens = n * self.pack.train.batch_size * self.pack.train.seq_len * len(self.pack.replicas)
         steps = self.pack.branch_steps[-1]
         self.recorder.progress(queued.step + n, steps, tokens / seconds, self.progress.losses)
@@ -400,9 +398,3 @@ class _Trainer:
             pack_size=R,
             versions=versions(),
         )
-
-
-def versions() -> dict[str, str]:
-    """Of what results depend on."""
-    packages = {"jax": "jax", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"}
-    return {"python": platform.python_version(), **{name: version(package) for name, package in packages.items()}}

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwsweep.cost.memory import program_fits
-from dwsweep.data.batches import check_enough, gather, window_indices
-from dwsweep.data.heldout import HeldoutSet
+from dwsweep.data.batches import HeldoutSet, check_enough, gather, window_indices
 from dwsweep.data.token_store import Store
+from dwsweep.errors import InputError
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.plan import Pack
@@ -204,7 +204,9 @@ class Program:
     def tokens(self) -> jax.Array:
         """The token store on the device; where batches are streamed, next to nothing in its place."""
         store = self.blueprint.store
-        return self.choices.layout.put(np.zeros(1, store.dtype) if self.choices.streamed else store.train_tokens())
+        return self.choices.layout.put(
+            np.zeros(1, store.dtype) if self.choices.streamed else self._in_vocabulary(store.train_tokens())
+        )
 
     @cached_property
     def learning_rates(self) -> jax.Array:
@@ -247,7 +249,22 @@ class Program:
             return put(indices), put(rates)
         windows = np.zeros((*indices.shape, train.seq_len + 1), store.dtype)
         windows[:n] = gather(store.shards("train"), indices[:n].astype(np.int64), train.seq_len)
-        return put(windows), put(rates)
+        return put(self._in_vocabulary(windows)), put(rates)
+
+    def _in_vocabulary(self, tokens: np.ndarray) -> np.ndarray:
+        """The same tokens. A look-up on the device would clamp what is too large, and its loss would be NaN.
+
+        Raises:
+            InputError: the store is damaged.
+        """
+        blueprint = self.blueprint
+        largest, size = int(tokens.max(initial=0)), blueprint.pack.shape.vocab_size
+        if largest >= size:
+            raise InputError(
+                f"token store {blueprint.store.path}: holds token {largest}, must be below data.vocab_size {size}; "
+                "it is damaged: delete it and run `dwsweep prepare` again"
+            )
+        return tokens
 
     def evaluate(self, state: State, heldout: HeldoutSet) -> list[HeldoutLoss]:
         """Held-out loss of each replica."""
@@ -255,6 +272,7 @@ class Program:
         def call(params: Any, windows: np.ndarray) -> jax.Array:
             return self.run_evaluate(params, self.choices.layout.put(windows, self.choices.layout.by_sequence))
 
+        self._in_vocabulary(heldout.windows)
         return heldout_losses(call, self.blueprint.named(state)["params"], heldout, self.eval_batch)
 
 

@@ -34,8 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.data.batches import window_indices
-from dwsweep.data.heldout import heldout_set
+from dwsweep.data.batches import heldout_set, window_indices
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve

@@ -26,7 +26,7 @@ LABEL_GAP = 0.08
 
 
 def draw(answer: Mapping[str, Any], out_dir: str | PathLike[str]) -> list[Any]:
-    """``guide.png`` and ``guide.svg``: one panel a budget, nats above the best shape against depth.
+    """``guide.png`` and ``guide.svg``: one panel per budget, nats above the best shape against depth.
 
     ``answer`` is that of :func:`dwsweep.guide.answer`; no file where it holds no budget with shapes.
     """

@@ -1,64 +1,121 @@
-"""The width law with its rivals: transition width against depth."""
+"""The width law with its rivals, and what it advises beside models that were trained."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit_rows import Transition, references
 from dwsweep.report.figures import style
-from dwsweep.report.figures.content import Content, Law, Transition
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from dwsweep.report.figures.style import Floats
+
+PUBLISHED = "published"
 RIVAL_LINES: tuple[Any, ...] = ((0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)))
 PUBLISHED_LINE: Any = (0, (9, 2, 2, 2))
+LARGEST = 1.5e12  # the guideline's own largest size is 1T
 
 
-def look(content: Content, law: Law) -> dict[str, Any]:
-    """Colour, dashes and weight of a law, the same in every figure."""
-    if law is content.published:
-        return {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
-    place = list(content.laws).index(law)
-    if place == 0:
-        return {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
-    return {"color": style.RIVALS[place - 1], "linestyle": RIVAL_LINES[place - 1], "linewidth": 1.3}
+@dataclass(frozen=True)
+class Line:
+    """A law over depths or over sizes, with the ends of its interval (NaN: no such value or no bound)."""
+
+    x: Floats
+    y: Floats
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def of(cls, *columns: Sequence[float | None]) -> Line:
+        return cls(*(style.floats(column) for column in columns))
 
 
-def width_law(content: Content) -> Figure:
+@dataclass(frozen=True)
+class DrawnLaw:
+    """A law as the figures show it."""
+
+    form: str  # exponential, linear, power or published
+    label: str
+    look: dict[str, Any]  # colour, dashes and weight, the same in every figure
+    width_at_depth: Line  # of the transition
+    depth_at_size: Line  # its advice against N
+    width_at_size: Line
+    valid_from: float
+    valid_to: float
+
+
+def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
+    """The sweep's own forms, the guiding one first (none where the fit claims no law), and the published law last."""
+    guiding = fit.guideline_law or "exponential"
+    own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
+    forms = [*sorted(own, key=lambda form: form != guiding), PUBLISHED]
+    return [_drawn(fit, form, place) for place, form in enumerate(forms)]
+
+
+def _drawn(fit: FitResult, form: str, place: int) -> DrawnLaw:
+    look: dict[str, Any] = {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
+    if form == PUBLISHED:
+        look = {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
+    elif place:
+        look = {"color": style.RIVALS[place - 1], "linestyle": RIVAL_LINES[place - 1], "linewidth": 1.3}
+    label = "published law" if form == PUBLISHED else f"own {form}"
+    worse = next((row.delta_chi2 for row in fit.rivals if row.form == form), None)
+    if worse:
+        label += f", Δχ² {worse:.1f}"
+    over_depth, over_size = fit.curves.laws[form], fit.curves.guideline[form]
+    return DrawnLaw(
+        form,
+        label,
+        look,
+        Line.of(over_depth.depth, over_depth.width, over_depth.width_low, over_depth.width_high),
+        Line.of(over_size.n_params, over_size.depth, over_size.depth_low, over_size.depth_high),
+        Line.of(over_size.n_params, over_size.width, over_size.width_low, over_size.width_high),
+        over_size.valid_from,
+        over_size.valid_to,
+    )
+
+
+def width_law(fit: FitResult) -> Figure:
     """Transition width (log) against the depth of the shallower net: crossed pairs as points with their intervals,
     pairs bounded on one side as arrows, laws as lines, the guiding law (or else the published one) with its band."""
     import numpy as np
 
+    laws, transitions = drawn_laws(fit), references(fit.transitions)
+    main, published = laws[0], laws[-1]
     made = style.figure(7.4, 4.6)
     axes = made.subplots()
-    depths = sorted({curve.depth for curve in content.curves})
-    first, last = (depths[0], depths[-1]) if depths else (float(content.published.width_at_depth.x[0]), 48.0)
+    depths = sorted({curve.depth for curve in fit.curves.depths})
+    first, last = (depths[0], depths[-1]) if depths else (float(published.width_at_depth.x[0]), 48.0)
     room = 0.05 * (last - first) or 2.0
     ends_of_axis = (max(first - room, 0.5), last + room)
-    known = [w for t in content.transitions for w in (t.width, t.width_low, t.width_high) if w is not None]
-    for law in (content.main, content.published):
+    known = [w for t in transitions for w in (t.width, t.width_low, t.width_high) if w is not None]
+    for law in (main, published):
         line = law.width_at_depth
         known += [float(w) for w in np.interp([first, last], line.x, line.y) if np.isfinite(w)]
     low, high = min(known) / 1.35, max(known) * 1.35
     style.log_axis(axes, "y", low, high, label=style.plain)
     axes.set_xlim(*ends_of_axis)
     axes.set_xticks(style.thinned(depths, 14))
-    band = content.main.width_at_depth
-    tint = look(content, content.main)["color"]
+    band, tint = main.width_at_depth, main.look["color"]
     axes.fill_between(band.x, _finite(band.low, low), _finite(band.high, high), color=tint, alpha=0.18, linewidth=0)
     ends: list[tuple[float, float, str, str]] = []
-    for law in (*content.laws, content.published):
+    for law in laws:
         line = law.width_at_depth
-        axes.plot(line.x, line.y, **look(content, law))
+        axes.plot(line.x, line.y, **law.look)
         there = np.flatnonzero((line.x <= ends_of_axis[1]) & (line.y >= low) & (line.y <= high))
         if len(there):
-            ends.append((float(line.x[there[-1]]), float(line.y[there[-1]]), law.label, look(content, law)["color"]))
-    for transition in content.transitions:
+            ends.append((float(line.x[there[-1]]), float(line.y[there[-1]]), law.label, law.look["color"]))
+    for transition in transitions:
         _point(axes, transition, low, high)
     axes.set_xlabel("depth L of the shallower net of the pair")
     axes.set_ylabel("transition width $d_x$ (log scale)")
-    axes.set_title(_headline(content))
+    axes.set_title(_headline(transitions, len(laws) > 1))
     return style.settle(made, style.label_right(axes, ends))
 
 
@@ -68,13 +125,13 @@ def _finite(values: Any, otherwise: float) -> Any:
     return np.where(np.isfinite(values), values, otherwise)
 
 
-def _headline(content: Content) -> str:
-    if not content.transitions:
-        return "No law of its own: there is no pair of depths to compare"
-    crossed = sum(t.status == "crossed" for t in content.transitions)
-    censored = sum(t.status in ("not_reached", "already_crossed") for t in content.transitions)
-    told = f"{crossed} crossed, {censored} bounded on one side (arrows)" if censored else f"{crossed} crossed"
-    return f"Width law and transitions: {told}" if content.laws else f"No law of its own; transitions: {told}"
+def _headline(transitions: Sequence[Transition], has_law: bool) -> str:
+    if not transitions:
+        return "No width law fitted: there is no pair of depths to compare"
+    crossed = sum(t.status == "crossed" for t in transitions)
+    censored = sum(t.status in ("not_reached", "already_crossed") for t in transitions)
+    found = f"{crossed} crossed, {censored} bounded on one side (arrows)" if censored else f"{crossed} crossed"
+    return f"Width law and transitions: {found}" if has_law else f"No width law fitted; transitions: {found}"
 
 
 def _point(axes: Axes, transition: Transition, low: float, high: float) -> None:
@@ -99,3 +156,88 @@ def _point(axes: Axes, transition: Transition, low: float, high: float) -> None:
     arrow = {"arrowstyle": "-|>", "color": style.INK, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=(at, end), xytext=(at, start), arrowprops=arrow, zorder=4)
     axes.plot([at], [start], marker="_", markersize=9, color=style.INK, zorder=4)
+
+
+def guideline(fit: FitResult) -> Figure:
+    """Best depth and best width against N: the guiding law with its band at fixed N, rivals, the published law, GPT-3.
+
+    The range that the law's transitions span is shaded: all else is extrapolation, and a law is not drawn where it
+    refuses a number.
+    """
+    import numpy as np
+
+    laws, models = drawn_laws(fit), fit.curves.gpt3
+    main = laws[0]
+    made = style.figure(7.6, 6.4)
+    upper, lower = made.subplots(2, 1, sharex=True)
+    low = min(main.valid_from, *(model.n_params for model in models)) / 2.0
+    high = min(LARGEST, max(float(main.depth_at_size.x[-1]), *(model.n_params * 2.0 for model in models)))
+    labels = []
+    trained = {upper: [m.depth for m in models], lower: [m.width for m in models]}
+    for axes, lines, band in (
+        (upper, [law.depth_at_size for law in laws], main.depth_at_size),
+        (lower, [law.width_at_size for law in laws], main.width_at_size),
+    ):
+        seen = [line.y[(line.x >= low) & (line.x <= high)] for line in lines]
+        values = np.concatenate([*seen, trained[axes]])
+        values = values[np.isfinite(values)]
+        bottom, top = float(values.min()) / 1.3, float(values.max()) * 1.6
+        style.log_axis(axes, "y", bottom, top, label=style.plain)
+        _band(axes, band, bottom, top, main.look["color"])
+        ends = []
+        for law, line in zip(laws, lines, strict=True):
+            axes.plot(line.x, line.y, **law.look)
+            last = np.flatnonzero((line.x <= high) & np.isfinite(line.y))
+            if len(last):
+                place = last[-1]
+                ends.append((float(line.x[place]), float(line.y[place]), law.label, law.look["color"]))
+        style.log_axis(axes, "x", low, high)
+        axes.axvspan(main.valid_from, main.valid_to, color=style.INK, alpha=0.07, linewidth=0)
+        if axes is upper:
+            _models(fit, main, upper, lower)
+        labels.append(style.label_right(axes, ends))
+    upper.text(
+        (main.valid_from * main.valid_to) ** 0.5, 0.98, "range of the\ntransitions",
+        transform=upper.get_xaxis_transform(), ha="center", va="top", fontsize=7.5, color=style.FAINT,
+    )  # fmt: skip
+    whose = "this sweep's law" if len(laws) > 1 else "the published law (this sweep has none)"
+    upper.set_title(f"Best shape at fixed N by {whose}; diamonds: GPT-3 as trained")
+    upper.set_ylabel("best depth L (log scale)")
+    lower.set_ylabel("best width $d_x$ (log scale)")
+    lower.set_xlabel("non-embedding parameters N = 12·L·d²")
+    return style.settle(made, *labels)
+
+
+def _band(axes: Axes, line: Line, bottom: float, top: float, colour: str) -> None:
+    """The interval, to the axis' edge where it has no bound; nothing where the law itself gives no number."""
+    import numpy as np
+
+    low = np.where(np.isfinite(line.low), line.low, bottom)
+    high = np.where(np.isfinite(line.high), line.high, top)
+    axes.fill_between(line.x, low, high, where=list(np.isfinite(line.y)), color=colour, alpha=0.2, linewidth=0)
+
+
+def _models(fit: FitResult, main: DrawnLaw, upper: Axes, lower: Axes) -> None:
+    """Labels on the side away from the law, and one line further out where the neighbour is near."""
+    before, lifted = 0.0, False
+    for model in sorted(fit.curves.gpt3, key=lambda model: model.n_params):
+        lifted = model.n_params < 2.6 * before and not lifted
+        before = model.n_params
+        away = 1 if model.depth > _at(main.depth_at_size, model.n_params) else -1
+        _model(upper, model.n_params, model.depth, model.name, (0, away * (18 if lifted else 9)), "center")
+        _model(lower, model.n_params, model.width, model.name, (-5, 5), "right")
+
+
+def _at(line: Line, n: float) -> float:
+    import numpy as np
+
+    known: Floats = np.isfinite(line.y)
+    return float(np.interp(np.log(n), np.log(line.x[known]), line.y[known])) if known.any() else np.inf
+
+
+def _model(axes: Axes, n: float, value: float, name: str, shift: tuple[float, float], side: str) -> None:
+    axes.plot([n], [value], marker="D", markersize=5, color="white", markeredgecolor=style.INK, zorder=5)
+    axes.annotate(
+        name, xy=(n, value), xytext=shift, textcoords="offset points", ha=side, va="center",
+        fontsize=7.5, color=style.INK, path_effects=style.halo(), zorder=6,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Loss against learning rate, one curve a depth, one panel a parametrization and width; each curve's optimum is marked.
+"""Loss against learning rate, one curve per depth, one panel per parametrization and width, with the optima.
 
 Where a parametrization carries the learning rate over depth the optima stand above one another.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dwsweep.records.fit_rows import RateRun
 from dwsweep.report.figures import style
 
 if TYPE_CHECKING:
@@ -59,19 +60,13 @@ class RateCurve:
         return self.rate[k] * math.exp(-p / (2 * q)), self.loss[k] - p * p / (4 * q)
 
 
-def curves(rows: Iterable[Mapping[str, Any]]) -> list[RateCurve]:
-    """The curves of the shapes with at least three rates, from rows of runs (or of means over seeds).
-
-    Columns: depth, width, learning_rate, loss; parametrization where it is known. A run without a finite loss is left
-    out, and so is a rate of which no run is left.
-    """
+def curves(runs: Iterable[RateRun]) -> list[RateCurve]:
+    """The curves of the shapes with at least three rates. A run without a finite loss is left out, and so is a rate of
+    which no run is left."""
     losses: dict[tuple[str, float, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        rate, loss = row.get("learning_rate"), row.get("loss")
-        if rate is None or loss is None or not math.isfinite(float(loss)):
-            continue
-        key = (str(row.get("parametrization") or ""), float(row["width"]), int(row["depth"]))
-        losses[key][float(rate)].append(float(loss))
+    for run in runs:
+        if run.learning_rate is not None and run.loss is not None:
+            losses[run.parametrization or "", float(run.width), run.depth][float(run.learning_rate)].append(run.loss)
     return [
         RateCurve(
             parametrization=name,

@@ -5,22 +5,14 @@ A figure that has nothing to show (one depth, no finished run) says so in its pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dwsweep import paths
-from dwsweep.report.figures import (
-    content,
-    differences,
-    guideline_lines,
-    law_lines,
-    losses,
-    rates,
-    style,
-    token_trend,
-)
+from dwsweep.records.fit_result import FitResult
+from dwsweep.report.figures import differences, law_lines, losses, rates, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,8 +29,8 @@ class Drawing:
     name: str
     title: str
     caption: str
-    draw: Callable[[content.Content], Figure]
-    has_content: Callable[[content.Content], bool] = lambda _: True
+    draw: Callable[[FitResult], Figure]
+    has_content: Callable[[FitResult], bool] = lambda _: True
 
 
 # in the order of the page
@@ -72,7 +64,7 @@ DRAWINGS = (
         "Best depth and best width against size, beside the GPT-3 models",
         "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
         "extrapolated, and forms that fit equally well inside it part ways.",
-        guideline_lines.guideline,
+        law_lines.guideline,
     ),
     Drawing(
         "loss_vs_depth",
@@ -84,7 +76,7 @@ DRAWINGS = (
         "tokens",
         "Transitions of each pair against training tokens",
         "Whether the answer moves with longer training. The fit itself uses the runs of one token count only.",
-        token_trend.against_tokens,
+        differences.against_tokens,
         lambda fit: bool(fit.by_tokens),
     ),
     Drawing(
@@ -99,22 +91,21 @@ DRAWINGS = (
 )
 
 
-def drawings(fit: content.Content) -> list[Drawing]:
+def drawings(fit: FitResult) -> list[Drawing]:
     """The figures that a fit has."""
     return [drawing for drawing in DRAWINGS if drawing.has_content(fit)]
 
 
-def draw(fit: Mapping[str, Any], out_dir: Path) -> list[Path]:
-    """Draw every figure of ``fit`` (a fit.json, as ``dwsweep.fit.fit_files.read`` returns it) into ``out_dir``.
+def draw(fit: FitResult, out_dir: Path) -> list[Path]:
+    """Draw every figure of ``fit`` into ``out_dir``.
 
     Returns the paths, PNG then SVG of each figure in the order above. The same fit gives the same bytes with the same
     Matplotlib.
     """
-    drawn = content.read(fit)
     out = paths.as_path(out_dir)
     paths.make_directory(out)
     written = []
     with style.styled():
-        for drawing in drawings(drawn):
-            written += style.save(drawing.draw(drawn), out, drawing.name)
+        for drawing in drawings(fit):
+            written += style.save(drawing.draw(fit), out, drawing.name)
     return written

@@ -22,10 +22,14 @@ from dwsweep import paths
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.text import Annotation
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 LINES: tuple[Any, ...] = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (9, 2, 3, 2)))
@@ -73,6 +77,20 @@ SETTINGS: Any = {
     "svg.fonttype": "path",  # a page that carries the figure needs no font
     "path.simplify_threshold": 0.2,
 }
+
+
+def floats(values: Sequence[float | None]) -> Floats:
+    """A record's numbers as an array, NaN for None."""
+    import numpy as np
+
+    return np.array(values, dtype=float)
+
+
+def half_band(se: Sequence[float | None], confidence: float, df: float | None = None) -> Floats:
+    """Half width of the pointwise band: by Student's t, or the normal where the degrees of freedom are many."""
+    from dwsweep.fit.noise import t_two_sided
+
+    return t_two_sided(confidence, math.inf if df is None else df) * floats(se)
 
 
 @contextmanager
@@ -207,25 +225,17 @@ def log_axis(axes: Axes, side: str, low: float, high: float, label: Any = format
 def spread(centres: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Places as near to ``centres`` (any order) as can be, each at least ``gap`` from the next, within [low, high].
 
-    The least-squares answer: with the centres sorted, y_i − i·gap must not fall, so pool adjacent violators (isotonic
-    regression) and shift into the range. Too many labels for the range: they go on evenly from ``low``.
+    The least-squares answer: with the centres sorted, y_i − i·gap must not fall (isotonic regression), and is then
+    shifted into the range. Too many labels for the range: they go on evenly from ``low``.
     """
-    order = sorted(range(len(centres)), key=lambda i: centres[i])
-    blocks: list[tuple[float, int]] = []  # mean of centre − i·gap, size
-    for place, index in enumerate(order):
-        mean, size = centres[index] - place * gap, 1
-        while blocks and blocks[-1][0] > mean:
-            before, n = blocks.pop()
-            mean, size = (before * n + mean * size) / (n + size), n + size
-        blocks.append((mean, size))
+    import numpy as np
+    from scipy.optimize import isotonic_regression
+
+    order, steps = np.argsort(centres, kind="stable"), gap * np.arange(len(centres))
     room = max(high - (len(centres) - 1) * gap, low)
-    placed = [0.0] * len(centres)
-    place = 0
-    for mean, size in blocks:
-        for _ in range(size):
-            placed[order[place]] = min(max(mean, low), room) + place * gap
-            place += 1
-    return placed
+    placed = np.empty(len(centres))
+    placed[order] = np.clip(isotonic_regression(np.asarray(centres)[order] - steps).x, low, room) + steps
+    return [float(place) for place in placed]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Training curves: one panel a depth, one thin line a run."""
+"""Training curves: one panel per depth, one thin line per run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dwsweep.text import format_count
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dwsweep.report.figures.content import Floats
+    from dwsweep.report.figures.style import Floats
 
 BINS = 80  # along ln step: about what a panel can show, and smoother than the single steps
 

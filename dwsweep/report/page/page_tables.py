@@ -1,4 +1,4 @@
-"""The tables of the page: runs by shape, cells, transitions, guideline. Rows come in as the files hold them."""
+"""The tables of the page. Runs come in as results.csv holds them, cells, transitions and guideline as records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dwsweep.records.fit_rows import Cell, GuidelineRow, Rival, TokenTransition, Transition
 from dwsweep.report.figures.style import plain
 from dwsweep.report.page import words
 from dwsweep.report.page.html import details, paragraph, table, without_empty
@@ -58,7 +59,7 @@ def interval(low: float | None, high: float | None, form: Callable[[Any], str]) 
 
 
 def runs(rows: Sequence[Row]) -> str:
-    """One row a shape, with its runs folded; all runs one by one behind a fold."""
+    """One row per shape, with its runs folded; all runs one by one behind a fold."""
     if not rows:
         return paragraph("results.csv is not there or empty: no table of runs.", "soft")
     shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
@@ -111,7 +112,7 @@ def plain_text(value: Any) -> str:
     return plain(float(value))
 
 
-def cells(rows: Sequence[Row]) -> str:
+def cells(rows: Sequence[Cell]) -> str:
     columns: Columns = {
         "depth": ("depth", plain_text),
         "width": ("width", plain_text),
@@ -120,66 +121,61 @@ def cells(rows: Sequence[Row]) -> str:
         "± se": ("se", number(5)),
         "runs": ("n", str),
         "learning rate": ("learning_rate", significant(3)),
-        "used": ("excluded", lambda value: "no" if value is True or str(value).lower() == "true" else "yes"),
+        "used": ("excluded", lambda excluded: "no" if excluded else "yes"),
         "remark": ("reason", str),
     }
-    body = [[show(row.get(name), form) for name, form in columns.values()] for row in rows]
+    body = [[show(getattr(row, name), form) for name, form in columns.values()] for row in rows]
     return table(list(columns), body, left=["used"], long=["remark"])
 
 
-def transitions(rows: Sequence[Row], first: str | None = None) -> str:
-    """The pairs with their intervals; ``first`` names a leading column, such as tokens."""
-    body = []
-    for row in rows:
-        body.append(
-            [
-                *([show(row.get(first), short)] if first else []),
-                f"{row['shallow']} → {row['deep']}",
-                str(row.get("estimator", "")),
-                str(row["status"]).replace("_", " "),
-                show(row.get("n_params"), short),
-                interval(row.get("n_params_low"), row.get("n_params_high"), short),
-                show(row.get("width"), plain_text),
-                interval(row.get("width_low"), row.get("width_high"), plain_text),
-                show(row.get("sup_t_left"), number(1)),
-                show(row.get("sup_t_right"), number(1)),
-                show(row.get("sigma"), significant(2)),
-                show(row.get("n_seeds"), str),
-                show(row.get("reason"), str),
-            ]
-        )
+def transitions(rows: Sequence[Transition]) -> str:
+    """The pairs with their intervals; the tokens first where the rows have them."""
+    body = [
+        [
+            *([short(row.tokens)] if isinstance(row, TokenTransition) else []),
+            row.name,
+            row.estimator,
+            row.status.replace("_", " "),
+            show(row.n_params, short),
+            interval(row.n_params_low, row.n_params_high, short),
+            show(row.width, plain_text),
+            interval(row.width_low, row.width_high, plain_text),
+            show(row.sup_t_left, number(1)),
+            show(row.sup_t_right, number(1)),
+            show(row.sigma, significant(2)),
+            show(row.n_seeds),
+            show(row.reason),
+        ]
+        for row in rows
+    ]
     columns = [
-        *([first] if first else []),
+        *(["tokens"] if rows and isinstance(rows[0], TokenTransition) else []),
         *("pair", "estimator", "status", "N", "interval of N", "width", "interval of width"),
         *("t left", "t right", "σ (nats)", "seeds", "remark"),
     ]
     return table(*without_empty(columns, body), left=["pair", "estimator", "status"], long=["remark"])
 
 
-def guideline(rows: Sequence[Row]) -> str:
+def guideline(rows: Sequence[GuidelineRow]) -> str:
     body = []
     for row in rows:
-        trained = f"{row['trained_depth']} × {plain(row['trained_width'])}" if row.get("trained_depth") else "–"
-        build = f"{row['depth_int']} × {plain(row['width_int'])}" if row.get("depth_int") else "–"
-        factor = row.get("extrapolation_factor")
-        penalty = "–"
-        if row.get("loss_penalty") is not None:
-            ends = interval(row.get("penalty_low"), row.get("penalty_high"), number(4))
-            penalty = f"{row['loss_penalty']:.4f} ({ends})"
+        factor, penalty = row.extrapolation_factor, "–"
+        if row.loss_penalty is not None:
+            penalty = f"{row.loss_penalty:.4f} ({interval(row.penalty_low, row.penalty_high, number(4))})"
         body.append(
             [
-                str(row.get("name", "")),
-                format_count(row["n_params"]),
-                trained,
-                show(row.get("depth"), number(1)),
-                interval(row.get("depth_low"), row.get("depth_high"), number(1)),
-                show(row.get("width"), plain_text),
-                interval(row.get("width_low"), row.get("width_high"), whole),
-                build,
+                row.name,
+                format_count(row.n_params),
+                _shape(row.trained_depth, row.trained_width),
+                show(row.depth, number(1)),
+                interval(row.depth_low, row.depth_high, number(1)),
+                show(row.width, plain_text),
+                interval(row.width_low, row.width_high, whole),
+                _shape(row.depth_int, row.width_int),
                 words.rivals(row) or "–",
-                "inside" if factor is not None and factor <= 1 else show(factor, lambda f: f"{plain(f)} × outside"),
+                "inside" if factor <= 1 else f"{plain(factor)} × outside",
                 penalty,
-                str(row.get("law", "")),
+                row.law,
             ]
         )
     columns = [
@@ -189,18 +185,20 @@ def guideline(rows: Sequence[Row]) -> str:
     return table(*without_empty(columns, body), left=["model", "law"])
 
 
-def rivals(rows: Sequence[Row]) -> str:
-    """The forms compared, with whatever the fit says of each (columns of the first row, in its order)."""
+def _shape(depth: int | None, width: int | None) -> str:
+    return "–" if depth is None or width is None else f"{depth} × {plain(width)}"
+
+
+def rivals(rows: Sequence[Rival]) -> str:
+    """The forms compared."""
     if not rows:
         return paragraph("No forms were compared: there is no law to hold them against.", "soft")
-    names = [name for name in rows[0] if not isinstance(rows[0][name], (dict, list, tuple))]
-    body = [[_value(row.get(name)) for name in names] for row in rows]
-    return table([name.replace("_", " ") for name in names], body, left=[n.replace("_", " ") for n in ("form", "name")])
+    names = ("form", "a", "b", "chi2", "df", "delta_chi2", "rejected", "winner", "bounded")
+    body = [[_value(row[name]) for name in names] for row in rows]
+    return table([name.replace("_", " ") for name in names], body, left=["form"])
 
 
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return show(value)
+    return f"{value:.4g}" if isinstance(value, float) else show(value)

@@ -11,11 +11,14 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.records import fit_result
+from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit_rows import references
 from dwsweep.records.reader import to_dict
-from dwsweep.report.figures import content, registry, style, training_curves
+from dwsweep.records.run_files import FINAL
+from dwsweep.report.figures import registry, style, training_curves
 from dwsweep.report.page import page_tables, words
 from dwsweep.report.page.html import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
-from dwsweep.sweep.states import FINAL
 from dwsweep.sweep.sweep_directory import SweepStore
 
 HOW_TO_READ = (
@@ -25,7 +28,7 @@ HOW_TO_READ = (
     "reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), undecided "
     "(neither) or ambiguous. A size is given only for crossed pairs; the others give a bound or nothing.",
     "Intervals are sets of sizes at which the two nets cannot be told apart, so they may be lopsided or open at an "
-    "end. The estimator pchip is the reference; power and levine stand beside it with their known biases, and "
+    "end. The estimator pchip is the reference; power and levine are given for reference, with their known biases, and "
     "pchip>0.001 is where the deeper net is ahead by more than 0.001 nats.",
     "The width law gives the width at which depth L stops being the better one. It is a statement about this model "
     "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates.",
@@ -41,30 +44,31 @@ def write(directory: str | PathLike[str]) -> Any:
     """
     root = paths.as_path(directory)
     if not root.is_dir():
-        raise InputError(f"DIR: {root}; an existing sweep directory is allowed")
-    fit = paths.read_json(root / "fit" / "fit.json")
-    if fit is None or "curves" not in fit or "transitions" not in fit:
+        raise InputError(f"DIR: {root}; must be an existing sweep directory")
+    file = root / "fit" / "fit.json"
+    if not file.exists():
         raise InputError(f"DIR: {root}; it has no fit/fit.json, run `dwsweep fit {root}` first")
+    fit = fit_result.read(file, "DIR")
     runs = _read_csv(root / "results.csv")
     manifest = to_dict(SweepStore(root).manifest)
     sections = [
         Section("answer", "The answer", _answer(fit)),
-        Section("warnings", "Warnings", _warnings([*_stale(runs, root), *(fit.get("warnings") or [])])),
+        Section("warnings", "Warnings", _warnings([*_stale(runs, root), *fit.warnings])),
         Section("figures", "Figures", _figures(fit, root)),
         Section("transitions", "Transitions", _transitions(fit)),
         Section("guideline", "Guideline", _guideline(fit)),
         Section(
             "runs",
             "Runs",
-            page_tables.runs(runs) + details("Cells: the mean of each shape", page_tables.cells(fit["cells"])),
+            page_tables.runs(runs) + details("Cells: the mean of each shape", page_tables.cells(fit.cells)),
         ),
         Section("training", "Training curves", _training(runs, root)),
         Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
         Section("reading", "How to read it", bullets(HOW_TO_READ)),
     ]
     title = f"{_name(root)}: how deep and how wide"
-    depths = sorted({int(curve["depth"]) for curve in fit["curves"]["depths"]})
-    used = fit["provenance"]["rows_used"]
+    depths = sorted({curve.depth for curve in fit.curves.depths})
+    used = fit.provenance.rows_used
     subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes; {used} runs used."
     path = root / "report.html"
     paths.write_atomic(path, page(title, subtitle, sections))
@@ -76,7 +80,7 @@ def _name(root: Any) -> str:
     import yaml
 
     try:
-        spec = yaml.safe_load((root / "spec.yaml").read_text())
+        spec = yaml.safe_load((root / "spec.yaml").read_text("utf-8"))
         return str(spec["name"])
     except (OSError, yaml.YAMLError, KeyError, TypeError):
         return str(root.name)
@@ -84,20 +88,19 @@ def _name(root: Any) -> str:
 
 def _read_csv(path: Any) -> list[dict[str, str]]:
     try:
-        return list(csv.DictReader(io.StringIO(path.read_text())))
+        return list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
     except FileNotFoundError:
         return []
 
 
-def _answer(fit: Mapping[str, Any]) -> str:
-    axis = fit["curves"]["axis"]
-    pairs = [words.transition(row, axis) for row in words.references(fit["transitions"])]
+def _answer(fit: FitResult) -> str:
+    pairs = [words.transition(row, fit.curves.axis) for row in references(fit.transitions)]
     body = "<h3>Where the deeper net starts to win</h3>" + (
         bullets(pairs) if pairs else paragraph("Fewer than two depths: there is no pair to compare.")
     )
     body += "<h3>Width law</h3>" + bullets(words.law(fit))
-    whose = "this sweep's own law" if fit.get("width_law") else "the published law"
-    body += f"<h3>How deep and how wide, by {whose}</h3>" + bullets(words.guideline(fit["guideline"]))
+    whose = "this sweep's own law" if fit.width_law else "the published law"
+    body += f"<h3>How deep and how wide, by {whose}</h3>" + bullets(words.guideline(fit.guideline))
     return box("answer", body)
 
 
@@ -111,17 +114,17 @@ def _stale(runs: Sequence[Mapping[str, str]], root: Any) -> list[str]:
     states = Counter(row.get("status") or "unknown" for row in runs)
     missing = sum(number for state, number in states.items() if state not in FINAL)
     if missing:
-        told = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-        lines.append(f"unfinished: {missing} of {len(runs)} runs have no result ({told})")
+        found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        lines.append(f"unfinished: {missing} of {len(runs)} runs have no result ({found})")
     if runs and not _newer(root / "fit" / "fit.json", root / "results.csv"):
         lines.append("stale: results.csv is newer than the fit; run `dwsweep fit` again")
     return lines
 
 
-def _figures(fit: Mapping[str, Any], root: Any) -> str:
+def _figures(fit: FitResult, root: Any) -> str:
     """The figures; those that ``dwsweep fit`` drew, unless fit.json is newer."""
     folder = root / "fit"
-    drawings = registry.drawings(content.read(fit))
+    drawings = registry.drawings(fit)
     pictures = [folder / f"{drawing.name}.svg" for drawing in drawings]
     if not all(_newer(path, folder / "fit.json") for path in pictures):
         registry.draw(fit, folder)
@@ -139,24 +142,24 @@ def _newer(path: Any, than: Any) -> bool:
         return False
 
 
-def _transitions(fit: Mapping[str, Any]) -> str:
-    rows = fit["transitions"]
+def _transitions(fit: FitResult) -> str:
+    rows = fit.transitions
     if not rows:
         return paragraph("Fewer than two depths: no pair.")
-    reference = words.references(rows)
+    reference = references(rows)
     body = page_tables.transitions(reference)
     if len(rows) > len(reference):
         body += details("With the thresholds and the other estimators", page_tables.transitions(rows))
-    if fit.get("by_tokens"):
-        by_tokens = words.references(fit["by_tokens"])
-        body += "<h3>Against training tokens</h3>" + page_tables.transitions(by_tokens, first="tokens")
+    if fit.by_tokens:
+        by_tokens = [row for row in fit.by_tokens if row.is_reference]
+        body += "<h3>Against training tokens</h3>" + page_tables.transitions(by_tokens)
     return body
 
 
-def _guideline(fit: Mapping[str, Any]) -> str:
-    body = page_tables.guideline(fit["guideline"])
-    body += "<h3>The forms of law compared</h3>" + page_tables.rivals(fit.get("rivals") or [])
-    if not fit.get("width_law"):
+def _guideline(fit: FitResult) -> str:
+    body = page_tables.guideline(fit.guideline)
+    body += "<h3>The forms of law compared</h3>" + page_tables.rivals(fit.rivals)
+    if not fit.width_law:
         body = paragraph("These rows follow the published law, since this sweep has none of its own.") + body
     return body
 
@@ -178,13 +181,11 @@ def _training(runs: Sequence[Mapping[str, str]], root: Any) -> str:
         return paragraph("No run has logged a training loss: nothing to draw.", "soft")
     with style.styled():
         drawn = style.render(training_curves.training(curves), "svg")
-    caption = "One thin line a run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
-    return picture(drawn, "Training loss against step, one panel a depth", caption)
+    caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
+    return picture(drawn, "Training loss against step, one panel per depth", caption)
 
 
-def _provenance(
-    fit: Mapping[str, Any], runs: Sequence[Mapping[str, str]], manifest: Mapping[str, Any], root: Any
-) -> str:
+def _provenance(fit: FitResult, runs: Sequence[Mapping[str, str]], manifest: Mapping[str, Any], root: Any) -> str:
     """What the numbers were made with: of the runs, of the fit, of each call."""
 
     def distinct(name: str) -> str:
@@ -195,16 +196,16 @@ def _provenance(
         *("seed", "tokens", "steps", "batch_size", "seq_len", "vocab_size", "parametrization", "optimizer"),
         *("schedule", "precision", "attention_kernel", "device_kind", "data_hash"),
     )
-    told = {name.replace("_", " "): distinct(name) for name in names}
-    body = "<h3>Runs</h3>" + definitions({key: value for key, value in told.items() if value})
+    found = {name.replace("_", " "): distinct(name) for name in names}
+    body = "<h3>Runs</h3>" + definitions({key: value for key, value in found.items() if value})
     if any(manifest.values()):
         body += "<h3>Sweep</h3>" + definitions(flat({k: v for k, v in manifest.items() if k != "calls"}))
         calls = manifest.get("calls") or []
         if calls:
             body += "<h3>Last call</h3>" + definitions(flat(calls[-1]))
-    body += "<h3>Fit</h3>" + definitions(flat({**fit.get("provenance", {}), "noise": fit.get("noise", {})}))
+    body += "<h3>Fit</h3>" + definitions(flat({**fit.provenance.to_dict(), "noise": fit.noise.to_dict()}))
     try:
-        spec = (root / "spec.yaml").read_text()
+        spec = (root / "spec.yaml").read_text("utf-8")
     except OSError:
         return body
     return body + details("The spec", preformatted(spec))

@@ -36,7 +36,7 @@ def render(study: Study) -> Group:
     parts += [Text("\nWhat a change would buy", style="bold"), Folded(_alternatives(study)), Text(), _halving(study)]
     if study.proposals:
         parts += [
-            Text("\nRuns to add, the most telling per FLOP first", style="bold"),
+            Text("\nRuns to add, the most informative per FLOP first", style="bold"),
             Folded(_proposals(study), keys=2),
         ]
         parts += [Text(), *_proposed(study)]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.fit import published
-from dwsweep.fit.guideline import format_factor
-from dwsweep.text import format_count
+from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit_rows import Transition, references
+from dwsweep.text import format_count, format_factor
+from dwsweep.theory import published_law
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from dwsweep.fit.analysis import FitResult
 
 COLUMNS = 100
 _BRIEF = {"already_crossed": "already"}  # beside the reference estimator's status, where room is scarce
@@ -25,11 +24,11 @@ def to_text(result: FitResult) -> str:
         width=COLUMNS, color_system=None, force_terminal=False, legacy_windows=False, markup=False, emoji=False
     )
     with console.capture() as capture:
-        console.print(to_rich(result))
+        console.print(render(result))
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-def to_rich(result: FitResult) -> RenderableType:
+def render(result: FitResult) -> RenderableType:
     """Cells and noise in a sentence; transitions; law and rivals; guideline; warnings."""
     from rich.console import Group
     from rich.text import Text
@@ -63,12 +62,12 @@ def _list(lines: list[str]) -> Any:
 
 
 def _cells_line(result: FitResult) -> str:
-    used = [row for row in result.cells if not row["excluded"]]
-    depths = sorted({row["depth"] for row in used})
+    used = [row for row in result.cells if not row.excluded]
+    depths = sorted({row.depth for row in used})
     excluded = len(result.cells) - len(used)
-    axis = result.curves["axis"]
+    axis = result.curves.axis
     return (
-        f"{result.provenance['rows_used']} runs, {len(used)} shapes, depths {', '.join(map(str, depths)) or 'none'}"
+        f"{result.provenance.rows_used} runs, {len(used)} shapes, depths {', '.join(map(str, depths)) or 'none'}"
         + (f", {excluded} shapes excluded (see cells.csv)" if excluded else "")
         + (f"; compared at equal {axis}" if axis != "n_params" else "")
     )
@@ -76,18 +75,18 @@ def _cells_line(result: FitResult) -> str:
 
 def _noise_line(result: FitResult) -> str:
     noise = result.noise
-    if noise["source"] == "none":
+    if noise.source == "none":
         return "noise: not known"
-    sigmas = [s for s in noise["sigma"].values() if s is not None]
-    parts = [f"noise from {noise['source']}"]
+    sigmas = [s for s in (noise.sigma or {}).values() if s is not None]
+    parts = [f"noise from {noise.source}"]
     if sigmas:
         low, high = min(sigmas), max(sigmas)
         spread = f"{low:.2g}" if high - low < 1e-12 else f"{low:.2g} … {high:.2g}"
-        parts.append(f"σ of one run {spread} nats" + ("" if noise["pooled"] else " (differs by depth)"))
-    if noise["tau"] is not None:
-        parts.append(f"scatter of a cell mean about its curve τ {noise['tau']:.2g} nats")
-    if noise["documents"]:
-        parts.append(f"documents {noise['documents']}")
+        parts.append(f"σ of one run {spread} nats" + ("" if noise.pooled else " (differs by depth)"))
+    if noise.tau is not None:
+        parts.append(f"scatter of a cell mean about its curve τ {noise.tau:.2g} nats")
+    if noise.documents:
+        parts.append(f"documents {noise.documents}")
     return "; ".join(parts)
 
 
@@ -103,56 +102,54 @@ def _table(title: str, columns: str) -> Any:
 
 
 def _transitions(result: FitResult) -> Any:
-    level = round(100 * result.transitions[0]["confidence"])
+    level = round(100 * result.transitions[0].confidence)
     table = _table(
         f"Transitions (where the deeper net overtakes, {level} % intervals)",
         "pair> status< N> interval< width> interval< power> levine>",
     )
     beside: dict[tuple[int, int], dict[str, str]] = {}
     for row in result.transitions:
-        status = _BRIEF.get(row["status"], row["status"].replace("_", " "))
-        text = format_count(row["n_params"]) if row["n_params"] else status
-        beside.setdefault((row["shallow"], row["deep"]), {})[row["estimator"]] = text
-    for row in result.transitions:
-        if row["estimator"] != "pchip":
-            continue
-        other = beside[row["shallow"], row["deep"]]
-        bounded = row["n_params_low"] is not None or row["n_params_high"] is not None
+        status = _BRIEF.get(row.status, row.status.replace("_", " "))
+        text = format_count(row.n_params) if row.n_params else status
+        beside.setdefault((row.shallow, row.deep), {})[row.estimator] = text
+    for row in references(result.transitions):
+        other = beside[row.shallow, row.deep]
+        bounded = row.n_params_low is not None or row.n_params_high is not None
         table.add_row(
-            f"{row['shallow']}→{row['deep']}",
+            f"{row.shallow}→{row.deep}",
             _status(row),
-            format_count(row["n_params"]) if row["n_params"] else "–",
-            _range(row["n_params_low"], row["n_params_high"], format_count) if bounded else "",
-            f"{row['width']:.0f}" if row["width"] else "–",
-            _range(row["width_low"], row["width_high"], lambda v: f"{v:.0f}") if bounded else "",
+            format_count(row.n_params) if row.n_params else "–",
+            _range(row.n_params_low, row.n_params_high, format_count) if bounded else "",
+            f"{row.width:.0f}" if row.width else "–",
+            _range(row.width_low, row.width_high, lambda v: f"{v:.0f}") if bounded else "",
             other.get("power", "–"),
             other.get("levine", "–"),
         )
     return table
 
 
-def _status(row: dict[str, Any]) -> str:
+def _status(row: Transition) -> str:
     """With why it is undecided, and whether what is bounded ties beyond its bound."""
-    status: str = row["status"].replace("_", " ")
-    if row["cause"]:
-        status += f": {row['cause']}"
-    if row["tie_low"] is not None:
-        status += ", then a tie" if row["status"] == "not_reached" else ", after a tie"
+    status: str = row.status.replace("_", " ")
+    if row.cause:
+        status += f": {row.cause}"
+    if row.tie_low is not None:
+        status += ", then a tie" if row.status == "not_reached" else ", after a tie"
     return status
 
 
 def _by_tokens(result: FitResult) -> Any:
     """N of each pair's transition against the tokens trained."""
-    rows = [row for row in result.by_tokens if row["estimator"] == "pchip"]
-    pairs = list(dict.fromkeys((row["shallow"], row["deep"]) for row in rows))
+    rows = [row for row in result.by_tokens if row.is_reference]
+    pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
     table = _table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs))
-    for tokens in dict.fromkeys(row["tokens"] for row in rows):
-        cells = {(row["shallow"], row["deep"]): row for row in rows if row["tokens"] == tokens}
+    for tokens in dict.fromkeys(row.tokens for row in rows):
+        cells = {(row.shallow, row.deep): row for row in rows if row.tokens == tokens}
         texts = []
         for pair in pairs:
             row = cells.get(pair)
-            n = row["n_params"] if row else None
-            texts.append(format_count(n) if n else row["status"].replace("_", " ") if row else "–")
+            n = row.n_params if row else None
+            texts.append(format_count(n) if n else row.status.replace("_", " ") if row else "–")
         table.add_row(format_count(tokens), *texts)
     return table
 
@@ -174,45 +171,45 @@ def _law(result: FitResult) -> list[Any]:
     law = result.width_law
     if law is None:
         lines.append(Text(result.law_statement))
-        lines.append(Text(f"beside it, {published.NAME}: ln d_x = {published.A} + {published.B}·L"))
+        lines.append(Text(f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"))
     else:
-        ends = [f"{low:.4g} … {high:.4g}" for low, high in (law["interval_a"], law["interval_b"])]
-        quality = f"χ² {law['chi2']:.2f} for {law['df']} degrees of freedom"
+        ends = [f"{low:.4g} … {high:.4g}" for low, high in (law.interval_a, law.interval_b)]
+        quality = f"χ² {law.chi2:.2f} for {law.df} degrees of freedom"
         lines.append(Text(f"Width law: {result.law_statement}"))
         lines.append(Text(f"  a {ends[0]}, b {ends[1]}; {quality}"))
-        span = f"{format_count(law['valid_from'])} … {format_count(law['valid_to'])}"
-        lines.append(Text(f"  its transitions span N = {span}; published: {published.A} + {published.B}·L"))
+        span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
+        lines.append(Text(f"  its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L"))
     for row in result.rivals:
-        verdict = "wins" if row["winner"] else "rejected" if row["rejected"] else "not rejected"
-        held = row["held_out"]
+        verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
+        held = row.held_out
         miss = ""
-        if held and held["error_ln_x"] is not None:
-            miss = f", misses the held-out pair {held['shallow']}→{held['deep']} by {held['error_ln_x']:+.2f} in ln N"
-        lines.append(Text(f"  {row['form']:<11} Δχ² {row['delta_chi2']:6.2f}  {verdict}{miss}"))
+        if held and held.error_ln_x is not None:
+            miss = f", misses the held-out pair {held.shallow}→{held.deep} by {held.error_ln_x:+.2f} in ln N"
+        lines.append(Text(f"  {row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}{miss}"))
     return lines
 
 
 def _guideline(result: FitResult) -> Any:
-    law = result.guideline[0]["law"].split(": refused")[0] if result.guideline else ""
+    law = result.guideline[0].law.split(": refused")[0] if result.guideline else ""
     table = _table(
         f"Guideline, {law}",
         "model> N> trained> depth> interval< width> interval< rivals< outside>",
     )
     for row in result.guideline:
-        refused = row["depth"] is None
-        trained = f"{row['trained_depth']}×{row['trained_width']}" if row["trained_depth"] else "–"
+        refused = row.depth is None
+        trained = f"{row.trained_depth}×{row.trained_width}" if row.trained_depth else "–"
         rivals = "–"
-        if row["rival_depth_min"] is not None or row["rival_depth_max"] is not None:
-            rivals = _range(row["rival_depth_min"], row["rival_depth_max"], lambda v: f"{v:.0f}")
-        factor = row["extrapolation_factor"]
+        if row.rival_depth_min is not None or row.rival_depth_max is not None:
+            rivals = _range(row.rival_depth_min, row.rival_depth_max, lambda v: f"{v:.0f}")
+        factor = row.extrapolation_factor
         table.add_row(
-            row["name"],
-            f"{row['n_params']:.3g}",
+            row.name,
+            f"{row.n_params:.3g}",
             trained,
-            "refused" if refused and "refused" in row["law"] else "–" if refused else f"{row['depth']:.1f}",
-            "" if refused else _range(row["depth_low"], row["depth_high"], lambda v: f"{v:.1f}"),
-            "–" if refused else f"{row['width']:.0f}",
-            "" if refused else _range(row["width_low"], row["width_high"], lambda v: f"{v:.0f}"),
+            "refused" if refused and "refused" in row.law else "–" if refused else f"{row.depth:.1f}",
+            "" if refused else _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
+            "–" if refused else f"{row.width:.0f}",
+            "" if refused else _range(row.width_low, row.width_high, lambda v: f"{v:.0f}"),
             rivals,
             "inside" if factor <= 1 else f"{format_factor(factor)}×",
         )
@@ -220,11 +217,11 @@ def _guideline(result: FitResult) -> Any:
 
 
 def _surface(result: FitResult) -> list[str]:
-    if not result.surface or not result.surface["optima"]:
+    if not result.surface or not result.surface.optima:
         return []
     lines = ["", "Loss surface: best depth between those trained"]
-    for row in result.surface["optima"]:
-        best = f"{row['depth']:.1f}" if row["depth"] else f"{row['at_edge']} the depths tried"
-        span = _range(row["depth_low"], row["depth_high"], lambda v: f"{v:.1f}")
-        lines.append(f"  N = {row['n_params']:.3g}: {best} ({span})")
+    for row in result.surface.optima:
+        best = f"{row.depth:.1f}" if row.depth else f"{row.at_edge} the depths tried"
+        span = _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}")
+        lines.append(f"  N = {row.n_params:.3g}: {best} ({span})")
     return lines

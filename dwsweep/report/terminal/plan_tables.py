@@ -1,27 +1,53 @@
-"""The plan for a person: one row a shape, totals that must be seen before anything starts, warnings, a legend."""
+"""The plan for a person: one row per shape, totals that must be seen before anything starts, warnings, a legend."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dwsweep.plan.rows import to_dict
-from dwsweep.plan.units import DROP, RUN, SKIP, Plan, Run
+from dwsweep.cost.flops import CONVENTION
+from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
+from dwsweep.plan.rows import to_rows
 from dwsweep.report.terminal.folding import Folded
-from dwsweep.report.units import bytes_text, count_text, duration_text, hours_text, rate_text
+from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 WIDTH = 100
 UNKNOWN = "?"
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """Everything in the table and behind it, run by run."""
-    return to_dict(plan)
+    """Everything in the table and behind it, run by run; the totals are of what is still to be trained."""
+    total = plan.estimates
+    return {
+        "name": plan.spec.name,
+        "data": None if plan.data is None else vars(plan.data),
+        "waits_for_data": plan.waiting_figures,
+        "totals": {
+            "run": plan.count(RUN),
+            "skip": plan.count(SKIP),
+            "drop": plan.count(DROP),
+            "packs": total.n_packs,
+            "tokens": total.tokens,
+            "flops": total.flops,
+            "flops_6nd": total.flops_6nd,
+            "flops_convention": CONVENTION,
+            "device": total.device,
+            "time_basis": total.basis,
+            "device_hours": None if total.device_seconds is None else total.device_seconds / 3600,
+            "peak_memory_bytes": total.peak_memory_bytes,
+            "checkpoint_bytes": total.checkpoint_bytes,
+            "results_bytes": total.results_bytes,
+            "disk_bytes": total.disk_bytes,
+        },
+        "warnings": list(plan.warnings),
+        "runs": [asdict(row) for row in to_rows(plan)],
+    }
 
 
 def render(plan: Plan) -> Group:
@@ -39,7 +65,7 @@ def render(plan: Plan) -> Group:
 
 def _header(plan: Plan) -> Group:
     spec, train = plan.spec, plan.spec.train
-    rates = ", ".join(rate_text(rate) for rate in spec.grid.learning_rates)
+    rates = ", ".join(format_rate(rate) for rate in spec.grid.learning_rates)
     shapes = (
         f": {len(_groups(plan))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
         f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}"
@@ -51,7 +77,7 @@ def _header(plan: Plan) -> Group:
     else:
         epochs = max((plan.estimates.runs[run.run_id].epochs or 0.0 for run in plan.runs), default=0.0)
         lines.append(
-            f"data: {spec.data.source}, {count_text(plan.data.n_train_tokens)} training tokens "
+            f"data: {spec.data.source}, {format_count(plan.data.n_train_tokens)} training tokens "
             f"({plan.data.data_hash[:8]}), at most {epochs:.2g} epochs"
         )
     lines.append(
@@ -114,15 +140,15 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, in
         str(shape.depth),
         str(shape.width),
         f"{shape.heads}×{shape.head_size}",
-        count_text(shape.n_params),
+        format_count(shape.n_params),
         f"{shape.n_params / longest.budget - 1:+.1%}" if longest.budget else "",
-        count_text(shape.n_params_total),
-        count_text(longest.tokens),
+        format_count(shape.n_params_total),
+        format_count(longest.tokens),
         _power(cost.flops),
         _power(cost.flops_6nd),
-        "" if memory is None else bytes_text(memory) + ("!" if full else ""),
-        "" if not packs else UNKNOWN if None in seconds else duration_text(sum(s for s in seconds if s is not None)),
-        rate_text(rate / longest.learning_rate) if several_rates else rate_text(rate),
+        "" if memory is None else format_bytes(memory) + ("!" if full else ""),
+        "" if not packs else UNKNOWN if None in seconds else format_duration(sum(s for s in seconds if s is not None)),
+        format_rate(rate / longest.learning_rate) if several_rates else format_rate(rate),
         f"{cost.residual_multiplier:.3g}",
         " ".join([states, *marks]),
     ]
@@ -138,8 +164,11 @@ def _totals(plan: Plan) -> Table:
     table.add_column(no_wrap=True)
     table.add_column()
     actions = ", ".join(f"{plan.count(action)} {action}" for action in (RUN, SKIP, DROP))
-    table.add_row("runs", f"{actions}; in {total.n_packs} packs (the replicas of a shape train together)")
-    table.add_row("tokens", f"{count_text(total.tokens)}")
+    table.add_row(
+        "runs",
+        f"{actions}; in {total.n_packs} packs (of one shape, its seeds and learning rates trained together)",
+    )
+    table.add_row("tokens", f"{format_count(total.tokens)}")
     table.add_row("FLOPs", f"{_power(total.flops)}  (6·N·D: {_power(total.flops_6nd)})")
     seconds = total.device_seconds
     if seconds is None:
@@ -148,13 +177,13 @@ def _totals(plan: Plan) -> Table:
         table.add_row(
             "time",
             Text.assemble(
-                (duration_text(seconds), "bold"),
-                f" = {hours_text(seconds / 3600)} device-hours on one {total.device}, without compilation and "
+                (format_duration(seconds), "bold"),
+                f" = {format_hours(seconds / 3600)} device-hours on one {total.device}, without compilation and "
                 "evaluation",
             ),
         )
         table.add_row("", Text(total.basis))
-    table.add_row("memory", f"{bytes_text(total.peak_memory_bytes)} at most on one device")
+    table.add_row("memory", f"{format_bytes(total.peak_memory_bytes)} at most on one device")
     table.add_row("disk", _disk(plan))
     return table
 
@@ -166,7 +195,7 @@ def _disk(plan: Plan) -> str:
     else:
         at_work = "one pack" if workers == 1 else f"{workers} packs"
         held = f"checkpoints of {at_work} at a time; those of finished packs are removed"
-    return f"{bytes_text(total.disk_bytes)} at most: {held}; metrics and results {bytes_text(total.results_bytes)}"
+    return f"{format_bytes(total.disk_bytes)} at most: {held}; metrics and results {format_bytes(total.results_bytes)}"
 
 
 def _legend(plan: Plan) -> Table:
@@ -203,7 +232,7 @@ def _legend(plan: Plan) -> Table:
 
 
 def _hanging(paragraphs: Iterable[tuple[str, str]]) -> Table:
-    """Marks, each with a paragraph that wraps beside it, not under it."""
+    """Marks, each with a paragraph that wraps next to it, not under it."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column()

@@ -1,10 +1,8 @@
-"""What a sweep spec may say: YAML → validated, frozen models. Unknown keys are errors with the nearest known name."""
+"""What a sweep spec may say: one frozen, validated model for each of its sections."""
 
 from __future__ import annotations
 
-import difflib
 import math
-from os import PathLike
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
@@ -14,14 +12,11 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from dwsweep import paths, strict_yaml
-from dwsweep.errors import InputError
 from dwsweep.shapes import MLP_RATIOS, Block, HeadRule
 
 # bounds: beyond any model that was trained or planned, and inside what floats, and int32 on a device, can count
@@ -116,7 +111,7 @@ class Heads(Section):
 class Grid(Section):
     depths: list[Depth] = Field(default_factory=list)  # L, blocks
     budgets: Budgets | None = None  # target n_params
-    widths: dict[Depth, list[Width]] | None = None  # explicit widths a depth, instead of budgets
+    widths: dict[Depth, list[Width]] | None = None  # explicit widths per depth, instead of budgets
     width_multiple: Width = 4
     max_mismatch: PositiveFloat = 0.10  # |n_params / budget - 1|
     strict_budgets: bool = False  # DROP beyond max_mismatch instead of warning
@@ -205,7 +200,7 @@ class DataSpec(Section):
 
 class TrainSpec(Section):
     seq_len: Annotated[int, Field(ge=2, le=100_000_000)] = 128
-    batch_size: Sequences = 16  # sequences a step
+    batch_size: Sequences = 16  # sequences per step
     steps: Steps | None = None  # give one of steps, tokens, tokens_per_param
     tokens: Tokens | None = None
     tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = None  # of n_params
@@ -250,8 +245,8 @@ class ExecutionSpec(Section):
     keep_checkpoints: Positive = 2  # of a pack while it trains
     keep_finished_checkpoints: bool = False  # of packs whose runs all have their result
     log_steps: Positive = 10  # steps between two lines of metrics.jsonl
-    microbatch: Positive | None = None  # sequences a forward pass; None: from the device's memory
-    max_replicas: Positive | None = None  # replicas a pack; None: all seeds and learning rates of a shape
+    microbatch: Positive | None = None  # sequences per forward pass; None: from the device's memory
+    max_replicas: Positive | None = None  # replicas per pack; None: all seeds and learning rates of a shape
     workers: Processes | None = None  # worker processes on this host; None: one for all its devices
     data_on_device: bool | None = None  # None: when it fits
     remat: bool = False
@@ -272,7 +267,7 @@ class Spec(Section):
     execution: ExecutionSpec = ExecutionSpec()
 
     def block(self) -> Block:
-        """What fixes a shape beside depth and width."""
+        """What fixes a shape along with depth and width."""
         return Block(
             head_rule=HeadRule(self.grid.heads.count, self.grid.heads.size),
             vocab_size=self.data.vocab_size,
@@ -284,140 +279,3 @@ class Spec(Section):
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json", by_alias=True), sort_keys=False)
-
-
-def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] = ()) -> Spec:
-    """Read and validate a spec file; ``overrides`` are ``dotted.key=value`` with YAML values.
-
-    Raises:
-        InputError: the file is missing or no YAML mapping, or keys or values are wrong; all of them at once.
-    """
-    file = paths.as_path(path)
-    try:
-        with file.open("rb") as stream:
-            raw = stream.read(strict_yaml.MAX_BYTES + 1)
-        text = raw.decode()
-    except FileNotFoundError:
-        raise InputError(f"SPEC: {path} does not exist; give the path of a sweep spec (YAML)") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"SPEC: {path} cannot be read: {error}") from None
-    if len(raw) > strict_yaml.MAX_BYTES:
-        raise InputError(f"SPEC: {path} is larger than {strict_yaml.MAX_BYTES:,} bytes; give a sweep spec (YAML)")
-    content = strict_yaml.load(text, f"SPEC: {path}")
-    if content is None:
-        raise InputError(f"SPEC: {path} is empty; allowed: a mapping with the keys {_keys(Spec)}")
-    if not isinstance(content, dict):
-        raise InputError(f"SPEC: {path} holds {type(content).__name__}; allowed: a mapping with the keys {_keys(Spec)}")
-    for override in overrides:
-        _apply(content, override)
-    return parse_spec(content)
-
-
-def parse_spec(content: dict[str, Any]) -> Spec:
-    """Validate a mapping.
-
-    Raises:
-        InputError: one line for each wrong key or value.
-    """
-    try:
-        return Spec.model_validate(content)
-    except ValidationError as error:
-        lines = dict.fromkeys(_describe(item) for item in error.errors())
-        raise InputError(*lines) from None
-
-
-def _apply(content: dict[str, Any], override: str) -> None:
-    key, separator, value = override.partition("=")
-    if not separator or not all(part.strip() for part in key.split(".")):
-        raise InputError(f"--set: {override[:80]!r}; allowed: KEY=VALUE with a dotted key, such as train.steps=50")
-    parsed = strict_yaml.load(value, f"--set {key}: {value[:40]!r}")
-    *path, last = key.strip().split(".")
-    node = content
-    for part in path:
-        child = node.setdefault(part, {})
-        if not isinstance(child, dict):
-            raise InputError(f"--set {key}: {part!r} holds {_shown(child) or 'a value'}, not a section")
-        node = child
-    # the length of a run is given in one way: an override of one replaces the others
-    lengths = ("steps", "tokens", "tokens_per_param")
-    if path == ["train"] and last in lengths:
-        for other in lengths:
-            node.pop(other, None)
-    if path == ["grid"] and last in ("budgets", "widths"):
-        node.pop("widths" if last == "budgets" else "budgets", None)
-    node[last] = parsed
-
-
-def _describe(item: Any) -> str:
-    """One line for one pydantic error: dotted key, value, what is allowed."""
-    location = [part for part in item["loc"] if not _is_branch(part)]
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".") or "spec"
-    key = key if len(key) <= 120 else f"{key[:117]}…"
-    kind, value = item["type"], item.get("input")
-    if kind == "extra_forbidden":
-        known = _known_keys(location[:-1])
-        near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
-        hint = f"did you mean `{near[0]}`? " if near else ""
-        return f"{key}: unknown key; {hint}allowed: {', '.join(known)}"
-    if kind == "invalid_key":
-        return f"{_shown(value)}: a key must be a name; allowed: {', '.join(_known_keys(location[:-1]))}"
-    if kind == "missing":
-        return f"{key}: missing; it has no default"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if kind in ("model_type", "dict_type"):
-        section = _known_keys(location)
-        message = f"must be a mapping{' with the keys ' + ', '.join(section) if section else ''}"
-    message = message[0].lower() + message[1:]
-    message = message.replace("input should", "must", 1)
-    for bound in ("gt", "ge", "lt", "le"):
-        limit = (item.get("ctx") or {}).get(bound)
-        if isinstance(limit, int | float):  # pydantic writes 1e15 and 1e-30 out, zero by zero
-            digits = f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
-            message = f"{message[: message.rindex(' ')]} {digits}"
-    shown = "" if isinstance(value, dict | BaseModel) else _shown(value)
-    return f"{key}: {shown}; {message}" if shown else f"{key}: {message}"
-
-
-def _shown(value: Any) -> str:
-    """The value as it was given; empty where that would fill the line."""
-    try:
-        shown = repr(value)
-    except ValueError:  # an integer of thousands of digits
-        return ""
-    return shown if len(shown) <= 80 else ""
-
-
-def _is_branch(part: Any) -> bool:
-    """Whether pydantic put the name of a union's branch, or of a mapping's key, into the location."""
-    return isinstance(part, str) and (part == "[key]" or part.startswith("|"))
-
-
-def _section_at(location: list[Any]) -> type[BaseModel] | None:
-    model: type[BaseModel] = Spec
-    for part in location:
-        if not isinstance(part, str):
-            return None
-        fields = {field.alias or name: field for name, field in model.model_fields.items()}
-        if part not in fields:
-            return None
-        annotation = fields[part].annotation
-        models = [o for o in _leaves(annotation) if isinstance(o, type) and issubclass(o, BaseModel)]
-        if not models:
-            return None
-        model = models[0]
-    return model
-
-
-def _leaves(annotation: Any) -> list[Any]:
-    """All types inside an annotation, unions and ``Annotated`` unwrapped."""
-    inner = get_args(annotation)
-    return [leaf for part in inner for leaf in _leaves(part)] if inner else [annotation]
-
-
-def _known_keys(location: list[Any]) -> list[str]:
-    section = _section_at(location)
-    return [field.alias or name for name, field in section.model_fields.items()] if section else []
-
-
-def _keys(section: type[BaseModel]) -> str:
-    return ", ".join(section.model_fields)

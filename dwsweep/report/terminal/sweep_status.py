@@ -1,6 +1,6 @@
 """``dwsweep status``: how a sweep stands, as a table for a terminal.
 
-Each shape has one row as long as that fits a terminal; larger sweeps are folded to one row a depth, with what is
+Each shape has one row as long as that fits a terminal; larger sweeps are folded to one row per depth, with what is
 running and what failed listed below.
 """
 
@@ -19,8 +19,8 @@ from dwsweep.cost import find
 from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.run_files import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.report.terminal.folding import Folded
-from dwsweep.sweep.progress import duration
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, snapshot, step_of, time_left
+from dwsweep.text import format_clock
 
 MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded
 MAX_REASONS = 12
@@ -52,7 +52,7 @@ def follow(directory: str | os.PathLike[str], console: Console | None = None) ->
 
 def show(now: Snapshot) -> RenderableType:
     parts: list[RenderableType] = [_headline(now)]
-    shapes = {(run.depth, run.width) for run in now.runs}
+    shapes = {(run.plan.depth, run.plan.width) for run in now.runs}
     by_depth = len(shapes) > MAX_ROWS
     parts.append(Folded(_table(now, by_depth), keys=1 if by_depth else 2))
     if now.progress:
@@ -68,7 +68,9 @@ def _damaged(now: Snapshot) -> list[RenderableType]:
     if not now.damaged:
         return []
     count = f"{len(now.damaged)} damaged file{'s' * (len(now.damaged) != 1)}"
-    parts: list[RenderableType] = [Text(f"{count}; `dwsweep run` sets them aside and goes on without", style="yellow")]
+    parts: list[RenderableType] = [
+        Text(f"{count}; `dwsweep run` sets them aside and continues without them", style="yellow")
+    ]
     parts += [Text(f"  {line}") for line in now.damaged[:MAX_REASONS]]
     if len(now.damaged) > MAX_REASONS:
         parts.append(Text(f"  … and {len(now.damaged) - MAX_REASONS} more"))
@@ -82,7 +84,7 @@ def _headline(now: Snapshot) -> Text:
             text.append(f" · {count} {state}", style=_STYLES.get(state, ""))
     left = time_left(now)
     if left is not None:
-        text.append(f" · about {duration(left)} left", style="")
+        text.append(f" · about {format_clock(left)} left", style="")
     for owner, alive in now.owners:
         gone = "" if alive else " (gone)"
         text.append(f"\nowned by {owner}{gone}", style="dim")
@@ -96,7 +98,7 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
     table.add_column("n_params", justify="right", no_wrap=True)
     table.add_column("runs", justify="right", no_wrap=True)
     states = [state for state in RUN_STATES if now.count(state)]
-    if by_depth:  # a column a state is narrower than words in each row
+    if by_depth:  # a column per state is narrower than words in each row
         for state in states:
             table.add_column(state, justify="right", style=_STYLES.get(state, "dim"), no_wrap=True)
     else:
@@ -105,16 +107,16 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
     table.add_column("loss", justify="right", no_wrap=True)
     groups: dict[tuple[int, ...], list[RunView]] = {}
     for run in now.runs:
-        key = (run.depth,) if by_depth else (run.depth, run.width)
+        key = (run.plan.depth,) if by_depth else (run.plan.depth, run.plan.width)
         groups.setdefault(key, []).append(run)
     for _, runs in sorted(groups.items()):
         done = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
         steps = f"{_percent(runs, now):.0%}" if by_depth else _steps(runs, now)
         losses = _range(done, "{:.4f}") if by_depth else (f"{sum(done) / len(done):.4f}" if done else "–")
         table.add_row(
-            str(runs[0].depth),
-            _range([run.width for run in runs], "{}"),
-            _range([run.n_params for run in runs], "{:.3g}").replace("e+0", "e").replace("e+", "e"),
+            str(runs[0].plan.depth),
+            _range([run.plan.width for run in runs], "{}"),
+            _range([run.plan.n_params for run in runs], "{:.3g}").replace("e+0", "e").replace("e+", "e"),
             str(len(runs)),
             *(_counts(runs, states) if by_depth else [_states(runs)]),
             steps,
@@ -161,7 +163,7 @@ def _reasons(now: Snapshot) -> list[RenderableType]:
     for (state, cause), runs in list(found.items())[:MAX_REASONS]:
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
         text = Text(f"{state}: ", style=_STYLES.get(state, ""))
-        text.append(f"{runs[0].run_id}{more}: {cause}", style="default")
+        text.append(f"{runs[0].plan.run_id}{more}: {cause}", style="default")
         parts.append(text)
         if state in (FAILED, OOM) and runs[0].state.log_tail:
             tail = "\n".join("  │ " + line[:160] for line in runs[0].state.log_tail.splitlines()[-4:])
@@ -188,12 +190,12 @@ def _counts(runs: Sequence[RunView], states: Sequence[str]) -> list[str]:
 
 
 def _steps(runs: Sequence[RunView], now: Snapshot) -> str:
-    done, total = [step_of(run, now) for run in runs], [run.steps for run in runs]
+    done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
     return f"{_range(done, '{:,}')}/{_range(total, '{:,}')}"
 
 
 def _percent(runs: Sequence[RunView], now: Snapshot) -> float:
-    return sum(step_of(run, now) for run in runs) / max(1, sum(run.steps for run in runs))
+    return sum(step_of(run, now) for run in runs) / max(1, sum(run.plan.steps for run in runs))
 
 
 def _range(values: Iterable[float], form: str) -> str:

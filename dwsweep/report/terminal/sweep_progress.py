@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dwsweep.plan import Pack
-from dwsweep.sweep.time_left import Pace
+from dwsweep.report.terminal.time_left import Pace
+from dwsweep.sweep.events import Progress as Steps
 from dwsweep.sweep.work_queue import pack_weight
+from dwsweep.text import format_clock
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack
 
@@ -21,13 +23,11 @@ LINE_SECONDS = 10.0  # between two plain lines of a pack
 class _Active:
     pack: Pack
     since: float
-    first_step: int | None = None  # where this attempt went on from
+    first_step: int | None = None  # that this attempt resumed from
     first_time: float = 0.0
-    step: int = 0
+    last: Steps | None = None
     task: TaskID | None = None
-    told: float = 0.0
-    tokens_per_second: float | None = None
-    losses: list[float | None] = field(default_factory=list)
+    shown: float = 0.0
 
 
 class ProgressView:
@@ -38,14 +38,16 @@ class ProgressView:
     """
 
     def __init__(
-        self, console: Console, packs: list[Pack], name: str = "sweep", clock: Callable[[], float] = time.monotonic
+        self,
+        console: Console,
+        packs: Sequence[Pack] = (),
+        name: str = "sweep",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.console = console
-        self.n_packs = len(packs)
+        self.n_packs = 0
         self._clock = clock
         self._pace = Pace(clock)
-        for pack in packs:
-            self._pace.expect(pack.pack_id, pack_weight(pack))
         self._active: dict[str, _Active] = {}
         self._finished = 0
         self._bars: Progress | None = None
@@ -60,8 +62,16 @@ class ProgressView:
                 refresh_per_second=4,
             )
             self._all = self._bars.add_task(name, total=1.0, facts="")
+        self.expect(packs, name)
 
-    def __enter__(self) -> ProgressView:
+    def expect(self, packs: Sequence[Pack], name: str) -> None:
+        self.n_packs += len(packs)
+        for pack in packs:
+            self._pace.expect(pack.pack_id, pack_weight(pack))
+        if self._bars and self._all is not None:
+            self._bars.update(self._all, description=name)
+
+    def __enter__(self) -> Self:
         if self._bars:
             self._bars.start()
         return self
@@ -76,7 +86,7 @@ class ProgressView:
 
     def started(self, pack: Pack) -> None:
         now = self._clock()
-        active = _Active(pack, now, told=now)
+        active = _Active(pack, now, shown=now)
         if self._bars:
             active.task = self._bars.add_task(f"  {pack.shape.label}", total=1.0, facts="starting")
         self._active[pack.pack_id] = active
@@ -87,24 +97,22 @@ class ProgressView:
         if self._bars and active and active.task is not None:
             self._bars.update(active.task, facts="compiling")
 
-    def stepped(self, pack_id: str, event: dict[str, Any]) -> None:
+    def stepped(self, pack_id: str, progress: Steps) -> None:
         active = self._active.get(pack_id)
         if active is None:
             return
         now = self._clock()
-        active.step = event["step"]
-        active.tokens_per_second = event.get("tokens_per_second")
-        active.losses = event.get("losses") or []
-        fraction = event["step"] / max(1, event["steps"])
+        active.last = progress
+        fraction = progress.step / max(1, progress.steps)
         if active.first_step is None:
-            active.first_step, active.first_time = event["step"], now
+            active.first_step, active.first_time = progress.step, now
         self._pace.stepped(pack_id, fraction)
-        facts = self._facts(active, event["steps"])
+        facts = self._facts(active, progress)
         if self._bars and active.task is not None:
             self._bars.update(active.task, completed=fraction, facts=facts)
             self._show_all()
-        elif now - active.told >= LINE_SECONDS:
-            active.told = now
+        elif now - active.shown >= LINE_SECONDS:
+            active.shown = now
             self.say(f"{active.pack.shape.label}: {facts}{self._all_facts(', ')}")
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
@@ -117,8 +125,9 @@ class ProgressView:
             if active and active.task is not None:
                 self._bars.remove_task(active.task)
             self._show_all()
-        rate = f", {active.tokens_per_second:,.0f} tokens/s" if active and active.tokens_per_second else ""
-        took = f" in {duration(self._clock() - active.since)}{rate}" if active else ""
+        last = active.last if active else None
+        rate = f", {last.tokens_per_second:,.0f} tokens/s" if last and last.tokens_per_second else ""
+        took = f" in {format_clock(self._clock() - active.since)}{rate}" if active else ""
         label = active.pack.shape.label if active else pack_id
         self.say(f"{label}: {text}{took}{self._all_facts(' · ')}")
 
@@ -137,36 +146,24 @@ class ProgressView:
         """Of the work, what is done."""
         return self._pace.fraction()
 
-    def _facts(self, active: _Active, steps: int) -> str:
-        parts = [f"step {active.step:,}/{steps:,}"]
-        known = [loss for loss in active.losses if loss is not None]
+    def _facts(self, active: _Active, progress: Steps) -> str:
+        parts = [f"step {progress.step:,}/{progress.steps:,}"]
+        known = [loss for loss in progress.losses if loss is not None]
         if known:
             parts.append(f"loss {sum(known) / len(known):.4f}")
-        if active.tokens_per_second:
-            parts.append(f"{active.tokens_per_second:,.0f} tokens/s")
-        gained = active.step - (active.first_step or 0)
+        if progress.tokens_per_second:
+            parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
+        gained = progress.step - (active.first_step or 0)
         if gained > 0:
-            left = (steps - active.step) * (self._clock() - active.first_time) / gained
-            parts.append(f"{duration(left)} left")
+            left = (progress.steps - progress.step) * (self._clock() - active.first_time) / gained
+            parts.append(f"{format_clock(left)} left")
         return " · ".join(parts)
 
     def _all_facts(self, prefix: str) -> str:
         left = self.time_left()
-        rest = f", {duration(left)} left" if left is not None and self._finished < self.n_packs else ""
+        rest = f", {format_clock(left)} left" if left is not None and self._finished < self.n_packs else ""
         return f"{prefix}{self._finished}/{self.n_packs} packs, {self.fraction():.0%}{rest}"
 
     def _show_all(self) -> None:
         if self._bars and self._all is not None:
             self._bars.update(self._all, completed=self.fraction(), facts=self._all_facts(""))
-
-
-def duration(seconds: float) -> str:
-    """``42 s``, ``3:07``, ``5:12:00``, ``2 d 03:00``."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 24:
-        return f"{hours // 24} d {hours % 24:02}:{minutes:02}"
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,16 +1,20 @@
-"""What else differed between the curves: warnings a reader must see before believing a crossing."""
+"""Warnings that a reader must see before believing a crossing: noise, what else differed between the curves, ties."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from dwsweep.errors import argument
+import numpy as np
+
+from dwsweep.errors import argument, example
 from dwsweep.fit.cells import Run
-from dwsweep.fit.curves import Curves
+from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.table import rename
+from dwsweep.records.fit_rows import Transition, references
+from dwsweep.text import format_count
 
 SHOULD_AGREE = {
     "tokens": "the curves were trained on different amounts of text",
@@ -27,6 +31,58 @@ SHOULD_AGREE = {
 }
 COUNT_TOLERANCE = 0.02
 FLOPS_TOLERANCE = 0.10
+
+
+def noise_warnings(curves: Curves) -> list[str]:
+    """What the errors rest on, where that is little."""
+    lines = []
+    noise = curves.noise
+    if not noise.known and not noise.why_unknown:
+        lines.append(
+            "noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; no "
+            f"transition is claimed (repeat with more seeds, or give {example('noise=SIGMA', '--noise SIGMA')} in nats)"
+        )
+    elif noise.source == "scatter":
+        lines.append(
+            f"noise: one run per shape, so the error is judged by the scatter about smooth curves alone "
+            f"(τ = {noise.tau:.2g} nats, {noise.tau_df:.0f} degrees of freedom)"
+        )
+    elif noise.source == "declared" and noise.tau is not None:
+        sigma = next(iter(noise.sigma.values())) or 0.0
+        per_mean = sigma / math.sqrt(float(np.median(curves.n)))
+        if noise.tau > 2.0 * per_mean:
+            lines.append(
+                f"noise: the declared σ gives ±{per_mean:.2g} nats per mean, the cells scatter by {noise.tau:.2g} "
+                f"about smooth curves; the errors are likely too small"
+            )
+    counts = Counter(int(n) for n in curves.n)
+    if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
+        lines.append(f"seeds: {counts[1]} shapes have a single run")
+    few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
+    if few and len(curves.depths) > 1:
+        listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
+        lines.append(
+            f"sizes: {listed}; a crossing then rests on how the curve bends between sizes, which its interval "
+            f"covers only roughly (six sizes per depth or more are advised)"
+        )
+    if max(curves.n) > 1 and not curves.paired:
+        lines.append("seeds: not shared between shapes (or not named), so their common part does not cancel")
+    return lines
+
+
+def tie_warnings(rows: Sequence[Transition]) -> list[str]:
+    """A line about the pairs whose bound is no evidence about the sizes beyond it, from rows of transitions.csv."""
+    tied = [(row, row.tie_low, row.tie_high) for row in references(rows) if row.tie_low and row.tie_high]
+    if not tied:
+        return []
+    listed = ", ".join(
+        f"{row.shallow}→{row.deep} ({row.status.replace('_', ' ')}) from {format_count(low)} to {format_count(high)}"
+        for row, low, high in tied
+    )
+    return [
+        f"ties: {listed}: there the two depths do not differ by more than the noise, so the bound says where the last "
+        f"significant lead ends, not that the lead goes on; the crossing may lie inside"
+    ]
 
 
 def confounds(runs: Sequence[Run], curves: Curves, axis: str) -> list[str]:

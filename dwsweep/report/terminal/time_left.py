@@ -1,8 +1,8 @@
-"""How long a sweep will still take, from what this call has measured: the rate of its packs and what goes beside it.
+"""How long a sweep will still take, from what this call has measured: the rate of its packs and what comes on top.
 
 A pack's time is its start and its compilation, its steps, and its evaluation; small models spend more on the first and
-the last than on the steps, and run at another rate than large ones. So a pack that has not begun is reckoned with the
-rate of the measured pack that is nearest to it in size, and with the average of what packs took beside their steps.
+the last than on the steps, and run at another rate than large ones. So a pack that has not begun is estimated with the
+rate of the measured pack that is nearest to it in size, and with the average of what packs took besides their steps.
 """
 
 from __future__ import annotations

@@ -1,0 +1,242 @@
+"""``fit.json``: all that a fit found, as ``dwsweep.fit_table`` returns it and as guide, design and report read it."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.records import reader
+from dwsweep.records.fit_curves import FitCurves, SizedOptimum
+from dwsweep.records.fit_rows import (
+    Cell,
+    FitPart,
+    GuidelineRow,
+    RateRun,
+    Rival,
+    TokenTransition,
+    Transition,
+    references,
+)
+from dwsweep.text import format_count
+
+Interval = tuple[float | None, float | None]  # None: no bound on that side
+Matrix = tuple[tuple[float | None, ...], ...]
+TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow}  # NAME.csv
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidthLaw(FitPart):
+    """ln d_x = a + b·L: the width at which depth L stops being the better one, fitted to all pairs at once."""
+
+    form: str
+    a: float
+    b: float
+    cov: Matrix  # of (a, b)
+    interval_a: Interval
+    interval_b: Interval
+    chi2: float
+    df: int
+    pairs_used: int
+    pairs_censored: int  # bound it from one side
+    valid_from: float  # non-embedding parameters that its transitions span
+    valid_to: float
+    p_value: float | None
+    confidence: float
+    delta_chi2: float  # that bounds the region
+    region: Matrix = field(repr=False)  # (a, b) pairs: corners of the confidence region
+    winner: str | None  # the form that fits clearly better than the others
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedForm(FitPart):
+    """A form of the law that the data bound, with its region."""
+
+    name: str
+    form: str
+    a: float
+    b: float
+    valid_from: float
+    valid_to: float
+    rejected: bool
+    region: Matrix = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surface(FitPart):
+    """Loss = Σ c_jk X^j Y^k in the standardised ln of the axis and ln L."""
+
+    form: str
+    terms: tuple[tuple[int, int], ...]  # (j, k)
+    coefficients: tuple[float, ...]  # nats
+    cov: Matrix = field(repr=False)
+    centre: tuple[float, float]  # of (ln axis, ln L)
+    scale: tuple[float, float]
+    chi2: float
+    df: int
+    p_value: float | None
+    error_inflation: float  # of the errors, where the form fits worse than the noise allows
+    optima: tuple[SizedOptimum, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedLaw(FitPart):
+    """The law of Levine et al. 2020, for reference."""
+
+    name: str
+    form: str
+    a: float
+    b: float
+    cov: Matrix
+    cov_tag: str
+    valid_from: float
+    valid_to: float
+    guideline: tuple[GuidelineRow, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransitionCovariance(FitPart):
+    """Covariance of ln N of the crossings of ``pairs``."""
+
+    pairs: tuple[tuple[int, int], ...]
+    cov: Matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseSummary(FitPart):
+    """What the errors rest on. All but ``source`` is None where no run had a usable loss, and then left out."""
+
+    source: str  # none, declared, replicates, scatter, replicates and scatter
+    sigma: dict[str, float | None] | None = None  # depth → sd of one run, nats
+    df: dict[str, float | None] | None = None  # depth → degrees of freedom; None: many
+    pooled: bool | None = None  # one sigma for all depths
+    bartlett_p: float | None = None  # of equal sigma
+    tau: float | None = None  # scatter of a cell mean about its curve, nats
+    tau_df: float | None = None
+    shape_sd: float | None = None  # what all seeds of a shape share, nats
+    paired_seeds: bool | None = None
+    documents: str | None = None  # how the held-out documents were used
+    diverged_rule: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"source": self.source} if self.sigma is None else super().to_dict()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(FitPart):
+    """The arguments of ``fit_table``."""
+
+    axis: str
+    noise: Any
+    columns: Any
+    where: tuple[str, ...]
+    draws: int
+    seed: int
+    confidence: float
+    documents: bool
+
+    def __post_init__(self) -> None:
+        """As given: an option that is not finite must be refused, not taken for absent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance(FitPart):
+    """What a fit was made from."""
+
+    input: str
+    input_sha256: str
+    rows_read: int
+    rows_used: int
+    versions: dict[str, str]
+    options: FitOptions
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FitResult(FitPart):
+    """What a table of losses says about depth and width.
+
+    Each table is a list of records whose fields are the columns of its CSV file; ``to_pandas("transitions")`` and
+    ``to_dict()`` give what their names say.
+    """
+
+    cells: list[Cell]  # one per shape
+    transitions: list[Transition]  # one per pair and estimator
+    width_law: WidthLaw | None
+    law_statement: str  # the law in a sentence, or why there is none
+    rivals: list[Rival]  # the forms compared, the best first
+    laws: list[FittedForm]
+    guideline_law: str | None  # the form that guides; None: the published law does
+    surface: Surface | None
+    guideline: list[GuidelineRow]
+    published: PublishedLaw
+    transition_cov: TransitionCovariance
+    warnings: list[str]  # one line each
+    noise: NoiseSummary
+    by_tokens: list[TokenTransition] = field(default_factory=list)  # where the table holds several token counts
+    curves: FitCurves
+    rates: list[RateRun] = field(default_factory=list)
+    provenance: Provenance
+
+    @property
+    def own_law(self) -> bool:
+        """Whether the guideline follows a law of this sweep, and not the published one."""
+        return self.guideline_law is not None
+
+    def to_pandas(self, table: str = "transitions") -> Any:
+        """cells, transitions, guideline, rivals, by_tokens or rates as a DataFrame; pandas must be installed."""
+        import pandas
+
+        rows = getattr(self, table)
+        return pandas.DataFrame([row.to_dict() for row in rows], columns=rows[0].keys() if rows else None)
+
+    def __repr__(self) -> str:
+        used = [row for row in self.cells if not row.excluded]
+        pairs = ", ".join(f"{row.name} {_where(row)}" for row in references(self.transitions)) or "none"
+        return (
+            f"FitResult: {self.provenance.rows_used} runs, {len(used)} shapes; transitions: {pairs}; "
+            f"{self.law_statement}; {len(self.warnings)} warning(s)"
+        )
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the transitions, the law, the warnings."""
+        rows = [
+            (row.name, row.status.replace("_", " "), *map(_count, (row.n_params_low, row.n_params, row.n_params_high)))
+            for row in references(self.transitions)
+        ]
+        head = "".join(f"<th>{name}</th>" for name in ("pair", "status", "N from", "N", "N to"))
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.warnings)
+        return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self.law_statement)}</p><ul>{lines}</ul>"
+
+    def to_json(self) -> str:
+        """The text of fit.json: valid JSON, null for what does not exist."""
+        return json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False, indent=1, default=str) + "\n"
+
+
+def _where(row: Transition) -> str:
+    return f"at {format_count(row.n_params)}" if row.n_params is not None else row.status.replace("_", " ")
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else format_count(value)
+
+
+def read(path: Any, argument: str = "--fit") -> FitResult:
+    """The fit in a fit.json. ``path``: the file, the fit directory, or the sweep directory above it; ``argument``: what
+    messages call it.
+
+    Raises:
+        InputError: there is none, or it is damaged; the line names the file and the field.
+    """
+    given = paths.as_path(path)
+    for file in [given] if given.suffix == ".json" else [given / "fit.json", given / "fit" / "fit.json"]:
+        try:
+            found = reader.read(file, FitResult, f"{argument}: {file}")
+        except reader.Damaged as error:
+            raise InputError(f"{error}; not a fit.json as `dwsweep fit` writes it") from error
+        if found is not None:
+            return found
+    raise InputError(f"{argument}: {path}; no fit.json there, run `dwsweep fit` first")

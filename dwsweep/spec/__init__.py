@@ -1,0 +1,33 @@
+"""A sweep spec: YAML → validated, frozen models. Unknown keys are errors with the nearest known name.
+
+``sections`` has what a spec may say, ``reading`` how it is read.
+"""
+
+from dwsweep.spec.reading import load_spec, parse_spec
+from dwsweep.spec.sections import (
+    MAX_STEPS,
+    SOURCE_FORMS,
+    BudgetRange,
+    DataSpec,
+    ExecutionSpec,
+    MeshSpec,
+    ModelSpec,
+    Section,
+    Spec,
+    TrainSpec,
+)
+
+__all__ = [
+    "MAX_STEPS",
+    "SOURCE_FORMS",
+    "BudgetRange",
+    "DataSpec",
+    "ExecutionSpec",
+    "MeshSpec",
+    "ModelSpec",
+    "Section",
+    "Spec",
+    "TrainSpec",
+    "load_spec",
+    "parse_spec",
+]

@@ -1,0 +1,242 @@
+"""A spec read: a file of YAML, overrides of the command line, and one line for whatever is wrong.
+
+YAML as a spec may use it: plain values, every key once, and bounded in what it can unfold to.
+"""
+
+from __future__ import annotations
+
+import difflib
+from os import PathLike
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.spec.sections import Spec
+
+MAX_BYTES = 4_000_000
+MAX_DEPTH = 50
+MAX_VALUES = 100_000  # with every alias counted as often as it is used
+MAX_DIGITS = 1000  # of an integer; Python refuses to print those of more than 4,300
+
+
+def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] = ()) -> Spec:
+    """Read and validate a spec file; ``overrides`` are ``dotted.key=value`` with YAML values.
+
+    Raises:
+        InputError: the file is missing or no YAML mapping, or keys or values are wrong; all of them at once.
+    """
+    file = paths.as_path(path)
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+        text = raw.decode()
+    except FileNotFoundError:
+        raise InputError(f"SPEC: {path} does not exist; give the path of a sweep spec (YAML)") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"SPEC: {path} cannot be read: {error}") from None
+    if len(raw) > MAX_BYTES:
+        raise InputError(f"SPEC: {path} is larger than {MAX_BYTES:,} bytes; give a sweep spec (YAML)")
+    content = load_yaml(text, f"SPEC: {path}")
+    if content is None:
+        raise InputError(f"SPEC: {path} is empty; must be a mapping with the keys {_keys(Spec)}")
+    if not isinstance(content, dict):
+        raise InputError(f"SPEC: {path} holds {type(content).__name__}; must be a mapping with the keys {_keys(Spec)}")
+    for override in overrides:
+        _apply(content, override)
+    return parse_spec(content)
+
+
+def parse_spec(content: dict[str, Any]) -> Spec:
+    """Validate a mapping.
+
+    Raises:
+        InputError: one line for each wrong key or value.
+    """
+    try:
+        return Spec.model_validate(content)
+    except ValidationError as error:
+        lines = dict.fromkeys(_describe(item) for item in error.errors())
+        raise InputError(*lines) from None
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    key, separator, value = override.partition("=")
+    if not separator or not all(part.strip() for part in key.split(".")):
+        raise InputError(f"--set: {override[:80]!r}; must be KEY=VALUE with a dotted key, such as train.steps=50")
+    parsed = load_yaml(value, f"--set {key}: {value[:40]!r}")
+    *path, last = key.strip().split(".")
+    node = content
+    for part in path:
+        child = node.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise InputError(f"--set {key}: {part!r} holds {_shown(child) or 'a value'}, not a section")
+        node = child
+    # the length of a run is given in one way: an override of one replaces the others
+    lengths = ("steps", "tokens", "tokens_per_param")
+    if path == ["train"] and last in lengths:
+        for other in lengths:
+            node.pop(other, None)
+    if path == ["grid"] and last in ("budgets", "widths"):
+        node.pop("widths" if last == "budgets" else "budgets", None)
+    node[last] = parsed
+
+
+def _describe(item: Any) -> str:
+    """One line for one pydantic error: dotted key, value, what it must be."""
+    location = [part for part in item["loc"] if not _is_branch(part)]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".") or "spec"
+    key = key if len(key) <= 120 else f"{key[:117]}…"
+    kind, value = item["type"], item.get("input")
+    if kind == "extra_forbidden":
+        known = _known_keys(location[:-1])
+        near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
+        hint = f"did you mean `{near[0]}`? " if near else ""
+        return f"{key}: unknown key; {hint}allowed: {', '.join(known)}"
+    if kind == "invalid_key":
+        return f"{_shown(value)}: a key must be a name; allowed: {', '.join(_known_keys(location[:-1]))}"
+    if kind == "missing":
+        return f"{key}: missing; it has no default"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if kind in ("model_type", "dict_type"):
+        section = _known_keys(location)
+        message = f"must be a mapping{' with the keys ' + ', '.join(section) if section else ''}"
+    message = message[0].lower() + message[1:]
+    message = message.replace("input should", "must", 1)
+    for bound in ("gt", "ge", "lt", "le"):
+        limit = (item.get("ctx") or {}).get(bound)
+        if isinstance(limit, int | float):  # pydantic writes 1e15 and 1e-30 out, zero by zero
+            digits = f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
+            message = f"{message[: message.rindex(' ')]} {digits}"
+    shown = "" if isinstance(value, dict | BaseModel) else _shown(value)
+    return f"{key}: {shown}; {message}" if shown else f"{key}: {message}"
+
+
+def _shown(value: Any) -> str:
+    """The value as it was given; empty where that would fill the line."""
+    try:
+        shown = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return ""
+    return shown if len(shown) <= 80 else ""
+
+
+def _is_branch(part: Any) -> bool:
+    """Whether pydantic put the name of a union's branch, or of a mapping's key, into the location."""
+    return isinstance(part, str) and (part == "[key]" or part.startswith("|"))
+
+
+def _section_at(location: list[Any]) -> type[BaseModel] | None:
+    model: type[BaseModel] = Spec
+    for part in location:
+        if not isinstance(part, str):
+            return None
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        if part not in fields:
+            return None
+        annotation = fields[part].annotation
+        models = [o for o in _leaves(annotation) if isinstance(o, type) and issubclass(o, BaseModel)]
+        if not models:
+            return None
+        model = models[0]
+    return model
+
+
+def _leaves(annotation: Any) -> list[Any]:
+    """All types inside an annotation, unions and ``Annotated`` unwrapped."""
+    inner = get_args(annotation)
+    return [leaf for part in inner for leaf in _leaves(part)] if inner else [annotation]
+
+
+def _known_keys(location: list[Any]) -> list[str]:
+    section = _section_at(location)
+    return [field.alias or name for name, field in section.model_fields.items()] if section else []
+
+
+def _keys(section: type[BaseModel]) -> str:
+    return ", ".join(section.model_fields)
+
+
+def load_yaml(text: str, what: str) -> Any:
+    """The value that ``text`` stands for; ``what`` begins the error's line, such as ``SPEC: sweep.yaml``.
+
+    Raises:
+        InputError: it is not YAML, a key is given twice, or it is nested or unfolds beyond the bounds above.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except InputError as error:
+        raise InputError(*(f"{what}: {line}" for line in error.lines)) from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: a date with a 13th month
+        raise InputError(f"{what} is not valid YAML: {' '.join(str(error).split())}") from None
+    except (KeyError, IndexError, AttributeError, TypeError):  # what PyYAML raises for !!bool maybe, !!int ''
+        raise InputError(f"{what} is not valid YAML: a value does not fit its tag (!!…)") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML within the bounds, where a key given twice is an error and the last one does not win in silence."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.depth = 0
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            _check_unfolded(node, {})
+        return node
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
+            raise InputError(f"nested deeper than {MAX_DEPTH} levels in line {line}")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise InputError(f"{key.value}: given twice, again in line {line}; a key must stand only once")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        if len(node.value) > MAX_DIGITS:
+            line = node.start_mark.line + 1
+            raise InputError(f"an integer of {len(node.value):,} digits in line {line}; at most {MAX_DIGITS:,}")
+        return super().construct_yaml_int(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+def _check_unfolded(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
+    """(values, levels) that ``node`` unfolds to; an alias is its anchor's node again, and comes after it."""
+    line = node.start_mark.line + 1
+    if id(node) in known:
+        found = known[id(node)]
+        if found is None:
+            raise InputError(f"the anchor in line {line} holds an alias to itself")
+        return found
+    known[id(node)] = None
+    children = []
+    if isinstance(node, yaml.MappingNode):
+        children = [child for pair in node.value for child in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        children = node.value
+    values, levels = 1, 0
+    for child in children:
+        more, deeper = _check_unfolded(child, known)
+        values, levels = values + more, max(levels, deeper)
+    if values > MAX_VALUES or levels >= MAX_DEPTH:
+        raise InputError(f"what begins in line {line} unfolds to more than {MAX_VALUES:,} values or {MAX_DEPTH} levels")
+    known[id(node)] = values, levels + 1
+    return values, levels + 1

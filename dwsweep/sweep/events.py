@@ -1,0 +1,193 @@
+"""What passes between a worker and its parent: commands one way, events the other, each a record and on the pipe one
+line of JSON. The events of an attempt end with ``Ended``; from the executor on they travel with the id of their pack.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.records.pack_files import Pack, PackProgress
+from dwsweep.records.reader import Number, parse, to_dict
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt at one pack."""
+
+    pack: Pack
+    directory: str  # of the sweep
+    store_path: str  # of the tokens
+    attempt: int = 1
+    frozen: tuple[str, ...] = ()  # runs of the pack whose results are another pack's business
+    following: Pack | None = None  # what the same worker will probably train next
+
+
+# commands of the parent
+
+
+@dataclass(frozen=True)
+class Join:
+    """Join the slice of several hosts, first of all."""
+
+    store_path: str  # of the tokens, on this host
+
+
+@dataclass(frozen=True)
+class Train:
+    job: Job
+    log: str  # where the worker's output goes from here on
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Bring the pack to a checkpoint and end the attempt."""
+
+    cause: str = "stopped"
+
+
+@dataclass(frozen=True)
+class Release:
+    """The slice ends, every process with this exit status."""
+
+    status: int
+
+
+Command = Join | Train | Stop | Release
+
+
+# events of the worker
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The worker is process ``process`` of a slice of ``processes``."""
+
+    process: int
+    processes: int
+
+
+@dataclass(frozen=True)
+class Released:
+    status: int
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The job was handed to the worker process ``pid``; the parent's own event."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Resumed:
+    step: int  # that the pack resumes from
+
+
+@dataclass(frozen=True)
+class Compiling:
+    microbatch: int  # sequences
+
+
+@dataclass(frozen=True)
+class Started:
+    facts: dict[str, Any]  # as the trainer reports them: device_kind, attention_kernel, microbatch, step, …
+
+
+@dataclass(frozen=True)
+class Progress:
+    step: int
+    steps: int  # of the full length
+    tokens_per_second: Number = None  # of all replicas
+    losses: tuple[Number, ...] = ()  # last training loss of each replica, nats per token
+
+    @classmethod
+    def of(cls, record: PackProgress) -> Progress:
+        return cls(record.step, record.steps, record.tokens_per_second, record.losses)
+
+
+@dataclass(frozen=True)
+class Finished:
+    run_id: str
+    loss: float  # held-out nats per token
+
+
+@dataclass(frozen=True)
+class Diverged:
+    run_id: str
+    step: int
+    cause: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a person should know."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an attempt ended: ``kind`` is one of ``policy.ENDS``, ``cause`` one line for a person.
+
+    The worker reports these two; the parent adds what it has heard.
+    """
+
+    kind: str
+    cause: str = ""
+    log_tail: str | None = None
+    resumed_step: int = 0  # the step that the attempt resumed from
+    step: int = 0  # the last step reported
+    microbatch: int | None = None  # sequences per forward pass that the trainer used, where it came that far
+
+
+Event = Joined | Released | Begun | Resumed | Compiling | Started | Progress | Finished | Diverged | Note | Ended
+Emit = Callable[[Event], None]
+Post = Callable[[str, Event], None]
+"""Receives (pack_id, event), from any thread."""
+
+_COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in (Join, Train, Stop, Release)}
+_EVENTS: dict[str, type] = {
+    kind.__name__.lower(): kind
+    for kind in (Joined, Released, Resumed, Compiling, Started, Progress, Finished, Diverged, Note, Ended)
+}
+
+
+def command_line(command: Command) -> str:
+    return _line("command", command)
+
+
+def event_line(event: Event) -> str:
+    return _line("event", event)
+
+
+def read_command(line: str) -> Command:
+    """
+    Raises:
+        ValueError: the line holds no command, or half of one.
+    """
+    return _read("command", line, _COMMANDS)
+
+
+def read_event(line: str) -> Event:
+    """
+    Raises:
+        ValueError: the line holds no event: the last one of a worker that was killed.
+    """
+    return _read("event", line, _EVENTS)
+
+
+def _line(key: str, record: Any) -> str:
+    return json.dumps({key: type(record).__name__.lower(), **to_dict(record)}, default=paths.plain)
+
+
+def _read(key: str, line: str, kinds: Mapping[str, type]) -> Any:
+    content = json.loads(line)
+    kind = kinds.get(content.pop(key, "")) if isinstance(content, dict) else None
+    if kind is None:
+        raise InputError(f"{line[:80]!r}; must be a JSON object whose {key!r} is one of {', '.join(kinds)}")
+    return parse(kind, content)

@@ -1,0 +1,228 @@
+"""What follows from the way an attempt at a pack ended: its cause, found from an exception inside the worker or from
+the way its process ended, and a pure decision by that cause.
+
+A new cause of failure is a name below, what recognises it in ``of_exception`` or ``of_exit``, and its case in
+``decide``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dwsweep.cost.memory import halved
+from dwsweep.errors import InputError
+from dwsweep.records.pack_files import REBUILT, Pack, PackEvent, PackState
+from dwsweep.records.run_files import DONE, FAILED, INTERRUPTED, OOM, PENDING
+from dwsweep.sweep.events import Ended
+
+CRASH, ERROR, DISK_FULL = "crash", "error", "disk_full"
+ENDS = (DONE, INTERRUPTED, OOM, CRASH, ERROR, DISK_FULL)  # how an attempt can end
+
+MAX_HALVINGS = 3  # of the microbatch before the pack is split; each costs a compilation
+LOG_TAIL_LINES = 30
+
+_LEFT_WAITING = re.compile(r"Termination timeout for `all reduce .* exceeded")
+_DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|\bENOSPC\b", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    r"RESOURCE_EXHAUSTED|out of memory|bad_alloc|MemoryError|cannot allocate memory|failed to allocate", re.IGNORECASE
+)
+
+
+def of_exception(error: BaseException) -> tuple[str, str]:
+    """(kind, cause) of what a trainer raised.
+
+    A full disk comes before an exhausted memory: storage libraries report it by the same RESOURCE_EXHAUSTED.
+    Wrong input is not retried; anything else may be a fault of the device and is.
+    """
+    chain = list(_chain(error))
+    cause = f"{type(error).__name__}: {first_line(str(error))}".rstrip(": ")
+    if any(_is_disk_full(link) for link in chain):
+        return DISK_FULL, f"the disk is full ({cause})"
+    if any(isinstance(link, MemoryError) or _OUT_OF_MEMORY.search(str(link)) for link in chain):
+        return OOM, f"out of memory ({cause})"
+    if any(isinstance(link, InputError) for link in chain):
+        return ERROR, first_line(str(error))
+    return CRASH, cause
+
+
+def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str]:
+    """(kind, cause) of a worker process that exited without reporting.
+
+    Args:
+        returncode: as ``subprocess`` gives it; −9 for SIGKILL.
+        log_tail: the last lines of its log.
+        kernel_kills: processes that the kernel killed for memory while it ran; only then is a SIGKILL an
+            out-of-memory, otherwise somebody else's doing and a crash.
+    """
+    if returncode < 0:
+        try:
+            name = signal.Signals(-returncode).name
+        except ValueError:
+            name = f"signal {-returncode}"
+        cause = f"the worker was killed by {name}"
+    else:
+        # a worker that came so far as to leave by itself says why on its last line
+        last = next((line.strip() for line in reversed(log_tail.splitlines()) if line.strip()), "")
+        cause = f"the worker exited with status {returncode}" + (f" ({first_line(last)})" if last else "")
+    if returncode == -signal.SIGKILL:
+        return (OOM, f"{cause}: the kernel ran out of memory") if kernel_kills else (CRASH, cause)
+    if _DISK_FULL.search(log_tail):
+        return DISK_FULL, f"{cause}: the disk is full"
+    if _OUT_OF_MEMORY.search(log_tail):
+        return OOM, f"{cause}: out of memory"
+    if _LEFT_WAITING.search(log_tail):
+        # a core that cannot get its memory exits without reporting, and the others wait for its gradients
+        return OOM, f"{cause}: a core of the CPU did not come to the sum of the gradients, most likely out of memory"
+    return CRASH, cause
+
+
+def kernel_oom_kills() -> int:
+    """Processes that the kernel of this machine has killed for want of memory so far; 0 where it does not say."""
+    try:
+        text = Path("/proc/vmstat").read_text("utf-8")
+    except OSError:
+        return 0
+    found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
+    return int(found.group(1)) if found else 0
+
+
+def is_disk_full(error: BaseException) -> bool:
+    return any(_is_disk_full(link) for link in _chain(error))
+
+
+def tail(path: str | os.PathLike[str], start: int = 0, lines: int = LOG_TAIL_LINES) -> str:
+    """The last ``lines`` of a log from byte ``start`` on, of its last 16 KiB; empty when there is none."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(start, size - 16_384))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return last_lines(text, lines)
+
+
+def last_lines(text: str, lines: int = LOG_TAIL_LINES) -> str:
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def first_line(text: str, limit: int = 300) -> str:
+    line = next((part.strip() for part in text.splitlines() if part.strip()), "")
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def _is_disk_full(error: Any) -> bool:
+    number = getattr(error, "errno", None)
+    return number in (errno.ENOSPC, errno.EDQUOT) or bool(_DISK_FULL.search(str(error)))
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links:
+        links.append(link)
+        link = link.__cause__ or link.__context__
+    return links
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The pack's new state, the packs to put into the queue in its place, and what its unfinished runs become."""
+
+    state: PackState
+    queue: tuple[Pack, ...] = ()
+    run_state: str | None = None  # None: as the worker left it
+    cause: str | None = None
+    stops_sweep: bool = False
+
+    @property
+    def gives_up(self) -> bool:
+        return self.run_state in (FAILED, OOM)
+
+
+def decide(
+    pack: Pack,
+    state: PackState,
+    ended: Ended,
+    max_retries: int,
+    finished: Collection[str] = (),
+    checkpoint: int = 0,
+) -> Decision:
+    """The next step for a pack; ``finished`` are its runs that have their result, ``checkpoint`` is its newest one.
+
+    - done, interrupted: nothing to do.
+    - out of memory: the microbatch is halved, at the same global batch, and the pack resumes from its checkpoint;
+      after ``MAX_HALVINGS`` the pack is split in two, which start anew (a replica's last bits depend on the size of
+      its pack); one replica alone is halved down to one sequence a device, then given up as ``oom``.
+    - crash: tried again from its checkpoint, ``max_retries`` times without a new checkpoint.
+    - error: wrong input; it fails at once.
+    - disk full: the sweep stops; the pack keeps its last good checkpoint.
+    """
+    moved_on = checkpoint > state.checkpoint
+    state = replace(state, resumed_step=ended.resumed_step, checkpoint=max(checkpoint, state.checkpoint))
+
+    def after(action: str, **changes: object) -> PackState:
+        event = PackEvent(time.time(), ended.kind, ended.cause, action, ended.step, ended.log_tail)
+        return state.with_event(event, **changes)
+
+    if ended.kind == DONE:
+        return Decision(replace(state, state=DONE))
+    if ended.kind == INTERRUPTED:
+        return Decision(after("resumes with the next run", state=INTERRUPTED), (), INTERRUPTED, ended.cause)
+    if ended.kind == DISK_FULL:
+        stopped = after("the sweep stops", state=INTERRUPTED)
+        return Decision(stopped, (), INTERRUPTED, ended.cause, stops_sweep=True)
+    if ended.kind == OOM:
+        return _out_of_memory(pack, state, ended, finished, after)
+    if ended.kind == CRASH:
+        retries = 1 if moved_on else state.retries + 1
+        if retries <= max_retries:
+            action = f"retry {retries} of {max_retries} from the last checkpoint"
+            return Decision(after(action, state=PENDING, retries=retries), (pack,), INTERRUPTED, ended.cause)
+        return Decision(after(f"given up after {max_retries} retries", state=FAILED), (), FAILED, ended.cause)
+    return Decision(after("given up", state=FAILED), (), FAILED, ended.cause)
+
+
+def _out_of_memory(
+    pack: Pack, state: PackState, ended: Ended, finished: Collection[str], after: Callable[..., PackState]
+) -> Decision:
+    batch = pack.train.batch_size
+    used = ended.microbatch or pack.execution.microbatch or batch
+    alone = len(pack.replicas) == 1
+    # devices that share each sequence batch hold one sequence at least: asked for less, the trainer uses what it used
+    at_floor = state.microbatch is not None and used > state.microbatch
+    smaller = None if at_floor else halved(batch, used)
+    if smaller is not None and (alone or state.halvings < MAX_HALVINGS):
+        action = f"microbatch {used} → {smaller} of {batch} sequences"
+        changed = after(action, state=PENDING, microbatch=smaller, halvings=state.halvings + 1)
+        return Decision(changed, (with_microbatch(pack, smaller),), INTERRUPTED, ended.cause)
+    if alone:
+        least = "one sequence" if used == 1 else f"{used} sequences, the fewest that its devices can share"
+        return Decision(after(f"given up at {least}", state=OOM, microbatch=used), (), OOM, ended.cause)
+    children = split(pack, finished, used)
+    names = tuple(child.pack_id for child in children)
+    changed = after(f"split into {' and '.join(names)}", state=REBUILT, rebuilt_into=(*state.rebuilt_into, *names))
+    return Decision(changed, children, PENDING, ended.cause)
+
+
+def with_microbatch(pack: Pack, microbatch: int | None) -> Pack:
+    return replace(pack, execution=pack.execution.model_copy(update={"microbatch": microbatch}))
+
+
+def split(pack: Pack, finished: Collection[str] = (), microbatch: int | None = None) -> tuple[Pack, ...]:
+    """Packs of half the replicas each; replicas whose runs are all finished are left out."""
+    members = [replica for replica in pack.replicas if not set(replica.run_ids) <= set(finished)]
+    middle = (len(members) + 1) // 2
+    parts = [part for part in (members[:middle], members[middle:]) if part]
+    return tuple(
+        with_microbatch(replace(pack, pack_id=f"{pack.pack_id}-{letter}", replicas=tuple(part)), microbatch)
+        for letter, part in zip("ab", parts, strict=False)
+    )
