@@ -23,8 +23,9 @@ from dwsweep import paths
 from dwsweep.cost.flops import training_flops
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
+from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.run_files import RunResult
-from dwsweep.sweep.run_recorder import SilentRecorder
+from dwsweep.sweep.run_recorder import RunRecorder
 
 if "SWEEP_BUCKET" in os.environ:
     import sweep_bucket  # noqa: F401 - lets gs:// lead to a local folder
@@ -47,11 +48,11 @@ def train_pack(
     pack: Pack, store: Any, directory: Any, recorder: Any, *, should_stop: Any, following: Pack | None = None
 ) -> Outcome:
     orders = _orders(pack)
-    follows = isinstance(recorder, SilentRecorder)  # a process of a slice beside process 0
+    follows = not isinstance(recorder, RunRecorder)  # a process of a slice beside process 0
     step, values = _restore(directory, pack)
     _fail_before_start(pack, orders)
     microbatch = pack.execution.microbatch or pack.train.batch_size
-    recorder.started({"device_kind": "stand-in", "attention_kernel": "none", "microbatch": microbatch, "step": step})
+    recorder.started(StartFacts("stand-in", attention_kernel="none", microbatch=microbatch, step=step))
     if step:
         recorder.resumed(step)
     every = pack.execution.checkpoint_steps or 10

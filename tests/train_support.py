@@ -11,8 +11,11 @@ import numpy as np
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
+from dwsweep.records.pack_files import StartFacts
+from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import RunResult
 from dwsweep.spec import DataSpec, Spec, parse_spec
+from dwsweep.train.recorder import Recorder
 
 
 def make_store(folder: Path) -> Store:
@@ -70,7 +73,7 @@ def make_pack(
     )
 
 
-class Kept:
+class Kept(Recorder):
     """A recorder that keeps all it receives; rows recorded again replace the earlier ones, as the contract says."""
 
     def __init__(self) -> None:
@@ -88,8 +91,8 @@ class Kept:
     def compiling(self, microbatch: int) -> None:
         self.tried.append(microbatch)
 
-    def started(self, facts: dict[str, Any]) -> None:
-        self.facts.append(facts)
+    def started(self, facts: StartFacts) -> None:
+        self.facts.append(to_dict(facts))  # as its file has it
 
     def resumed(self, step: int) -> None:
         self.resumes.append(step)

@@ -11,10 +11,9 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jax
-import numpy as np
 from etils import epath
 
 from dwsweep.cost import training_flops
@@ -28,41 +27,8 @@ from dwsweep.train.lr_schedule import Phase, multipliers, phases
 from dwsweep.train.mesh import agreed
 from dwsweep.train.precompile import AHEAD, release
 from dwsweep.train.program import Blueprint, Program, compile_program
+from dwsweep.train.recorder import Recorder
 from dwsweep.train.step import State
-
-
-class Recorder(Protocol):
-    """Receives what a pack yields: the one interface through which its progress and results leave the trainer.
-
-    Training knows no sweep directory; whoever holds one implements this.
-    """
-
-    def compiling(self, microbatch: int) -> None:
-        """Before compilation, which may fail for want of memory: the microbatch that is being tried."""
-
-    def started(self, facts: dict[str, Any]) -> None:
-        """Once per (re)start, after compilation: device_kind, attention_kernel, microbatch, compile_seconds, step."""
-
-    def resumed(self, step: int) -> None:
-        """The pack is resumed from this step: whatever was recorded beyond it will be recorded again."""
-
-    def metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
-        """Rows of ``step``, ``loss`` (training, nats per token), ``learning_rate``, ``grad_norm``, ``seconds``."""
-
-    def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
-        """Once per dispatch: steps done of all, the pack's rate over all replicas, the last loss of each replica."""
-
-    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
-        """A run is done. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document."""
-
-    def diverged(self, run_id: str, step: int, loss: float) -> None:
-        """A run ended with a loss that is not finite or beyond the bound; its pack continues without it."""
-
-    def flush(self) -> None:
-        """Right before a checkpoint is saved: what was recorded up to its step must outlive this host, as it does."""
-
-    def note(self, message: str) -> None:
-        """Something to know: a corrupt checkpoint passed over, a fallback of the attention kernel."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +198,7 @@ class _Trainer:
             self._restore()  # once more, to where it has to lie now
         self.progress.compile_seconds += seconds
         step = int(self.state["step"])
-        self.recorder.started({**self.program.facts, "compile_seconds": seconds, "step": step})
+        self.recorder.started(self.program.facts(seconds, step))
         if resumed:
             self.recorder.resumed(step)
 

@@ -25,6 +25,7 @@ from dwsweep.errors import InputError
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.plan import Pack
+from dwsweep.records.pack_files import StartFacts
 from dwsweep.train.choices import Choices, Hardware, choose, concede, concessions, pack_seeds, with_kernel
 from dwsweep.train.evaluate import HeldoutLoss, heldout_losses, make_evaluate
 from dwsweep.train.lr_schedule import multipliers
@@ -178,22 +179,23 @@ class Program:
         """What was given up for a program that fits, in words."""
         return concessions(self.first, self.choices, self.blueprint.pack)
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the hardware decided, for the record."""
+    def facts(self, compile_seconds: float, step: int) -> StartFacts:
+        """What the hardware decided, for the record; training begins at ``step``."""
         choices = self.choices
-        return {
-            "device_kind": choices.hardware.device.device_kind,
-            "devices": choices.layout.size,
-            "mesh": choices.layout.sizes,
-            "attention_kernel": choices.compute.kernel,
-            "attention_why": choices.attention_why,
-            "microbatch": choices.microbatch,
-            "remat": choices.compute.remat,
-            "concessions": self.concessions,
-            "streamed": choices.streamed,
-            "pack_size": len(self.blueprint.pack.replicas),
-        }
+        return StartFacts(
+            device_kind=choices.hardware.device.device_kind,
+            devices=choices.layout.size,
+            mesh=choices.layout.sizes,
+            attention_kernel=choices.compute.kernel,
+            attention_why=choices.attention_why,
+            microbatch=choices.microbatch,
+            remat=choices.compute.remat,
+            concessions=tuple(self.concessions),
+            streamed=choices.streamed,
+            pack_size=len(self.blueprint.pack.replicas),
+            compile_seconds=compile_seconds,
+            step=step,
+        )
 
     @property
     def memory_bytes(self) -> int | None:
