@@ -4,7 +4,8 @@ A module declares its parameters by ``parameter``; the group and the kind of sta
 which outlive the module (``nnx.split``) and which the optimizer's groups come from too. The modules do not draw their
 values themselves from ``nnx.Rngs``, for two reasons. The values of a seed are parts of one long draw, in the order of
 the parameters' names, and a result depends on them to the last bit; a draw per module would be another sequence. And a
-program with a draw for each of the arrays takes longer to compile: measured_here.
+program with a draw for each array takes longer to compile, of three replicas 10 s of CPU in place of 0.7 s at L6 d12,
+4 s in place of 0.7 s at L6 d192.
 
 A counter-based generator (Salmon et al. 2011, Threefry-2×32) computes element i from (key, i) alone. An initialisation
 that asks for each array's own part is then divided among devices as the array is, and no device holds the whole draw.
