@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
-import re
-import signal
 import sys
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dwsweep import paths, terminal
+from dwsweep import exit_status, paths, terminal
 from dwsweep.errors import InputError, options_named
 from dwsweep.parameters import (
     AsJson,
@@ -22,25 +18,25 @@ from dwsweep.parameters import (
     Executor,
     Group,
     Mlp,
+    Noise,
     OutDirectory,
     Overrides,
     PathValue,
+    RayAddress,
     Retry,
+    Shard,
     SpecFile,
     SweepDirectory,
-    count_value,
-    number_value,
+    count_option,
+    device_counts,
+    number_option,
+    path_option,
     path_value,
-    whole_value,
+    whole_option,
 )
 
 if TYPE_CHECKING:
-    from dwsweep.data.token_store import Store
-    from dwsweep.plan import Plan
     from dwsweep.spec import Spec
-
-DONE, SOME_FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 3
-
 
 app = typer.Typer(
     name="dwsweep",
@@ -61,47 +57,7 @@ _command = functools.partial(app.command, cls=Command)
 
 def main() -> None:
     """Entry point: every bad input is one clear line and exit status 2."""
-    terminal.tolerant_streams()
-    code = _run_command()
-    lost = terminal.lost_output()
-    # a command without a status of its own has its output as its result; a reader that left had what it wanted
-    if code is None and lost is not None and lost.errno != errno.EPIPE:
-        _print_error(f"standard output: {lost.strerror}")
-        code = WRONG_INPUT
-    sys.exit(code or DONE)
-
-
-def _run_command() -> int | None:
-    """The exit status; None where a command ended well and has none of its own."""
-    try:
-        code = typer.main.get_command(app).main(standalone_mode=False)
-        if code == 128 + signal.SIGINT:  # typer's own status for Ctrl-C
-            raise KeyboardInterrupt
-        return code
-    except InputError as error:
-        for line in error.lines:
-            _print_error(line)
-        return WRONG_INPUT
-    except KeyboardInterrupt:
-        _print_error("interrupted")
-        return INTERRUPTED
-    except OSError as error:  # a folder that is a file, no right to write, a full disk
-        named = error.filename is not None and error.strerror is not None
-        _print_error(f"{error.filename}: {error.strerror}" if named else str(error) or type(error).__name__)
-        return WRONG_INPUT
-    except Exception as error:
-        # typer may bring its own click, so its usage errors are recognised by what they can do
-        if not hasattr(error, "format_message"):
-            if type(error).__name__ == "Abort":
-                return INTERRUPTED
-            raise
-        if message := error.format_message():  # empty where the help was shown for want of arguments
-            _print_error(" ".join(message.replace(": Value error, ", ": ").split()))  # typer's, by way of pydantic
-        return WRONG_INPUT
-
-
-def _print_error(line: str) -> None:
-    print(f"error: {line}", file=sys.stderr)
+    sys.exit(exit_status.of(lambda: typer.main.get_command(app).main(standalone_mode=False)))
 
 
 def _waiting(what: str) -> Any:
@@ -139,31 +95,16 @@ def _default_directory(sweep: Spec) -> Any:
     return paths.as_path(f"runs/{sweep.name}")
 
 
-def _planned(sweep: Spec, store: Store | None, directory: Any, retry: Collection[str] = ()) -> Plan:
-    """What is still to be done in ``directory``, with the rates that `bench` measured for it: `plan` shows what `run`
-    carries out."""
-    from dwsweep.plan import DataFacts, build
-    from dwsweep.records.bench_rows import FILE_NAME
-    from dwsweep.sweep.sweep_directory import SweepStore
-
-    return build(
-        sweep,
-        data=DataFacts.of(store) if store else None,
-        finished=SweepStore(directory).finished(retry=retry),
-        calibration=directory / FILE_NAME,
-    )
-
-
 @_command(epilog="Example: dwsweep plan sweeps/levine2020.yaml --set grid.seeds=1")
 def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: Overrides = None) -> None:
     """Show the runs: shape, parameters, FLOPs, memory, time, RUN / SKIP / DROP and why. Trains nothing."""
     from dwsweep.data.prepare import find
     from dwsweep.report.terminal import plan_tables
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.sweep_directory import write_plan
+    from dwsweep.sweep.sweep_directory import plan_of_rest, write_plan
 
     sweep = load_spec(spec, set_ or ())
-    planned = _planned(sweep, find(sweep.data), out or _default_directory(sweep))
+    planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(sweep))
     _show(plan_tables.render(planned), plan_tables.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
@@ -198,21 +139,8 @@ def run(
     out: OutDirectory = None,
     set_: Overrides = None,
     executor: Annotated[Executor, typer.Option(help="Where packs train.")] = Executor.local,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A",
-            help="Ray cluster to join: HOST:PORT or auto (its ports listen on all interfaces: keep them behind a "
-            "firewall); default: one of this machine, on loopback.",
-        ),
-    ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="I/N",
-            help="Train every N-th pack from the I-th on; `slurm`: as the array's environment says.",
-        ),
-    ] = None,
+    address: RayAddress = None,
+    shard: Shard = None,
     retry: Annotated[list[Retry] | None, typer.Option(help="Train runs with this status again.")] = None,
     takeover: Annotated[
         bool, typer.Option("--takeover", help="Take over the lock of an owner that died on another host.")
@@ -228,6 +156,7 @@ def run(
     from dwsweep.report.terminal.sweep_progress import ProgressView
     from dwsweep.spec import load_spec
     from dwsweep.sweep.runner import run_sweep
+    from dwsweep.sweep.sweep_directory import plan_of_rest
     from dwsweep.sweep.work_queue import parse_shard
 
     sweep = load_spec(spec, set_ or ())
@@ -236,7 +165,7 @@ def run(
     store = prepare_store(sweep.data)
     directory = out or _default_directory(sweep)
     retries = {item.value for item in retry or ()}
-    planned = _planned(sweep, store, directory, retries)
+    planned = plan_of_rest(sweep, store, directory, retries)
     return run_sweep(
         planned,
         store.path,
@@ -294,7 +223,7 @@ def bench(
     from dwsweep.spec import load_spec
     from dwsweep.sweep.core_shares import CPU_DEVICES, cores, each_core_a_device
 
-    counts = _counts(devices)
+    counts = device_counts(devices)
     sweep = load_spec(spec, set_ or ())
     build(sweep)
     store = find(sweep.data) if compile_only else prepare_store(sweep.data)  # compiling needs no text
@@ -317,13 +246,6 @@ def bench(
     print(f"wrote {path}", file=sys.stderr)
 
 
-def _counts(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(re.fullmatch(r"\s*[0-9]{1,4}\s*", part) and 0 < int(part) <= 4096 for part in parts):
-        raise InputError(f"--devices: {text[:80]!r}; allowed: numbers of devices from 1 to 4096, such as 1,4,8")
-    return [int(part) for part in parts]
-
-
 @_command(
     epilog="Examples: dwsweep fit runs/smoke · dwsweep fit mine.csv --column loss=val_loss --where 'warmup == 400'",
 )
@@ -334,23 +256,13 @@ def fit(
     ],
     out: Annotated[
         PathValue | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            parser=path_value,
-            help="Write the results into this folder; default DIR/fit, and for table.csv table-fit beside it.",
-        ),
+        path_option("--out", "DIR", "Write into this folder; default DIR/fit, and for table.csv table-fit beside it."),
     ] = None,
     axis: Annotated[Axis, typer.Option(help="The size that is matched between depths.")] = Axis.n_params,
-    noise: Annotated[
-        float | None, typer.Option(parser=number_value, metavar="SIGMA", help="Noise of one run's loss, nats.")
-    ] = None,
+    noise: Noise = None,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
     where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
-    params: Annotated[
-        list[float] | None,
-        typer.Option(metavar="N", parser=count_value, help="Add this size to the guideline, such as 3B."),
-    ] = None,
+    params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
     confidence: Annotated[
         float, typer.Option(parser=number_value, metavar="SHARE", help="Of every interval, from 0.5 to below 1.")
     ] = 0.95,
@@ -398,40 +310,24 @@ def fit(
     "dwsweep guide --fit runs/smoke --compare",
 )
 def guide(
-    params: Annotated[
-        list[float] | None, typer.Option(metavar="N", parser=count_value, help="Non-embedding parameters, such as 3B.")
-    ] = None,
+    params: Annotated[list[float] | None, count_option("N", "Non-embedding parameters, such as 3B.")] = None,
     shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
-    fit: Annotated[
-        PathValue | None,
-        typer.Option("--fit", metavar="PATH", parser=path_value, help="Your own fit (default: the published law)."),
-    ] = None,
+    fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: the published law).")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
     total: Annotated[bool, typer.Option("--total", help="The budget includes the embeddings.")] = False,
-    width_multiple: Annotated[
-        int | None, typer.Option(parser=whole_value, metavar="M", help="Widths must be multiples of M.")
-    ] = None,
-    head_size: Annotated[int | None, typer.Option(parser=whole_value, metavar="P", help="Fixed head size.")] = None,
-    kv_heads: Annotated[
-        int | None, typer.Option(parser=whole_value, metavar="K", help="Grouped key/value heads.")
-    ] = None,
+    width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.")] = None,
+    head_size: Annotated[int | None, whole_option("P", "Fixed head size.")] = None,
+    kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.")] = None,
     mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.")] = Mlp.plain,
-    mlp_ratio: Annotated[
-        float | None, typer.Option(parser=number_value, metavar="R", help="Inner width / d_x.")
-    ] = None,
-    vocab_size: Annotated[int, typer.Option(parser=whole_value, metavar="V", help="Vocabulary.")] = 50_257,
+    mlp_ratio: Annotated[float | None, number_option("R", "Inner width / d_x.")] = None,
+    vocab_size: Annotated[int, whole_option("V", "Vocabulary.")] = 50_257,
     tied_embeddings: Annotated[bool, typer.Option("--tied-embeddings", help="Unembedding = embedding.")] = False,
-    context: Annotated[int, typer.Option(parser=whole_value, metavar="T", help="Positions.")] = 2048,
-    tensor_parallel: Annotated[int, typer.Option(parser=whole_value, metavar="N", help="Must divide the heads.")] = 1,
-    pipeline_parallel: Annotated[int, typer.Option(parser=whole_value, metavar="N", help="Must divide the depth.")] = 1,
+    context: Annotated[int, whole_option("T", "Positions.")] = 2048,
+    tensor_parallel: Annotated[int, whole_option("N", "Must divide the heads.")] = 1,
+    pipeline_parallel: Annotated[int, whole_option("N", "Must divide the depth.")] = 1,
     device: Annotated[str, typer.Option(help="Device for hours and latency.")] = "H100",
-    bench: Annotated[
-        PathValue | None,
-        typer.Option("--bench", metavar="FILE", parser=path_value, help="Rates from `dwsweep bench`."),
-    ] = None,
-    out: Annotated[
-        PathValue | None, typer.Option("--out", metavar="DIR", parser=path_value, help="Write the figure here.")
-    ] = None,
+    bench: Annotated[PathValue | None, path_option("--bench", "FILE", "Rates from `dwsweep bench`.")] = None,
+    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figure here.")] = None,
     json: AsJson = False,
 ) -> None:
     """Depth and width for a budget, with intervals and costs, or the verdict on a shape."""
@@ -470,22 +366,13 @@ def guide(
 def design(
     spec: SpecFile,
     fit: Annotated[
-        PathValue | None,
-        typer.Option("--fit", metavar="PATH", parser=path_value, help="A finished round, for its noise, law and runs."),
+        PathValue | None, path_option("--fit", "PATH", "A finished round, for its noise, law and runs.")
     ] = None,
-    noise: Annotated[
-        float | None, typer.Option(parser=number_value, metavar="SIGMA", help="Noise of one run's loss, nats.")
-    ] = None,
-    target: Annotated[
-        float | None,
-        typer.Option(metavar="N", parser=count_value, help="Size at which the best depth is wanted, such as 3B."),
-    ] = None,
-    propose: Annotated[
-        int, typer.Option(parser=whole_value, metavar="N", help="Runs that narrow the target most per FLOP.")
-    ] = 0,
+    noise: Noise = None,
+    target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
+    propose: Annotated[int, whole_option("N", "Runs that narrow the target most per FLOP.")] = 0,
     out: Annotated[
-        PathValue | None,
-        typer.Option("--out", metavar="DIR", parser=path_value, help="Write the proposed specs and the figure here."),
+        PathValue | None, path_option("--out", "DIR", "Write the proposed specs and the figure here.")
     ] = None,
     set_: Overrides = None,
     json: AsJson = False,
@@ -512,9 +399,9 @@ def report(directory: SweepDirectory) -> None:
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
 def theory(
-    width: Annotated[int, typer.Option(parser=whole_value, metavar="D", help="Width d_x.")],
-    depth: Annotated[int | None, typer.Option(parser=whole_value, metavar="L", help="Depth.")] = None,
-    heads: Annotated[int, typer.Option(parser=whole_value, metavar="H", help="Heads.")] = 2,
+    width: Annotated[int, whole_option("D", "Width d_x.")],
+    depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
+    heads: Annotated[int, whole_option("H", "Heads.")] = 2,
     json: AsJson = False,
 ) -> None:
     """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs."""

@@ -65,6 +65,18 @@ def whole_value(text: str | int) -> int:
     return int(text)
 
 
+def device_counts(text: str) -> list[int]:
+    """What ``--devices`` names.
+
+    Raises:
+        InputError: it is no list of whole numbers that devices may have.
+    """
+    parts = text.split(",")
+    if not all(re.fullmatch(r"\s*[0-9]{1,4}\s*", part) and 0 < int(part) <= 4096 for part in parts):
+        raise InputError(f"--devices: {text[:80]!r}; allowed: numbers of devices from 1 to 4096, such as 1,4,8")
+    return [int(part) for part in parts]
+
+
 def number_value(text: str) -> float:
     try:
         return float(text)
@@ -80,6 +92,23 @@ def _parsed(parse: Callable[[str], Any], text: str) -> Any:
         raise typer.BadParameter(str(error)) from None
 
 
+def path_option(name: str, metavar: str, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, parser=path_value, help=help)
+
+
+def count_option(metavar: str, help: str) -> Any:
+    """Of a size such as 3B."""
+    return typer.Option(metavar=metavar, parser=count_value, help=help)
+
+
+def whole_option(metavar: str, help: str) -> Any:
+    return typer.Option(metavar=metavar, parser=whole_value, help=help)
+
+
+def number_option(metavar: str, help: str) -> Any:
+    return typer.Option(metavar=metavar, parser=number_value, help=help)
+
+
 SpecFile = Annotated[
     PathValue, typer.Argument(metavar="SPEC", parser=path_value, help="Sweep spec, YAML.", show_default=False)
 ]
@@ -91,9 +120,23 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a dotted key of the spec; may be repeated."),
 ]
 OutDirectory = Annotated[
-    PathValue | None,
-    typer.Option("--out", metavar="DIR", parser=path_value, help="Sweep directory; default runs/<name of the spec>."),
+    PathValue | None, path_option("--out", "DIR", "Sweep directory; default runs/<name of the spec>.")
 ]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A",
+        help="Ray cluster to join: HOST:PORT or auto (its ports listen on all interfaces: keep them behind a "
+        "firewall); default: one of this machine, on loopback.",
+    ),
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: as the array's environment says."
+    ),
+]
+Noise = Annotated[float | None, number_option("SIGMA", "Noise of one run's loss, nats.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 

@@ -20,9 +20,12 @@ from typing import Any
 import numpy as np
 
 from dwsweep import paths
+from dwsweep.cost.flops import training_flops
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
-from dwsweep.sweep.run_recorder import SilentRecorder
+from dwsweep.records.pack_files import StartFacts
+from dwsweep.records.run_files import RunResult
+from dwsweep.sweep.run_recorder import RunRecorder
 
 if "SWEEP_BUCKET" in os.environ:
     import sweep_bucket  # noqa: F401 - lets gs:// lead to a local folder
@@ -45,11 +48,11 @@ def train_pack(
     pack: Pack, store: Any, directory: Any, recorder: Any, *, should_stop: Any, following: Pack | None = None
 ) -> Outcome:
     orders = _orders(pack)
-    follows = isinstance(recorder, SilentRecorder)  # a process of a slice beside process 0
+    follows = not isinstance(recorder, RunRecorder)  # a process of a slice beside process 0
     step, values = _restore(directory, pack)
     _fail_before_start(pack, orders)
     microbatch = pack.execution.microbatch or pack.train.batch_size
-    recorder.started({"device_kind": "stand-in", "attention_kernel": "none", "microbatch": microbatch, "step": step})
+    recorder.started(StartFacts("stand-in", attention_kernel="none", microbatch=microbatch, step=step))
     if step:
         recorder.resumed(step)
     every = pack.execution.checkpoint_steps or 10
@@ -115,21 +118,22 @@ def _fail_at(step: int, orders: dict[str, Any], directory: Path) -> None:
         print(len(bytearray(64 << 30)))
 
 
-def _result(pack: Pack, value: str, step: int) -> dict[str, Any]:
+def _result(pack: Pack, value: str, step: int) -> RunResult:
     tokens = step * pack.train.batch_size * pack.train.seq_len
-    return {
-        "loss": _loss(value),
-        "loss_stderr": 0.01,
-        "bits_per_byte": 1.0,
-        "steps": step,
-        "tokens": tokens,
-        "wall_seconds": 1.0,
-        "tokens_per_second": 1000.0,
-        "device_seconds": 1.0,
-        "attention_kernel": "none",
-        "device_kind": "stand-in",
-        "pack_size": len(pack.replicas),
-    }
+    return RunResult(
+        loss=_loss(value),
+        loss_stderr=0.01,
+        bits_per_byte=1.0,
+        steps=step,
+        tokens=tokens,
+        wall_seconds=1.0,
+        tokens_per_second=1000.0,
+        device_seconds=1.0,
+        flops=training_flops(pack.shape, tokens),
+        attention_kernel="none",
+        device_kind="stand-in",
+        pack_size=len(pack.replicas),
+    )
 
 
 def _orders(pack: Pack) -> dict[str, Any]:

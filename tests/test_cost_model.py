@@ -150,7 +150,7 @@ def _kept_bytes(s: Shape, precision: str, batch: int) -> int:
     import jax
     import jax.numpy as jnp
 
-    from dwsweep.model.cross_entropy import token_nll
+    from dwsweep.model.ops import token_nll
     from dwsweep.model.transformer import Compute, build
 
     model = build(s, _scales(s), Compute(precision))

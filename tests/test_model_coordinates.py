@@ -16,7 +16,7 @@ from train_support import make_spec
 
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
-from dwsweep.train import optimizer
+from dwsweep.train.param_layout import by_leaf
 
 STEPS, RATE = 4, 2e-3
 
@@ -24,9 +24,12 @@ STEPS, RATE = 4, 2e-3
 @cache
 def movement(parametrization: str, depth: int, width: int) -> tuple[float, float, float]:
     """Root mean squares: of the stream at the start, of its change in ``STEPS`` steps, of the logits' change."""
-    spec = make_spec(model={"parametrization": parametrization, "base_width": 32, "base_depth": 2})
+    spec = make_spec(
+        model={"parametrization": parametrization, "base_width": 32, "base_depth": 2}, train={"grad_clip": None}
+    )
     shape = spec.block().shape(depth, width)
     model = build(shape, resolve(shape, spec.model, spec.train, RATE))
+    optimizer = by_leaf(model).optimizer(spec.train)
     windows = np.random.default_rng(1).integers(0, 256, (4, 17)).astype(np.int32)
 
     @jax.jit
@@ -34,15 +37,12 @@ def movement(parametrization: str, depth: int, width: int) -> tuple[float, float
         start = model.init(key)
 
         def step(carry: tuple, k: jax.Array) -> tuple[tuple, None]:
-            params, m, v = carry
+            params, moments = carry
             grads = jax.grad(model.mean_loss)(params, windows)
-            settings = optimizer.settings_of(params, model.scales)
-            return optimizer.adamw(
-                params, m, v, grads, k, jnp.float32(RATE), jnp.bool_(True), settings, spec.train
-            ), None
+            norm, rate = jnp.float32(1), jnp.float32(RATE)  # nothing is clipped
+            return optimizer.update(grads, moments, params, step=k, norm=norm, rate=rate), None
 
-        zeros = jax.tree.map(jnp.zeros_like, start)
-        (end, _, _), _ = jax.lax.scan(step, (start, zeros, zeros), jnp.arange(STEPS))
+        (end, _), _ = jax.lax.scan(step, (start, optimizer.init(start)), jnp.arange(STEPS))
         tokens = windows[:, :-1]
         before, after = model.residual(start, tokens), model.residual(end, tokens)
         logits = model.logits(end, tokens) - model.logits(start, tokens)

@@ -13,8 +13,7 @@ import optax
 import pytest
 
 from dwsweep.model import ops
-from dwsweep.model.attention import causal_attention, rotary, sinusoids
-from dwsweep.model.cross_entropy import mean_nll, token_nll
+from dwsweep.model.ops import causal_attention, mean_nll, rotary, sinusoids, token_nll
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from train_support import make_spec
 
-from dwsweep.model.initial_noise import normal_part
+from dwsweep.model.initializers import normal_part
 from dwsweep.model.parametrization import resolve
-from dwsweep.model.transformer import Compute, Model, build, group_of
+from dwsweep.model.transformer import Compute, Model, build
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -123,9 +123,10 @@ def test_bfloat16_products_leave_the_residual_stream_float32() -> None:
 def test_every_parameter_has_its_group() -> None:
     model = make()
     groups = {
-        ".".join(key.key for key in path): group_of(path, model.scales)
-        for path, _ in jax.tree_util.tree_leaves_with_path(jax.eval_shape(model.init, jax.random.key(0)))
+        ".".join(key.key for key in path): model.scales.groups()[name]
+        for path, name in jax.tree_util.tree_leaves_with_path(model.groups)
     }
+    assert jax.tree.structure(model.groups) == jax.tree.structure(jax.eval_shape(model.init, jax.random.key(0)))
     s = model.scales
     assert groups["embedding"] == groups["positions"] == s.embedding
     assert groups["unembedding"] == s.unembedding

@@ -101,7 +101,7 @@ def test_who_trains_a_pack_does_not_show_in_its_last_bits(tmp_path: Path) -> Non
     store = SweepStore(whole)
     lost = store.pack_ids()[0]
     for run_id in store.run_ids():
-        if store.config(run_id).pack_id == lost:
+        if (config := store.config(run_id)) and config.pack_id == lost:
             shutil.rmtree(store.run_directory(run_id))
     shutil.rmtree(store.pack_directory(lost))
     assert ends([start(whole, 60)]) == [0]

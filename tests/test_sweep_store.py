@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sweep_tools import WorkerHere, assert_complete, environment, make_plan, run
 
 from dwsweep import paths
 from dwsweep.plan import Pack
-from dwsweep.records.pack_files import PackEvent, PackState
+from dwsweep.records.pack_files import PackEvent, PackState, StartFacts
 from dwsweep.records.results_table import COLUMNS
 from dwsweep.records.run_files import RunResult, RunState
 from dwsweep.sweep import runner
@@ -56,8 +57,7 @@ def rows(*steps: int) -> list[dict[str, Any]]:
     return [{"step": step, "loss": 1.0} for step in steps]
 
 
-RESULT = {"loss": 3.0, "loss_stderr": 0.1, "steps": 30, "tokens": 61440, "pack_size": 2}
-RECORD = RunResult(**RESULT)  # type: ignore[arg-type]
+RECORD = RunResult(loss=3.0, loss_stderr=0.1, steps=30, tokens=61440, pack_size=2, flops=10**9)
 DOCUMENTS = np.array([[3.0, 1.0]])
 
 
@@ -118,13 +118,13 @@ def test_config_holds_all_facts_of_a_run(store: SweepStore) -> None:
 def test_metrics_beyond_the_resumed_step_are_dropped(store: SweepStore, pack: Pack) -> None:
     first, second = pack.replicas[0].run_ids[0], pack.replicas[1].run_ids[0]
     one, _ = recorder(store, pack)
-    one.started({"step": 0})
+    one.started(StartFacts(step=0))
     for name in (first, second):
         one.metrics(name, rows(1, 2, 3, 4, 5, 6))
     with open(store.run_directory(first) / "metrics.jsonl", "a") as file:
         file.write('{"step": 7, "lo')  # killed inside a write
     two, events = recorder(store, pack)
-    two.started({"step": 4})
+    two.started(StartFacts(step=4))
     two.resumed(4)
     for name in (first, second):
         two.metrics(name, rows(4, 5))
@@ -137,10 +137,10 @@ def test_metrics_beyond_the_resumed_step_are_dropped(store: SweepStore, pack: Pa
 def test_a_pack_that_starts_anew_drops_all_metrics(store: SweepStore, pack: Pack) -> None:
     name = pack.replicas[0].run_ids[0]
     one, _ = recorder(store, pack)
-    one.started({"step": 0})
+    one.started(StartFacts(step=0))
     one.metrics(name, rows(1, 2, 3))
     two, _ = recorder(store, pack)
-    two.started({"step": 0})
+    two.started(StartFacts(step=0))
     two.metrics(name, rows(1))
     assert steps_of(store, name) == [1]
 
@@ -148,15 +148,15 @@ def test_a_pack_that_starts_anew_drops_all_metrics(store: SweepStore, pack: Pack
 def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
     name = pack.replicas[0].run_ids[0]
     one, events = recorder(store, pack)
-    one.started({"step": 0})
+    one.started(StartFacts(step=0))
     one.metrics(name, rows(1, 2))
-    one.finished(name, RESULT, DOCUMENTS)
+    one.finished(name, RECORD, DOCUMENTS)
     assert one.unfinished() == [pack.replicas[1].run_ids[0]]
     two, _ = recorder(store, pack)
-    two.started({"step": 1})
+    two.started(StartFacts(step=1))
     two.resumed(1)
     two.metrics(name, rows(2, 3))
-    two.finished(name, {**RESULT, "loss": 9.0}, DOCUMENTS)
+    two.finished(name, replace(RECORD, loss=9.0), DOCUMENTS)
     two.diverged(name, 3, float("nan"))
     two.interrupted("why not")
     assert store.state(name).state == "done" and (result := store.result(name)) and result.loss == 3.0
@@ -169,10 +169,10 @@ def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
 def test_runs_of_another_pack_are_not_touched(store: SweepStore, pack: Pack) -> None:
     name, own = pack.replicas[0].run_ids[0], pack.replicas[1].run_ids[0]
     one, _ = recorder(store, pack, frozen=[name])
-    one.started({"step": 0})
+    one.started(StartFacts(step=0))
     for run_id in (name, own):
         one.metrics(run_id, rows(1))
-        one.finished(run_id, RESULT, DOCUMENTS)
+        one.finished(run_id, RECORD, DOCUMENTS)
     assert store.state(name).state == "pending" and store.state(own).state == "done"
 
 

@@ -1,4 +1,4 @@
-"""What fits into a device's memory: `plan` and the engine decide by the same facts, and a refused program is mended."""
+"""What fits into a device's memory: `plan` and the trainer decide by the same facts; a refused program is mended."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from train_support import Kept, make_pack, make_spec, make_store
 from dwsweep.cost.memory import TOKEN_STORE_SHARE, resident_bytes
 from dwsweep.data.token_store import Store
 from dwsweep.plan import DataFacts, build
-from dwsweep.train.engine import Engine
+from dwsweep.train.choices import at_hand, choose
 from dwsweep.train.mesh import Layout, Load, divide
 from dwsweep.train.pack_trainer import train_pack
+from dwsweep.train.program import Blueprint, compile_program
 
 
 @pytest.fixture(scope="module")
@@ -23,19 +24,19 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 class Refused:
-    """In place of the engine's compiler: one that has no memory for any program but the ``after``-th."""
+    """In place of the compiler: one that has no memory for any program but the ``after``-th."""
 
     def __init__(self, patch: pytest.MonkeyPatch, after: int) -> None:
         self.tried: list[tuple[int, bool]] = []
-        real = Engine._compiled_dispatch
+        real = Blueprint.compiled_dispatch
 
-        def compiled(engine: Engine) -> Any:
-            self.tried.append((engine.microbatch, engine.compute.remat))
+        def compiled(blueprint: Blueprint) -> Any:
+            self.tried.append((blueprint.choices.microbatch, blueprint.choices.compute.remat))
             if len(self.tried) <= after:
                 raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
-            return real(engine)
+            return real(blueprint)
 
-        patch.setattr(Engine, "_compiled_dispatch", compiled)
+        patch.setattr(Blueprint, "compiled_dispatch", compiled)
 
 
 def test_a_refused_program_is_halved_then_recomputed(
@@ -67,10 +68,10 @@ def test_where_nothing_is_left_to_concede_the_refusal_is_raised(
 def test_other_failures_of_a_compiler_are_not_taken_for_a_lack_of_memory(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(engine: Engine) -> Any:
+    def broken(blueprint: Blueprint) -> Any:
         raise jax.errors.JaxRuntimeError("INTERNAL: no such instruction")
 
-    monkeypatch.setattr(Engine, "_compiled_dispatch", broken)
+    monkeypatch.setattr(Blueprint, "compiled_dispatch", broken)
     kept = Kept()
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
         train_pack(make_pack(store), store, tmp_path, kept)
@@ -80,17 +81,16 @@ def test_other_failures_of_a_compiler_are_not_taken_for_a_lack_of_memory(
 def test_an_evaluation_that_is_refused_takes_fewer_windows(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, tried = Engine._compiled_evaluate, []
+    real, tried = Blueprint.compiled_evaluate, []
 
-    def compiled(engine: Engine) -> Any:
-        tried.append(engine.eval_batch)
+    def compiled(blueprint: Blueprint, batch: int) -> Any:
+        tried.append(batch)
         if len(tried) < 3:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
-        return real(engine)
+        return real(blueprint, batch)
 
-    monkeypatch.setattr(Engine, "_compiled_evaluate", compiled)
-    engine = Engine(make_pack(store), store)
-    engine.compile()
+    monkeypatch.setattr(Blueprint, "compiled_evaluate", compiled)
+    assert compile_program(Blueprint.of(make_pack(store), store)).eval_batch == 8
     assert tried == [32, 16, 8]
 
 
@@ -102,14 +102,14 @@ def test_a_state_that_has_to_be_divided_is_divided_where_devices_allow(store: St
 
 
 @pytest.mark.parametrize("asked", [None, True, False])
-def test_plan_and_engine_agree_on_the_token_store(store: Store, asked: bool | None) -> None:
+def test_plan_and_trainer_agree_on_the_token_store(store: Store, asked: bool | None) -> None:
     """Held-out text is read from the host and takes nothing: only the training tokens count, for both."""
     size = store.n_train_tokens * store.dtype.itemsize
     for memory in (None, size / TOKEN_STORE_SHARE * 1.001, size / TOKEN_STORE_SHARE * 0.999):
         planned = resident_bytes(store.n_train_tokens, 2, memory, asked)
         spec = make_spec(execution={"data_on_device": asked})
-        engine = Engine(make_pack(store, spec), store, memory_bytes=int(memory) if memory else None)
-        assert engine.streamed == (planned == 0)
+        hardware = at_hand(memory_bytes=int(memory) if memory else None)
+        assert choose(make_pack(store, spec), store, hardware).streamed == (planned == 0)
         assert planned in (0, size)
 
 

@@ -58,4 +58,4 @@ def test_a_pack_says_which_kernel_it_got_in_place_of_which(tmp_path: Path) -> No
     kept = Kept()
     train_pack(make_pack(store, make_spec(execution={"attention": "cudnn"})), store, tmp_path, kept)
     assert kept.notes == ["attention: xla in place of cudnn: cudnn cannot be used: the only kernel on cpu"]
-    assert {result["attention_kernel"] for result in kept.results.values()} == {"xla"}
+    assert {result.attention_kernel for result in kept.results.values()} == {"xla"}

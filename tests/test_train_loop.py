@@ -19,8 +19,9 @@ from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
-from dwsweep.train.engine import Engine
+from dwsweep.train import pack_trainer
 from dwsweep.train.pack_trainer import Outcome, train_pack
+from dwsweep.train.program import Blueprint, Program
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +64,13 @@ def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, whole: W
         assert len(losses) == 12
         assert abs(losses[0] - math.log(256)) < 0.1
         result = kept.results[run_id]
-        assert result["loss"] < losses[0] - 0.5  # it learned something
+        assert result.loss < losses[0] - 0.5  # it learned something
         nats, tokens = kept.documents[run_id].sum(axis=0)
-        assert result["loss"] == pytest.approx(nats / tokens, rel=1e-12)
-        assert result["steps"] == 12 and result["tokens"] == 12 * 4 * 16 and result["pack_size"] == 2
-        assert result["device_seconds"] == pytest.approx(result["wall_seconds"] / 2)
-        assert 0 < result["loss_stderr"] < 1 and result["bits_per_byte"] > 0
-        assert set(result["versions"]) == {"python", "jax", "flax", "optax", "orbax"}
+        assert result.loss == pytest.approx(nats / tokens, rel=1e-12)
+        assert result.steps == 12 and result.tokens == 12 * 4 * 16 and result.pack_size == 2
+        assert result.device_seconds == pytest.approx(result.wall_seconds / 2)
+        assert 0 < result.loss_stderr < 1 and result.bits_per_byte > 0
+        assert set(result.versions) == {"python", "jax", "flax", "optax", "orbax"}
     assert kept.losses("s0-lr0.01-12") != kept.losses("s1-lr0.01-12")
     again = Kept()
     assert train_pack(make_pack(store), store, folder, again).finished == ()
@@ -89,7 +90,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(store: Store, tmp_path: Pa
     parts, outcome = train(make_pack(store), store, tmp_path, 1, 0, 2)
     same_bits(whole.kept, parts)
     assert parts.resumes == [3, 3, 9] and not outcome.interrupted
-    assert parts.results["s0-lr0.01-12"]["wall_seconds"] > 0
+    assert parts.results["s0-lr0.01-12"].wall_seconds > 0
 
 
 def test_interrupted_before_the_first_step(store: Store, tmp_path: Path, whole: Whole) -> None:
@@ -106,7 +107,7 @@ def test_branches_are_exact_also_when_interrupted(store: Store, tmp_path: Path) 
     for alone in (5, 12):
         single, _ = train(make_pack(store, spec, branch_steps=(alone,)), store, tmp_path / f"alone{alone}")
         for run_id in single.results:
-            assert whole.results[run_id]["loss"] == single.results[run_id]["loss"]
+            assert whole.results[run_id].loss == single.results[run_id].loss
             assert whole.losses(run_id) == single.losses(run_id)
     # dispatches: trunk 0-2, 2-3; branch 3-5; trunk 3-5, 5-7; cool-down 7-9, 9-11, 11-12
     for stop in (1, 3, 6):
@@ -129,7 +130,7 @@ def test_a_pack_of_one_equals_a_replica_of_a_larger_pack(store: Store, tmp_path:
         alone, _ = train(make_pack(store, replicas=((seed, rate),)), store, tmp_path / f"{seed}{rate}")
         run_id = f"s{seed}-lr{rate:g}-12"
         np.testing.assert_allclose(alone.losses(run_id), large.losses(run_id), atol=1e-4)
-        assert alone.results[run_id]["loss"] == pytest.approx(large.results[run_id]["loss"], abs=1e-4)
+        assert alone.results[run_id].loss == pytest.approx(large.results[run_id].loss, abs=1e-4)
 
 
 def test_a_seed_sees_the_same_batches_at_every_learning_rate(large: Kept) -> None:
@@ -190,7 +191,7 @@ def test_checkpoints_by_step_bound_what_a_kill_can_cost(store: Store, tmp_path: 
     train_pack(pack, store, tmp_path / "killed", rest, dispatch_steps=1)
     assert rest.resumes == [8] and killed.flushed_at == 8
     assert whole.kept.losses("s0-lr0.01-12")[8:] == rest.losses("s0-lr0.01-12")
-    assert whole.kept.results["s1-lr0.01-12"]["loss"] == rest.results["s1-lr0.01-12"]["loss"]
+    assert whole.kept.results["s1-lr0.01-12"].loss == rest.results["s1-lr0.01-12"].loss
 
 
 def test_a_pack_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_a_pack_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
         train(make_pack(store), store, tmp_path)
     finally:
         gc.enable()
-    assert not [found for found in gc.get_objects() if isinstance(found, Engine)]
+    assert not [found for found in gc.get_objects() if isinstance(found, Blueprint | Program)]
     assert len(jax.live_arrays()) <= arrays and cached._cache_size() == 0
 
 
@@ -272,13 +273,13 @@ def test_what_was_compiled_ahead_in_vain_does_no_harm(store: Store, tmp_path: Pa
     assert len(outcome.finished) == 2
 
 
-def test_the_microbatch_is_told_before_a_compilation_that_may_fail(
+def test_the_microbatch_is_reported_before_a_compilation_that_may_fail(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_memory(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(Engine, "compile", no_memory)
+    monkeypatch.setattr(pack_trainer, "compile_program", no_memory)
     kept = Kept()
     with pytest.raises(MemoryError):
         train_pack(make_pack(store, make_spec(execution={"microbatch": 2})), store, tmp_path, kept)
@@ -301,14 +302,15 @@ def test_tokens_beyond_the_vocabulary_are_a_damaged_store_and_no_divergence(
         with file.open("r+b") as tokens:
             tokens.write(b"\xff" * file.stat().st_size)
     spec = make_spec(execution={"data_on_device": resident})
-    engine = Engine(make_pack(store, spec), store)
+    blueprint = Blueprint.of(make_pack(store, spec), store)
+    program = Program(blueprint, blueprint.choices, None, None, 1, 0.0)  # refused before anything compiled runs
     with pytest.raises(InputError, match=r"token 65535, must be below data\.vocab_size 256"):
         if split == "validation":
-            engine.evaluate({}, heldout_set(store, 16))
+            program.evaluate({}, heldout_set(store, 16))
         elif resident:
-            engine.tokens  # noqa: B018
+            program.tokens  # noqa: B018
         else:
-            engine._batches(0, 12, 12)
+            program.dispatch({}, 0, 12, 12)
 
 
 def test_checkpoints_of_another_pack_are_refused_by_name(store: Store, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from train_devices import trained
 from train_support import make_store
 
 from dwsweep.errors import InputError
@@ -74,27 +74,35 @@ def store_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def alone(store_path: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one device gives."""
-    found = train(tmp_path_factory.mktemp("alone"), store=store_path, sections=sections())
+    found = train_here(tmp_path_factory.mktemp("alone"), store=store_path, sections=sections())
     assert found["facts"][0]["devices"] == 1
     return found
 
 
-def begin(folder: Path, name: str, **orders: Any) -> subprocess.Popen[str]:
+def begin(folder: Path, name: str, *runs: dict[str, Any]) -> subprocess.Popen[str]:
+    """A process with devices of its own, for one run after another."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps({"directory": str(folder / "pack"), "result": str(folder / f"{name}.out"), **orders}))
-    command = [sys.executable, str(Path(__file__).with_name("train_devices.py")), str(path)]
+    paths = [folder / f"{name}{i}.json" for i in range(len(runs))]
+    for path, orders in zip(paths, runs, strict=True):
+        result = str(path.with_suffix(".out"))
+        path.write_text(json.dumps({"directory": str(folder / "pack"), "result": result, **orders}))
+    command = [sys.executable, str(Path(__file__).with_name("train_devices.py")), *map(str, paths)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def result(process: subprocess.Popen[str], folder: Path, name: str) -> dict[str, Any]:
-    text, _ = process.communicate(timeout=300)
+def results(process: subprocess.Popen[str], folder: Path, name: str) -> list[dict[str, Any]]:
+    text, _ = process.communicate(timeout=1200)
     assert process.returncode == 0, text
-    return json.loads((folder / f"{name}.out").read_text())
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}*.out"))]
 
 
-def train(folder: Path, **orders: Any) -> dict[str, Any]:
-    return result(begin(folder, "run", **orders), folder, "run")
+def train(folder: Path, *runs: dict[str, Any]) -> list[dict[str, Any]]:
+    return results(begin(folder, "run", *runs), folder, "run")
+
+
+def train_here(folder: Path, **orders: Any) -> dict[str, Any]:
+    """In this process, which has one device."""
+    return trained({"directory": str(folder / "pack"), **orders})
 
 
 def assert_close(a: dict[str, Any], b: dict[str, Any]) -> None:
@@ -120,12 +128,14 @@ def sections(**mesh: int) -> dict[str, Any]:
     ],
     ids="-".join,
 )
-def test_eight_devices_equal_one_and_their_checkpoint_goes_on_on_one(
+def test_eight_devices_equal_one_and_their_checkpoint_resumes_on_one(
     store_path: str, tmp_path: Path, alone: dict[str, Any], mesh: dict[str, int]
 ) -> None:
     common = {"store": store_path, "dispatch_steps": 3}
-    orders = {"sections": sections(**mesh), "devices": 8, "dispatches": 2, "init_memory": True}
-    first = train(tmp_path, **common, **orders)
+    eight = {**common, "sections": sections(**mesh), "devices": 8}
+    copy = tmp_path / "copy"
+    stopped = {**eight, "dispatches": 2, "init_memory": True, "copy_to": str(copy / "pack")}
+    first, on_eight = train(tmp_path, stopped, eight)
     assert first["facts"][0]["devices"] == math.prod(mesh.values()) == 8
     assert first["interrupted"] and first["step"] == 6
     for run_id, losses in first["losses"].items():
@@ -133,23 +143,18 @@ def test_eight_devices_equal_one_and_their_checkpoint_goes_on_on_one(
     if "fsdp" in mesh:
         # a device makes its own part of the state and never holds the one draw that all of it is a part of
         assert first["init_memory"]["temporary"] < first["init_memory"]["state"]
-    copy = tmp_path / "copy"
-    shutil.copytree(tmp_path / "pack", copy / "pack")
-    goes_on = {
-        "on eight": train(tmp_path, **common, sections=sections(**mesh), devices=8),
-        "on one": train(copy, **common, sections=sections()),
-    }
-    for rest in goes_on.values():
+    on_one = train_here(copy, **common, sections=sections())
+    for rest in (on_eight, on_one):
         assert rest["resumes"] == [6] and not rest["notes"]
         assert_close({**alone, "losses": {}}, rest)
 
 
 def test_two_cores_equal_one_and_a_pack_of_any_size(store_path: str, tmp_path: Path, alone: dict[str, Any]) -> None:
     common = {"store": store_path, "sections": sections(), "devices": 2}
-    packed = train(tmp_path / "packed", **common)
+    apart = {**common, "replicas": 1, "directory": str(tmp_path / "apart")}
+    packed, single = train(tmp_path, common, apart)
     assert packed["facts"][0]["mesh"] == {"replica": 1, "data": 2, "fsdp": 1}
     assert_close(alone, packed)
-    single = train(tmp_path / "single", replicas=1, **common)
     (run_id,) = single["results"]
     assert single["losses"][run_id] == packed["losses"][run_id]
     assert single["results"][run_id] == packed["results"][run_id]
@@ -160,8 +165,8 @@ def two(folder: Path, store_path: str, **orders: Any) -> list[dict[str, Any]]:
         free.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{free.getsockname()[1]}"
     common = {"store": store_path, "coordinator": coordinator, "processes": 2, "devices": 2, **orders}
-    begun = [begin(folder, f"process{k}", process=k, **common) for k in (0, 1)]
-    return [result(process, folder, f"process{k}") for k, process in enumerate(begun)]
+    begun = [begin(folder, f"process{k}-", {"process": k, **common}) for k in (0, 1)]
+    return [results(process, folder, f"process{k}-")[0] for k, process in enumerate(begun)]
 
 
 def by_the_clock(replicas: int) -> dict[str, Any]:
@@ -176,7 +181,7 @@ def by_the_clock(replicas: int) -> dict[str, Any]:
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_two_processes_equal_one(store_path: str, tmp_path: Path, replicas: int) -> None:
     orders = by_the_clock(replicas)
-    alone = train(tmp_path / "one", store=store_path, **orders)
+    alone = train_here(tmp_path / "one", store=store_path, **orders)
     both = two(tmp_path / "two", store_path, **orders)
     assert [part["facts"][0]["devices"] for part in both] == [4, 4]
     assert both[0]["losses"] == both[1]["losses"] and both[0]["results"] == both[1]["results"]
@@ -187,7 +192,7 @@ def test_two_processes_equal_one(store_path: str, tmp_path: Path, replicas: int)
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_two_processes_stopped_in_the_middle_go_on(store_path: str, tmp_path: Path, replicas: int) -> None:
     orders = by_the_clock(replicas)
-    alone = train(tmp_path / "one", store=store_path, **orders)
+    alone = train_here(tmp_path / "one", store=store_path, **orders)
     stopped = two(tmp_path / "parts", store_path, **orders, dispatches=4)
     assert stopped[0]["interrupted"] and stopped[0]["step"] == stopped[1]["step"]
     rest = two(tmp_path / "parts", store_path, **orders)

@@ -1,17 +1,21 @@
-"""A replica that has ended keeps its state, and the schedule is Optax's; the update itself: test_train_step."""
+"""The optimizer of a pack: the next one is one more chain, and the schedule is Optax's; AdamW: test_train_step."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
+from train_support import Kept, make_pack, make_store, same_bits
 
-from dwsweep.model.parametrization import resolve
-from dwsweep.model.transformer import build
 from dwsweep.spec import parse_spec
+from dwsweep.train import optimizer
 from dwsweep.train.lr_schedule import multipliers
-from dwsweep.train.optimizer import adamw, settings_of
+from dwsweep.train.pack_trainer import train_pack
 
 
 def spec_of(**train):
@@ -19,17 +23,43 @@ def spec_of(**train):
     return parse_spec({**content, "data": {"vocab_size": 256}})
 
 
-def test_a_replica_that_is_not_alive_keeps_its_state() -> None:
-    spec = spec_of()
-    shape = spec.block().shape(2, 16)
-    scales = resolve(shape, spec.model, spec.train, 1e-3)
-    params = build(shape, scales).init(jax.random.key(0))
-    nan = jax.tree.map(lambda p: jnp.full_like(p, jnp.nan), params)
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    dead = jnp.array(False)
-    settings = settings_of(params, scales)
-    new, m, v = adamw(params, zeros, zeros, nan, jnp.int32(0), jnp.float32(1e-3), dead, settings, spec.train)
-    jax.tree.map(np.testing.assert_array_equal, (new, m, v), (params, zeros, zeros))
+def mixed(train, group):
+    """Momentum for what decays, Adam for the rest: each group keeps other arrays, as Muon with Adam does."""
+    first = optax.trace(0.9) if group.weight_decay else optax.scale_by_adam(eps=group.epsilon)
+    return optax.chain(first, optimizer.scale_by_rate(group.ratio))
+
+
+def test_another_optimizer_is_one_more_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains, its moments are in the checkpoint by name, and a pack resumed from there gives the same bits."""
+    monkeypatch.setitem(optimizer.CHAINS, "mixed", optimizer.Chain(mixed, elementwise=False))
+    store = make_store(tmp_path)
+    pack = make_pack(store)
+    pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "mixed"}))
+    whole, parts, asked = Kept(), Kept(), iter([False, False])
+    train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=3)
+    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3, should_stop=lambda: next(asked, True))
+    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3)
+    assert parts.resumes == [6] and whole.losses("s0-lr0.01-12")[-1] < whole.losses("s0-lr0.01-12")[0]
+    same_bits(whole, parts)
+
+
+def test_moments_are_kept_by_name_where_a_group_has_them() -> None:
+    params = {"a": {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}}
+    labels = {"a": {"kernel": "decayed", "bias": "free"}}
+    settings = {"decayed": optimizer.Settings(1e-8, 0.1, 1.0), "free": optimizer.Settings(1e-8, 0.0, 1.0)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(optimizer.CHAINS, "adamw", optimizer.Chain(mixed, elementwise=False))
+        own = optimizer.Optimizer(spec_of(grad_clip=None).train, labels, lambda: settings)
+        moments = own.init(params)
+        grads = jax.tree.map(lambda x: 2 * x, params)
+        _, moments = own.update(grads, moments, params, step=jnp.int32(0), norm=jnp.float32(1), rate=jnp.float32(0.1))
+    found = {
+        name: jax.tree_util.keystr(path)
+        for name, tree in moments.items()
+        for path, _ in jax.tree_util.tree_leaves_with_path(tree)
+    }
+    assert found == {"trace": "['a']['kernel']", "m": "['a']['bias']", "v": "['a']['bias']"}
+    np.testing.assert_array_equal(moments["trace"]["a"]["kernel"], grads["a"]["kernel"])
 
 
 def test_cosine_with_warmup_equals_optax() -> None:

@@ -97,7 +97,7 @@ def test_trained_losses_agree_within_the_seed_noise(tmp_path: Path) -> None:
         pack = make_pack(store, spec, depth=DEPTH, width=WIDTH, replicas=tuple((s, 4e-3) for s in range(3)))
         kept = Kept()
         train_pack(pack, store, tmp_path / precision, kept)
-        return np.array([kept.results[replica.run_ids[0]]["loss"] for replica in pack.replicas])
+        return np.array([kept.results[replica.run_ids[0]].loss for replica in pack.replicas])
 
     exact, emulated = losses("float32"), losses("bfloat16")
     difference, spread = (emulated - exact).mean(), exact.std(ddof=1)

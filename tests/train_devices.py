@@ -1,26 +1,36 @@
-"""A tiny pack trained as a program of its own, on as many devices and processes as the environment says.
+"""Tiny packs trained as a program of their own, on as many devices and processes as the first orders say.
 
-``python train_devices.py ORDERS.json``: what to train and where the result goes. Several devices of a CPU and several
-processes are settings of a whole process, so tests start this one.
+``python train_devices.py ORDERS.json …``: what to train, one after another, and where each result goes. Several devices
+of a CPU and several processes are settings of a whole process, so tests start this one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 
-def main(orders: dict[str, Any]) -> None:
+def main(each: list[dict[str, Any]]) -> None:
+    first = each[0]
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={orders.get('devices', 1)}"
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={first.get('devices', 1)}"
     import jax
 
-    if "processes" in orders:
+    if "processes" in first:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(orders["coordinator"], orders["processes"], orders["process"])
+        jax.distributed.initialize(first["coordinator"], first["processes"], first["process"])
+    for orders in each:
+        Path(orders["result"]).write_text(json.dumps(trained(orders)))
+        if "copy_to" in orders:
+            shutil.copytree(orders["directory"], orders["copy_to"])
+
+
+def trained(orders: dict[str, Any]) -> dict[str, Any]:
+    """What one pack yields, on the devices of this process."""
     from train_support import Kept, make_pack, make_spec
 
     from dwsweep.data.token_store import Store
@@ -53,18 +63,18 @@ def main(orders: dict[str, Any]) -> None:
         "resumes": kept.resumes,
         "notes": kept.notes,
         "losses": {run_id: kept.losses(run_id) for run_id in kept.rows},
-        "results": {run_id: result["loss"] for run_id, result in kept.results.items()},
+        "results": {run_id: result.loss for run_id, result in kept.results.items()},
         "interrupted": outcome.interrupted,
         "step": outcome.step,
     }
     if orders.get("init_memory"):
-        from dwsweep.train.engine import Engine
+        from dwsweep.train.program import Blueprint
 
-        engine = Engine(pack, store)
-        analysis = engine.compiled_init().memory_analysis()
-        content["init_memory"] = {"temporary": analysis.temp_size_in_bytes, "state": engine.state_bytes}
-    Path(orders["result"]).write_text(json.dumps(content))
+        blueprint = Blueprint.of(pack, store)
+        analysis = blueprint.compiled_init().memory_analysis()
+        content["init_memory"] = {"temporary": analysis.temp_size_in_bytes, "state": blueprint.state_bytes}
+    return json.loads(json.dumps(content))  # the same from here and from another process
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    main([json.loads(Path(argument).read_text()) for argument in sys.argv[1:]])

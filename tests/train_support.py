@@ -1,4 +1,4 @@
-"""What the trainer's tests share: a small real store, packs, and a recorder that keeps everything it is told."""
+"""What the trainer's tests share: a small real store, packs, and a recorder that keeps everything that is reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import numpy as np
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
+from dwsweep.records.pack_files import StartFacts
+from dwsweep.records.reader import to_dict
+from dwsweep.records.run_files import RunResult
 from dwsweep.spec import DataSpec, Spec, parse_spec
+from dwsweep.train.recorder import Recorder
 
 
 def make_store(folder: Path) -> Store:
@@ -69,15 +73,15 @@ def make_pack(
     )
 
 
-class Kept:
-    """A recorder that keeps what it is told; rows recorded again replace the earlier ones, as the contract says."""
+class Kept(Recorder):
+    """A recorder that keeps all it receives; rows recorded again replace the earlier ones, as the contract says."""
 
     def __init__(self) -> None:
         self.facts: list[dict[str, Any]] = []
         self.tried: list[int] = []
         self.resumes: list[int] = []
         self.rows: dict[str, dict[int, dict[str, Any]]] = {}
-        self.results: dict[str, dict[str, Any]] = {}
+        self.results: dict[str, RunResult] = {}
         self.documents: dict[str, np.ndarray] = {}
         self.ended: dict[str, tuple[int, float]] = {}
         self.notes: list[str] = []
@@ -87,8 +91,8 @@ class Kept:
     def compiling(self, microbatch: int) -> None:
         self.tried.append(microbatch)
 
-    def started(self, facts: dict[str, Any]) -> None:
-        self.facts.append(facts)
+    def started(self, facts: StartFacts) -> None:
+        self.facts.append(to_dict(facts))  # as its file has it
 
     def resumed(self, step: int) -> None:
         self.resumes.append(step)
@@ -99,7 +103,7 @@ class Kept:
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
         self.dispatches.append((step, steps))
 
-    def finished(self, run_id: str, result: dict[str, Any], documents: np.ndarray) -> None:
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
         self.results[run_id], self.documents[run_id] = result, documents
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
@@ -122,7 +126,7 @@ def same_bits(a: Kept, b: Kept) -> None:
     assert repr(a.ended) == repr(b.ended)  # a loss may be NaN
     for run_id in a.results:
         for key in ("loss", "loss_stderr", "bits_per_byte", "train_loss", "steps", "tokens"):
-            assert a.results[run_id][key] == b.results[run_id][key], (run_id, key)
+            assert getattr(a.results[run_id], key) == getattr(b.results[run_id], key), (run_id, key)
         np.testing.assert_array_equal(a.documents[run_id], b.documents[run_id])
     assert a.rows.keys() == b.rows.keys()
     for run_id, rows in a.rows.items():

@@ -1,12 +1,12 @@
-"""The operations of the model with hand-written derivatives: fewer passes over memory, fewer saved activations.
+"""The operations of the model, most with hand-written derivatives: fewer passes over memory, fewer saved activations.
 
 Left to itself, automatic differentiation saves every intermediate of a softmax or a GELU for the backward pass, and a
 scan over layers then copies each of them twice. Here each operation saves its inputs and recomputes the rest; in
 bfloat16 the cotangents of matrix products are rounded like their operands, so that backward products are bfloat16 too.
 Each is tested against automatic differentiation of its plain form.
 
-Dimension key: N rows (B·T), B batch, T sequence, K key/value heads, G query heads a key/value head, P head size, D, I
-and O widths, V vocabulary.
+Dimension key: N rows (B·T) or tokens, B batch, T sequence, H query heads, K key/value heads (a divisor of H), P head
+size, D, I and O widths, V vocabulary.
 """
 
 from __future__ import annotations
@@ -172,3 +172,76 @@ def _attend_backward(scale: float, saved: Any, g: jax.Array) -> Any:
 
 
 attend.defvjp(_attend_forward, _attend_backward)
+
+
+def causal_attention(
+    q_BxTxHxP: jax.Array, k_BxTxKxP: jax.Array, v_BxTxKxP: jax.Array, scale: float, kernel: str = "xla"
+) -> jax.Array:
+    """softmax(scale·q·kᵀ + causal mask)·v, shape (B, T, H, P), in the dtype of q; query head h reads key head ⌊h·K/H⌋.
+
+    ``kernel``: ``xla``, or ``cudnn`` (flash attention; an NVIDIA GPU, bfloat16, head sizes that it takes).
+    """
+    if kernel == "cudnn":
+        return jax.nn.dot_product_attention(
+            q_BxTxHxP, k_BxTxKxP, v_BxTxKxP, scale=scale, is_causal=True, implementation="cudnn"
+        )
+    groups = q_BxTxHxP.shape[2] // k_BxTxKxP.shape[2]
+    if groups > 1:
+        k_BxTxKxP, v_BxTxKxP = (jnp.repeat(x, groups, axis=2) for x in (k_BxTxKxP, v_BxTxKxP))
+    q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q_BxTxHxP, k_BxTxKxP, v_BxTxKxP))
+    return jnp.swapaxes(attend(q, k, v, scale), 1, 2)
+
+
+def rotary(x_BxTxHxP: jax.Array, base: float = 10_000.0) -> jax.Array:
+    """Rotary positions (Su et al. 2021): pair (i, i + P/2) turned by t·base^(−2i/P). The head size P is even."""
+    T, P = x_BxTxHxP.shape[1], x_BxTxHxP.shape[-1]
+    angles_TxP2 = jnp.arange(T)[:, None] * base ** (-jnp.arange(P // 2) * 2.0 / P)
+    cos, sin = jnp.cos(angles_TxP2)[:, None, :], jnp.sin(angles_TxP2)[:, None, :]
+    first, second = jnp.split(x_BxTxHxP.astype(jnp.float32), 2, axis=-1)
+    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return turned.astype(x_BxTxHxP.dtype)
+
+
+def sinusoids(T: int, D: int) -> jax.Array:
+    """Fixed positions (Vaswani et al. 2017), shape (T, D): sines, then cosines, wavelengths 2π … 10,000·2π."""
+    half = (D + 1) // 2
+    angles = jnp.arange(T)[:, None] * 10_000.0 ** (-jnp.arange(half) / max(half - 1, 1))
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)[:, :D]
+
+
+def token_nll(logits_NxV: jax.Array, targets_N: jax.Array) -> jax.Array:
+    """−log softmax(logits)[target], shape (N,), float32. Any leading axes in place of N."""
+    logits = logits_NxV.astype(jnp.float32)
+    target = jnp.take_along_axis(logits, targets_N[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits, axis=-1) - target
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def mean_nll(x_NxD: jax.Array, table_VxD: jax.Array, targets_N: jax.Array, dtype: str) -> jax.Array:
+    """Mean of ``token_nll`` over logits x·tableᵀ, the product in ``dtype``.
+
+    The derivative of a mean is known up to a factor, so the forward pass of a differentiated call makes it at once:
+    ∂/∂logits = (softmax(logits) − onehot(target))/N. Logits are never read a second time, nor kept.
+    """
+    return jnp.mean(token_nll(product(x_NxD, table_VxD, dtype, (-1, -1)), targets_N))
+
+
+def _nll_forward(x: jax.Array, table: jax.Array, targets: jax.Array, dtype: str) -> Any:
+    N, V = x.shape[0], table.shape[0]
+    logits = product(x, table, dtype, (-1, -1))
+    top = jnp.max(logits, axis=-1, keepdims=True)
+    e = jnp.exp(logits - top)
+    total = jnp.sum(e, axis=-1, keepdims=True)
+    chosen = jnp.take_along_axis(logits, targets[:, None], axis=-1)
+    loss = jnp.mean(top + jnp.log(total) - chosen)
+    onehot = targets[:, None] == jnp.arange(V, dtype=targets.dtype)
+    g = e * (1.0 / (total * N)) - jnp.where(onehot, 1.0 / N, 0.0)
+    return loss, (product(g, table, dtype), weight_gradient(x, g, dtype).T)
+
+
+def _nll_backward(dtype: str, saved: Any, scale: jax.Array) -> Any:
+    dx, dtable = saved
+    return scale * dx, scale * dtable, None
+
+
+mean_nll.defvjp(_nll_forward, _nll_backward)

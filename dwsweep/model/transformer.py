@@ -10,7 +10,6 @@ a bias against depth.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +20,9 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from dwsweep.model import ops
-from dwsweep.model.attention import causal_attention, rotary, sinusoids
-from dwsweep.model.cross_entropy import mean_nll
-from dwsweep.model.initial_noise import normal_part
-from dwsweep.model.parametrization import Group, Scales
+from dwsweep.model.initializers import ONES, ZEROS, Params, initial_values, metadata, parameter
+from dwsweep.model.parametrization import Scales
 from dwsweep.shapes import Shape
-
-Params = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,9 +47,9 @@ class Compute:
 class Linear(nnx.Module):
     """The parameters of x·W (+ b)."""
 
-    def __init__(self, n_in: int, n_out: int, bias: bool) -> None:
-        self.kernel = nnx.Param(jnp.zeros((n_in, n_out)))
-        self.bias = nnx.Param(jnp.zeros(n_out)) if bias else None
+    def __init__(self, n_in: int, n_out: int, *, bias: bool, group: str) -> None:
+        self.kernel = parameter(group, n_in, n_out)
+        self.bias = parameter("block_vector", n_out, start=ZEROS) if bias else None
 
     def values(self) -> tuple[jax.Array, jax.Array | None]:
         return self.kernel[...], None if self.bias is None else self.bias[...]
@@ -63,9 +58,9 @@ class Linear(nnx.Module):
 class LayerNorm(nnx.Module):
     """(x − mean)/√(var + ε)·gain (+ bias) over the last axis."""
 
-    def __init__(self, width: int, bias: bool) -> None:
-        self.gain = nnx.Param(jnp.zeros(width))
-        self.bias = nnx.Param(jnp.zeros(width)) if bias else None
+    def __init__(self, width: int, *, bias: bool, group: str) -> None:
+        self.gain = parameter(group, width, start=ONES)
+        self.bias = parameter(group, width, start=ZEROS) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return ops.layer_norm(x, self.gain[...], None if self.bias is None else self.bias[...])
@@ -76,8 +71,8 @@ class Attention(nnx.Module):
 
     def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
         H, K, P = shape.heads, shape.kv_heads, shape.head_size
-        self.qkv = Linear(shape.width, (H + 2 * K) * P, shape.biases)
-        self.out = Linear(H * P, shape.width, shape.biases)
+        self.qkv = Linear(shape.width, (H + 2 * K) * P, bias=shape.biases, group="hidden")
+        self.out = Linear(H * P, shape.width, bias=shape.biases, group="residual")
         self.sizes = (H, K, P)
         self.rotary = shape.positions == "rotary"
         self.scale, self.compute = scales.attention_scale, compute
@@ -90,8 +85,8 @@ class Attention(nnx.Module):
         # split and not sliced: the derivative of three slices pads each to the whole and adds them up
         q, k, v = jax.lax.split(qkv, (H, K, K), axis=2)
         if self.rotary:
-            q, k = rotary(q), rotary(k)
-        mixed = causal_attention(q, k, v, self.scale, self.compute.kernel)
+            q, k = ops.rotary(q), ops.rotary(k)
+        mixed = ops.causal_attention(q, k, v, self.scale, self.compute.kernel)
         return ops.linear(mixed.reshape(B, T, H * P), *self.out.values(), dtype, "float32")
 
 
@@ -100,8 +95,9 @@ class Mlp(nnx.Module):
 
     def __init__(self, shape: Shape, compute: Compute) -> None:
         self.gated = shape.mlp == "gated"
-        self.up = Linear(shape.width, shape.mlp_hidden * (2 if self.gated else 1), shape.biases)
-        self.down = Linear(shape.mlp_hidden, shape.width, shape.biases)
+        inner = shape.mlp_hidden * (2 if self.gated else 1)
+        self.up = Linear(shape.width, inner, bias=shape.biases, group="hidden")
+        self.down = Linear(shape.mlp_hidden, shape.width, bias=shape.biases, group="residual")
         self.activation, self.dtype = shape.activation, compute.dtype
 
     def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
@@ -113,9 +109,9 @@ class Block(nnx.Module):
     """One layer. Pre-norm: x + c·F(LN(x)); post-norm: LN(x + c·F(x)); c the residual multiplier."""
 
     def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
-        self.attention_norm = LayerNorm(shape.width, shape.biases)
+        self.attention_norm = LayerNorm(shape.width, bias=shape.biases, group="block_vector")
         self.attention = Attention(shape, scales, compute)
-        self.mlp_norm = LayerNorm(shape.width, shape.biases)
+        self.mlp_norm = LayerNorm(shape.width, bias=shape.biases, group="block_vector")
         self.mlp = Mlp(shape, compute)
         self.pre = shape.norm == "pre"
         self.multiplier = scales.residual_multiplier
@@ -141,11 +137,11 @@ class Transformer(nnx.Module):
 
     def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
         V, T, D = shape.vocab_size, shape.seq_len, shape.width
-        self.embedding = nnx.Param(jnp.zeros((V, D)))
-        self.positions = nnx.Param(jnp.zeros((T, D))) if shape.positions == "learned" else None
+        self.embedding = parameter("embedding", V, D)
+        self.positions = parameter("embedding", T, D) if shape.positions == "learned" else None
         self.blocks = nnx.vmap(lambda _: Block(shape, scales, compute))(jnp.arange(shape.depth))
-        self.final_norm = LayerNorm(D, shape.biases) if shape.norm == "pre" else None
-        self.unembedding = None if shape.tied_embeddings else nnx.Param(jnp.zeros((V, D)))
+        self.final_norm = LayerNorm(D, bias=shape.biases, group="final_norm") if shape.norm == "pre" else None
+        self.unembedding = None if shape.tied_embeddings else parameter("unembedding", V, D)
         # the root mean square of a fixed table is the initial one of a learned table
         self.sinusoid_amplitude = scales.embedding.init_std * 2**0.5 if shape.positions == "sinusoidal" else 0.0
         self.compute = compute
@@ -156,7 +152,7 @@ class Transformer(nnx.Module):
         if self.positions is not None:
             x = x + self.positions[...][:T]
         elif self.sinusoid_amplitude:
-            x = x + self.sinusoid_amplitude * sinusoids(T, D)
+            x = x + self.sinusoid_amplitude * ops.sinusoids(T, D)
         graph, layers = nnx.split(self.blocks)
         placed = self.compute.placement
         x = _constrained(x, placed.stream if placed else None)
@@ -183,6 +179,8 @@ class Model:
     shape: Shape
     scales: Scales
     compute: Compute
+    declared: Params  # shape and dtype of each parameter
+    groups: Params  # the parametrization's group of each, by name
     init: Callable[[jax.Array], Params]  # PRNG key → parameters
     residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
     hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: what the unembedding reads
@@ -201,27 +199,16 @@ class Model:
         """Mean nats per token over windows (B, T + 1): inputs are all but the last token, targets all but the first."""
         x = self.hidden(params, windows[:, :-1]) * self.scales.unembedding_multiplier
         targets = windows[:, 1:].reshape(-1)
-        return mean_nll(x.reshape(-1, x.shape[-1]), self.table(params), targets, self.compute.dtype)
+        return ops.mean_nll(x.reshape(-1, x.shape[-1]), self.table(params), targets, self.compute.dtype)
 
 
 def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
     """The model of ``shape``: the module is split here, once; what remains are pure functions to jit."""
-    # the modules only declare their parameters (as zeros, never computed); the parametrization's groups fill them
     graph, abstract = nnx.split(nnx.eval_shape(lambda: Transformer(shape, scales, compute)))
-    declared = nnx.to_pure_dict(abstract)
 
     @jax.jit
     def init(key: jax.Array) -> Params:
-        noise, at = _noise(key, declared, divided=compute.placement is not None), 0
-
-        def fill(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-            nonlocal at
-            if not _is_drawn(path):
-                return (jnp.ones if _name(path) == "gain" else jnp.zeros)(leaf.shape)
-            at += leaf.size
-            return group_of(path, scales).init_std * noise(at - leaf.size, leaf.shape)
-
-        return jax.tree_util.tree_map_with_path(fill, declared)
+        return initial_values(key, abstract, scales, divided=compute.placement is not None)
 
     def filled(params: Params) -> Transformer:
         state = jax.tree.map(lambda leaf: leaf, abstract)
@@ -234,38 +221,5 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
     def hidden(params: Params, tokens: jax.Array) -> jax.Array:
         return filled(params).normalised(tokens)
 
-    return Model(shape, scales, compute, init, residual, hidden)
-
-
-def _noise(key: jax.Array, declared: Params, divided: bool) -> Callable[[int, tuple[int, ...]], jax.Array]:
-    """(start, shape) → that part of one normal draw for all drawn arrays, the same bits in both ways.
-
-    On one device all is drawn at once, since the program of a draw for each array takes seconds to compile. Of a model
-    that is divided no device has room for all of it: there each array draws its own part, and each device its share.
-    """
-    if divided:
-        return lambda start, shape: normal_part(key, start, shape)
-    drawn = [leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(declared) if _is_drawn(path)]
-    noise = jax.random.normal(key, (sum(drawn),))
-    return lambda start, shape: noise[start : start + math.prod(shape)].reshape(shape)
-
-
-def _name(path: tuple[Any, ...]) -> str:
-    return str(getattr(path[-1], "key", path[-1]))
-
-
-def _is_drawn(path: tuple[Any, ...]) -> bool:
-    """Matrices and tables start from a normal draw; gains at 1, biases at 0."""
-    return _name(path) not in ("gain", "bias")
-
-
-def group_of(path: tuple[Any, ...], scales: Scales) -> Group:
-    """The group of a parameter from its path in the dict (keys of ``jax.tree_util``)."""
-    names = [str(getattr(key, "key", key)) for key in path]
-    if names[0] in ("embedding", "positions"):
-        return scales.embedding
-    if names[0] in ("final_norm", "unembedding"):
-        return getattr(scales, names[0])
-    if names[-1] != "kernel":
-        return scales.block_vector
-    return scales.residual if names[-2] in ("out", "down") else scales.hidden
+    declared, groups = nnx.to_pure_dict(abstract), metadata(abstract, "group")
+    return Model(shape, scales, compute, declared, groups, init, residual, hidden)

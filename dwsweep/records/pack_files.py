@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from dwsweep.records.reader import Amount, Count, Name, Number, Positive, holding, one_of, parse, to_dict
+from dwsweep.records.reader import Amount, Count, Name, Number, Positive, one_of, parse, to_dict
 from dwsweep.records.run_files import DONE, FAILED, INTERRUPTED, OOM, PENDING, RUNNING, PositiveNumber
 from dwsweep.shapes import Shape
 from dwsweep.spec import ExecutionSpec, ModelSpec, Section, TrainSpec
@@ -107,8 +107,22 @@ class PackState:
         return replace(self, events=(*self.events, event)[-50:], **changes)
 
 
-# what a worker reports when it starts a pack, all of it; what others read is checked
-StartFacts = Annotated[dict[str, Any], holding(device_kind=str, devices=int, attention_kernel=str, microbatch=int)]
+@dataclass(frozen=True)
+class StartFacts:
+    """What the hardware decided about a pack: reported once per (re)start, after compilation."""
+
+    device_kind: str | None = None
+    devices: Positive | None = None  # that the pack takes
+    mesh: dict[str, int] | None = None  # devices along each axis
+    attention_kernel: str | None = None
+    attention_why: str | None = None  # why this kernel
+    microbatch: Positive | None = None  # sequences of each replica in one forward and backward pass
+    remat: bool | None = None  # activations are recomputed in the backward pass
+    concessions: tuple[str, ...] = ()  # what was given up for a program that fits into the device's memory, in words
+    streamed: bool | None = None  # batches come from the host
+    pack_size: Positive | None = None  # replicas that train together
+    compile_seconds: Amount = None
+    step: Count = 0  # that training begins or resumes at
 
 
 @dataclass(frozen=True)

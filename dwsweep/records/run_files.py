@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -84,6 +86,12 @@ class RunResult:
     pack_id: Name | None = None
     versions: dict[str, str] | None = None  # of Python and the packages that results depend on
     run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the packages that a run's last bits depend on, as they are here."""
+    packages = {"jax": "jax", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"}
+    return {"python": platform.python_version(), **{name: version(package) for name, package in packages.items()}}
 
 
 def check_documents(path: Any, name: str) -> None:

@@ -8,7 +8,6 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.reader import Count, Positive
 
 _PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -41,13 +41,14 @@ class Manifest:
         }
         return replace(self, versions=versions(), calls=(*self.calls, call)[-_CALLS_KEPT:])
 
-    def with_device(self, facts: Mapping[str, Any]) -> Manifest:
+    def with_device(self, facts: StartFacts) -> Manifest:
         """With what a worker reported of its devices, once for each kind."""
-        kind = facts.get("device_kind")
+        kind = facts.device_kind
         if kind is None or kind in self.devices:
             return self
-        found = {name: facts[name] for name in ("devices", "attention_kernel") if name in facts}
-        return replace(self, devices=self.devices | {kind: found})
+        found = {"devices": facts.devices, "attention_kernel": facts.attention_kernel}
+        known = {name: value for name, value in found.items() if value is not None}
+        return replace(self, devices=self.devices | {kind: known})
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.records.pack_files import Pack, PackProgress
+from dwsweep.records.pack_files import Pack, PackProgress, StartFacts
 from dwsweep.records.reader import Number, parse, to_dict
 
 
@@ -95,7 +95,7 @@ class Compiling:
 
 @dataclass(frozen=True)
 class Started:
-    facts: dict[str, Any]  # as the trainer reports them: device_kind, attention_kernel, microbatch, step, …
+    facts: StartFacts
 
 
 @dataclass(frozen=True)

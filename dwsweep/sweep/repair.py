@@ -195,7 +195,7 @@ def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callabl
         elif pack is not None and all(store.state(name).state in FINAL for name in pack.run_ids):
             state = DONE
         _set_aside(store, error, say, f"taken as {state}")
-    microbatch = (progress_was.started or {}).get("microbatch")
+    microbatch = progress_was.started.microbatch if progress_was.started else None
     checkpoint = store.newest_checkpoint(pack_id)
     store.write_pack_state(
         pack_id, PackState(state, checkpoint=checkpoint, microbatch=microbatch, rebuilt_into=children)

@@ -1,4 +1,4 @@
-"""What a pack yields, into the directories of its runs: the sweep's side of ``dwsweep.train.callbacks.Recorder``.
+"""What a pack yields, into the directories of its runs: the sweep's side of ``train.recorder.Recorder``.
 
 A run that is done or diverged is frozen: when its pack resumes from an older checkpoint and passes its end a second
 time, the first record stands.
@@ -16,22 +16,23 @@ from typing import Any
 import numpy as np
 
 from dwsweep import paths
-from dwsweep.cost import training_flops
 from dwsweep.plan import Pack
 from dwsweep.records import metrics as metrics_file
 from dwsweep.records.metrics import Metrics
-from dwsweep.records.pack_files import PackProgress
+from dwsweep.records.pack_files import PackProgress, StartFacts
+from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunResult, RunState
 from dwsweep.sweep import events
 from dwsweep.sweep.events import Emit
 from dwsweep.sweep.loggers import Logger
 from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.train.lr_schedule import cooldown_start
+from dwsweep.train.recorder import Recorder
 
 PROGRESS_SECONDS = 1.0  # between two writes of progress.json
 
 
-class RunRecorder:
+class RunRecorder(Recorder):
     """Writes the files of a pack's runs and emits an event for each thing a watcher should see.
 
     ``frozen`` are runs of the pack that another pack answers for.
@@ -68,8 +69,8 @@ class RunRecorder:
     def compiling(self, microbatch: int) -> None:
         self.emit(events.Compiling(microbatch))
 
-    def started(self, facts: dict[str, Any]) -> None:
-        step = facts.get("step", 0)
+    def started(self, facts: StartFacts) -> None:
+        step = facts.step
         if not self._cut:
             self.resumed(step)
         self._progress = replace(self._progress, started=facts, step=step)
@@ -126,21 +127,19 @@ class RunRecorder:
             self._write_progress()
         self.emit(events.Progress.of(self._progress))
 
-    def finished(self, run_id: str, result: Mapping[str, Any], documents: np.ndarray) -> None:
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
         if run_id in self._frozen:
             return
-        steps = int(result.get("steps", 0))
-        if not math.isfinite(result["loss"]):  # a result is a finite loss
-            self._diverged(run_id, steps, result["loss"], f"held-out loss {result['loss']:g} after step {steps}")
+        steps = result.steps or 0
+        if not math.isfinite(result.loss):  # a result is a finite loss
+            self._diverged(run_id, steps, result.loss, f"held-out loss {result.loss:g} after step {steps}")
             return
         self._close(run_id)
-        tokens = steps * self.pack.train.batch_size * self.pack.train.seq_len
-        record = RunResult(**{"flops": training_flops(self.pack.shape, tokens), **result})
-        self.store.finish(run_id, self.pack.pack_id, record, documents)
+        self.store.finish(run_id, self.pack.pack_id, result, documents)
         self._frozen.add(run_id)
         for logger in self.loggers:
-            logger.finished(run_id, result)
-        self.emit(events.Finished(run_id, record.loss))
+            logger.finished(run_id, to_dict(result))
+        self.emit(events.Finished(run_id, result.loss))
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         if run_id not in self._frozen:
@@ -214,37 +213,6 @@ class RunRecorder:
     def _write_progress(self) -> None:
         self.store.write_progress(self.pack.pack_id, self._progress)
         self._written_at = time.monotonic()
-
-
-class SilentRecorder:
-    """Of the processes of a slice that only follow: process 0 records."""
-
-    def compiling(self, microbatch: int) -> None:
-        pass
-
-    def started(self, facts: dict[str, Any]) -> None:
-        pass
-
-    def resumed(self, step: int) -> None:
-        pass
-
-    def metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
-        pass
-
-    def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
-        pass
-
-    def finished(self, run_id: str, result: dict[str, Any], documents: np.ndarray) -> None:
-        pass
-
-    def diverged(self, run_id: str, step: int, loss: float) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
-    def note(self, message: str) -> None:
-        pass
 
 
 def lost_rows(found: Metrics, kept: Sequence[Mapping[str, Any]], end: int, log_steps: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dwsweep import paths
+from dwsweep import exit_status, paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
 from dwsweep.records.pack_files import REBUILT, Pack, PackEvent
@@ -29,7 +29,6 @@ from dwsweep.sweep.view import PlainView, SweepView, announcement, summary
 from dwsweep.sweep.work_queue import Unit
 from dwsweep.sweep.worker_process import WorkerProcess
 
-ALL_DONE, SOME_FAILED, STOPPED_EARLY = 0, 1, 3  # exit statuses
 KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
 
 
@@ -84,7 +83,7 @@ def run_sweep(
             if not policy.is_disk_full(error):
                 raise
             shown.say(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
-            return STOPPED_EARLY
+            return exit_status.INTERRUPTED
 
     if not distributed:
         return lead()
@@ -292,5 +291,5 @@ class _Sweep:
             self.view.say(line)
         found = {state.state for state in states.values()}
         if found - (FINAL | STOPPED):
-            return STOPPED_EARLY
-        return SOME_FAILED if found & STOPPED else ALL_DONE
+            return exit_status.INTERRUPTED
+        return exit_status.SOME_FAILED if found & STOPPED else exit_status.DONE

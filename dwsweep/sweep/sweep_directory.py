@@ -13,14 +13,14 @@ import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
-from dwsweep.plan import DROP, Plan
+from dwsweep.plan import DROP, DataFacts, Plan, build
 from dwsweep.plan import rows as plan_rows
-from dwsweep.records import plan_table, reader
+from dwsweep.records import bench_rows, plan_table, reader
 from dwsweep.records.pack_files import Pack, PackProgress, PackState
 from dwsweep.records.plan_table import PlanRow
 from dwsweep.records.reader import Damaged
@@ -36,7 +36,11 @@ from dwsweep.records.run_files import (
     check_documents,
 )
 from dwsweep.records.sweep_files import Manifest
+from dwsweep.spec import Spec
 from dwsweep.sweep import ownership
+
+if TYPE_CHECKING:
+    from dwsweep.data.token_store import Store as TokenStore
 
 Record = TypeVar("Record")
 
@@ -283,6 +287,17 @@ class SweepStore:
 
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"
+
+
+def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: Collection[str] = ()) -> Plan:
+    """What is still to be done of a sweep in ``directory``, with the rates that `bench` measured for it: `plan` shows
+    what `run` carries out."""
+    return build(
+        spec,
+        data=DataFacts.of(tokens) if tokens else None,
+        finished=SweepStore(directory).finished(retry=retry),
+        calibration=paths.as_path(directory) / bench_rows.FILE_NAME,
+    )
 
 
 def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:

@@ -49,8 +49,9 @@ from dwsweep.sweep.events import (
     read_command,
 )
 from dwsweep.sweep.multihost import Group
-from dwsweep.sweep.run_recorder import RunRecorder, SilentRecorder
+from dwsweep.sweep.run_recorder import RunRecorder
 from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.train.recorder import Recorder
 
 TRAINER_VARIABLE = "DWSWEEP_TRAINER"  # module:function in place of the trainer; for tests of failures
 RELEASED_BY_LOSS = 3  # exit status of a slice whose process 0 lost its parent
@@ -227,9 +228,7 @@ def follow(job: Job, channel: Channel) -> Ended:
     try:
         train, open_store = find_trainer()
         directory = SweepStore(job.directory).pack_directory(job.pack.pack_id)
-        outcome = train(
-            job.pack, open_store(job.store_path), directory, SilentRecorder(), should_stop=channel.should_stop
-        )
+        outcome = train(job.pack, open_store(job.store_path), directory, Recorder(), should_stop=channel.should_stop)
     except Exception as error:
         traceback.print_exc()
         return Ended(*policy.of_exception(error))

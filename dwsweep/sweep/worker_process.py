@@ -107,7 +107,7 @@ class WorkerProcess:
             elif isinstance(event, Compiling):
                 heard = replace(heard, microbatch=event.microbatch)
             elif isinstance(event, Started):
-                heard = replace(heard, microbatch=event.facts.get("microbatch"))
+                heard = replace(heard, microbatch=event.facts.microbatch)
             on_event(event)
         returncode = self._reap()
         whole = policy.tail(log, start, lines=1000)  # the stacks of a fatal error fill a tail

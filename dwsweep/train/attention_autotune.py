@@ -14,7 +14,7 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 
-from dwsweep.model.attention import causal_attention
+from dwsweep.model.ops import causal_attention
 from dwsweep.shapes import Shape
 
 XLA, CUDNN = "xla", "cudnn"

@@ -21,7 +21,8 @@ from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Plan
 from dwsweep.records.bench_rows import BenchRow, CompiledRow, PackingPoint
-from dwsweep.train.engine import CAPACITY, Engine
+from dwsweep.train.choices import CAPACITY, at_hand
+from dwsweep.train.program import Blueprint, Program, compile_program
 
 REPEATS = 3
 MEASURE_SECONDS = 0.5  # of one timed dispatch, at least one step
@@ -86,22 +87,22 @@ def compile_only(plan: Plan, store: Store | None, counts: Sequence[int]) -> Iter
     shapes = {pack.shape: pack for pack in reversed(plan.packs)}
     for pack in reversed(shapes.values()):
         for count in counts:
-            engine = Engine(pack, text, devices=devices[:count], memory_bytes=memory, as_accelerator=True)
-            engine.compile()
+            hardware = at_hand(devices[:count], memory_bytes=memory, as_accelerator=True)
+            program = compile_program(Blueprint.of(pack, text, hardware))
             yield CompiledRow(
-                device_kind=engine.device.device_kind,
+                device_kind=hardware.device.device_kind,
                 depth=pack.shape.depth,
                 width=pack.shape.width,
                 n_params_total=pack.shape.n_params_total,
                 replicas=len(pack.replicas),
                 devices=count,
-                mesh=engine.layout.sizes,
-                microbatch=engine.microbatch,
-                remat=engine.compute.remat,
+                mesh=program.choices.layout.sizes,
+                microbatch=program.choices.microbatch,
+                remat=program.choices.compute.remat,
                 batch_size=pack.train.batch_size,
-                compile_seconds=engine.compile_seconds,
-                memory_bytes=engine.memory_bytes,
-                state_bytes=engine.state_bytes,
+                compile_seconds=program.compile_seconds,
+                memory_bytes=program.memory_bytes,
+                state_bytes=program.blueprint.state_bytes,
                 n_train_tokens=store.n_train_tokens if store else None,
             )
 
@@ -115,39 +116,37 @@ def sizes(replicas: int) -> list[int]:
 def measure(pack: Pack, store: Store) -> BenchRow:
     """One pack: compile it and time its training step; MFU and packing are left out."""
     # a replica of a shortened pack still trains its own seed, so only the number of them differs
-    engine = Engine(pack, store)
-    engine.compile()
-    state = engine.init()
+    program = compile_program(Blueprint.of(pack, store))
+    state, init_seconds = program.init()
     total = pack.branch_steps[-1]
-    step, seconds = 0, 0.0
-    state, seconds = _timed(engine, state, step, 1, total)
-    state, seconds = _timed(engine, state, 1, 1, total)
-    steps = max(1, min(CAPACITY, engine.capacity, int(MEASURE_SECONDS / max(seconds, 1e-6))))
+    state, seconds = _timed(program, state, 0, 1, total)
+    state, seconds = _timed(program, state, 1, 1, total)
+    steps = max(1, min(CAPACITY, program.choices.capacity, int(MEASURE_SECONDS / max(seconds, 1e-6))))
     best = float("inf")
     for k in range(REPEATS):
-        state, seconds = _timed(engine, state, 2 + k * steps, steps, total)
+        state, seconds = _timed(program, state, 2 + k * steps, steps, total)
         best = min(best, seconds / steps)
     shape, train, R = pack.shape, pack.train, len(pack.replicas)
     return BenchRow(
-        device_kind=engine.device.device_kind,
-        devices=engine.layout.size,
+        device_kind=program.choices.hardware.device.device_kind,
+        devices=program.choices.layout.size,
         depth=shape.depth,
         width=shape.width,
         heads=shape.heads,
         replicas=R,
-        microbatch=engine.microbatch,
-        attention_kernel=engine.facts["attention_kernel"],
-        compile_seconds=engine.compile_seconds,
+        microbatch=program.choices.microbatch,
+        attention_kernel=program.choices.compute.kernel,
+        compile_seconds=program.compile_seconds + init_seconds,
         step_seconds=best,
         tokens_per_second=R * train.batch_size * train.seq_len / best,
         flops_per_token=training_flops_per_token(shape),
-        memory_bytes=engine.memory_bytes,
+        memory_bytes=program.memory_bytes,
     )
 
 
-def _timed(engine: Engine, state: Any, step: int, n: int, total: int) -> tuple[Any, float]:
+def _timed(program: Program, state: Any, step: int, n: int, total: int) -> tuple[Any, float]:
     began = time.perf_counter()
-    state, metrics = engine.dispatch(state, step, n, max(total, step + n))
+    state, metrics = program.dispatch(state, step, n, max(total, step + n))
     jax.block_until_ready((state, metrics))
     return state, time.perf_counter() - began
 

@@ -8,6 +8,7 @@ before. What can be read but belongs to another model is refused, each array by 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import jax
@@ -18,7 +19,56 @@ from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec
 
 from dwsweep.errors import InputError
-from dwsweep.train.consensus import agreed, all_agree
+from dwsweep.plan import Pack
+from dwsweep.train.mesh import agreed, all_agree
+
+FORMAT = 2
+"""Of the checkpoint's meta data."""
+
+
+@dataclass
+class Progress:
+    """What a checkpoint holds beside the arrays and the pack's identity."""
+
+    phase: int = 0  # position in the list of phases
+    tick: int = 0  # steps executed, those of branches included
+    seconds: float = 0.0  # training clock of the state in hand
+    trunk_seconds: float = 0.0  # of the trunk that waits while a copy of it is cooled down
+    compile_seconds: float = 0.0
+    losses: list[float] = field(default_factory=list)  # last training loss of each replica
+    diverged: list[str] = field(default_factory=list)  # run ids reported to the recorder
+
+
+def pack_meta(pack: Pack, progress: Progress, *, forked: bool, kernel: str) -> dict[str, Any]:
+    """The meta data of a pack's checkpoint; ``forked``: a trunk waits. The last bits depend on the ``kernel``."""
+    return {"pack": _identity(pack), "forked": forked, "progress": asdict(progress), "kernel": kernel}
+
+
+def check_identity(meta: dict[str, Any], pack: Pack, directory: Any) -> None:
+    """Refuse to resume ``pack`` from a checkpoint of another one.
+
+    Raises:
+        InputError: it names what differs.
+    """
+    ours, theirs = _identity(pack), meta["pack"]
+    if theirs != ours:
+        raise InputError(
+            f"{directory}: these checkpoints are of another pack "
+            f"({', '.join(sorted(key for key, value in ours.items() if theirs.get(key) != value))}); "
+            "allowed: the pack that began here, or an empty directory"
+        )
+
+
+def _identity(pack: Pack) -> dict[str, Any]:
+    """What must agree for a pack to be resumed from a checkpoint, beside the arrays' shapes."""
+    return {
+        "format": FORMAT,
+        "replicas": [[replica.seed, replica.learning_rate] for replica in pack.replicas],
+        "branch_steps": list(pack.branch_steps),
+        "model": pack.model.model_dump(mode="json"),
+        "train": pack.train.model_dump(mode="json"),
+        "data_hash": pack.data_hash,
+    }
 
 
 def fingerprints(tree: Any, xp: Any = jnp) -> Any:
@@ -141,7 +191,7 @@ class Checkpoints:
         return None
 
     def _is_passed_over(self, number: int, why: object) -> bool:
-        """Whether any process has a reason to: all of them have to go on from the same checkpoint."""
+        """Whether any process has a reason to: all of them have to resume from the same checkpoint."""
         if why is not None:
             reason = " ".join(str(why).split())[:300]
             self.note(f"checkpoint {number} cannot be used and is passed over: {reason}")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep.data.batches import HeldoutSet
-from dwsweep.model.cross_entropy import token_nll
+from dwsweep.model.ops import token_nll
 from dwsweep.model.transformer import Model, Params
 
 

@@ -25,7 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dwsweep.errors import InputError
 from dwsweep.model.transformer import Placement
 from dwsweep.spec import MeshSpec
-from dwsweep.train.step import Each, One, in_parallel, in_turn
+from dwsweep.train.step import ReplicaMap, StepFunction, sequentially, vectorized
 
 REPLICA, DATA, FSDP = "replica", "data", "fsdp"
 BATCH = (DATA, FSDP)
@@ -181,15 +181,15 @@ class Layout:
         x = np.asarray(x)
         return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
-    def each(self, on_cpu: bool) -> Each:
-        """How the replicas are gone through."""
-        base = in_turn if on_cpu else in_parallel
+    def replica_map(self, on_cpu: bool) -> ReplicaMap:
+        """How a step is applied to all replicas."""
+        base = sequentially if on_cpu else vectorized
         if self.mesh.shape[FSDP] > 1:
-            return base if self.mesh.shape[REPLICA] == 1 else _named_in_parallel
+            return base if self.mesh.shape[REPLICA] == 1 else _named_vectorized
         if self.size == 1:
             return base
 
-        def apply(function: One, replicas: Any, windows: jax.Array) -> Any:
+        def apply(function: StepFunction, replicas: Any, windows: jax.Array) -> Any:
             # every device for its own replicas and its part of their batches; the step says what it shares
             spec = PartitionSpec(REPLICA)
             specs = (spec, PartitionSpec(REPLICA, DATA))
@@ -201,6 +201,29 @@ class Layout:
         return apply
 
 
-def _named_in_parallel(function: One, replicas: Any, windows: jax.Array) -> Any:
+def _named_vectorized(function: StepFunction, replicas: Any, windows: jax.Array) -> Any:
     # the name keeps what the model says of its own axes true of each replica on its own devices
     return jax.vmap(function, spmd_axis_name=REPLICA)(replicas, windows)
+
+
+# Decisions that every process of a pack has to share: process 0's is taken. The length of a dispatch and the moment of
+# a checkpoint follow a clock, and each process has its own; if they drifted apart, one would wait for ever in a
+# collective that the others never enter.
+
+
+def agreed(value: int) -> int:
+    """Process 0's value in every process, all of which have to call this; its own where it is the only one."""
+    if jax.process_count() == 1:
+        return value
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    return int(broadcast_one_to_all(np.int32(value)))
+
+
+def all_agree(fact: bool) -> bool:
+    """Whether the fact holds in every process, all of which have to call this."""
+    if jax.process_count() == 1:
+        return fact
+    from jax.experimental.multihost_utils import process_allgather
+
+    return bool(np.asarray(process_allgather(np.int32(fact))).all())

@@ -1,80 +1,164 @@
-"""Optax's AdamW with the parametrization's groups, clipped by the global norm of each replica.
+"""The optimizer of a pack: one Optax transformation, built from the parametrization's groups.
 
-One update, element by element (Loshchilov & Hutter 2019; Kingma & Ba 2015), t = steps done + 1:
+    clip by the global norm of a replica's gradients  →  by label: the chain of ``train.optimizer``
+
+AdamW's chain, element by element (Loshchilov & Hutter 2019; Kingma & Ba 2015), t = steps done + 1:
 
     m ← β1·m + (1 − β1)·g,   v ← β2·v + (1 − β2)·g²
     p ← p − η_t·( (m/(1 − β1^t)) / (√(v/(1 − β2^t)) + ε) + λ·p )
 
-with the group's ε, λ and ratio of its rate to the base rate. All in float32. Each array has settings of its own, since
-each group has its own ε, and the moments are plain arrays, so that a checkpoint names them as it names the parameters
-and depends on no class of Optax.
+with the group's ε, λ and ratio of its rate to the base rate. All in float32. Another optimizer is another entry of
+``CHAINS``, and its name in ``spec.TrainSpec.optimizer``.
+
+Optax's state is taken apart between steps into what is kept per parameter, by name (``m``, ``v``), and the number of
+steps, which all replicas share: a checkpoint then names the moments as it names the parameters and depends on no class
+of Optax.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from dwsweep.model.parametrization import Scales
-from dwsweep.model.transformer import Params, group_of
+from dwsweep.model.transformer import Model
 from dwsweep.spec import TrainSpec
 
 
-def clip(grads: Any, norm: jax.Array, limit: float | None) -> Any:
-    """``grads`` scaled so that their global norm, which is ``norm``, is at most ``limit``."""
-    if limit is None:
-        return grads
-    factor = jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-30))
-    return jax.tree.map(lambda g: g * factor, grads)
-
-
 class Settings(NamedTuple):
-    """Of an array of parameters: numbers where all of it is of one group, else arrays of its shape."""
+    """Of a group of parameters: numbers, or arrays where the parameters of several groups lie in one."""
 
     epsilon: Any
     weight_decay: Any
     ratio: Any  # of its rate to the base rate
 
 
-def settings_of(params: Params, scales: Scales) -> Any:
-    """A tree as ``params`` with the ``Settings`` of each leaf in its place."""
+def settings_by_group(model: Model) -> dict[str, Settings]:
+    """The settings of each of the parametrization's groups."""
+    base = model.scales.learning_rate
+    return {
+        name: Settings(group.epsilon, group.weight_decay, group.learning_rate / base)
+        for name, group in model.scales.groups().items()
+    }
 
-    def one(path: Any, _: Any) -> Settings:
-        group = group_of(path, scales)
-        return Settings(group.epsilon, group.weight_decay, group.learning_rate / scales.learning_rate)
 
-    return jax.tree_util.tree_map_with_path(one, params)
+def clip_by_norm(limit: float | None) -> optax.GradientTransformationExtraArgs:
+    """Gradients scaled so that their global norm is at most ``limit``; not at all where it is None.
 
-
-def adamw(
-    params: Any,
-    m: Any,
-    v: Any,
-    grads: Any,
-    step: jax.Array,
-    rate: jax.Array,
-    alive: jax.Array,
-    settings: Any,
-    train: TrainSpec,
-) -> tuple[Any, Any, Any]:
-    """One update of one replica at base learning rate ``rate`` (peak × schedule); unchanged where not ``alive``.
-
-    ``params``, ``m``, ``v``, ``grads``: trees of one structure, or an array each, with the ``settings`` of each array
-    in its place; ``step``: the number of updates before this one.
+    ``update`` takes the ``norm``, which a step reports too. (Optax's own divides each element by it and multiplies by
+    the limit, which rounds otherwise.)
     """
+
+    def update(updates: Any, state: Any, params: Any = None, *, norm: jax.Array, **_: Any) -> tuple[Any, Any]:
+        if limit is None:
+            return updates, state
+        factor = jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-30))
+        return jax.tree.map(lambda g: g * factor, updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def scale_by_rate(ratio: Any) -> optax.GradientTransformationExtraArgs:
+    """A direction times −rate·ratio, where ``update`` takes the replica's base ``rate`` of this step."""
+
+    def update(updates: Any, state: Any, params: Any = None, *, rate: jax.Array, **_: Any) -> tuple[Any, Any]:
+        return jax.tree.map(lambda direction: -(rate * ratio) * direction, updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def adamw(train: TrainSpec, group: Settings) -> optax.GradientTransformationExtraArgs:
+    """AdamW for the parameters of one group."""
     b1, b2 = train.betas
+    return optax.chain(
+        optax.scale_by_adam(b1, b2, group.epsilon),
+        optax.add_decayed_weights(group.weight_decay),
+        scale_by_rate(group.ratio),
+    )
 
-    def update(p: jax.Array, m: jax.Array, v: jax.Array, g: jax.Array, own: Settings) -> tuple[jax.Array, ...]:
-        adam = optax.scale_by_adam(b1, b2, own.epsilon)
-        decay = optax.add_decayed_weights(own.weight_decay)
-        direction, moments = adam.update(g, optax.ScaleByAdamState(step, m, v))
-        direction, _ = decay.update(direction, decay.init(p), p)
-        new_p = p - rate * own.ratio * direction
-        return tuple(jnp.where(alive, new, old) for new, old in ((new_p, p), (moments.mu, m), (moments.nu, v)))
 
-    out = jax.tree.map(update, params, m, v, grads, settings)
-    first, second, third = (jax.tree.map(lambda _, item, i=i: item[i], params, out) for i in range(3))
-    return first, second, third
+@dataclass(frozen=True)
+class Chain:
+    """What ``train.optimizer`` can name."""
+
+    of_group: Callable[[TrainSpec, Settings], optax.GradientTransformationExtraArgs]
+    elementwise: bool  # no element's update depends on another's, so parameters may lie as one vector
+
+
+CHAINS = {"adamw": Chain(adamw, elementwise=True)}
+
+NAMES = {"mu": "m", "nu": "v"}
+"""Fields of Optax's states that are kept per parameter, by their names in a checkpoint; others keep Optax's name."""
+COUNT = "count"
+"""The field that counts updates: the same for all."""
+
+Moments = dict[str, Any]
+"""What an optimizer keeps per parameter between steps: by name, each a tree like the parameters."""
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """The optimizer of a pack whose parameters lie in one way (see ``param_layout``)."""
+
+    train: TrainSpec
+    labels: Any  # a tree like the parameters: the name of each one's settings
+    settings: Callable[[], dict[str, Settings]]  # by name; called while a step is traced
+
+    def transformation(self) -> optax.GradientTransformationExtraArgs:
+        """Clipping, then each group's chain; ``update`` takes ``norm`` and ``rate`` beside what Optax's take."""
+        chain = CHAINS[self.train.optimizer].of_group
+        chains = {name: chain(self.train, own) for name, own in self.settings().items()}
+        return optax.chain(clip_by_norm(self.train.grad_clip), optax.partition(chains, self.labels))
+
+    def init(self, params: Any) -> Moments:
+        """The moments of one replica before its first step."""
+        return _by_name(self.transformation().init(params), params)
+
+    def update(
+        self, grads: Any, moments: Moments, params: Any, *, step: jax.Array, norm: jax.Array, rate: jax.Array
+    ) -> tuple[Any, Moments]:
+        """(parameters, moments) of one replica after a step at base learning rate ``rate`` (peak × schedule).
+
+        ``norm``: of ``grads``; ``step``: the number of updates before this one.
+        """
+        transformation = self.transformation()
+        like = jax.eval_shape(transformation.init, params)
+        state = _as_optax(like, moments, step)
+        updates, state = transformation.update(grads, state, params, norm=norm, rate=rate)
+        return optax.apply_updates(params, updates), _by_name(state, params)
+
+
+Place = tuple[str, tuple[Any, ...]]
+"""Of an array in Optax's state: the field that it is or is part of, and the path of its parameter."""
+
+
+def _place(path: tuple[Any, ...]) -> Place:
+    last = max(i for i, key in enumerate(path) if isinstance(key, jax.tree_util.GetAttrKey))
+    field = path[last].name
+    return NAMES.get(field, field), path[last + 1 :]
+
+
+def _by_name(state: Any, params: Any) -> Moments:
+    """Optax's state as what it holds per parameter; None where a group's chain holds nothing of that name."""
+    found = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    return {
+        name: jax.tree_util.tree_map_with_path(lambda path, _, name=name: found.get((name, path)), params)
+        for name in sorted({name for name, _ in found} - {COUNT})
+    }
+
+
+def _as_optax(like: Any, moments: Moments, step: jax.Array) -> Any:
+    """Optax's state, of the structure of ``like``, from what it holds per parameter."""
+    found = {
+        (name, path): leaf for name, tree in moments.items() for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+    def fill(path: tuple[Any, ...], _: Any) -> jax.Array:
+        name, at = _place(path)
+        return step if name == COUNT else found[name, at]
+
+    return jax.tree_util.tree_map_with_path(fill, like)

@@ -1,9 +1,11 @@
 """How a replica's parameters lie in the training loop: as the tree they are, or as one vector.
 
 In one vector whatever is done to each element alone (Adam), to all together (the norm, the mean over devices) or to the
-state as a whole (the loops that carry it) is one operation, not one a leaf: a third of a program's operations
+state as a whole (the loops that carry it) is one operation, not one per leaf: a third of a program's operations
 otherwise, each to be compiled, and on a CPU each to be started in every step. It costs a copy of the parameters and one
 of the gradients, which a large model on an accelerator has no room for.
+
+Nothing outside the compiled step sees it: checkpoints and evaluation have the tree.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwsweep.model.transformer import Model, Params
-from dwsweep.train.optimizer import Settings, settings_of
+from dwsweep.spec import TrainSpec
+from dwsweep.train.optimizer import Optimizer, Settings, settings_by_group
 
 
 @dataclass(frozen=True)
-class Arrangement:
+class ParamLayout:
     """Of parameters, and of moments and gradients, which lie as they do.
 
     ``pack`` and ``unpack`` take the tree and what becomes of it, with any leading axes, and the module whose arrays
@@ -30,24 +33,38 @@ class Arrangement:
 
     pack: Callable[[Params, Any], Any]
     unpack: Callable[[Any, Any], Params]
-    settings: Callable[[], Any]  # of the optimizer, for one replica
+    labels: Any  # of the optimizer's settings, where the parameters lie
+    settings: Callable[[], dict[str, Settings]]  # by label
     is_tree: bool = False  # nothing to do
 
+    def optimizer(self, train: TrainSpec) -> Optimizer:
+        """The pack's optimizer for parameters that lie so."""
+        return Optimizer(train, self.labels, self.settings)
 
-def by_leaf(model: Model) -> Arrangement:
-    """The tree itself."""
+
+def by_leaf(model: Model) -> ParamLayout:
+    """The tree itself; each array has its group's settings.
+
+    A label per array and not per group, for the same bits whatever else is in the group: XLA replaces a division by
+    Adam's bias correction by a product with its inverse only where no other array is divided by it.
+    """
 
     def same(params: Params, xp: Any) -> Params:
         return params
 
-    return Arrangement(same, same, lambda: settings_of(declared(model), model.scales), is_tree=True)
+    labels = jax.tree_util.tree_map_with_path(lambda path, _: jax.tree_util.keystr(path), model.groups)
+    by_group = settings_by_group(model)
+    names = zip(jax.tree.leaves(labels), jax.tree.leaves(model.groups), strict=True)
+    settings = {label: by_group[group] for label, group in names}
+    return ParamLayout(same, same, labels, lambda: settings, is_tree=True)
 
 
-def as_vector(model: Model) -> Arrangement:
-    """One vector (…, n_params_total), float32; leaves with the same settings lie side by side."""
-    shapes = declared(model)
-    leaves, structure = jax.tree.flatten(shapes)
-    settings = jax.tree.leaves(settings_of(shapes, model.scales), is_leaf=lambda x: isinstance(x, Settings))
+def as_vector(model: Model) -> ParamLayout:
+    """One vector (…, n_params_total), float32, for elementwise optimizers; leaves with the same settings lie side by
+    side, and the settings are vectors too."""
+    leaves, structure = jax.tree.flatten(model.declared)
+    by_group = settings_by_group(model)
+    settings = [by_group[name] for name in jax.tree.leaves(model.groups)]
     order = sorted(range(len(leaves)), key=lambda i: (settings[i], i))
     ends = np.cumsum([leaves[i].size for i in order])
 
@@ -61,13 +78,13 @@ def as_vector(model: Model) -> Arrangement:
         shaped = [found[i].reshape(*vector.shape[:-1], *leaf.shape) for i, leaf in enumerate(leaves)]
         return jax.tree.unflatten(structure, shaped)
 
-    def spread() -> Settings:
+    def spread() -> dict[str, Settings]:
         # computed from an element's place where it is needed, and never stored
         last = {settings[i]: end for i, end in zip(order, ends, strict=True)}
         place = jnp.arange(ends[-1])
-        return Settings(*(_steps(place, [*last.values()], column) for column in zip(*last, strict=True)))
+        return {"all": Settings(*(_steps(place, [*last.values()], column) for column in zip(*last, strict=True)))}
 
-    return Arrangement(pack, unpack, spread)
+    return ParamLayout(pack, unpack, "all", spread)
 
 
 def _steps(place: jax.Array, ends: list[int], values: tuple[float, ...]) -> jax.Array:
@@ -76,8 +93,3 @@ def _steps(place: jax.Array, ends: list[int], values: tuple[float, ...]) -> jax.
     for end, value in zip(ends[-2::-1], values[-2::-1], strict=True):
         out = jnp.where(place < end, jnp.float32(value), out)
     return out
-
-
-def declared(model: Model) -> Params:
-    """Shapes and dtypes of the parameters of one replica."""
-    return jax.eval_shape(lambda: model.init(jax.random.key(0)))

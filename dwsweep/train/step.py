@@ -19,12 +19,14 @@ import optax
 
 from dwsweep.model.transformer import Model, Params
 from dwsweep.spec import TrainSpec
-from dwsweep.train import optimizer
-from dwsweep.train.param_layout import Arrangement, by_leaf
+from dwsweep.train.param_layout import ParamLayout, by_leaf
 
 State = dict[str, Any]
-"""``params``, ``m``, ``v`` (leaves, or a vector each, with a leading R axis), ``step`` () int32; ``alive`` (R,) bool,
-``bad_steps``, ``diverged_step`` (R,) int32 and ``diverged_loss`` (R,) float32 (−1 and NaN until it happens)."""
+"""``params`` and the optimizer's moments ``m``, ``v`` (leaves, or a vector each, with a leading R axis), ``step`` ()
+int32; ``alive`` (R,) bool, ``bad_steps``, ``diverged_step`` (R,) int32 and ``diverged_loss`` (R,) float32 (−1 and NaN
+until it happens)."""
+REST = ("step", "alive", "bad_steps", "diverged_step", "diverged_loss")
+"""Of the state, what is neither parameters nor moments."""
 
 DIVERGED_ABOVE = 3.0
 """Nats above ln V at which a loss counts as bad after the warm-up: e³ times worse than a uniform guess."""
@@ -33,18 +35,21 @@ PATIENCE = 50
 Steps, not log intervals: how a run is watched must not change it."""
 
 
-def init_state(model: Model, seeds: jax.Array) -> State:
-    """The state before the first step; ``seeds`` (R,) int32. Equal seeds give equal parameters."""
+def init_state(model: Model, train: TrainSpec, seeds: jax.Array, layout: ParamLayout | None = None) -> State:
+    """The state before the first step, lying as ``layout`` says (None: by leaf); ``seeds`` (R,) int32.
+
+    Equal seeds give equal parameters.
+    """
 
     def one(seed: jax.Array) -> Params:
         return model.init(jax.random.key(seed))
 
-    params = jax.vmap(one)(seeds)
+    layout = layout or by_leaf(model)
+    params = layout.pack(jax.vmap(one)(seeds), jnp)
     R = seeds.shape[0]
     return {
         "params": params,
-        "m": jax.tree.map(jnp.zeros_like, params),
-        "v": jax.tree.map(jnp.zeros_like, params),
+        **jax.vmap(layout.optimizer(train).init)(params),
         "step": jnp.zeros((), jnp.int32),
         "alive": jnp.ones(R, bool),
         "bad_steps": jnp.zeros(R, jnp.int32),
@@ -54,18 +59,18 @@ def init_state(model: Model, seeds: jax.Array) -> State:
 
 
 def loss_and_grads(
-    model: Model, arranged: Any, windows_BxT1: jax.Array, microbatch: int, arrangement: Arrangement
+    model: Model, laid_out: Any, windows_BxT1: jax.Array, microbatch: int, layout: ParamLayout
 ) -> tuple[jax.Array, Any]:
     """Mean loss (nats per token) and its gradient over a batch of windows, ``microbatch`` sequences at a time.
 
-    Parameters and gradient lie as ``arrangement`` says.
+    Parameters and gradient lie as ``layout`` says.
     """
     B = windows_BxT1.shape[0]
-    params = arrangement.unpack(arranged, jnp)
+    params = layout.unpack(laid_out, jnp)
 
     def of(windows: jax.Array) -> tuple[jax.Array, Any]:
         loss, grads = jax.value_and_grad(model.mean_loss)(params, windows)
-        return loss, arrangement.pack(grads, jnp)
+        return loss, layout.pack(grads, jnp)
 
     if microbatch >= B:
         return of(windows_BxT1)
@@ -74,7 +79,7 @@ def loss_and_grads(
     def add(total: Any, chunk: jax.Array) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, of(chunk)), None
 
-    zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, arranged))
+    zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, laid_out))
     total, _ = jax.lax.scan(add, zero, chunks)
     return jax.tree.map(lambda x: x * (microbatch / B), total)
 
@@ -84,19 +89,19 @@ def windows_at(tokens: jax.Array, indices: jax.Array, seq_len: int) -> jax.Array
     return tokens[indices[..., None] * seq_len + jnp.arange(seq_len + 1)].astype(jnp.int32)
 
 
-One = Callable[[Any, jax.Array], Any]
+StepFunction = Callable[[Any, jax.Array], Any]
 """A step of one replica: (its state, its windows (B, T + 1)) → its new state."""
-Each = Callable[[One, Any, jax.Array], Any]
+ReplicaMap = Callable[[StepFunction, Any, jax.Array], Any]
 """Applies a function of one replica to all: (function, tree with leading axes R, windows (R, B, T + 1)) → tree with
 leading axes R."""
 
 
-def in_parallel(function: One, replicas: Any, windows: jax.Array) -> Any:
+def vectorized(function: StepFunction, replicas: Any, windows: jax.Array) -> Any:
     """All replicas in each operation: what fills an accelerator."""
     return jax.vmap(function)(replicas, windows)
 
 
-def in_turn(function: One, replicas: Any, windows: jax.Array) -> Any:
+def sequentially(function: StepFunction, replicas: Any, windows: jax.Array) -> Any:
     """One replica after another: on a CPU one of them is work enough, and its activations stay in the cache."""
     return jax.lax.map(lambda both: function(*both), (replicas, windows))
 
@@ -108,9 +113,9 @@ def make_dispatch(
     capacity: int,
     microbatch: int,
     streamed: bool,
-    each: Each = in_parallel,
+    replica_map: ReplicaMap = vectorized,
     batch_axis: str | None = None,
-    arrangement: Arrangement | None = None,
+    layout: ParamLayout | None = None,
 ) -> Callable[..., tuple[State, dict[str, jax.Array]]]:
     """The function ``(state, tokens, batches, rates, learning_rates, n) → (state, metrics)`` to jit.
 
@@ -118,24 +123,26 @@ def make_dispatch(
     unused and ``batches`` (K, S, B, T + 1) the windows themselves. ``rates`` (K,) are schedule multipliers,
     ``learning_rates`` (R,) the peaks, ``n`` ≤ K the steps to take. Metrics: ``loss`` and ``grad_norm`` (K, R), zero
     from row n on, and copies of ``alive``, ``diverged_step`` and ``diverged_loss``. ``seed_of`` maps a replica to its
-    row of S, ``each`` says how the replicas are gone through, ``arrangement`` how those in ``state`` lie (None: by
-    leaf). With ``batch_axis``, ``each`` gives the function a part of a replica's windows on each device along that
-    axis of the mesh; ``microbatch`` is then of a part.
+    row of S, ``layout`` says how parameters lie in ``state`` (None: by leaf). With ``batch_axis``, ``replica_map``
+    gives the function a part of a replica's windows on each device along that axis of the mesh; ``microbatch`` is then
+    of a part.
     """
     bound = math.log(model.shape.vocab_size) + DIVERGED_ABOVE
     rows = np.asarray(seed_of)
-    arrangement = arrangement or by_leaf(model)
+    layout = layout or by_leaf(model)
+    optimizer = layout.optimizer(train)
 
     def one(replica: tuple[Any, ...], windows: jax.Array, step: jax.Array) -> tuple[Any, ...]:
-        params, m, v, alive, rate = replica
-        loss, grads = loss_and_grads(model, params, windows, microbatch, arrangement)
+        params, moments, alive, rate = replica
+        loss, grads = loss_and_grads(model, params, windows, microbatch, layout)
         if batch_axis is not None:
             loss, grads = jax.lax.pmean((loss, grads), batch_axis)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        grads = optimizer.clip(grads, norm, train.grad_clip)
-        new = optimizer.adamw(params, m, v, grads, step, rate, alive & finite, arrangement.settings(), train)
-        return *new, loss, norm, finite
+        new = optimizer.update(grads, moments, params, step=step, norm=norm, rate=rate)
+        # a replica that has ended keeps what it had
+        kept = jax.tree.map(lambda new, old: jnp.where(alive & finite, new, old), new, (params, moments))
+        return *kept, loss, norm, finite
 
     def dispatch(
         state: State, tokens: jax.Array, batches: jax.Array, rates: jax.Array, learning_rates: jax.Array, n: jax.Array
@@ -145,9 +152,10 @@ def make_dispatch(
             picked = jax.lax.dynamic_index_in_dim(batches, k, keepdims=False)
             windows = picked.astype(jnp.int32) if streamed else windows_at(tokens, picked, model.shape.seq_len)
             step, alive = state["step"], state["alive"]
-            params, m, v, loss, norm, finite = each(
+            moments = {name: arrays for name, arrays in state.items() if name not in ("params", *REST)}
+            params, moments, loss, norm, finite = replica_map(
                 lambda replica, windows: one(replica, windows, step),
-                (state["params"], state["m"], state["v"], alive, learning_rates * rates[k]),
+                (state["params"], moments, alive, learning_rates * rates[k]),
                 windows[rows],
             )
             bad = (loss > bound) & (step >= train.warmup_steps)
@@ -155,8 +163,7 @@ def make_dispatch(
             ends = alive & (~finite | (bad_steps >= PATIENCE))
             new = {
                 "params": params,
-                "m": m,
-                "v": v,
+                **moments,
                 "step": step + 1,
                 "alive": alive & ~ends,
                 "bad_steps": jnp.where(alive, bad_steps, state["bad_steps"]),

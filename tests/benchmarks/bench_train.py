@@ -3,7 +3,7 @@
     make bench
     python tests/benchmarks/bench_train.py [--shapes smoke L24-d64] [--rounds 7] [--whole] [--json FILE]
 
-Ours is ``dwsweep.train.engine.Engine``, the compiled function that a sweep runs; theirs is ``torch_model``, eager. At
+Ours is ``dwsweep.train.program.Program``, the compiled function that a sweep runs; theirs is ``torch_model``, eager. At
 the start both get the same parameters and batches, and the losses of three training steps must agree within 1e-4, so
 that "the same" is checked and not claimed. Then they take turns, round by round, so that whatever else the machine does
 meets both; a ratio is that of one round, and the table gives the median of the ratios and each side's best rate.
@@ -39,6 +39,7 @@ from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.plan import DataFacts, Pack, build
+from dwsweep.records.run_files import RunResult
 from dwsweep.spec import load_spec, parse_spec
 from dwsweep.sweep.core_shares import cores, each_core_a_device
 from dwsweep.train.lr_schedule import multipliers
@@ -85,30 +86,30 @@ def cases(wanted: list[str], progress: bool = True) -> list[Case]:
 
 
 class Ours:
-    """The real engine."""
+    """The real program."""
 
     def __init__(self, case: Case) -> None:
         import jax
 
-        from dwsweep.train.engine import Engine
+        from dwsweep.train.program import Blueprint, compile_program
 
         self.jax, self.case = jax, case
-        self.engine = Engine(case.pack, case.store)
-        self.engine.compile()
-        self.state = self.engine.init()
-        self.compile_seconds = self.engine.compile_seconds
+        self.program = compile_program(Blueprint.of(case.pack, case.store))
+        self.state, init_seconds = self.program.init()
+        self.compile_seconds = self.program.compile_seconds + init_seconds
         self.done = 0
 
     def params(self, replica: int) -> Any:
-        return self.jax.tree.map(lambda leaf: np.asarray(leaf[replica]), self.engine.named(self.state)["params"])
+        named = self.program.blueprint.named(self.state)
+        return self.jax.tree.map(lambda leaf: np.asarray(leaf[replica]), named["params"])
 
     def steps(self, n: int) -> np.ndarray:
         """Take ``n`` steps of all replicas and wait; the losses (n, R)."""
         losses = []
         while n:
-            part = min(n, self.engine.capacity)
+            part = min(n, self.program.choices.capacity)
             total = max(self.case.pack.branch_steps[-1], self.done + part)
-            self.state, metrics = self.engine.dispatch(self.state, self.done, part, total)
+            self.state, metrics = self.program.dispatch(self.state, self.done, part, total)
             losses.append(np.asarray(metrics["loss"])[:part])
             self.done, n = self.done + part, n - part
         self.jax.block_until_ready(self.state)
@@ -201,7 +202,7 @@ def compare(case: Case, rounds: int, with_torch: bool) -> dict[str, Any]:
         "seq_len": pack.train.seq_len,
         "n_params_total": pack.shape.n_params_total,
         "compile_seconds": ours.compile_seconds,
-        "microbatch": ours.engine.microbatch,
+        "microbatch": ours.program.choices.microbatch,
     }
     theirs = None
     if with_torch:
@@ -256,8 +257,8 @@ class Silent:
     def __init__(self) -> None:
         self.losses: list[float] = []
 
-    def finished(self, run_id: str, result: dict[str, Any], documents: np.ndarray) -> None:
-        self.losses.append(result["loss"])
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
+        self.losses.append(result.loss)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: None

@@ -131,7 +131,7 @@ def _running(now: Snapshot) -> Table:
         words = name in ("running pack", "device")
         table.add_column(name, justify="left" if words else "right", no_wrap=name != "device")
     for pack_id, progress in sorted(now.progress.items()):
-        facts = progress.started or {}
+        facts = progress.started or StartFacts()
         losses = [loss for loss in progress.losses if loss is not None]
         rate = progress.tokens_per_second
         table.add_row(
@@ -140,17 +140,17 @@ def _running(now: Snapshot) -> Table:
             f"{sum(losses) / len(losses):.4f}" if losses else "–",
             f"{rate:,.0f}" if rate else "–",
             _mfu(facts, (rate or 0.0) * flops_per_token(pack_id, now)),
-            Text(facts.get("device_kind", "–")),  # a file may hold what rich would read as markup
+            Text(facts.device_kind or "–"),  # a file may hold what rich would read as markup
         )
     return table
 
 
 def _mfu(facts: StartFacts, flops_per_second: float) -> str:
     """Model FLOPs utilisation, of the devices' dense bf16 peak; a dash where that is not known."""
-    device = find(facts.get("device_kind"))
+    device = find(facts.device_kind)
     if device is None or not flops_per_second:
         return "–"
-    return f"{flops_per_second / (device.peak_flops * facts.get('devices', 1)):.1%}"
+    return f"{flops_per_second / (device.peak_flops * (facts.devices or 1)):.1%}"
 
 
 def _reasons(now: Snapshot) -> list[RenderableType]:

@@ -12,10 +12,10 @@ from train_support import make_pack, make_spec, make_store
 
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
-from dwsweep.train.engine import Engine
-from dwsweep.train.optimizer import Settings, adamw, settings_of
-from dwsweep.train.param_layout import as_vector, by_leaf, declared
-from dwsweep.train.step import in_turn, init_state, make_dispatch
+from dwsweep.train.optimizer import settings_by_group
+from dwsweep.train.param_layout import as_vector, by_leaf
+from dwsweep.train.program import Blueprint, compile_program
+from dwsweep.train.step import init_state, make_dispatch, sequentially
 
 OPTIONS = [{}, {"tied_embeddings": True, "biases": False}, {"mlp": "gated", "positions": "rotary", "norm": "post"}]
 
@@ -28,7 +28,7 @@ def make_model(width: int = 32, **options: Any) -> Model:
 
 def numbered(model: Model, *lead: int) -> Any:
     """A tree of the model's structure, each element another number."""
-    leaves, structure = jax.tree.flatten(declared(model))
+    leaves, structure = jax.tree.flatten(model.declared)
     n = int(np.prod(lead, dtype=int))
     ends = np.cumsum([leaf.size * n for leaf in leaves])
     parts = np.split(np.arange(ends[-1], dtype=np.float32), ends[:-1])
@@ -44,7 +44,7 @@ def test_there_and_back(options: dict[str, Any], lead: tuple[int, ...]) -> None:
     vector, there = as_vector(model), numbered(model, *lead)
     for xp in (np, jnp):
         packed = vector.pack(there, xp)
-        assert packed.shape == (*lead, sum(leaf.size for leaf in jax.tree.leaves(declared(model))))
+        assert packed.shape == (*lead, sum(leaf.size for leaf in jax.tree.leaves(model.declared)))
         jax.tree.map(np.testing.assert_array_equal, vector.unpack(packed, xp), there)
 
 
@@ -52,30 +52,32 @@ def test_there_and_back(options: dict[str, Any], lead: tuple[int, ...]) -> None:
 def test_every_element_keeps_its_settings(options: dict[str, Any]) -> None:
     model = make_model(**options)
     vector = as_vector(model)
-    spread = vector.settings()
-    expected = settings_of(declared(model), model.scales)
+    (spread,) = vector.settings().values()
+    expected = settings_by_group(model)
     for k, column in enumerate(spread):
         found = vector.unpack(column, jnp)
-        wanted = jax.tree.map(lambda leaf, own, k=k: np.full(leaf.shape, own[k], np.float32), declared(model), expected)
+        wanted = jax.tree.map(
+            lambda leaf, name, k=k: np.full(leaf.shape, expected[name][k], np.float32), model.declared, model.groups
+        )
         jax.tree.map(np.testing.assert_array_equal, found, wanted)
-    kinds = jax.tree.leaves(expected, is_leaf=lambda x: isinstance(x, Settings))
-    assert len(set(kinds)) >= 3  # or this would not tell one from another
+    assert len({expected[name] for name in jax.tree.leaves(model.groups)}) >= 3  # or one would not differ from another
 
 
 def test_an_update_is_the_same_to_the_last_bit() -> None:
     spec, model = make_spec(), make_model()
     random = np.random.default_rng(0)
-    draw = lambda: jax.tree.map(lambda x: random.normal(size=x.shape).astype(np.float32), declared(model))  # noqa: E731
+    draw = lambda: jax.tree.map(lambda x: random.normal(size=x.shape).astype(np.float32), model.declared)  # noqa: E731
     params, m, grads = draw(), draw(), draw()
     v = jax.tree.map(np.square, draw())
 
-    def update(arrangement: Any) -> Any:
+    def update(layout: Any) -> Any:
         @jax.jit
         def run(*trees: Any) -> Any:
-            packed = [arrangement.pack(one, jnp) for one in trees]
-            rate, alive = jnp.float32(1e-2), jnp.bool_(True)
-            new = adamw(*packed, jnp.int32(4), rate, alive, arrangement.settings(), spec.train)
-            return [arrangement.unpack(one, jnp) for one in new]
+            params, m, v, grads = (layout.pack(one, jnp) for one in trees)
+            step, norm, rate = jnp.int32(4), jnp.float32(0.7), jnp.float32(1e-2)
+            optimizer = layout.optimizer(spec.train)
+            params, moments = optimizer.update(grads, {"m": m, "v": v}, params, step=step, norm=norm, rate=rate)
+            return [layout.unpack(one, jnp) for one in (params, moments["m"], moments["v"])]
 
         return run(params, m, v, grads)
 
@@ -88,15 +90,14 @@ def test_steps_agree() -> None:
     tokens = jax.random.randint(jax.random.key(5), (2000,), 0, 256).astype(jnp.uint16)
     indices = jax.random.randint(jax.random.key(6), (4, 2, 4), 0, 120)
 
-    def run(arrangement: Any) -> Any:
-        dispatch = make_dispatch(model, spec.train, (0, 1), 4, 2, False, in_turn, arrangement=arrangement)
+    def run(layout: Any) -> Any:
+        dispatch = make_dispatch(model, spec.train, (0, 1), 4, 2, False, sequentially, layout=layout)
 
         @jax.jit
         def steps(seeds: jax.Array) -> Any:
-            state = init_state(model, seeds)
-            state |= {name: arrangement.pack(state[name], jnp) for name in ("params", "m", "v")}
+            state = init_state(model, spec.train, seeds, layout)
             state, metrics = dispatch(state, tokens, indices, jnp.ones(4), jnp.full(2, 1e-2), jnp.int32(4))
-            return arrangement.unpack(state["params"], jnp), metrics
+            return layout.unpack(state["params"], jnp), metrics
 
         return steps(jnp.arange(2))
 
@@ -108,14 +109,15 @@ def test_steps_agree() -> None:
     assert np.mean(off < 1e-5) > 0.99
 
 
-def test_the_engine_gives_its_state_by_name_and_takes_it_back(tmp_path: Any) -> None:
-    engine = Engine(make_pack(make_store(tmp_path)), make_store(tmp_path / "again"))
-    state = engine.init()
+def test_a_program_gives_its_state_by_name_and_takes_it_back(tmp_path: Any) -> None:
+    store = make_store(tmp_path)
+    program = compile_program(Blueprint.of(make_pack(store), store))
+    blueprint, (state, _) = program.blueprint, program.init()
     assert state["params"].ndim == 2  # on a CPU: a vector for each replica
-    named = engine.named(state)
-    expected = jax.jit(lambda s: init_state(engine.model, s))(jnp.arange(2))
+    named = blueprint.named(state)
+    expected = jax.jit(lambda s: init_state(blueprint.model, blueprint.pack.train, s))(jnp.arange(2))
     jax.tree.map(np.testing.assert_array_equal, named, expected)
     assert jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding), named) == jax.tree.map(
-        lambda x: (x.shape, x.dtype, x.sharding), engine.abstract
+        lambda x: (x.shape, x.dtype, x.sharding), blueprint.abstract
     )
-    jax.tree.map(np.testing.assert_array_equal, engine.arranged(named), state)
+    jax.tree.map(np.testing.assert_array_equal, blueprint.laid_out(named), state)

@@ -1,35 +1,42 @@
-"""What training tells the outside: the one interface through which a pack's progress and results leave the trainer."""
+"""What the trainer reports, and to whom; without JAX, for those who only listen."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from dwsweep.records.pack_files import StartFacts
+from dwsweep.records.run_files import RunResult
 
-class Recorder(Protocol):
-    """Receives what a pack yields. Training knows no sweep directory; whoever holds one implements this."""
+
+class Recorder:
+    """Receives what a pack yields: the one interface through which its progress and results leave the trainer.
+
+    Training knows no sweep directory; whoever holds one overrides these methods. As they stand here, nothing is
+    recorded.
+    """
 
     def compiling(self, microbatch: int) -> None:
         """Before compilation, which may fail for want of memory: the microbatch that is being tried."""
 
-    def started(self, facts: dict[str, Any]) -> None:
-        """Once a (re)start, after compilation: device_kind, attention_kernel, microbatch, compile_seconds, step."""
+    def started(self, facts: StartFacts) -> None:
+        """Once per (re)start, after compilation."""
 
     def resumed(self, step: int) -> None:
-        """The pack goes on from this step: whatever was recorded beyond it will be recorded again."""
+        """The pack is resumed from this step: whatever was recorded beyond it will be recorded again."""
 
     def metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
         """Rows of ``step``, ``loss`` (training, nats per token), ``learning_rate``, ``grad_norm``, ``seconds``."""
 
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
-        """Once a dispatch: steps done of all, the pack's rate over all replicas, the last loss of each replica."""
+        """Once per dispatch: steps done of all, the pack's rate over all replicas, the last loss of each replica."""
 
-    def finished(self, run_id: str, result: dict[str, Any], documents: np.ndarray) -> None:
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
         """A run is done. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document."""
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
-        """A run ended with a loss that is not finite or beyond the bound; its pack goes on without it."""
+        """A run ended with a loss that is not finite or beyond the bound; its pack continues without it."""
 
     def flush(self) -> None:
         """Right before a checkpoint is saved: what was recorded up to its step must outlive this host, as it does."""

@@ -1,0 +1,212 @@
+"""What is chosen for a pack on the devices at hand: one frozen record, made before anything is compiled.
+
+Whatever is not fixed by the spec is decided here, by facts of the pack and of the hardware; ``program`` compiles it.
+Where the program then does not fit into a device's memory, ``concede`` gives the choices that ask for less of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import jax
+
+from dwsweep.cost import training_flops
+from dwsweep.cost.memory import halved, resident_bytes
+from dwsweep.data.token_store import Store
+from dwsweep.model.transformer import Compute, Model
+from dwsweep.plan import Pack
+from dwsweep.train import attention_autotune
+from dwsweep.train.mesh import Layout, Load, agreed
+from dwsweep.train.optimizer import CHAINS
+from dwsweep.train.param_layout import ParamLayout, as_vector, by_leaf
+
+CAPACITY = 256
+"""Steps that one dispatch can hold at most."""
+STREAM_BYTES = 64 << 20
+"""Of windows per dispatch when they are streamed from the host."""
+CACHE_BYTES = 1_200_000
+"""On a CPU, the size of the largest activation (float32) of a microbatch: about half a core's second-level cache.
+Measured at L2 d64, L6 d192, L24 d64: 12–25 % faster than the whole batch of 16 × 128 at once."""
+UNROLLED_WIDTH, UNROLLED_DEPTH = 128, 12
+"""On a CPU, the layers of models at least this wide and at most this deep are unrolled: weights that exceed a core's
+cache are then not copied out of their stack for each microbatch. Measured gains: L8 d128 5 %, L12 d192 11 %, L6 d192
+17 %, L4 d256 22 %, for some 0.7 s of compilation per layer; L24 d64 none, and four layers at a time lose 5–18 %."""
+VECTOR_PARAMETERS = 1_500_000
+"""On a CPU, models up to this size are one vector in the training loop. Measured on two cores, steps against those of
+the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
+caches and pay for the copies. A third less to compile at all of them."""
+STATE_ARRAYS = 4
+"""Float32 arrays of the parameters' size while a step is taken: parameters, two moments, gradients."""
+
+
+def configure() -> None:
+    """Settings of JAX that results or timings depend on; explicit, since their defaults have changed before."""
+    jax.config.update("jax_threefry_partitionable", True)
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        # the programs of small models compile in under the default's second and would not be kept
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The devices that a pack may take."""
+
+    devices: tuple[jax.Device, ...] | None  # None: all of this host, or of all processes where there are several
+    device: jax.Device  # one of them, here
+    memory_bytes: int | None  # of one device, that JAX may use; None on a CPU, and where the backend does not say
+    on_cpu: bool  # the program is one for a CPU
+
+
+def memory_limit(device: jax.Device) -> int | None:
+    """Bytes of a device's memory that JAX may use; None on a CPU, and where the backend does not say."""
+    if device.platform == "cpu":
+        return None
+    return (device.memory_stats() or {}).get("bytes_limit")
+
+
+def at_hand(
+    devices: Sequence[jax.Device] | None = None, *, memory_bytes: int | None = None, as_accelerator: bool = False
+) -> Hardware:
+    """``devices``: by default all. ``memory_bytes`` of one: by default what it says. ``as_accelerator``: a program for
+    a CPU that is divided as an accelerator's would be, to learn of its memory without one."""
+    device = (devices or jax.local_devices())[0]
+    on_cpu = device.platform == "cpu" and not as_accelerator
+    return Hardware(tuple(devices) if devices else None, device, memory_bytes or memory_limit(device), on_cpu)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How one pack is trained on its devices. Nothing in here changes a result beyond rounding."""
+
+    hardware: Hardware
+    layout: Layout  # of the pack on its devices
+    compute: Compute  # of the model: precision, attention kernel, recomputed activations, unrolled layers, placement
+    microbatch: int  # sequences of each replica in one forward and backward pass
+    as_vector: bool  # parameters are one vector per replica in the training loop, else a tree
+    streamed: bool  # batches come from the host, else from the token store on the device
+    capacity: int  # steps that one dispatch can hold
+    attention_why: str | None = None  # of the attention kernel; None before it is chosen
+
+    def param_layout(self, model: Model) -> ParamLayout:
+        """How the parameters of ``model`` lie in the training loop."""
+        return (as_vector if self.as_vector else by_leaf)(model)
+
+
+def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choices:
+    """The choices for ``pack`` with the tokens of ``store`` on ``hardware`` (by default what is at hand).
+
+    The attention kernel is the one that runs everywhere, until ``with_kernel`` has measured.
+    """
+    configure()
+    hardware = hardware or at_hand()
+    execution, train = pack.execution, pack.train
+    layout = _layout(pack, hardware)
+    unroll = min(execution.unroll or _unroll(pack, hardware), pack.shape.depth)
+    streamed = not resident_bytes(
+        store.n_train_tokens, store.dtype.itemsize, hardware.memory_bytes, execution.data_on_device
+    )
+    capacity = CAPACITY
+    if streamed:
+        step_bytes = len(pack_seeds(pack)) * train.batch_size * (train.seq_len + 1) * store.dtype.itemsize
+        capacity = max(1, min(capacity, STREAM_BYTES // step_bytes))
+    return Choices(
+        hardware,
+        layout,
+        Compute(train.precision, attention_autotune.XLA, execution.remat, unroll, layout.placement),
+        _microbatch(pack, hardware, layout, execution.microbatch),
+        _is_vector(pack, hardware, layout),
+        streamed,
+        capacity,
+    )
+
+
+def pack_seeds(pack: Pack) -> list[int]:
+    """The distinct seeds of a pack; each has its own order of batches."""
+    return sorted({replica.seed for replica in pack.replicas})
+
+
+def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choices:
+    """The choices with an attention kernel: that of the spec or of ``asked``, else the faster one here."""
+    asked = asked or pack.execution.attention
+    rows = choices.microbatch * len(pack.replicas) // choices.layout.size
+    device = choices.hardware.device
+    choice = attention_autotune.choose(asked, pack.shape, pack.train.precision, rows, device)
+    # measured on each host, and hosts that differ would not run the same program
+    names = (attention_autotune.XLA, attention_autotune.CUDNN)
+    kernel = names[agreed(names.index(choice.kernel))]
+    return replace(choices, compute=replace(choices.compute, kernel=kernel), attention_why=choice.why)
+
+
+def concede(choices: Choices, pack: Pack) -> Choices | None:
+    """Choices that ask for less of a device's memory by one step, the cheapest first; None when nothing is left.
+
+    Small microbatches cost speed on wide devices, recomputed activations a third more FLOPs, a divided state
+    communication in every layer.
+    """
+    smaller = halved(pack.train.batch_size, choices.microbatch, choices.layout.split)
+    if smaller is not None:
+        return replace(choices, microbatch=smaller)
+    if not choices.compute.remat:
+        return replace(choices, compute=replace(choices.compute, remat=True))
+    divided = _layout(pack, choices.hardware, must_divide=True)
+    if divided.sizes["fsdp"] <= choices.layout.sizes["fsdp"]:
+        return None
+    return replace(
+        choices,
+        layout=divided,
+        compute=replace(choices.compute, placement=divided.placement),
+        microbatch=_microbatch(pack, choices.hardware, divided, choices.microbatch),
+        as_vector=_is_vector(pack, choices.hardware, divided),
+    )
+
+
+def concessions(first: Choices, last: Choices, pack: Pack) -> list[str]:
+    """What was given up between two choices for a program that fits, in words."""
+    out = []
+    if last.microbatch != first.microbatch:
+        out.append(f"microbatch {first.microbatch} → {last.microbatch} of {pack.train.batch_size} sequences")
+    if last.compute.remat != first.compute.remat:
+        out.append("activations recomputed")
+    if last.layout != first.layout:
+        out.append(f"parameters and moments divided over {last.layout.sizes['fsdp']} devices")
+    return out
+
+
+def _layout(pack: Pack, hardware: Hardware, must_divide: bool = False) -> Layout:
+    shape, train = pack.shape, pack.train
+    load = Load(
+        replicas=len(pack.replicas),
+        batch=train.batch_size,
+        state_bytes=STATE_ARRAYS * 4 * shape.n_params_total,
+        step_flops=training_flops(shape, train.batch_size * train.seq_len),
+        memory_bytes=hardware.memory_bytes,
+        on_cpu=hardware.on_cpu,
+        must_divide=must_divide,
+    )
+    return Layout.of(load, hardware.devices, pack.execution.mesh)
+
+
+def _microbatch(pack: Pack, hardware: Hardware, layout: Layout, asked: int | None) -> int:
+    """The largest divisor of the batch that is at most ``asked``, in whole rows for every device of a model."""
+    shape, batch, split = pack.shape, pack.train.batch_size, layout.split
+    if asked is None and hardware.on_cpu:
+        widest = max(shape.mlp_hidden, shape.vocab_size, shape.heads * shape.seq_len)
+        asked = max(1, CACHE_BYTES // (4 * shape.seq_len * widest)) * split
+    asked = min(asked or batch, batch)
+    sizes = [n for n in range(split, batch + 1, split) if batch % n == 0]
+    return max((n for n in sizes if n <= asked), default=sizes[0])
+
+
+def _unroll(pack: Pack, hardware: Hardware) -> int:
+    wide_and_shallow = pack.shape.width >= UNROLLED_WIDTH and pack.shape.depth <= UNROLLED_DEPTH
+    return pack.shape.depth if hardware.on_cpu and wide_and_shallow else 1
+
+
+def _is_vector(pack: Pack, hardware: Hardware, layout: Layout) -> bool:
+    # an accelerator's memory is dearer, and of several hosts none has the whole state
+    whole_here = hardware.on_cpu and layout.placement is None and jax.process_count() == 1
+    small = pack.shape.n_params_total <= VECTOR_PARAMETERS
+    return whole_here and small and CHAINS[pack.train.optimizer].elementwise

@@ -1,0 +1,344 @@
+"""The compiled program of a pack: many steps per dispatch, the held-out loss, the state before the first step.
+
+A ``Blueprint`` holds the functions of a pack under its choices and the shapes of what they take; nothing is compiled.
+``compile_program`` makes the ``Program`` of it, once and ahead of time, with less of the device's memory where it has
+to. Neither changes afterwards: the state is passed in and out.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dwsweep.cost.memory import program_fits
+from dwsweep.data.batches import HeldoutSet, check_enough, gather, window_indices
+from dwsweep.data.token_store import Store
+from dwsweep.errors import InputError
+from dwsweep.model.parametrization import resolve
+from dwsweep.model.transformer import Model, build
+from dwsweep.plan import Pack
+from dwsweep.records.pack_files import StartFacts
+from dwsweep.train.choices import Choices, Hardware, choose, concede, concessions, pack_seeds, with_kernel
+from dwsweep.train.evaluate import HeldoutLoss, heldout_losses, make_evaluate
+from dwsweep.train.lr_schedule import multipliers
+from dwsweep.train.mesh import Layout, all_agree
+from dwsweep.train.param_layout import ParamLayout
+from dwsweep.train.step import REST, State, init_state, make_dispatch
+
+EVAL_SEQUENCES = 64
+"""Held-out windows per call, over all replicas at least one each."""
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """The functions of a pack and the shapes of what they take, before anything is compiled."""
+
+    pack: Pack
+    store: Store
+    choices: Choices
+    model: Model  # computed as the choices say
+
+    @classmethod
+    def of(cls, pack: Pack, store: Store, hardware: Hardware | None = None) -> Blueprint:
+        """With what is chosen for the pack on ``hardware``, by default what is at hand.
+
+        Raises:
+            InputError: the store has less text than a batch takes, or the devices cannot be divided as the spec says.
+        """
+        check_enough(store.n_train_tokens, pack.train.seq_len, pack.train.batch_size)
+        choices = choose(pack, store, hardware)
+        # rates enter as ratios to the base rate, so one set of scales serves all replicas
+        scales = resolve(pack.shape, pack.model, pack.train, 1.0)
+        return cls(pack, store, choices, build(pack.shape, scales, choices.compute))
+
+    def under(self, choices: Choices) -> Blueprint:
+        """The same pack under other choices; its model is built again only where they compute it in another way."""
+        same = choices.compute == self.model.compute
+        model = self.model if same else build(self.pack.shape, self.model.scales, choices.compute)
+        return replace(self, choices=choices, model=model)
+
+    @property
+    def layout(self) -> Layout:
+        return self.choices.layout
+
+    @cached_property
+    def param_layout(self) -> ParamLayout:
+        return self.choices.param_layout(self.model)
+
+    @cached_property
+    def abstract(self) -> State:
+        """Shapes, dtypes and shardings of the state with its arrays by name, as checkpoints have it."""
+        return self._abstract(None)
+
+    @cached_property
+    def _abstract_laid_out(self) -> State:
+        """The same of the state as it lies while training."""
+        return self._abstract(self.param_layout)
+
+    def _abstract(self, layout: ParamLayout | None) -> State:
+        seeds = jax.ShapeDtypeStruct((len(self.pack.replicas),), jnp.int32)
+        shapes = jax.eval_shape(lambda s: init_state(self.model, self.pack.train, s, layout), seeds)
+        shardings = self.layout.state_shardings(shapes)
+        return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
+
+    def named(self, state: State) -> State:
+        """The state with its arrays by name, as checkpoints have it, from the state as ``dispatch`` has it."""
+        if self.param_layout.is_tree:
+            return state
+        # a copy: the vector may be donated while a view of it is still being written
+        return self._converted(state, lambda vector: self.param_layout.unpack(np.array(vector), np))
+
+    def laid_out(self, state: State) -> State:
+        """What ``named`` was made of."""
+        if self.param_layout.is_tree:
+            return state
+        return self._converted(state, lambda tree: self.param_layout.pack(jax.tree.map(np.asarray, tree), np))
+
+    def _converted(self, state: State, how: Callable[[Any], Any]) -> State:
+        converted = {name: arrays if name in REST else how(arrays) for name, arrays in state.items()}
+        return jax.device_put(converted, self.layout.state_shardings(converted))
+
+    @property
+    def state_bytes(self) -> int:
+        """Of parameters and moments on one device."""
+        leaves = jax.tree.leaves(self.abstract)
+        return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
+
+    def compiled_init(self) -> Any:
+        """The program that makes the state from the replicas' seeds (R,): each device its own part."""
+        shardings = jax.tree.map(lambda x: x.sharding, self._abstract_laid_out)
+        seeds = jax.ShapeDtypeStruct((len(self.pack.replicas),), jnp.int32, sharding=self.layout.replicated)
+        make = jax.jit(lambda s: init_state(self.model, self.pack.train, s, self.param_layout), out_shardings=shardings)
+        return make.lower(seeds).compile()
+
+    def compiled_evaluate(self, batch: int) -> Any:
+        """The program (parameters by name, ``batch`` windows) → nats of each target."""
+        T = self.pack.train.seq_len
+        evaluate = jax.jit(make_evaluate(self.model), out_shardings=self.layout.replicated)
+        windows = jax.ShapeDtypeStruct((batch, T + 1), self.store.dtype, sharding=self.layout.by_sequence)
+        return evaluate.lower(self.abstract["params"], windows).compile()
+
+    def compiled_dispatch(self) -> Any:
+        """The program of many steps: see ``step.make_dispatch``."""
+        train, choices, seeds = self.pack.train, self.choices, pack_seeds(self.pack)
+        state = self._abstract_laid_out
+        shardings = jax.tree.map(lambda x: x.sharding, state)
+        axis = self.layout.batch_axis
+        dispatch = make_dispatch(
+            self.model,
+            train,
+            seed_of=tuple(seeds.index(replica.seed) for replica in self.pack.replicas),
+            capacity=choices.capacity,
+            microbatch=choices.microbatch // (self.layout.split if axis else 1),
+            streamed=choices.streamed,
+            replica_map=self.layout.replica_map(choices.hardware.on_cpu),
+            batch_axis=axis,
+            layout=self.param_layout,
+        )
+        K, S, B, T = choices.capacity, len(seeds), train.batch_size, train.seq_len
+        here = self.layout.replicated
+        indices = jax.ShapeDtypeStruct((K, S, B), jnp.int32, sharding=here)
+        windows = jax.ShapeDtypeStruct((K, S, B, T + 1), self.store.dtype, sharding=here)
+        tokens = 1 if choices.streamed else self.store.n_train_tokens
+        arguments = (
+            state,
+            jax.ShapeDtypeStruct((tokens,), self.store.dtype, sharding=here),
+            windows if choices.streamed else indices,
+            jax.ShapeDtypeStruct((K,), jnp.float32, sharding=here),
+            jax.ShapeDtypeStruct((len(self.pack.replicas),), jnp.float32, sharding=self.layout.by_replica),
+            jax.ShapeDtypeStruct((), jnp.int32, sharding=here),
+        )
+        return jax.jit(dispatch, donate_argnums=0, out_shardings=(shardings, here)).lower(*arguments).compile()
+
+
+@dataclass(frozen=True)
+class Program:
+    """The compiled functions of a pack, and its data on the devices."""
+
+    blueprint: Blueprint
+    first: Choices  # before any concession to the device's memory
+    run_dispatch: Any
+    run_evaluate: Any
+    eval_batch: int  # windows per call of the evaluation
+    compile_seconds: float
+
+    @property
+    def choices(self) -> Choices:
+        return self.blueprint.choices
+
+    @property
+    def concessions(self) -> list[str]:
+        """What was given up for a program that fits, in words."""
+        return concessions(self.first, self.choices, self.blueprint.pack)
+
+    def facts(self, compile_seconds: float, step: int) -> StartFacts:
+        """What the hardware decided, for the record; training begins at ``step``."""
+        choices = self.choices
+        return StartFacts(
+            device_kind=choices.hardware.device.device_kind,
+            devices=choices.layout.size,
+            mesh=choices.layout.sizes,
+            attention_kernel=choices.compute.kernel,
+            attention_why=choices.attention_why,
+            microbatch=choices.microbatch,
+            remat=choices.compute.remat,
+            concessions=tuple(self.concessions),
+            streamed=choices.streamed,
+            pack_size=len(self.blueprint.pack.replicas),
+            compile_seconds=compile_seconds,
+            step=step,
+        )
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of the training program on one device, by its own analysis; None where the backend gives none."""
+        return memory_of(self.run_dispatch)
+
+    @cached_property
+    def tokens(self) -> jax.Array:
+        """The token store on the device; where batches are streamed, next to nothing in its place."""
+        store = self.blueprint.store
+        return self.choices.layout.put(
+            np.zeros(1, store.dtype) if self.choices.streamed else self._in_vocabulary(store.train_tokens())
+        )
+
+    @cached_property
+    def learning_rates(self) -> jax.Array:
+        """Peak rate of each replica."""
+        rates = np.array([replica.learning_rate for replica in self.blueprint.pack.replicas], np.float32)
+        return self.choices.layout.put(rates, self.choices.layout.by_replica)
+
+    def init(self) -> tuple[State, float]:
+        """(the state before the first step, seconds that it took to compile and make it)."""
+        began = time.monotonic()
+        seeds = np.array([replica.seed for replica in self.blueprint.pack.replicas], np.int32)
+        state = self.blueprint.compiled_init()(self.choices.layout.put(seeds))
+        jax.block_until_ready(state)
+        return state, time.monotonic() - began
+
+    def copy(self, state: State) -> State:
+        """A second state that survives the donation of the first."""
+        shardings = jax.tree.map(lambda x: x.sharding, state)
+        return jax.jit(lambda tree: jax.tree.map(jnp.copy, tree), out_shardings=shardings)(state)
+
+    def dispatch(self, state: State, step: int, n: int, stop: int | None) -> tuple[State, dict[str, jax.Array]]:
+        """Put ``n`` steps from ``step`` on in the device's queue; ``state`` is consumed. Returns without waiting.
+
+        ``stop``: the length of the run that the steps belong to, as ``lr_schedule.multipliers`` takes it.
+        """
+        batches, rates = self._batches(step, n, stop)
+        steps = self.choices.layout.put(np.int32(n))
+        return self.run_dispatch(state, self.tokens, batches, rates, self.learning_rates, steps)
+
+    def _batches(self, step: int, n: int, stop: int | None) -> tuple[jax.Array, jax.Array]:
+        train, store, capacity = self.blueprint.pack.train, self.blueprint.store, self.choices.capacity
+        put, seeds = self.choices.layout.put, pack_seeds(self.blueprint.pack)
+        n_windows = check_enough(store.n_train_tokens, train.seq_len, train.batch_size)
+        indices = np.zeros((capacity, len(seeds), train.batch_size), np.int32)
+        for row, seed in enumerate(seeds):
+            indices[:n, row] = window_indices(seed, step, n, train.batch_size, n_windows)
+        rates = np.zeros(capacity, np.float32)
+        rates[:n] = multipliers(step, n, stop, train)
+        if not self.choices.streamed:
+            return put(indices), put(rates)
+        windows = np.zeros((*indices.shape, train.seq_len + 1), store.dtype)
+        windows[:n] = gather(store.shards("train"), indices[:n].astype(np.int64), train.seq_len)
+        return put(self._in_vocabulary(windows)), put(rates)
+
+    def _in_vocabulary(self, tokens: np.ndarray) -> np.ndarray:
+        """The same tokens. A look-up on the device would clamp what is too large, and its loss would be NaN.
+
+        Raises:
+            InputError: the store is damaged.
+        """
+        blueprint = self.blueprint
+        largest, size = int(tokens.max(initial=0)), blueprint.pack.shape.vocab_size
+        if largest >= size:
+            raise InputError(
+                f"token store {blueprint.store.path}: holds token {largest}, must be below data.vocab_size {size}; "
+                "it is damaged: delete it and run `dwsweep prepare` again"
+            )
+        return tokens
+
+    def evaluate(self, state: State, heldout: HeldoutSet) -> list[HeldoutLoss]:
+        """Held-out loss of each replica."""
+
+        def call(params: Any, windows: np.ndarray) -> jax.Array:
+            return self.run_evaluate(params, self.choices.layout.put(windows, self.choices.layout.by_sequence))
+
+        self._in_vocabulary(heldout.windows)
+        return heldout_losses(call, self.blueprint.named(state)["params"], heldout, self.eval_batch)
+
+
+def compile_program(
+    blueprint: Blueprint, asked_kernel: str | None = None, trying: Callable[[int], None] = lambda microbatch: None
+) -> Program:
+    """Choose the attention kernel and compile the training and the evaluation function.
+
+    ``asked_kernel`` in place of the spec's: that of the checkpoint which training resumes from. While the program does
+    not fit into the device's memory, by its own analysis or because the compiler refuses it, less is asked of that
+    memory (``choices.concede``) and it is compiled again, after ``trying`` was called with the microbatch.
+
+    Raises:
+        jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when nothing is left to concede.
+    """
+    began = time.monotonic()
+    pack = blueprint.pack
+    first = with_kernel(blueprint.choices, pack, asked_kernel)
+    blueprint = blueprint.under(first)
+    while True:
+        dispatch, refusal = _unless_exhausted(blueprint.compiled_dispatch)
+        if all_agree(refusal is None and _fits(dispatch, first.hardware.memory_bytes)):
+            break
+        less = concede(blueprint.choices, pack)
+        if less is None:
+            if refusal is not None:
+                raise refusal
+            break  # by its own analysis only: it may still run
+        blueprint = blueprint.under(less)
+        trying(less.microbatch)
+    split = blueprint.layout.split
+    batch = max(1, EVAL_SEQUENCES // len(pack.replicas) // split) * split
+    while True:
+        evaluate, refusal = _unless_exhausted(partial(blueprint.compiled_evaluate, batch))
+        if all_agree(refusal is None):
+            break
+        if batch == split:
+            raise refusal or RuntimeError("the evaluation does not fit into another process's memory")
+        batch = max(1, batch // 2 // split) * split
+    return Program(blueprint, first, dispatch, evaluate, batch, time.monotonic() - began)
+
+
+def _unless_exhausted(compile: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """(what it compiles, None), or (None, the compiler's word that there is not enough memory for it).
+
+    A compiler that lays out the whole memory of a device, as TPUs' does, refuses here what others fail at when it runs.
+    """
+    try:
+        return compile(), None
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return None, error
+
+
+def _fits(compiled: Any, limit: int | None) -> bool:
+    needed = memory_of(compiled)
+    return limit is None or needed is None or program_fits(needed, limit)
+
+
+def memory_of(compiled: Any) -> int | None:
+    """Bytes that a compiled program takes on one device, by its own analysis; None where the backend gives none."""
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return None
+    held = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return int(held + analysis.temp_size_in_bytes)
