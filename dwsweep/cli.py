@@ -263,16 +263,9 @@ def fit(
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
     where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
     params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
-    confidence: Annotated[
-        float, typer.Option(parser=number_value, metavar="SHARE", help="Of every interval, from 0.5 to below 1.")
-    ] = 0.95,
-    draws: Annotated[
-        int, typer.Option(parser=whole_value, metavar="N", help="Gaussian draws behind the errors, at least 100.")
-    ] = 2000,
-    shape_noise: Annotated[
-        float | None,
-        typer.Option(parser=number_value, metavar="SIGMA", help="Noise that all seeds of a shape share, nats."),
-    ] = None,
+    confidence: Annotated[float, number_option("SHARE", "Of every interval, from 0.5 to below 1.")] = 0.95,
+    draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, at least 100.")] = 2000,
+    shape_noise: Annotated[float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.")] = None,
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
     from dwsweep.fit import output
