@@ -242,21 +242,16 @@ def bench(
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
     _show(bench_tables.render(rows), [asdict(row) for row in rows], json)
-    path = bench_rows.write(rows, out or _default_directory(sweep))
-    print(f"wrote {path}", file=sys.stderr)
+    print(f"wrote {bench_rows.write(rows, out or _default_directory(sweep))}", file=sys.stderr)
 
 
-@_command(
-    epilog="Examples: dwsweep fit runs/smoke · dwsweep fit mine.csv --column loss=val_loss --where 'warmup == 400'",
-)
+@_command(epilog="Examples: dwsweep fit runs/smoke · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400'")
 def fit(
     table: Annotated[
-        PathValue,
-        typer.Argument(metavar="DIR|TABLE", parser=path_value, help="Sweep directory, CSV, TSV, JSON(L) or Parquet."),
+        PathValue, typer.Argument(metavar="DIR|TABLE", parser=path_value, help="Sweep, CSV, TSV, JSON(L) or Parquet.")
     ],
     out: Annotated[
-        PathValue | None,
-        path_option("--out", "DIR", "Write into this folder; default DIR/fit, and for table.csv table-fit beside it."),
+        PathValue | None, path_option("--out", "DIR", "Folder to write; default DIR/fit, for table.csv table-fit.")
     ] = None,
     axis: Annotated[Axis, typer.Option(help="The size that is matched between depths.")] = Axis.n_params,
     noise: Noise = None,
@@ -270,6 +265,7 @@ def fit(
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
     from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
+    from dwsweep.fit.misuse import check_fitted
     from dwsweep.report.figures import registry
     from dwsweep.report.terminal import fit_tables
 
@@ -285,13 +281,8 @@ def fit(
             confidence=confidence,
             params=params or (),
         )
-        if not result.provenance.rows_used:
-            reasons = sorted({cell.reason for cell in result.cells if cell.reason})[:3]
-            raise InputError(
-                f"table: {table}; no run with a usable loss" + (f" ({'; '.join(reasons)})" if reasons else "")
-            )
-        if out is None:
-            out = table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit")
+        check_fitted(result)
+        out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))
         waiting.update("drawing")
         written = [*output.write(result, out), *registry.draw(result, out)]
     terminal.console().print(fit_tables.render(result))

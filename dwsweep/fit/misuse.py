@@ -12,6 +12,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit.cells import Run
 from dwsweep.fit.row_filter import Row
 from dwsweep.fit.table import rename
+from dwsweep.records.fit_result import FitResult
 
 STATUSES = {"done", "diverged", "failed", "oom", "interrupted", "pending", "running"}
 COUNT_FACTOR = 30.0  # n_params / (12·L·d²) of any block stays well within it; thousands and millions do not
@@ -33,6 +34,14 @@ def check_status(rows: Sequence[Row]) -> None:
             f"status: {shown} in all {len(rows)} rows; a run counts where it is 'done' (or the column is absent or "
             f"blank): {rename('status')} or leave the column out"
         )
+
+
+def check_fitted(result: FitResult) -> None:
+    """Refuses a result without a single usable run: a command that has fitted nothing must not end well."""
+    if not result.provenance.rows_used:
+        reasons = "; ".join(sorted({cell.reason for cell in result.cells if cell.reason})[:3])
+        why = f" ({reasons})" if reasons else ""
+        raise InputError(f"table: {result.provenance.input}; no run with a usable loss{why}")
 
 
 def check_runs(runs: Sequence[Run], loss_column: str) -> list[str]:
