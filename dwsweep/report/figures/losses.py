@@ -64,6 +64,7 @@ def against_size(fit: FitResult) -> Figure:
     top.set_title(f"Loss of each depth{_banded(fit)}")
     top.legend(loc="upper right", ncols=2 if len(curves) > 4 else 1, fontsize=8, handlelength=3.2)
     middle.set_ylabel("distance from the trend\n(nats per token)")
+    middle.locator_params(axis="y", nbins=5)  # fewer digits: labels that grow after the layout would leave the page
     middle.set_title("The same without the trend common to all depths: the lowest curve is the best depth")
     for axes in (top, middle):
         for transition in transitions:
