@@ -110,7 +110,7 @@ def _transitions(result: FitResult) -> Any:
     level = round(100 * result.transitions[0].confidence)
     table = _table(
         f"Transitions (where the deeper net overtakes, {level} % intervals)",
-        "pair> status< N> interval< width> interval< surface> power> levine>",
+        "pair> status< N> interval< width> interval< surface> levine>",
     )
     beside: dict[tuple[int, int], dict[str, str]] = {}
     for row in result.transitions:
@@ -128,7 +128,6 @@ def _transitions(result: FitResult) -> Any:
             f"{row.width:.0f}" if row.width else "–",
             _range(row.width_low, row.width_high, lambda v: f"{v:.0f}") if bounded else "",
             other.get("surface", "–"),
-            other.get("power", "–"),
             other.get("levine", "–"),
         )
     return table
@@ -250,7 +249,10 @@ def _surface(result: FitResult) -> list[str]:
     if not result.surface or not result.surface.optima:
         return []
     lines = ["", "Loss surface: best depth between those trained"]
-    for row in result.surface.optima:
+    known = [row for row in result.surface.optima if row.depth_low is not None or row.depth_high is not None]
+    if not known:
+        return [*lines, "  not known: the data bound it at none of their sizes"]
+    for row in known:
         best = f"{row.depth:.1f}" if row.depth else f"{row.at_edge} the depths tried"
         span = _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}")
         lines.append(f"  N = {row.n_params:.3g}: {best} ({span})")
