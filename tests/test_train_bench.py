@@ -41,7 +41,8 @@ def test_rows_are_consistent_and_calibrate_the_plan(tmp_path) -> None:
 
 def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> None:
     store = make_store(tmp_path / "store")
-    spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2})
+    few = {"biases": False, "tied_embeddings": True}  # arrays, since each is compiled for
+    spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2}, model=few)
     plan = build(spec, data=DataFacts.of(store))
     rows = list(compile_only(plan, store, [1]))
     assert [(row.depth, row.width) for row in rows] == [(1, 8), (2, 16)]
@@ -51,7 +52,9 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> N
         assert state < row.state_bytes < state + 100
         assert row.memory_bytes > row.state_bytes and row.microbatch == spec.train.batch_size
     bench_tables.render_compiled(rows)
-    (bare,) = compile_only(build(make_spec(grid={"widths": {1: [8]}, "seeds": 2})), None, [1])  # needs no text
+    (bare,) = compile_only(
+        build(make_spec(grid={"widths": {1: [8]}, "seeds": 2}, model=few)), None, [1]
+    )  # needs no text
     assert bare.state_bytes == rows[0].state_bytes and bare.n_train_tokens is None
     assert bare.memory_bytes == rows[0].memory_bytes - store.dtype.itemsize * (
         store.n_train_tokens - spec.train.batch_size * spec.train.seq_len - 1

@@ -20,6 +20,7 @@ from dwsweep.errors import InputError
 from dwsweep.spec import MeshSpec
 from dwsweep.train.mesh import WORTHWHILE_FLOPS, Load, divide
 
+FEW = {"biases": False, "tied_embeddings": True}
 LOAD = Load(replicas=3, batch=16, state_bytes=1 << 20, step_flops=1e9, memory_bytes=80 << 30)
 
 
@@ -114,9 +115,9 @@ def assert_close(a: dict[str, Any], b: dict[str, Any]) -> None:
 
 
 def sections(**mesh: int) -> dict[str, Any]:
-    # eight sequences a batch, so that eight devices have one each
+    # eight sequences per batch, so that eight devices have one each; few arrays, since each is compiled for
     execution = {"mesh": mesh} if mesh else {}
-    return {"train": {"batch_size": 8}, "execution": {"log_steps": 1, **execution}}
+    return {"model": FEW, "train": {"batch_size": 8}, "execution": {"log_steps": 1, **execution}}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,11 @@ def two(folder: Path, store_path: str, **orders: Any) -> list[dict[str, Any]]:
 def by_the_clock(replicas: int) -> dict[str, Any]:
     """Dispatches by the clock and a checkpoint every few steps, as in a sweep."""
     return {
-        "sections": {"train": {"batch_size": 8, "steps": 24}, "execution": {"log_steps": 1, "checkpoint_steps": 7}},
+        "sections": {
+            "model": FEW,
+            "train": {"batch_size": 8, "steps": 24},
+            "execution": {"log_steps": 1, "checkpoint_steps": 7},
+        },
         "replicas": replicas,
         "dispatch_seconds": 0.02,
     }

@@ -35,22 +35,32 @@ def _rounded(x: jax.Array) -> jax.Array:
     return jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
 
 
+def model_of(depth: int, dtype: str) -> transformer.Model:
+    spec = make_spec(model={"base_width": WIDTH}, train={"seq_len": SEQ_LEN})
+    shape = spec.block().shape(depth, WIDTH)
+    return build(shape, resolve(shape, spec.model, spec.train, 1.0), Compute(dtype))
+
+
+@cache
+def initial(depth: int) -> Any:
+    """Parameters, the same however they are computed with."""
+    return model_of(depth, "float32").init(jax.random.key(0))
+
+
 @cache
 def first_step(depth: int, dtype: str, wrong: bool) -> tuple[np.ndarray, float, np.ndarray]:
     """Residual stream, loss and gradient at the initial parameters."""
-    spec = make_spec(model={"base_width": WIDTH}, train={"seq_len": SEQ_LEN})
-    shape = spec.block().shape(depth, WIDTH)
     with pytest.MonkeyPatch.context() as patch:
         if wrong:
             patch.setattr(transformer.Block, "__call__", rounded_stream)
-        model = build(shape, resolve(shape, spec.model, spec.train, 1.0), Compute(dtype))
-        windows = jax.random.randint(jax.random.key(1), (4, SEQ_LEN + 1), 0, 256)
+        model = model_of(depth, dtype)
+        windows = np.random.default_rng(1).integers(0, 256, (4, SEQ_LEN + 1)).astype(np.int32)
 
         @jax.jit
         def measure(params: Any) -> Any:
             return model.residual(params, windows[:, :-1]), *jax.value_and_grad(model.mean_loss)(params, windows)
 
-        stream, loss, gradient = measure(model.init(jax.random.key(0)))
+        stream, loss, gradient = measure(initial(depth))
     return np.asarray(stream), float(loss), np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
 
 
