@@ -176,7 +176,7 @@ def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path
 
     calm, wild = tmp_path / "calm", tmp_path / "wild"
     first = begin(calm)
-    text, _ = first.communicate(timeout=600)
+    text, _ = first.communicate(timeout=1800)
     assert first.returncode == 0, text
     workers, parents = kill_until_done(lambda: begin(wild), 20, (2.0, 8.0), seed=0, patience=1500)
     assert workers + parents == 20, (workers, parents)
