@@ -7,12 +7,20 @@ import time
 import numpy as np
 import pytest
 import scipy.stats
+from threadpoolctl import threadpool_limits
 
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.noise import bartlett, cell_means, estimate_noise
 from dwsweep.fit.shape_noise import FLOOR_NATS, LENGTHS, _Contrasts, _profile, contrasts, kernel_root, scatter
 from dwsweep.fit.simulate import Scenario, Truth, simulate
+
+
+@pytest.fixture(autouse=True)
+def one_blas_thread():
+    """As in ``fit_table``: a second thread for these small matrices only waits for a busy core."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def grid(n_cells, n_seeds):

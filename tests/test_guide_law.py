@@ -296,7 +296,7 @@ def test_one_best_depth_in_fit_and_guide_inside_the_data_and_outside(fitted: Any
         depths = surface.depths(row.n_params)
         least = depths[surface.penalties(row.n_params, depths).argmin()]
         assert least == pytest.approx(row.depth, rel=0.03), "the table has its minimum where the depth is called best"
-        assert surface.penalties(row.n_params, depths).min() == pytest.approx(0, abs=1e-5)
+        assert surface.penalties(row.n_params, depths).min() == pytest.approx(0, abs=1e-4)
         assert 0 < surface.slope(row.n_params) < 1
 
 
