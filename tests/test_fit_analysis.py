@@ -59,7 +59,8 @@ def test_noise_free_losses_return_the_guideline():
     result = dwsweep.fit_table(table, draws=DRAWS)
     best = {row["name"]: row for row in result.guideline}
     for expected in result.published["guideline"]:
-        assert best[expected["name"]]["depth"] == pytest.approx(expected["depth"], rel=0.012)
+        inside = expected["n_params"] <= 3e9
+        assert best[expected["name"]]["depth"] == pytest.approx(expected["depth"], rel=0.012 if inside else 0.05)
         assert best[expected["name"]]["law"].startswith("own")
 
 

@@ -92,8 +92,8 @@ class LossSurface:
         deviations = (z * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
         if self.record.noise_df is not None:
             df = self.record.noise_df
-            levels = (rng.permutation(n) + 0.5) / n
-            deviations /= np.sqrt(chi2_quantile(levels, df) / df)[:, None]
+            levels = (rng.permutation(len(half)) + 0.5) / len(half)  # the same for both of a pair
+            deviations /= np.sqrt(np.tile(chi2_quantile(levels, df) / df, 2)[:n])[:, None]
         parameters = mean + deviations
         coefficients, theta = parameters[:, :-5], parameters[:, -5:]
         # a t with one degree of freedom has draws beyond what floats hold
