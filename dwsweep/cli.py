@@ -442,7 +442,7 @@ def guide(
 
 @_command(
     epilog="Examples: dwsweep design sweeps/levine-mini.yaml --noise 0.003 · "
-    "dwsweep design SPEC --fit runs/mini --propose 12 --out next",
+    "dwsweep design SPEC --fit runs/mini --target 1B --out next",
 )
 def design(
     spec: SpecFile,
@@ -458,16 +458,16 @@ def design(
         typer.Option(metavar="N", parser=count_value, help="Size at which the best depth is wanted, such as 3B."),
     ] = None,
     propose: Annotated[
-        int, typer.Option(parser=whole_value, metavar="N", help="Runs that narrow the target most per FLOP.")
+        int, typer.Option(parser=whole_value, metavar="N", help="Says why no single runs are proposed.")
     ] = 0,
     out: Annotated[
         PathValue | None,
-        typer.Option("--out", metavar="DIR", parser=path_value, help="Write the proposed specs and the figure here."),
+        typer.Option("--out", metavar="DIR", parser=path_value, help="Write the figure here."),
     ] = None,
     set_: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """The error a sweep would leave on each transition and on the law; the runs that would narrow it most."""
+    """The error a sweep would leave on each transition and on the best depth; what changes of its grid would buy."""
     from dwsweep.design import study
     from dwsweep.report.terminal import design_tables
     from dwsweep.spec import load_spec
@@ -475,8 +475,7 @@ def design(
     found = study(load_spec(spec, set_ or ()), fit=fit, noise=noise, target=target, proposals=propose)
     _show(design_tables.render(found), found.to_dict(), json)
     if out is not None:
-        written = [*design_tables.write_specs(found, out), design_tables.draw(found, out / "design.png")]
-        print("\n".join(f"wrote {path}" for path in written), file=sys.stderr)
+        print(f"wrote {design_tables.draw(found, out / 'design.png')}", file=sys.stderr)
 
 
 @_command(epilog="Example: dwsweep report runs/smoke")
