@@ -345,7 +345,7 @@ def guide(
 
 @_command(
     epilog="Examples: dwsweep design sweeps/levine-mini.yaml --noise 0.003 · "
-    "dwsweep design SPEC --fit runs/mini --propose 12 --out next",
+    "dwsweep design SPEC --fit runs/mini --target 1B --out next",
 )
 def design(
     spec: SpecFile,
@@ -354,14 +354,12 @@ def design(
     ] = None,
     noise: Noise = None,
     target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
-    propose: Annotated[int, whole_option("N", "Runs that narrow the target most per FLOP.")] = 0,
-    out: Annotated[
-        PathValue | None, path_option("--out", "DIR", "Write the proposed specs and the figure here.")
-    ] = None,
+    propose: Annotated[int, whole_option("N", "Says why no single runs are proposed.")] = 0,
+    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figure here.")] = None,
     set_: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """The error a sweep would leave on each transition and on the law; the runs that would narrow it most."""
+    """The error a sweep would leave on each transition and on the best depth; what changes of its grid would buy."""
     from dwsweep.design import study
     from dwsweep.report.terminal import design_tables
     from dwsweep.spec import load_spec
@@ -369,8 +367,7 @@ def design(
     found = study(load_spec(spec, set_ or ()), fit=fit, noise=noise, target=target, proposals=propose)
     _show(design_tables.render(found), found.to_dict(), json)
     if out is not None:
-        written = [*design_tables.write_specs(found, out), design_tables.draw(found, out / "design.png")]
-        print("\n".join(f"wrote {path}" for path in written), file=sys.stderr)
+        print(f"wrote {design_tables.draw(found, out / 'design.png')}", file=sys.stderr)
 
 
 @_command(epilog="Example: dwsweep report runs/smoke")

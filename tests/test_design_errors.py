@@ -1,4 +1,4 @@
-"""What `design` predicts, against closed forms and brute force; proposals, specs, refusals."""
+"""What `design` predicts, against closed forms and brute force; refusals."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dwsweep.design import Judge, Prior, make_prior, propose, study
-from dwsweep.design.propose import MAX_SEEDS, Costs, candidates, fragments
+from dwsweep.design import Judge, Prior, make_prior, study
+from dwsweep.design.cell_noise import covariance
+from dwsweep.design.expected_fit import expected_depth, law_errors
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
+from dwsweep.fit.loss_model import expected_fits
 from dwsweep.plan import build
-from dwsweep.spec import Spec, load_spec, parse_spec
+from dwsweep.spec import Spec, parse_spec
 
 DEPTHS = [6, 12, 18, 24]
 
@@ -38,13 +40,12 @@ def cells_of(planned: Spec) -> dict[tuple[int, int], frozenset[int]]:
 
 
 def prior(noise: float = 0.003, seed_sd: float = 0.005, shape_sd: float = 0.0) -> Prior:
-    return Prior(laws.published(), {}, noise, seed_sd, shape_sd, ())
+    return Prior(laws.published(), noise, seed_sd, shape_sd, ())
 
 
 def test_error_of_a_transition_is_the_rule_of_thumb() -> None:
     """sd(ln d*) ≈ ½·√2·σ/(√S·slope) where a crossing falls on a size of both depths."""
-    believed = prior()
-    judge = Judge(believed, [6, 12], 1e8)
+    judge = Judge(prior(), [6, 12], 1e8)
     n = math.exp(judge.crossings[0])
     # a size right at the crossing in both depths, so that interpolation reads one cell of each
     cells = {}
@@ -53,7 +54,7 @@ def test_error_of_a_transition_is_the_rule_of_thumb() -> None:
         for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
             cells[depth, middle * factor] = frozenset(range(4))
     pair = judge.judge(cells).pairs[0]  # type: ignore[arg-type]
-    expected = 0.5 * math.sqrt(2) * 0.003 / (math.sqrt(4) * believed.slope(6, 12))
+    expected = 0.5 * math.sqrt(2) * 0.003 / (math.sqrt(4) * judge.curves.slope(6, 12))
     assert pair.se_ln_n is not None
     assert pair.se_ln_n / 2 == pytest.approx(expected, rel=0.02)
 
@@ -61,10 +62,12 @@ def test_error_of_a_transition_is_the_rule_of_thumb() -> None:
 def test_shared_seeds_cancel_and_lone_seeds_do_not() -> None:
     shared = cells_of(spec(seeds=2))
     lone = {shape: frozenset({2 * i, 2 * i + 1}) for i, shape in enumerate(shared)}
-    judge = Judge(prior(), DEPTHS, 1e9)
-    assert judge.rms(lone) > 1.5 * judge.rms(shared)
-    without = Judge(prior(seed_sd=0.0), DEPTHS, 1e9)
-    assert judge.rms(shared) == pytest.approx(without.rms(shared), rel=0.02)
+
+    def noise_of(believed: Prior, cells: Any) -> float:
+        return Judge(believed, DEPTHS, 1e9).judge(cells).se_depth or 0.0
+
+    assert noise_of(prior(), lone) > 1.5 * noise_of(prior(), shared)
+    assert noise_of(prior(), shared) == pytest.approx(noise_of(prior(seed_sd=0.0), shared), rel=0.02)
 
 
 def test_covariance_against_the_whole_matrix() -> None:
@@ -100,7 +103,7 @@ def test_errors_of_transitions_against_simulated_crossings() -> None:
             widths = np.array(sorted(width for d, width in cells if d == depth), dtype=float)
             x = np.log(12 * depth * widths**2)
             noise = rng.normal(0, 0.001 / math.sqrt(3), len(x))
-            curves[depth] = PchipInterpolator(x, judge.truth.loss(depth, x) + noise)
+            curves[depth] = PchipInterpolator(x, judge.curves.loss(depth, x) + noise)
         for k in roots:
             a, b = DEPTHS[k], DEPTHS[k + 1]
             at = judge.crossings[k]
@@ -121,7 +124,8 @@ def test_more_of_everything_helps() -> None:
     assert base.se_a is not None and more.se_a is not None
     assert more.rms < base.rms and more.se_a < base.se_a
     assert all((m.power or 0) >= (b.power or 0) for m, b in zip(more.pairs, base.pairs, strict=True))
-    assert judge.rms(cells_of(spec(seeds=2))) == pytest.approx(base.rms)
+    again = Judge(prior(), DEPTHS, 1e9).judge(dict(reversed(cells_of(spec(seeds=2)).items())))
+    assert again.rms == pytest.approx(base.rms)
 
 
 def test_pairs_outside_the_sizes_say_nothing() -> None:
@@ -131,39 +135,61 @@ def test_pairs_outside_the_sizes_say_nothing() -> None:
     assert errors.se_a is None and errors.se_depth is None and math.isfinite(errors.rms)
 
 
-def test_proposals_beat_more_of_the_same_at_equal_flops() -> None:
-    planned = spec(seeds=1)
-    judge, costs = Judge(prior(shape_sd=0.0015), DEPTHS, 3e9), Costs(planned)
-    shapes = list(dict.fromkeys(run.shape for run in build(planned).runs))
-    budget = sum(costs(shape) for shape in shapes)
-    start = cells_of(planned)
-    found = propose(judge, start, candidates(planned, judge, shapes), costs, flops=budget)
-    spent = sum(item.flops for item in found)
-    assert 0 < spent <= budget
-    after = dict(start)
-    for item in found:
-        key = (item.shape.depth, item.shape.width)
-        assert item.seed not in after.get(key, frozenset()) and item.seed < MAX_SEEDS
-        after[key] = after.get(key, frozenset()) | {item.seed}
-    assert judge.rms(after) == pytest.approx(found[-1].rms_after)
-    uniform = judge.rms(cells_of(spec(seeds=2)))
-    assert judge.rms(after) < 0.85 * uniform
+def test_error_of_the_best_depth_against_refitted_noise() -> None:
+    """Draw noise on the prior's losses and estimate again: the spread of the best depth and of the law's parameters is
+    the predicted one."""
+    judge = Judge(prior(0.002, 0.003, 0.001), DEPTHS, 3e7)
+    cells = dict(sorted(cells_of(spec(seeds=3)).items()))
+    frame, fits = judge.fits(cells)
+    predicted = expected_depth(fits, frame, 3e7)
+    depth = np.array([d for d, _ in cells], dtype=float)
+    x = np.log(12 * depth * np.array([w for _, w in cells]) ** 2)
+    losses, C = judge.prior.losses(depth, x, frame), covariance(cells, 0.002, 0.003)
+    root = np.linalg.cholesky(C + 0.001**2 * np.eye(len(x)))
+    rng = np.random.default_rng(3)
+    found, laws_found = [], []
+    for _ in range(150):
+        means = losses + root @ rng.standard_normal(len(x))
+        start = {"exponential": fits["exponential"].theta}
+        again = expected_fits(frame, x, depth, means, C, 0.001, start, 3)
+        found.append(expected_depth(again, frame, 3e7).forms[0].ln_depth)
+        ends = (again["exponential"].mean[-5:-3] - np.log([12.0 * DEPTHS[0], 12.0 * DEPTHS[-1]])) / 2.0
+        laws_found.append(laws.from_ends("exponential", ends, DEPTHS[0], DEPTHS[-1]))
+    (own,) = (form for form in predicted.forms if form.form == "exponential")
+    assert np.std(found) == pytest.approx(own.sampling, rel=0.2)
+    assert np.mean(found) == pytest.approx(own.ln_depth, abs=0.2 * own.sampling)
+    assert own.ln_depth == pytest.approx(math.log(judge.best_depth or 0.0), abs=0.1 * own.sampling)
+    assert np.std(laws_found, axis=0) == pytest.approx(law_errors("exponential", fits["exponential"], frame), rel=0.2)
+    assert own.sampling < own.sd and predicted.sampling < predicted.stated
 
 
-def test_greedy_takes_the_best_single_step() -> None:
-    """The first proposal is what trying every candidate gives."""
-    planned = spec(seeds=2, budgets={"from": 5e5, "to": 3e8, "count": 5})
-    judge, costs = Judge(prior(), DEPTHS, 3e9), Costs(planned)
-    shapes = list(dict.fromkeys(run.shape for run in build(planned).runs))
-    start = cells_of(planned)
-    (first,) = propose(judge, start, shapes, costs, count=1)
-    before = judge.rms(start)
+def test_forms_that_a_design_cannot_reject_widen_what_is_stated() -> None:
+    """Far outside the data the forms part: what `fit` states is more than what one form states, and less with more."""
+    few, many = (
+        Judge(prior(noise, 0.003, 0.001), DEPTHS, 1e10).judge(cells_of(spec(seeds=3))) for noise in (0.004, 0.0005)
+    )
+    assert few.stated is not None and many.stated is not None
+    assert many.stated < few.stated
+    judge = Judge(prior(0.004, 0.003, 0.001), DEPTHS, 1e10)
+    frame, fits = judge.fits(dict(sorted(cells_of(spec(seeds=3)).items())))
+    found = expected_depth(fits, frame, 1e10)
+    assert {form.form for form in found.forms} == set(laws.FORMS)
+    (own,) = (form for form in found.forms if form.form == "exponential")
+    assert own.weight == max(form.weight for form in found.forms) and found.stated > own.sd
 
-    def gain(shape: Any) -> float:
-        key = (shape.depth, shape.width)
-        return (math.log(before) - math.log(judge.rms({**start, key: start[key] | {2}}))) / costs(shape)
 
-    assert first.shape == max(shapes, key=gain)
+def test_three_depths_give_no_law() -> None:
+    """Inside the sizes of the data three depths have a best depth, outside they have none, and two have none at all."""
+    planned = spec(depths=[6, 12, 18])
+    inside, outside = study(planned, target=2e7), study(planned, target=1e9)
+    assert inside.errors.se_depth is not None and inside.errors.se_a is None
+    assert "no law" in inside.errors.reason
+    assert outside.errors.se_depth is None and "3 depths give no law" in outside.errors.reason
+    assert study(spec(), target=1e9).errors.reason == ""
+    two = study(spec(depths=[6, 12]), target=1e7)
+    assert two.errors.se_depth is None and "three depths" in two.errors.reason
+    # a fourth depth lets one be given
+    assert two.halving is not None and outside.halving is not None and outside.halving.name == "depth 24 too"
 
 
 def test_a_study_from_a_spec_alone() -> None:
@@ -174,26 +200,9 @@ def test_a_study_from_a_spec_alone() -> None:
     assert "6 seeds instead of 3" in names and "17 widths per depth instead of 9" in names and "depth 30 too" in names
     doubled = result.alternatives[0]
     assert doubled.flops == result.flops and doubled.errors.rms < result.errors.rms
-    assert len(result.proposals) == 4 and result.proposed is not None
-    assert result.proposed.rms < result.errors.rms
+    assert "No single runs are proposed" in result.no_proposal and not study(spec()).no_proposal
     content = result.to_dict()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
-
-
-def test_proposals_become_specs_that_plan_exactly_them(tmp_path: Path) -> None:
-    from dwsweep.report.terminal.design_tables import write_specs
-
-    result = study(spec(), proposals=9)
-    wanted = {(p.shape.depth, p.shape.width, p.seed) for p in result.proposals}
-    planned = set()
-    for path in write_specs(result, tmp_path):
-        for run in build(load_spec(path)).runs:
-            planned.add((run.shape.depth, run.shape.width, run.seed))
-    assert planned == wanted
-    # a run that was planned before and is proposed again would have the same id
-    (fragment, *_) = fragments(spec(), result.proposals)
-    one = build(fragment).runs[0]
-    assert one.steps == 1000 and one.run_id.startswith(one.shape.label)
 
 
 @pytest.fixture(scope="module")
@@ -210,13 +219,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_between_rounds_the_finished_runs_count(finished: Path) -> None:
-    result = study(spec(seeds=4), fit=finished, proposals=2, target=1e9)
+    result = study(spec(seeds=4), fit=finished, target=1e9)
     assert any("measured in the fit" in text for text in result.prior.basis)
     assert result.prior.noise == pytest.approx(0.001, rel=0.3)
     assert result.runs == 4 * 9  # the fourth seed
     assert result.now is not None and result.errors.rms <= result.now.rms * 1.0001
-    assert all(item.rms_before <= result.now.rms * 1.0001 for item in result.proposals)
-    assert (6, 12) in result.prior.slopes and result.prior.slopes[6, 12] == pytest.approx(0.073, rel=0.3)
+    assert any("as fitted" in text for text in result.prior.basis)
+    # the slope of the losses simulated
+    assert Judge(result.prior, DEPTHS, 1e9).curves.slope(6, 12) == pytest.approx(0.05, rel=0.3)
 
 
 @pytest.mark.parametrize(
@@ -244,8 +254,8 @@ def test_tables_and_figure(tmp_path: Path) -> None:
 
     from dwsweep.report.terminal.design_tables import draw, render
 
-    for planned, proposals in ((spec(), 3), (spec(budgets=[5e5, 1e6]), 2)):
-        result = study(planned, proposals=proposals)
+    for planned in (spec(), spec(budgets=[5e5, 1e6])):
+        result = study(planned)
         console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
         console.print(render(result))
         text = console.export_text()
@@ -258,4 +268,17 @@ def test_tables_and_figure(tmp_path: Path) -> None:
 def test_prior_slope_is_the_integral_of_the_density() -> None:
     believed, _ = make_prior(None, None)
     l = np.linspace(12, 18, 10_001)  # noqa: E741
-    assert believed.slope(12, 18) == pytest.approx(np.trapezoid(0.025 * (l / 6) ** -2.1, l), rel=1e-6)
+    expected = np.trapezoid(0.025 * (l / 6) ** -2.1, l)
+    assert Judge(believed, DEPTHS, 1e9).curves.slope(12, 18) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_prior_loses_least_at_its_best_depth() -> None:
+    from dwsweep.fit.smooth_truth import SmoothTruth
+
+    judge, truth = Judge(prior(), DEPTHS, 1e8), SmoothTruth(tuple(DEPTHS))
+    for depth in DEPTHS:
+        x = np.array([14.0, 17.0, 20.0])
+        gap = judge.curves.loss(depth, x) - judge.curves.loss(6, x)
+        np.testing.assert_allclose(gap, truth.loss(depth, x) - truth.loss(6, x), atol=1e-5)
+    assert judge.best_depth == pytest.approx(truth.best_depth(1e8), rel=1e-4)
+    assert judge.crossings[1] == pytest.approx(truth.crossing(12, 18), abs=1e-3)

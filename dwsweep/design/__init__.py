@@ -1,18 +1,19 @@
-"""Before the compute is spent: the errors a planned sweep would leave, and the runs that would narrow them most."""
+"""Before the compute is spent: the errors a planned sweep would leave, and what changes would buy."""
 
-from dwsweep.design.information import Errors, Judge, PairError, Prior
-from dwsweep.design.propose import Alternative, Proposal, propose
-from dwsweep.design.study import Study, make_prior, study
+from dwsweep.design.alternatives import Alternative
+from dwsweep.design.crossings import PairError
+from dwsweep.design.information import Errors, Judge
+from dwsweep.design.prior import Gain, Prior, make_prior
+from dwsweep.design.study import Study, study
 
 __all__ = [
     "Alternative",
     "Errors",
+    "Gain",
     "Judge",
     "PairError",
     "Prior",
-    "Proposal",
     "Study",
     "make_prior",
-    "propose",
     "study",
 ]

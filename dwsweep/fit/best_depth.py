@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.fit.surface import LossSurface, forms_left
+from dwsweep.fit.surface import LossSurface, forms_left, summary
 from dwsweep.records.fit_result import FitResult
 from dwsweep.records.loss_surface import Surface
 
@@ -39,6 +40,11 @@ class OwnGuide:
         """(L*, low, high) at ``n_params``; None where there is none, or for an end without a bound."""
         found = self.surface.at(n_params)
         return found.depth, found.low, found.high
+
+    def spread(self, n_params: float) -> float:
+        """sd of ln L* at ``n_params``: half the width of the central 68 %; inf without a bound."""
+        found = summary(self.surface.drawn_depths(math.log(n_params)), 0.6827)
+        return math.log(found.high / found.low) / 2.0 if found.low and found.high else math.inf
 
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""

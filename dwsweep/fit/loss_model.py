@@ -16,8 +16,8 @@ evidence says how much less probable it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,6 +41,9 @@ LARGEST_STEP = np.array([1.5, 1.5, 0.03, 0.5, 0.2])
 PRIOR = ((-3.0, 3.0), (-0.5, 1.0), (-2.0, 3.0), (-0.5, 1.0), (-0.5, 1.0), (math.log(1.0e-3), 1.1))
 BOUNDS = ((-14.0, 4.0), (-4.0, 3.0), (-16.0, 4.0), (-4.0, 3.0), (-4.0, 3.0), (-14.0, -2.0))
 START = (-1.5, -0.8, -6.0, -1.0, -0.5, math.log(7e-4))
+# medians over fits of simulated sweeps (smooth_truth.py), all but τ: what a fit is expected to find
+TYPICAL = (-1.9, -1.0, -5.5, -0.8, 0.0)
+TYPICAL_SD = 1.0  # of the log amplitude of δ about it, given the data of one sweep
 ROUNDS = 4  # of θ given the hyperparameters, and they given θ
 NODES = 40
 LEAST_CURVATURE = 0.25  # of the log posterior along an axis: its sd is at most 2
@@ -56,7 +59,7 @@ def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
     if len(sizes) < FEWEST_DEPTHS or not enough or not curves.noise.known:
         return None
     frame = _frame(curves)
-    problem = _Problem.of(curves, frame)
+    problem = _Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
     fits = [_fit_form(form, problem) for form in FORMS]
     df = curves.noise.replicate_df
     return with_optima(_record(curves, frame, fits, df if 0.0 < df < math.inf else None, confidence))
@@ -99,8 +102,7 @@ def known_form(curves: Curves, form: str, variances: np.ndarray, luck: float, co
     """The model of an oracle: one form, from which nothing departs, with variances (K,) of the means and luck in nats
     that are known."""
     frame = _frame(curves)
-    problem = replace(_Problem.of(curves, frame), rotation=None, means=curves.mean, variances=variances)
-    problem = replace(problem, B=frame.basis(curves.x, problem.y))
+    problem = _Problem.of(curves.x, curves.depth, curves.mean, np.diag(variances), frame)
     h = np.array([*START[:2], BOUNDS[2][0], *START[3:5], math.log(max(luck, 1e-6))])
     theta = _theta(form, problem, _start(frame), h, 12)
     mean, covariance = _Linear(problem, form, theta).coefficients(h)
@@ -130,15 +132,14 @@ class _Problem:
     free: np.ndarray
 
     @classmethod
-    def of(cls, curves: Curves, frame: Frame) -> _Problem:
-        y = np.log(curves.depth.astype(float))
-        B = frame.basis(curves.x, y)
+    def of(cls, x: np.ndarray, depth: np.ndarray, means: np.ndarray, C: np.ndarray, frame: Frame) -> _Problem:
+        y = np.log(depth.astype(float))
+        B = frame.basis(x, y)
         free = (frame.terms[:, 1] == 0) & (frame.terms[:, 0] <= 2)
-        C = curves.covariance
         if np.allclose(C, np.diag(np.diagonal(C)), rtol=0.0, atol=1e-12):
-            return cls(frame, curves.x, y, None, curves.mean, np.diagonal(C).copy(), B, free)
+            return cls(frame, x, y, None, means, np.diagonal(C).copy(), B, free)
         values, Q = np.linalg.eigh((C + C.T) / 2.0)
-        return cls(frame, curves.x, y, Q.T, Q.T @ curves.mean, np.maximum(values, 0.0), Q.T @ B, free)
+        return cls(frame, x, y, Q.T, Q.T @ means, np.maximum(values, 0.0), Q.T @ B, free)
 
     def rotated(self, columns: np.ndarray) -> np.ndarray:
         return columns if self.rotation is None else self.rotation @ columns
@@ -230,6 +231,54 @@ def _theta(form: str, problem: _Problem, theta: np.ndarray, h: np.ndarray, steps
         if np.abs(step / THETA_SD).max() < 1e-4:
             break
     return theta
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a fit of one form is expected to find.
+
+    mean, covariance: of the coefficients of all terms and of θ. sampling: the part of the covariance that the noise of
+    the runs makes; the rest is what the model allows for departures from the form. log_evidence: up to a constant that
+    the forms share.
+    """
+
+    log_evidence: float
+    theta: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+    sampling: np.ndarray
+
+
+def expected_fits(
+    frame: Frame,
+    x: np.ndarray,
+    depth: np.ndarray,
+    means: np.ndarray,
+    covariance: np.ndarray,
+    tau: float,
+    start: Mapping[str, np.ndarray],
+    steps: int,
+) -> dict[str, Expected]:
+    """The model of every form in ``start`` with typical hyperparameters on noise-free means (K,), for designs.
+
+    The covariances do not depend on the losses but for θ, about which the form is linearised: it takes ``steps`` steps
+    from ``start``. covariance: (K, K) of the means, without the luck τ of a shape (nats).
+    """
+    problem, h = _Problem.of(x, depth, means, covariance, frame), np.array([*TYPICAL, math.log(max(tau, 1e-6))])
+    found = {}
+    for form, theta in start.items():
+        theta = _theta(form, problem, theta, h, steps)
+        model = _Linear(problem, form, theta)
+        mean, C = model.coefficients(h)
+        prior = np.zeros(len(mean))  # precisions
+        prior[:-5][~problem.free] = model.prior_sd(h) ** -2.0
+        prior[-5:] = THETA_SD**-2.0
+        sampling = C - C @ (prior[:, None] * C)
+        # a fit averages over its hyperparameters: three nodes of a Gaussian in the log amplitude
+        away = np.array([0.0, 0.0, math.sqrt(3.0) * TYPICAL_SD, 0.0, 0.0, 0.0])
+        C = (4.0 * C + model.coefficients(h + away)[1] + model.coefficients(h - away)[1]) / 6.0
+        found[form] = Expected(model.log_posterior(h), theta, mean, C, sampling)
+    return found
 
 
 def _fit_form(form: str, problem: _Problem) -> _Fit:
