@@ -44,7 +44,8 @@ START = (-1.5, -0.8, -6.0, -1.0, -0.5, math.log(7e-4))
 # medians over fits of simulated sweeps (smooth_truth.py), all but τ: what a fit is expected to find
 TYPICAL = (-1.9, -1.0, -5.5, -0.8, 0.0)
 TYPICAL_SD = 1.0  # of the log amplitude of δ about it, given the data of one sweep
-ROUNDS = 4  # of θ given the hyperparameters, and they given θ
+ROUNDS = 12  # at most, of θ given the hyperparameters, and they given θ
+SETTLED = 0.01  # change of the log posterior from one round to the next, at which they end
 NODES = 40
 LEAST_CURVATURE = 0.25  # of the log posterior along an axis: its sd is at most 2
 JITTER = 1e-14  # nats²
@@ -177,32 +178,62 @@ class _Linear:
 
     def log_posterior(self, h: np.ndarray) -> float:
         """Restricted log likelihood times the priors of the hyperparameters, up to a constant."""
-        prior = sum(((v - m) / s) ** 2 for v, (m, s) in zip(h, PRIOR, strict=True))
-        d = self.problem.variances + math.exp(2.0 * h[5]) + JITTER
-        P = np.hstack([self.polynomials * self.prior_sd(h), self.columns])
+        return self.value_and_gradient(h)[0]
+
+    def value_and_gradient(self, h: np.ndarray) -> tuple[float, np.ndarray]:
+        """:meth:`log_posterior` and its derivative (6,) with respect to ``h``.
+
+        With C and u the covariance and the mean of the standardised coefficients (Henderson's equations), P_m the
+        projection that restricted likelihood works with and a_t = p_t·sd_t: a_t'·P_m·a_t = 1 − C_tt and
+        a_t'·P_m·y = u_t, so that d ln p / d ln sd_t = u_t² − 1 + C_tt, and d ln p / d ln τ = τ²·(|P_m·y|² − tr P_m).
+        """
+        mean, sd = np.array(PRIOR).T
+        luck = math.exp(2.0 * h[5])
         try:
-            root = np.linalg.cholesky(np.eye(P.shape[1]) + P.T @ (P / d[:, None]))
-            right = np.column_stack([self.F, self.means]) / d[:, None]
-            half = np.linalg.solve(root, P.T @ right)
-            gram = np.column_stack([self.F, self.means]).T @ right - half.T @ half
-            corner = np.linalg.cholesky(gram[:-1, :-1])
+            A, d, root, C, u = self._solved(h)
         except np.linalg.LinAlgError:
-            return -1e10
-        fitted = np.linalg.solve(corner, gram[:-1, -1])
-        deviance = np.log(d).sum() + 2.0 * np.log(np.diag(root)).sum() + 2.0 * np.log(np.diag(corner)).sum()
-        return -0.5 * float(deviance + gram[-1, -1] - fitted @ fitted + prior)
+            return -1e10, np.zeros(len(h))
+        projected = (self.means - A @ u) / d
+        deviance = np.log(d).sum() + 2.0 * np.log(np.diag(root)).sum() + self.means @ projected
+        value = -0.5 * float(deviance + (((h - mean) / sd) ** 2).sum())
+        weighted = A / d[:, None]
+        trace = (1.0 / d).sum() - np.einsum("km,km->", weighted @ C, weighted)
+        n_free, shrunk = self.F.shape[1], self.polynomials.shape[1]
+        each = (u**2 - 1.0 + np.diagonal(C))[n_free : n_free + shrunk]
+        j, k = self.powers[:, 0], self.powers[:, 1]
+        own, shared = np.where(k == 0, 0.0, each), np.where(k == 0, each, 0.0)
+        slope = 1.0 / (1.0 + np.exp(h[[1, 3, 4]]))  # of the log rates with respect to their logits
+        gradient = np.array(
+            [
+                shared.sum(),
+                (shared * j).sum() * slope[0],
+                own.sum(),
+                (own * j).sum() * slope[1],
+                (own * k).sum() * slope[2],
+                luck * (projected @ projected - trace),
+            ]
+        )
+        return value, gradient - (h - mean) / sd**2
+
+    def _solved(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(A, d, root, C, u): the columns of free, shrunk and θ coefficients in standard units, the variances of the
+        means, the Cholesky factor of the coefficients' precision, their covariance and mean."""
+        d = self.problem.variances + math.exp(2.0 * h[5]) + JITTER
+        A = np.hstack([self.F, self.polynomials * self.prior_sd(h), self.columns])
+        weighted = A / d[:, None]
+        precision = A.T @ weighted
+        precision.flat[:: len(precision) + 1] += np.arange(len(precision)) >= self.F.shape[1]
+        root = np.linalg.cholesky(precision)
+        half = np.linalg.inv(root)
+        C = half.T @ half
+        return A, d, root, C, C @ (weighted.T @ self.means)
 
     def coefficients(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean, covariance) of the coefficients of all terms, in their order, and of θ."""
-        sd = self.prior_sd(h)
-        d = self.problem.variances + math.exp(2.0 * h[5]) + JITTER
-        A = np.hstack([self.F, self.polynomials * sd, self.columns])
-        n_free = self.F.shape[1]
-        precision = A.T @ (A / d[:, None]) + np.diag(np.where(np.arange(A.shape[1]) < n_free, 0.0, 1.0))
-        covariance = np.linalg.inv(precision)
+        _, _, _, covariance, mean = self._solved(h)
+        n_free, sd = self.F.shape[1], self.prior_sd(h)
         scale = np.concatenate([np.ones(n_free), sd, THETA_SD])
-        shift = np.concatenate([np.zeros(n_free + len(sd)), self.theta + self.offset])
-        mean = scale * (covariance @ (A.T @ (self.means / d))) + shift
+        mean = scale * mean + np.concatenate([np.zeros(n_free + len(sd)), self.theta + self.offset])
         covariance = covariance * scale * scale[:, None]
         free = self.problem.free
         order = np.concatenate([np.flatnonzero(free), np.flatnonzero(~free), len(free) + np.arange(len(THETA_SD))])
@@ -284,15 +315,28 @@ def expected_fits(
 def _fit_form(form: str, problem: _Problem) -> _Fit:
     from scipy.optimize import minimize
 
+    def uphill(v: np.ndarray, model: _Linear) -> tuple[float, np.ndarray]:
+        value, gradient = model.value_and_gradient(v)
+        return -value, -gradient
+
     theta = _start(problem.frame)
     h = np.array(START)
+    before = -math.inf
     for turn in range(ROUNDS):
         theta = _theta(form, problem, theta, h, 6 if turn == 0 else 3)
-        model = _Linear(problem, form, theta)
         found = minimize(
-            lambda v, model=model: -model.log_posterior(v), h, method="L-BFGS-B", bounds=BOUNDS, options={"maxiter": 30}
+            uphill,
+            h,
+            (_Linear(problem, form, theta),),
+            method="L-BFGS-B",
+            jac=True,
+            bounds=BOUNDS,
+            options={"maxiter": 60},
         )
         h = found.x
+        if abs(-found.fun - before) < SETTLED:
+            break
+        before = -found.fun
     model = _Linear(problem, form, theta)
     nodes, weights, log_evidence = _nodes(model, h)
     means, covariances = zip(*(model.coefficients(node) for node in nodes), strict=True)
@@ -306,16 +350,10 @@ def _nodes(model: _Linear, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, float
     """Hyperparameters (N, 6) about their optimum, their importance weights, and the log evidence (Laplace)."""
     from scipy.special import ndtri
 
-    step, size = 0.15, len(h)
-    shift = np.eye(size) * step
+    step, size = 0.05, len(h)
     here = model.log_posterior(h)
-    up, down = ([model.log_posterior(h + sign * s) for s in shift] for sign in (1.0, -1.0))
-    H = np.zeros((size, size))
-    for i in range(size):
-        H[i, i] = (up[i] + down[i] - 2.0 * here) / step**2
-        for j in range(i):
-            both = model.log_posterior(h + shift[i] + shift[j])
-            H[i, j] = H[j, i] = (both - up[i] - up[j] + here) / step**2
+    H = np.array([model.value_and_gradient(h + s)[1] - model.value_and_gradient(h - s)[1] for s in np.eye(size) * step])
+    H = (H + H.T) / (4.0 * step)
     curvature, axes = np.linalg.eigh(-H)
     curvature = np.maximum(curvature, LEAST_CURVATURE)
     # points that fill the unit cube evenly (an additive recurrence, Roberts 2018)

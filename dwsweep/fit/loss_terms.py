@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -93,9 +93,14 @@ def gradient(form: str, theta: np.ndarray, x: np.ndarray | float, y: np.ndarray,
     return -speed * lead / np.sqrt(1.0 + np.maximum(theta[..., 4], 0.0) * lead**2)
 
 
+@cache
+def _quadrature() -> tuple[np.ndarray, np.ndarray]:
+    return np.polynomial.legendre.leggauss(QUADRATURE)
+
+
 def height(form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
     """(K,) h at x (K,) and y (K,) for theta (5,), by Gauss–Legendre quadrature from the middle depth."""
-    at, weight = np.polynomial.legendre.leggauss(QUADRATURE)
+    at, weight = _quadrature()
     half = (y - frame.centre[1]) / 2.0
     points = frame.centre[1] + half[:, None] * (at + 1.0)
     return (gradient(form, theta, x[:, None], points, frame) * weight).sum(axis=1) * half

@@ -139,7 +139,7 @@ def kernel_root(depth: np.ndarray, x: np.ndarray, length: float) -> np.ndarray:
 @dataclass(frozen=True)
 class _Contrasts:
     """The contrasts in the basis where their known covariance S is diagonal: z (C,), variances (C,), and for each
-    length the root of the smooth part's covariance (C, R)."""
+    length the root of the smooth part's covariance (C, R), of orthogonal columns, R at most C."""
 
     z: np.ndarray
     variances: np.ndarray
@@ -148,7 +148,14 @@ class _Contrasts:
     @classmethod
     def of(cls, z: np.ndarray, S: np.ndarray, roots: list[np.ndarray]) -> _Contrasts:
         values, Q = np.linalg.eigh(S)
-        return cls(Q.T @ z, np.maximum(values, 0.0), [Q.T @ root for root in roots])
+        return cls(Q.T @ z, np.maximum(values, 0.0), [_orthogonal(Q.T @ root) for root in roots])
+
+
+def _orthogonal(root: np.ndarray) -> np.ndarray:
+    """Orthogonal columns G with G·Gᵀ = F·Fᵀ to rounding."""
+    U, s, _ = np.linalg.svd(root, full_matrices=False)
+    kept = s**2 > ROUNDING * s[0] ** 2
+    return U[:, kept] * s[kept]
 
 
 def _profile(problem: _Contrasts, explained: float, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
@@ -176,9 +183,14 @@ def _likelihood(problem: _Contrasts, explained: float, tau2: np.ndarray, smooth:
         rough = share * problem.variances + (max(value - explained, 0.0) if explained > 0 else value) + FLOOR_NATS**2
         weighted = problem.z / rough
         for j, F in enumerate(problem.roots):
-            a, U = np.linalg.eigh(F.T @ (F / rough[:, None]))
+            projected = F.T @ weighted
+            if np.ptp(rough) <= 1e-9 * rough[0]:  # as many replicates everywhere: orthogonal as they are
+                a = (F**2).sum(axis=0) / rough[0]
+            else:
+                a, U = np.linalg.eigh(F.T @ (F / rough[:, None]))
+                projected = U.T @ projected
             gain = 1.0 + smooth[:, None] * np.maximum(a, 0.0)
-            fitted = smooth[:, None] * (U.T @ (F.T @ weighted)) ** 2 / gain
+            fitted = smooth[:, None] * projected**2 / gain
             log[k, j] = -0.5 * (np.log(gain) - fitted).sum(axis=1)
         log[k] -= 0.5 * float(np.log(rough).sum() + problem.z @ weighted)
     return log
