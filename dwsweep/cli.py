@@ -12,10 +12,15 @@ import typer
 from dwsweep import exit_status, paths, terminal
 from dwsweep.errors import InputError, options_named
 from dwsweep.parameters import (
+    BLOCK,
+    OUTPUT,
+    TIME,
     AsJson,
     Axis,
     Command,
+    Constraint,
     Executor,
+    Export,
     Group,
     Mlp,
     Noise,
@@ -24,9 +29,11 @@ from dwsweep.parameters import (
     PathValue,
     RayAddress,
     Retry,
+    Rules,
     Shard,
     SpecFile,
     SweepDirectory,
+    TiedEmbeddings,
     count_option,
     device_counts,
     number_option,
@@ -60,20 +67,6 @@ def main() -> None:
     sys.exit(exit_status.of(lambda: typer.main.get_command(app).main(standalone_mode=False)))
 
 
-def _waiting(what: str) -> Any:
-    """A spinner while ``what`` is being done; nothing where the output is no terminal."""
-    return terminal.console(stderr=True).status(what)
-
-
-def _show(renderable: Any, as_json: Any, wants_json: bool) -> None:
-    if wants_json:
-        import json
-
-        print(json.dumps(as_json, indent=1, allow_nan=False))
-    else:
-        terminal.console().print(renderable)
-
-
 def _version(value: bool) -> None:
     if value:
         from dwsweep import __version__
@@ -105,7 +98,7 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
 
     sweep = load_spec(spec, set_ or ())
     planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(sweep))
-    _show(plan_tables.render(planned), plan_tables.to_json(planned), json)
+    terminal.show(plan_tables.render(planned), plan_tables.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
 
@@ -237,11 +230,11 @@ def bench(
     if compile_only:
         total = shapes * len(counts)
         compiled = list(track(benchmark.compile_only(planned, store, counts), "compile", total=total, console=console))
-        _show(bench_tables.render_compiled(compiled), [asdict(row) for row in compiled], json)
+        terminal.show(bench_tables.render_compiled(compiled), [asdict(row) for row in compiled], json)
         return
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
-    _show(bench_tables.render(rows), [asdict(row) for row in rows], json)
+    terminal.show(bench_tables.render(rows), [asdict(row) for row in rows], json)
     print(f"wrote {bench_rows.write(rows, out or _default_directory(sweep))}", file=sys.stderr)
 
 
@@ -269,7 +262,7 @@ def fit(
     from dwsweep.report.figures import registry
     from dwsweep.report.terminal import fit_tables
 
-    with _waiting("fitting") as waiting, options_named():
+    with terminal.waiting("fitting") as waiting, options_named():
         result = fit_table(
             table,
             axis=axis.value,
@@ -290,33 +283,37 @@ def fit(
 
 
 @_command(
-    epilog="Examples: dwsweep guide --params 3e9 --width-multiple 128 · dwsweep guide --shape 96x12288 · "
-    "dwsweep guide --fit runs/smoke --compare",
+    epilog="Examples: dwsweep guide --params 3B --kv-heads 8 --mlp gated · dwsweep guide --shape 32x2816 · "
+    "dwsweep guide --rule 'width = 64 * depth' · dwsweep guide --fit runs/smoke --params 300K",
 )
 def guide(
     params: Annotated[list[float] | None, count_option("N", "Non-embedding parameters, such as 3B.")] = None,
     shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
+    rule: Rules = None,
+    at: Annotated[Constraint, typer.Option(help="Recommend the best shape at equal …")] = Constraint.size,
     fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: the published law).")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
     total: Annotated[bool, typer.Option("--total", help="The budget includes the embeddings.")] = False,
-    width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.")] = None,
-    head_size: Annotated[int | None, whole_option("P", "Fixed head size.")] = None,
-    kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.")] = None,
-    mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.")] = Mlp.plain,
-    mlp_ratio: Annotated[float | None, number_option("R", "Inner width / d_x.")] = None,
-    vocab_size: Annotated[int, whole_option("V", "Vocabulary.")] = 50_257,
-    tied_embeddings: Annotated[bool, typer.Option("--tied-embeddings", help="Unembedding = embedding.")] = False,
-    context: Annotated[int, whole_option("T", "Positions.")] = 2048,
-    tensor_parallel: Annotated[int, whole_option("N", "Must divide the heads.")] = 1,
-    pipeline_parallel: Annotated[int, whole_option("N", "Must divide the depth.")] = 1,
-    device: Annotated[str, typer.Option(help="Device for hours and latency.")] = "H100",
-    bench: Annotated[PathValue | None, path_option("--bench", "FILE", "Rates from `dwsweep bench`.")] = None,
-    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figure here.")] = None,
+    width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
+    head_size: Annotated[int | None, whole_option("P", "Fixed head size.", BLOCK)] = None,
+    kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.", BLOCK)] = None,
+    mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.", rich_help_panel=BLOCK)] = Mlp.plain,
+    mlp_ratio: Annotated[float | None, number_option("R", "Inner width / d_x.", BLOCK)] = None,
+    vocab_size: Annotated[int, whole_option("V", "Vocabulary.", BLOCK)] = 50_257,
+    tied_embeddings: TiedEmbeddings = False,
+    context: Annotated[int, whole_option("T", "Positions.", BLOCK)] = 2048,
+    tensor_parallel: Annotated[int, whole_option("N", "Must divide the heads.", BLOCK)] = 1,
+    pipeline_parallel: Annotated[int, whole_option("N", "Must divide the depth.", BLOCK)] = 1,
+    device: Annotated[str, typer.Option(help="Device for time and latency.", rich_help_panel=TIME)] = "H100",
+    bench: Annotated[PathValue | None, path_option("--bench", "FILE", "Rates from `dwsweep bench`.", TIME)] = None,
+    tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B: hours.", TIME)] = None,
+    export: Export = None,
+    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figures here.", OUTPUT)] = None,
     json: AsJson = False,
 ) -> None:
-    """Depth and width for a budget, with intervals and costs, or the verdict on a shape."""
+    """What to build for a budget, what it costs to deviate, and how far to trust it; the verdict on a shape or rule."""
     from dwsweep.cost.duration import Calibration
-    from dwsweep.guide import Options, answer
+    from dwsweep.guide import Options, answer, exported
     from dwsweep.report.figures import guide_costs
     from dwsweep.report.terminal import guide_tables
 
@@ -334,11 +331,16 @@ def guide(
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
         total=total,
+        at=at.value,
+        tokens=tokens,
         device=device,
         calibration=Calibration.load(bench) if bench else None,
     )
-    found = answer(params or (), shape or (), fit=fit, compare=compare, options=options)
-    _show(guide_tables.render(found), found, json)
+    found = answer(params or (), shape or (), rules=rule or (), fit=fit, compare=compare, options=options)
+    if export is not None:
+        print(exported(found, options, export))
+    else:
+        terminal.show(guide_tables.render(found), found.to_dict(), json)
     if out is not None:
         print("\n".join(f"wrote {path}" for path in guide_costs.draw(found, out)), file=sys.stderr)
 
@@ -365,7 +367,7 @@ def design(
     from dwsweep.spec import load_spec
 
     found = study(load_spec(spec, set_ or ()), fit=fit, noise=noise, target=target, proposals=propose)
-    _show(design_tables.render(found), found.to_dict(), json)
+    terminal.show(design_tables.render(found), found.to_dict(), json)
     if out is not None:
         print(f"wrote {design_tables.draw(found, out / 'design.png')}", file=sys.stderr)
 
@@ -390,7 +392,7 @@ def theory(
     from dwsweep.theory import separation
 
     facts = separation.summary(width=width, depth=depth, heads=heads)
-    _show(theory_tables.render(facts), facts, json)
+    terminal.show(theory_tables.render(facts), facts, json)
 
 
 if __name__ == "__main__":

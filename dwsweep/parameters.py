@@ -31,6 +31,19 @@ class Mlp(StrEnum):
     gated = "gated"
 
 
+class Constraint(StrEnum):
+    size = "size"
+    flops = "flops"
+    time = "time"
+
+
+class Project(StrEnum):
+    hf = "hf"
+    nanochat = "nanochat"
+    maxtext = "maxtext"
+    olmo = "olmo"
+
+
 class Retry(StrEnum):
     failed = "failed"
     diverged = "diverged"
@@ -92,21 +105,21 @@ def _parsed(parse: Callable[[str], Any], text: str) -> Any:
         raise typer.BadParameter(str(error)) from None
 
 
-def path_option(name: str, metavar: str, help: str) -> Any:
-    return typer.Option(name, metavar=metavar, parser=path_value, help=help)
+def path_option(name: str, metavar: str, help: str, panel: str | None = None) -> Any:
+    return typer.Option(name, metavar=metavar, parser=path_value, help=help, rich_help_panel=panel)
 
 
-def count_option(metavar: str, help: str) -> Any:
+def count_option(metavar: str, help: str, panel: str | None = None) -> Any:
     """Of a size such as 3B."""
-    return typer.Option(metavar=metavar, parser=count_value, help=help)
+    return typer.Option(metavar=metavar, parser=count_value, help=help, rich_help_panel=panel)
 
 
-def whole_option(metavar: str, help: str) -> Any:
-    return typer.Option(metavar=metavar, parser=whole_value, help=help)
+def whole_option(metavar: str, help: str, panel: str | None = None) -> Any:
+    return typer.Option(metavar=metavar, parser=whole_value, help=help, rich_help_panel=panel)
 
 
-def number_option(metavar: str, help: str) -> Any:
-    return typer.Option(metavar=metavar, parser=number_value, help=help)
+def number_option(metavar: str, help: str, panel: str | None = None) -> Any:
+    return typer.Option(metavar=metavar, parser=number_value, help=help, rich_help_panel=panel)
 
 
 SpecFile = Annotated[
@@ -137,6 +150,17 @@ Shard = Annotated[
     ),
 ]
 Noise = Annotated[float | None, number_option("SIGMA", "Noise of one run's loss, nats.")]
+BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
+Rules = Annotated[
+    list[str] | None,
+    typer.Option(metavar="RULE", help="Judge 'width = 64 * depth', or gpt3, nanochat, ratio-100, ratio-128."),
+]
+TiedEmbeddings = Annotated[
+    bool, typer.Option("--tied-embeddings", help="Unembedding = embedding.", rich_help_panel=BLOCK)
+]
+Export = Annotated[
+    Project | None, typer.Option(help="Print the recommended shape as a configuration of …", rich_help_panel=OUTPUT)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 

@@ -56,6 +56,21 @@ def console(stderr: bool = False) -> Console:
     return made
 
 
+def waiting(what: str) -> Any:
+    """A spinner while ``what`` is being done; nothing where the output is no terminal."""
+    return console(stderr=True).status(what)
+
+
+def show(renderable: Any, as_json: Any, wants_json: bool) -> None:
+    """Tables for a person, or JSON."""
+    if wants_json:
+        import json
+
+        print(json.dumps(as_json, indent=1, allow_nan=False))
+    else:
+        console().print(renderable)
+
+
 def tolerant_streams() -> None:
     """Make ``sys.stdout`` and ``sys.stderr`` of this process tolerant; called once, before anything is printed."""
     for descriptor in range(3):  # a closed one would go to the next file that is opened, and prints into that file

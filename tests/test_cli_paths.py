@@ -9,6 +9,7 @@ import json
 import sys
 import urllib.parse
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -173,7 +174,7 @@ def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
         }
     )
     found = answer([1e9])
-    found["sources"][0]["name"] = HOSTILE
+    found = replace(found, sources=(replace(found.sources[0], name=HOSTILE),))
     for renderable in (plan_tables.render(build(spec)), guide_tables.render(found), HOSTILE):
         # with markup switched on too, as in somebody's own console
         for console in (terminal.console(), Console(width=200, emoji=False)):

@@ -12,8 +12,9 @@ import pytest
 from dwsweep.cost import decode_bytes_per_token, find
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.guide import Options, answer, published_source
-from dwsweep.guide.candidates import LAYER_SECONDS, matched, near_optimal
+from dwsweep.guide import Options, answer, export, exported, published_source, rules, trust
+from dwsweep.guide.answers import CONSTRAINTS
+from dwsweep.guide.candidates import LAYER_SECONDS, matched, near_best, stretch
 from dwsweep.guide.law_sources import fitted_source
 from dwsweep.guide.loss import KAPLAN_ALPHA, LawLoss, smaller_percent
 from dwsweep.theory import published_law
@@ -33,31 +34,33 @@ TABLE = {
 
 
 def test_overview_is_the_published_table() -> None:
-    rows = answer()["overview"]
-    assert [row["name"] for row in rows] == list(TABLE)
+    rows = answer().overview
+    assert [row.name for row in rows] == list(TABLE)
     for row in rows:
-        depth, width = TABLE[row["name"]]
-        assert row["depth"] == pytest.approx(depth, abs=0.05)
-        assert row["width"] == pytest.approx(width, rel=1e-3)
-        assert row["depth_low"] < row["depth"] < row["depth_high"]
+        depth, width = TABLE[row.name]
+        assert row.depth == pytest.approx(depth, abs=0.05)
+        assert row.width == pytest.approx(width, rel=1e-3)
+        # the one interval holds the law's own, and every rival
+        assert row.depth_low < row.law_low < row.depth < row.law_high < row.depth_high
+        assert all(row.depth_low < rival < row.depth_high for rival in row.rivals.values())
         # at a fixed size the narrow end goes with the deep end
-        assert row["width_low"] == pytest.approx(math.sqrt(row["n_params"] / 12 / row["depth_high"]))
-        assert 12 * row["depth"] * row["width"] ** 2 == pytest.approx(row["n_params"])
+        assert row.width_low == pytest.approx(math.sqrt(row.n_params / 12 / row.depth_high))
+        assert 12 * row.depth * row.width**2 == pytest.approx(row.n_params)
 
 
 def test_interval_at_fixed_size_and_depth_48() -> None:
     """At fixed N the published law's sd is 0.54 layers at L = 48; the region is the joint 95 % ellipse."""
-    row = answer([published_law.transition_n_params(48)])["budgets"][0]
-    sd_by_delta = (row["depth_high"] - row["depth_low"]) / 2 / 1.959964
+    row = answer([published_law.transition_n_params(48)]).budgets[0].optimum
+    sd_by_delta = (row.law_high - row.law_low) / 2 / 1.959964
     assert sd_by_delta == pytest.approx(0.54, abs=0.03)
 
 
 def test_rivals_of_the_published_law() -> None:
     """Refits to its points at L = 6 to 36 give about 75 at 3e9, where the law itself gives 48."""
-    row = answer([3e9])["budgets"][0]
-    assert row["depth"] == pytest.approx(48.5, abs=0.1)
-    assert row["rivals"]["linear"] == pytest.approx(74, abs=1.5)
-    assert row["rivals"]["power"] == pytest.approx(75, abs=1.5)
+    row = answer([3e9]).budgets[0].optimum
+    assert row.depth == pytest.approx(48.5, abs=0.1)
+    assert row.rivals["linear"] == pytest.approx(74, abs=1.5)
+    assert row.rivals["power"] == pytest.approx(75, abs=1.5)
 
 
 @pytest.mark.parametrize(
@@ -72,14 +75,19 @@ def test_rivals_of_the_published_law() -> None:
     ],
 )
 def test_verdicts(shape: str, verdict: str) -> None:
-    (row,) = answer([], [shape])["verdicts"]
+    (row,) = answer([], [shape]).verdicts
     depth, width = (int(part) for part in shape.replace("×", "x").split("x"))
-    assert row["n_params"] == 12 * depth * width**2
-    assert row["verdict"] == verdict
-    assert row["nats"] >= 0 and row["nats_interval"][0] <= row["nats"] <= row["nats_interval"][1]
-    balanced = row["balanced"]
-    assert balanced["depth"] == round(row["depth"])
-    assert balanced["n_params"] == pytest.approx(row["n_params"], rel=0.09)
+    assert (row.depth, row.width, row.optimum.n_params) == (depth, width, 12 * depth * width**2)
+    assert row.verdict == verdict
+    size = row.costs["size"]
+    assert size.nats >= 0 and size.nats_low <= size.nats <= size.nats_high
+    assert size.less_compute == pytest.approx(
+        smaller_percent(published_source().loss(row.optimum.n_params), row.optimum.n_params, size.nats)
+    )
+    for constraint in CONSTRAINTS:
+        best = row.best[constraint]
+        assert best.n_params == pytest.approx(row.optimum.n_params, rel=0.05)
+        assert row.costs[constraint] is None or best.cost(constraint).nats <= row.costs[constraint].nats + 1e-4
 
 
 def test_penalty_is_the_integral_it_claims_to_be() -> None:
@@ -109,18 +117,18 @@ def test_equivalent_size_undoes_the_loss() -> None:
     assert model.slope(n) == pytest.approx(KAPLAN_ALPHA * (8.8e13 / n) ** 0.076)
 
 
-def test_near_optimal_sets_end_where_the_loss_says() -> None:
+def test_near_best_sets_end_where_the_loss_says() -> None:
     model, n = published_source().loss(3e9), 3e9
     previous = None
     for tolerance in (0.001, 0.005, 0.01):
-        found = near_optimal(model, n, tolerance)
-        for side in ("low", "high"):
-            at = model.penalties(n, np.array([found[f"depth_{side}"]]))[0]
-            assert at == pytest.approx(found["nats"], rel=0.05) and at <= 1.001 * found["nats"]
-            low, high = found[f"depth_{side}_interval"]
-            assert low <= found[f"depth_{side}"] <= high
+        found = near_best(model, n, tolerance)
+        assert (found.depth_low, found.depth_high) == stretch(model, n, tolerance)
+        for end, ends in ((found.depth_low, found.depth_low_interval), (found.depth_high, found.depth_high_interval)):
+            at = model.penalties(n, np.array([end]))[0]
+            assert at == pytest.approx(found.nats, rel=0.05) and at <= 1.001 * found.nats
+            assert ends[0] <= end <= ends[1]
         if previous:
-            assert found["depth_low"] < previous["depth_low"] and found["depth_high"] > previous["depth_high"]
+            assert found.depth_low < previous.depth_low and found.depth_high > previous.depth_high
         previous = found
 
 
@@ -136,23 +144,23 @@ def test_near_optimal_sets_end_where_the_loss_says() -> None:
     ids=str,
 )
 def test_candidates_have_true_counts_and_fit_the_hardware(options: Options) -> None:
-    row = answer([3e9], options=options)["budgets"][0]
-    assert len(row["candidates"]) >= 4
-    for c in row["candidates"]:
-        d, L = c["width"], c["depth"]
-        attention = 2 * d * c["heads"] * c["head_size"] + 2 * d * c["kv_heads"] * c["head_size"]
-        mlp = (3 if options.mlp == "gated" else 2) * d * c["mlp_hidden"]
-        assert c["n_params"] == L * (attention + mlp)
+    row = answer([3e9], options=options).budgets[0]
+    assert len(row.candidates) >= 4
+    for c in row.candidates:
+        d, L = c.width, c.depth
+        attention = 2 * d * c.heads * c.head_size + 2 * d * c.kv_heads * c.head_size
+        mlp = (3 if options.mlp == "gated" else 2) * d * c.mlp_hidden
+        assert c.n_params == L * (attention + mlp)
         tables = 1 if options.tied_embeddings else 2
-        assert c["n_params_total"] == c["n_params"] + tables * options.vocab_size * d + (2 * L + 1) * d
-        assert d % (options.width_multiple or 128) == 0 and d == c["heads"] * c["head_size"]
-        assert c["heads"] % options.tensor_parallel == 0 and L % options.pipeline_parallel == 0
+        assert c.n_params_total == c.n_params + tables * options.vocab_size * d + (2 * L + 1) * d
+        assert d % (options.width_multiple or 128) == 0 and d == c.heads * c.head_size
+        assert c.heads % options.tensor_parallel == 0 and L % options.pipeline_parallel == 0
         # no neighbouring width is nearer to the budget
         count = "n_params_total" if options.total else "n_params"
-        block, step = options.block(row["n_params"]), options.step(row["n_params"])
+        block, step = options.block(row.optimum.n_params), options.step(row.optimum.n_params)
         for width in (d - step, d + step):
             if width > 0:
-                assert abs(getattr(block.shape(L, width), count) - 3e9) >= abs(c[count] - 3e9)
+                assert abs(getattr(block.shape(L, width), count) - 3e9) >= abs(getattr(c, count) - 3e9)
 
 
 @pytest.mark.parametrize("budget", [3e7, 3e9])
@@ -163,58 +171,181 @@ def test_a_shape_costs_the_same_in_the_table_and_by_itself(
     budget: float, kv_heads: int | None, head_size: int | None, more: dict[str, Any]
 ) -> None:
     options = Options(kv_heads=kv_heads, head_size=head_size, vocab_size=16_384, **more)
-    row = answer([budget], options=options)["budgets"][0]
-    shapes = [f"{c['depth']}x{c['width']}" for c in row["candidates"]]
-    for c, alone in zip(row["candidates"], answer([], shapes, options=options)["verdicts"], strict=True):
-        assert (alone["n_params"], alone["nats"]) == pytest.approx((c["n_params"], c["nats_equal_size"]), rel=1e-12)
-    found = {(c["depth"], c["width"]): c for c in row["candidates"]}
-    for key in ("best_equal_size", "best_equal_flops", "best_equal_time"):
-        if row[key] is not None:
-            assert abs(found[tuple(row[key])]["mismatch"]) <= 0.05
+    row = answer([budget], options=options).budgets[0]
+    shapes = [f"{c.depth}x{c.width}" for c in row.candidates]
+    for c, alone in zip(row.candidates, answer([], shapes, options=options).verdicts, strict=True):
+        mine = (alone.optimum.n_params, alone.costs["size"].nats)
+        assert mine == pytest.approx((c.n_params, c.size.nats), rel=1e-12)
+    for constraint, best in row.best.items():
+        if best is not None:
+            assert abs(best.mismatch) <= 0.05 and best in row.candidates
+            costs = [c.cost(constraint).nats for c in row.candidates if c.within_budget and c.cost(constraint)]
+            assert best.cost(constraint).nats <= min(costs) + 1e-4
 
 
 def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
     coarse = Options(head_size=128, kv_heads=8, mlp="gated", width_multiple=256, context=8192, vocab_size=128_256)
-    row = answer([3e9], options=coarse)["budgets"][0]
-    assert {c["width"] for c in row["candidates"] if c["within_budget"]} == {2048, 3072}
-    assert row["best_equal_time"] == [30, 3072] and row["best_equal_size"] == [64, 2048]
-    none = answer([1e6], options=Options(head_size=128, kv_heads=8))["budgets"][0]
-    assert none["candidates"] and none["best_equal_size"] is None is none["best_equal_time"]
+    row = answer([3e9], options=coarse).budgets[0]
+    assert {c.width for c in row.candidates if c.within_budget} == {2048, 3072}
+    assert row.best["time"].label == "30 × 3072" and row.best["size"].width == 2048
+    none = answer([1e6], options=Options(head_size=128, kv_heads=8)).budgets[0]
+    assert none.candidates and none.recommended is None is none.best["time"]
 
 
 def test_total_counts_embeddings_into_the_budget() -> None:
-    plain, total = (answer([1e9], options=Options(total=flag))["budgets"][0] for flag in (False, True))
-    assert total["n_params"] < 0.95 * plain["n_params"]
-    depth = laws.published().depth(total["n_params"])[0]
-    tables = 2 * 50_257 * math.sqrt(total["n_params"] / (12 * depth))
-    assert total["n_params"] + tables == pytest.approx(1e9, rel=1e-6)
-    assert total["depth"] == pytest.approx(depth)
+    plain, total = (answer([1e9], options=Options(total=flag)).budgets[0] for flag in (False, True))
+    assert total.optimum.n_params < 0.95 * plain.optimum.n_params
+    depth = laws.published().depth(total.optimum.n_params)[0]
+    tables = 2 * 50_257 * math.sqrt(total.optimum.n_params / (12 * depth))
+    assert total.optimum.n_params + tables == pytest.approx(1e9, rel=1e-6)
+    assert total.optimum.depth == pytest.approx(depth)
 
 
 def test_costs_at_equal_size_flops_and_time() -> None:
-    row = answer([3e9])["budgets"][0]
-    rows = row["candidates"]
-    for key in ("nats_equal_flops", "nats_equal_time"):
-        assert min(c[key] for c in rows) == 0
+    row = answer([3e9], options=Options(tokens=6e10)).budgets[0]
+    for constraint in ("flops", "time"):
+        assert min(c.cost(constraint).nats for c in row.candidates) == 0
     # wide wins per hour: the best shape at equal time is not deeper than at equal size
-    assert row["best_equal_time"][0] < row["best_equal_size"][0]
+    assert row.best["time"].depth < row.best["size"].depth
     h100 = find("H100")
     assert h100 is not None
-    for c in rows:
-        shape = matched(c["depth"], 3e9, Options())
-        wanted = decode_bytes_per_token(shape, 2048) / (0.8 * h100.bandwidth) + c["depth"] * LAYER_SECONDS
-        assert c["decode_seconds_per_token"] == pytest.approx(wanted)
+    for c in row.candidates:
+        shape = matched(c.depth, 3e9, Options())
+        wanted = decode_bytes_per_token(shape, 2048) / (0.8 * h100.bandwidth) + c.depth * LAYER_SECONDS
+        assert c.decode_seconds_per_token == pytest.approx(wanted)
+
+
+def test_a_shape_that_spends_as_much_is_as_good_as_its_cost_says() -> None:
+    """Equal FLOPs, from first principles: give every shape the same FLOPs per token by scaling its size along its own
+    aspect, and the losses differ by what the table says."""
+    n, source = 3e9, published_source()
+    row = answer([n]).budgets[0]
+    model = source.loss(n)
+    slope = model.slope(n)
+    compared = [c for c in row.candidates if c.flops]
+    spent = 6 * n  # FLOPs per token that everybody may spend
+    losses = [c.size.nats - slope * math.log(spent / (c.flops_per_token / c.n_params) / n) for c in compared]
+    for c, loss in zip(compared, losses, strict=True):
+        assert c.flops.nats == pytest.approx(loss - min(losses), abs=1e-9)
+        assert model.level(n * (1 - c.flops.less_compute / 100)) - model.level(n) == pytest.approx(
+            c.flops.nats, rel=0.05, abs=1e-6
+        )
 
 
 def test_reach_is_said_in_words() -> None:
-    reach = {n: answer([n])["budgets"][0]["reach"] for n in (1e8, 3e9, 1e11, 2e12)}
+    found = {n: answer([n]).budgets[0].optimum for n in (1e8, 3e9, 1e11, 2e12)}
+    reach = {n: row.reach for n, row in found.items()}
     assert reach[1e8].startswith("inside")
     assert reach[3e9].startswith("projection, 5 times")
     assert reach[1e11].startswith("far projection") and "rivals agree" in reach[1e11]
     assert reach[2e12].startswith("refused") and all("do not use beyond 1.2e+12" in reach[n] for n in (3e9, 1e11, 2e12))
+    assert [row.trust.level for row in found.values()] == ["medium", "low", "low", "low"]
     refused = answer([2e12], ["200x40000"])
-    assert refused["budgets"][0]["depth"] is None and not refused["budgets"][0]["candidates"]
-    assert refused["verdicts"][0]["verdict"] == "refused"
+    assert refused.budgets[0].optimum.depth is None and not refused.budgets[0].candidates
+    assert refused.verdicts[0].verdict == "refused"
+
+
+def test_the_one_interval_holds_forms_and_recipes() -> None:
+    """A law whose transitions lie up to four times earlier or later in N, in any of the three forms, is inside."""
+    source, n = published_source(), 3e9
+    low, high = trust.interval(source, n)
+    for law in (source.law, *source.rivals):
+        for factor in (0.26, 1.0, 3.9):
+            assert low < law.depth(n * factor)[0] < high
+    assert not low < source.law.depth(n / 6)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "n_params", "depth"),
+    [
+        ("width = 64 * depth", 1e9, (1e9 / 12 / 64**2) ** (1 / 3)),
+        ("d=64*L", 1e9, (1e9 / 12 / 64**2) ** (1 / 3)),
+        ("nanochat", 3e10, (3e10 / 12 / 64**2) ** (1 / 3)),
+        ("depth = width / 128", 1e9, (1e9 / 12 / 128**2) ** (1 / 3)),
+        ("L = 4 * log10(N) - 20", 1e9, 16.0),
+        ("width = sqrt(N) / 20", 1e9, 400 / 12),
+        ("width = 2 ** 10", 1e9, 1e9 / 12 / 2**20),
+        ("gpt3", 12 * 96 * 12288**2, 96.0),
+        ("gpt3", 12 * 12 * 768**2, 12.0),
+        ("depth = -3", 1e9, None),
+        ("width = 1e9 * depth", 1e9, None),
+    ],
+)
+def test_rules_of_thumb_say_the_depth_that_they_say(text: str, n_params: float, depth: float | None) -> None:
+    found = rules.parse(text).depth(n_params)
+    assert found is None if depth is None else found == pytest.approx(depth, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "width = __import__('os').system('true')",
+        "width = depth.real",
+        "width = (lambda: 1)()",
+        "width = [depth][0]",
+        "width = 64 * heads",
+        "width = width",
+        "height = 3",
+        "64 * depth",
+        "width = '8'",
+        "width = True * depth",
+        "width = " + "(" * 150 + "1" + ")" * 150,
+        "width = 9 ** 9 ** 9 ** 9 if depth else 1",
+        "",
+    ],
+)
+def test_a_rule_is_parsed_and_never_run(text: str) -> None:
+    with pytest.raises(InputError, match="--rule: "):
+        rules.parse(text)
+
+
+def test_a_rule_of_thumb_is_judged_against_the_best() -> None:
+    """The law itself as a rule costs nothing; its rows agree with the verdict on the same shape."""
+    law, thin = answer(rules=["width = exp(5.039 + 0.0555 * depth)", "ratio-100"]).rules
+    assert all(row.loss_percent < 1e-3 for row in law.rows)
+    assert len(law.good) == 1 and law.good[0] == pytest.approx((1e7, 1e12))
+    for row in thin.rows[:4]:
+        best = published_source().law.depth(row.n_params)[0]
+        penalty = published_source().loss(row.n_params).penalties(row.n_params, np.array([row.depth]))[0]
+        assert (row.best_depth, row.size.nats) == pytest.approx((best, penalty))
+        assert row.width == pytest.approx(100 * row.depth)
+
+
+def test_configurations_hold_the_shape() -> None:
+    """The count of each project's model, from the fields alone, is the shape's own."""
+    plain = Options().shape(48, 2304, 3e9)
+    gated = Options(mlp="gated", kv_heads=8, head_size=128).shape(30, 3072)
+
+    def count(f: dict, depth: str, width: str, heads: str, kv: str, mlp: int, matrices: int) -> int:
+        size = f.get("head_dim", f[width] // f[heads])
+        attention = 2 * f[width] * size * (f[heads] + f.get(kv, f[heads]))
+        return f[depth] * (attention + matrices * f[width] * mlp)
+
+    for shape, matrices in ((plain, 2), (gated, 3)):
+        hf, maxtext, olmo = (export.fields(shape, name) for name in ("hf", "maxtext", "olmo"))
+        if matrices == 3:
+            names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads")
+            found = count(hf, *names, hf["intermediate_size"], 3)
+        else:
+            found = count(hf, "n_layer", "n_embd", "n_head", "none", hf["n_inner"], 2)
+            nanochat = export.fields(shape, "nanochat")
+            names = ("n_layer", "n_embd", "n_head", "n_kv_head")
+            assert count(nanochat, *names, 4 * nanochat["n_embd"], 2) == shape.n_params
+        names = ("base_num_decoder_layers", "base_emb_dim", "base_num_query_heads", "base_num_kv_heads")
+        assert found == shape.n_params == count(maxtext, *names, maxtext["base_mlp_dim"], matrices)
+        names = ("n_layers", "d_model", "n_heads", "n_kv_heads")
+        assert count(olmo, *names, olmo["mlp_hidden_size"] // (matrices - 1), matrices) == shape.n_params
+    for shape, project in ((gated, "nanochat"), (Options(kv_heads=2, head_size=64).shape(8, 512), "hf")):
+        with pytest.raises(InputError, match="--export: "):
+            export.fields(shape, project)
+    # what is exported is the row that was recommended, heads included
+    found = answer([3e9])
+    row = found.budgets[0].recommended
+    assert json.loads(exported(found, Options(), "hf"))["n_head"] == row.heads
+    assert f"n_layer={row.depth}" in exported(found, Options(), "nanochat")
+    assert "base_emb_dim: 512" in exported(answer([], ["8x512"]), Options(), "maxtext")
+    with pytest.raises(InputError, match="no shape is recommended"):
+        exported(answer(), Options(), "olmo")
 
 
 @pytest.mark.parametrize(
@@ -222,6 +353,7 @@ def test_reach_is_said_in_words() -> None:
     [
         (([-1.0, float("nan")], ["96"]), ["--params: -1", "--params: nan", "--shape: '96'"]),
         (([], ["0x5", "axb"]), ["--shape: '0x5'", "--shape: 'axb'"]),
+        (([], ["2560x24"]), ["--shape: '2560x24'"]),
     ],
 )
 def test_wrong_arguments_all_at_once(arguments: tuple, lines: list[str]) -> None:
@@ -250,12 +382,35 @@ def test_answers_are_json_and_fit_a_terminal() -> None:
 
     from dwsweep.report.terminal.guide_tables import render
 
-    for arguments in ({}, {"params": [1e6, 3e9, 2e12]}, {"shapes": ["96x12288", "400x40000"]}):
+    several = {"params": [1e6, 3e9, 2e12]}, {"shapes": ["96x12288", "400x40000"]}, {"shapes": ["32x2816"]}
+    for arguments in ({}, *several, {"rules": ["gpt3"]}):
         found = answer(**arguments)
-        assert json.loads(json.dumps(found, allow_nan=False)) == found
-        console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        content = found.to_dict()
+        assert json.loads(json.dumps(content, allow_nan=False)) == content
+        console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
         console.print(render(found))
-        assert max(map(len, console.export_text().splitlines())) <= 100
+        assert max(map(len, console.export_text().splitlines())) <= 80
+
+
+def test_the_verdict_stands_before_the_table() -> None:
+    from rich.console import Console
+
+    from dwsweep.report.terminal.guide_tables import MARK, render
+
+    found = answer([3e9])
+    console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(render(found))
+    lines = [line.strip() for line in console.export_text().splitlines()]
+    row = found.budgets[0]
+    shape, usual = row.recommended, row.usual
+    assert (
+        lines[1].startswith(f"Build {shape.label} (") and f"at equal training time {row.best['time'].label}" in lines[1]
+    )
+    assert lines[2].startswith("Depths 40 to 61 cost next to nothing")
+    assert f"{usual.label} as in GPT-3's table" in lines[2] and f"{usual.size.less_compute:.1f} % less" in lines[2]
+    assert lines[3].startswith("Trust: low. 5 times outside the data")
+    (marked,) = [line for line in lines[4:] if line.startswith(MARK) and "×" in line]
+    assert shape.label in marked
 
 
 @pytest.fixture(scope="module")
@@ -273,13 +428,18 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_an_own_fit_guides_and_compares(fitted: Any) -> None:
     both = answer([1e8], ["12x768"], fit=fitted, compare=True)
-    assert len(both["sources"]) == len(both["budgets"]) == len(both["verdicts"]) == 2
-    own, theirs = both["budgets"]
-    assert own["source"] != theirs["source"]
+    assert len(both.sources) == len(both.budgets) == len(both.verdicts) == 2
+    own, theirs = both.budgets
+    ours, published = own.optimum, theirs.optimum
+    assert ours.source != published.source
     # the simulated truth is the published law
-    assert own["depth"] == pytest.approx(theirs["depth"], rel=0.02)
-    assert own["loss_tag"] == "the loss surface fitted to this sweep" and theirs["loss_tag"].startswith("ASSUMED")
-    assert [own["next_depth"] - own["depth"], theirs["next_depth"] - theirs["depth"]] == [0, 6]
+    assert ours.depth == pytest.approx(published.depth, rel=0.02)
+    assert own.loss_tag == "from the loss surface fitted to this sweep" and theirs.loss_tag.startswith("ASSUMED")
+    assert [ours.next_depth - ours.depth, published.next_depth - published.depth] == [0, 6]
+    # one's own interval is the fit's; it needs no allowance for another recipe
+    assert (ours.depth_low, ours.depth_high) == (ours.law_low, ours.law_high)
+    assert (ours.trust.level, published.trust.level) == ("high", "medium")
+    assert answer([3e9], fit=fitted).budgets[0].optimum.trust.level == "low"
 
 
 def test_one_best_depth_in_fit_and_guide_inside_the_data_and_outside(fitted: Any) -> None:

@@ -22,9 +22,20 @@ def test_one_panel_a_budget(tmp_path) -> None:
         "width d_x of the shapes",
         "0.1 % of the loss",
         "rate assumed",
-        "a projection by 5×",
+        "5× outside the data",
+        "trust: low",
         "ASSUMED slopes",
+        "usual 32 × 2816",
+        "recommended ",
     ):
+        assert words in text
+
+
+def test_a_row_of_panels_per_rule(tmp_path) -> None:
+    paths = guide_costs.draw(answer(rules=["nanochat", "gpt3"]), tmp_path)
+    assert [path.name for path in paths] == ["rules.png", "rules.svg"]
+    text = paths[1].read_text(encoding="utf-8")
+    for words in ("nanochat: width = 64 * depth", "GPT-3", "the rule", "shaded: within 0.5 % of the loss"):
         assert words in text
 
 

@@ -1,7 +1,7 @@
-"""From a law to a decision: how deep and how wide at a budget, and the verdict on a shape."""
+"""From a law or a loss to a decision: how deep and how wide at a budget, the verdict on a shape or a rule."""
 
-from dwsweep.guide.advice import answer, budget, verdict
-from dwsweep.guide.candidates import Options
+from dwsweep.guide.advice import answer, exported
 from dwsweep.guide.law_sources import Source, fitted_source, published_source
+from dwsweep.guide.options import Options
 
-__all__ = ["Options", "Source", "answer", "budget", "fitted_source", "published_source", "verdict"]
+__all__ = ["Options", "Source", "answer", "exported", "fitted_source", "published_source"]

@@ -1,54 +1,75 @@
-"""The answers: how deep and how wide at a budget, and the verdict on a shape; plain dicts for tables, ``--json``."""
+"""The answers: how deep and how wide at a budget, the verdict on a shape, and on a rule of thumb over all sizes."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from dwsweep.errors import InputError
+from dwsweep.guide import export, trust
+from dwsweep.guide import rules as rules_of_thumb
+from dwsweep.guide.answers import (
+    CONSTRAINTS,
+    Answer,
+    Assumptions,
+    BestDepth,
+    BudgetAnswer,
+    Candidate,
+    RuleAnswer,
+    RuleRow,
+    ShapeAnswer,
+    SourceNote,
+)
 from dwsweep.guide.candidates import (
     FEWEST_ROWS,
     LAYER_SECONDS,
-    Options,
+    best_of,
     block_params,
     costed,
     matched,
     meets,
-    near_optimal,
-    shape_cost,
+    near_best,
     shapes_near,
+    size_cost,
+    stretch,
     thinned,
 )
 from dwsweep.guide.law_sources import Source, fitted_source, published_source
+from dwsweep.guide.options import Options
+from dwsweep.guide.rules import Rule
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
 from dwsweep.theory import published_law
 
 TOLERANCES = (0.001, 0.005, 0.01)
-ABOUT = 0.10  # a balanced shape may differ by this from the size of the shape judged
 SHOWN = TOLERANCES[1]  # the candidates span the depths within this tolerance, or more where there are few
+DEEPER_THAN_WIDE = 4  # times, from which on a shape is asked back as written the wrong way round
+RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
 
 
 def answer(
     params: Sequence[float] = (),
     shapes: Sequence[str] = (),
     *,
+    rules: Sequence[str] = (),
     fit: str | Path | None = None,
     compare: bool = False,
     options: Options | None = None,
-) -> dict[str, Any]:
+) -> Answer:
     """All that ``dwsweep guide`` says.
 
     Args:
-        params: budgets. shapes: ``96x12288``. Neither: the GPT-3 sizes.
+        params: budgets. shapes: ``96x12288``. rules: of thumb, see rules.py. None of them: the GPT-3 sizes.
         fit: a fit's directory or fit.json; None: the published law. compare: both, side by side.
         options: what shapes must satisfy.
 
     Raises:
-        InputError: numbers or shapes that are none, or no fit at ``fit``; all at once.
+        InputError: numbers, shapes or rules that are none, or no fit at ``fit``; all at once.
     """
     chosen = options or Options()
     errors = [
@@ -56,154 +77,266 @@ def answer(
         for value in params
         if not (1e5 <= value <= 1e30)
     ]
-    parsed = []
+    parsed, parsed_rules = [], []
     for text in shapes:
-        found = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
-        # twelve digits are beyond any net and keep 12·L·d_x² inside the range of floats
-        if not found or not all(len(part) <= 12 and int(part) for part in found.groups()):
-            errors.append(f"--shape: {text[:40]!r}; allowed: DEPTHxWIDTH, such as 96x12288")
-        else:
-            parsed.append((int(found[1]), int(found[2])))
+        try:
+            parsed.append(parse_shape(text))
+        except InputError as error:
+            errors += error.lines
+    for text in rules:
+        try:
+            parsed_rules.append(rules_of_thumb.parse(text))
+        except InputError as error:
+            errors += error.lines
     if errors:
         raise InputError(*errors)
     sources = [fitted_source(fit)] if fit is not None else [published_source()]
     if compare and fit is not None:
         sources.append(published_source())
-    result: dict[str, Any] = {
-        "sources": [{"name": source.name, "notes": list(source.notes)} for source in sources],
-        "budgets": [budget(value, source, chosen) for value in params for source in sources],
-        "verdicts": [verdict(*shape, source, chosen) for shape in parsed for source in sources],
-        "overview": [],
-        "assumptions": {
-            "decode_seconds_per_layer": LAYER_SECONDS,
-            "device": chosen.device,
-            "context": chosen.context,
-            "training_rate": "measured" if chosen.calibration else "assumed",
-            "training_device": chosen.calibration.device_kind if chosen.calibration else chosen.device,
-        },
-    }
-    if not params and not parsed:
-        result["overview"] = [
-            overview_row(name, n, shape, s) for name, n, shape in published_law.targets() for s in sources
-        ]
-    return result
+    asked = params or parsed or parsed_rules
+    measured = chosen.calibration
+    return Answer(
+        sources=tuple(SourceNote(source.name, source.notes) for source in sources),
+        budgets=tuple(budget(value, source, chosen) for value in params for source in sources),
+        verdicts=tuple(verdict(*shape, source, chosen) for shape in parsed for source in sources),
+        overview=()
+        if asked
+        else tuple(best_depth(name, n, shape, s) for name, n, shape in published_law.targets() for s in sources),
+        rules=tuple(judged(rule, source, chosen) for rule in parsed_rules for source in sources),
+        assumptions=Assumptions(
+            decode_seconds_per_layer=LAYER_SECONDS,
+            device=chosen.device,
+            context=chosen.context,
+            training_rate="measured" if measured else "assumed",
+            training_device=measured.device_kind if measured else chosen.device,
+            tokens=chosen.tokens,
+        ),
+    )
 
 
-def overview_row(name: str, n_params: float, trained: tuple[int, int] | None, source: Source) -> dict[str, Any]:
+def exported(found: Answer, options: Options, project: str) -> str:
+    """The first recommended shape, or else the first one judged, as a configuration of ``project`` (see export.py).
+
+    Raises:
+        InputError: there is none, or the project has no such block.
+    """
+    chosen = [(row.depth, row.width, b.optimum.n_params) for b in found.budgets if (row := b.recommended)]
+    chosen += [(row.depth, row.width, None) for row in found.verdicts]
+    if not chosen:
+        raise InputError("--export: no shape is recommended; allowed with it: --params N or --shape LxD")
+    depth, width, n_params = chosen[0]
+    shape = _own_shape(depth, width, options) if n_params is None else options.shape(depth, width, n_params)
+    return export.text(shape, project)
+
+
+def parse_shape(text: str) -> tuple[int, int]:
+    """(depth, width) of ``96x12288``.
+
+    Raises:
+        InputError: no shape, or one that is written the wrong way round.
+    """
+    found = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
+    # twelve digits are beyond any net and keep 12·L·d_x² inside the range of floats
+    if not found or not all(len(part) <= 12 and int(part) for part in found.groups()):
+        raise InputError(f"--shape: {text[:40]!r}; allowed: DEPTHxWIDTH, such as 96x12288")
+    depth, width = int(found[1]), int(found[2])
+    if depth > DEEPER_THAN_WIDE * width and depth >= 128:
+        raise InputError(f"--shape: {text[:40]!r}; the depth comes first: did you mean {width}x{depth}?")
+    return depth, width
+
+
+def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, source: Source) -> BestDepth:
     """The best depth and width at one size, with what was trained for reference."""
-    depth, low, high = source.law.depth(n_params)
+    depth, law_low, law_high = source.law.depth(n_params)
     refused = depth is None or source.refuses(n_params)
-    rivals = list(source.rival_depths(n_params).values())
-    row = {
-        "name": name,
-        "source": source.name,
-        "n_params": n_params,
-        "trained_depth": trained[0] if trained else None,
-        "trained_width": trained[1] if trained else None,
-        "reach": source.reach(n_params),
-        "extrapolation_factor": source.law.extrapolation(n_params),
-        "refused": refused,
-    }
-    found: dict[str, Any] = dict.fromkeys(
-        ("depth", "depth_low", "depth_high", "next_depth", "width", "width_low", "width_high")
-    ) | dict.fromkeys(("rival_depth_min", "rival_depth_max"))
-    if not refused and depth is not None:
-        found |= {"depth": depth, "depth_low": low, "depth_high": high, "next_depth": depth + source.spacing}
-        found |= {"width": _width(n_params, depth), "width_low": _width(n_params, high)}
-        found |= {"width_high": _width(n_params, low)}
-        if rivals:
-            found |= {"rival_depth_min": min([*rivals, depth]), "rival_depth_max": max([*rivals, depth])}
-    return row | found
+    rivals = source.rival_depths(n_params)
+    known = BestDepth(
+        name=name,
+        source=source.name,
+        n_params=n_params,
+        trained_depth=trained[0] if trained else None,
+        trained_width=trained[1] if trained else None,
+        reach=source.reach(n_params),
+        extrapolation_factor=source.law.extrapolation(n_params),
+        refused=refused,
+        trust=trust.judge(source, n_params),
+        rivals=rivals,
+    )
+    if refused or depth is None:
+        return known
+    low, high = trust.interval(source, n_params)
+    every = [depth, *rivals.values()]
+    return replace(
+        known,
+        depth=depth,
+        depth_low=low,
+        depth_high=high,
+        law_low=law_low,
+        law_high=law_high,
+        next_depth=depth + source.spacing,
+        width=_width(n_params, depth),
+        width_low=_width(n_params, high),
+        width_high=_width(n_params, low),
+        rival_depth_min=min(every) if rivals else None,
+        rival_depth_max=max(every) if rivals else None,
+    )
 
 
 def _width(n_params: float, depth: float | None) -> float | None:
     return None if depth is None else math.sqrt(n_params / (12 * depth))
 
 
-def budget(n_params: float, source: Source, options: Options) -> dict[str, Any]:
+def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     """Depth and width for a budget: the optimum, the depths that are nearly as good, and shapes to build."""
     size = block_params(n_params, options, lambda n: source.law.depth(n)[0])
-    row = overview_row(format_count(n_params), size, None, source) | {"budget": n_params, "total": options.total}
-    row |= {"rivals": source.rival_depths(size), "near_optimal": [], "candidates": [], "loss_tag": None}
-    if row["refused"]:
-        return row
+    optimum = best_depth(format_count(n_params), size, None, source)
+    unanswered = BudgetAnswer(optimum=optimum, budget=n_params, total=options.total, at=options.at, best={})
+    if optimum.refused:
+        return unanswered
     loss = source.loss(size)
     spoken = loss.depths(size)
-    sets = [near_optimal(loss, size, tolerance) for tolerance in TOLERANCES]
+    near = tuple(near_best(loss, size, tolerance) for tolerance in TOLERANCES)
     best = float(spoken[loss.penalties(size, spoken).argmin()])
     asked = n_params if options.total else size
+    usual = _usual(asked, size, options)
     shapes: list[Shape] = []
-    for near in sets[TOLERANCES.index(SHOWN) :]:  # further afield where the constraints leave hardly a shape
-        low, high = near["depth_low"] or float(spoken[0]), near["depth_high"] or float(spoken[-1])
+    for within in near[TOLERANCES.index(SHOWN) :]:  # further afield where the constraints leave hardly a shape
+        low, high = within.depth_low or float(spoken[0]), within.depth_high or float(spoken[-1])
         shapes = shapes_near(asked, size, best, low, high, options)
         if sum(meets(shape, asked, options) for shape in shapes) >= FEWEST_ROWS:
             break
+    shapes = _with(shapes, usual)
     candidates = costed(shapes, asked, size, source, options)
-    for key in ("equal_size", "equal_flops", "equal_time"):
-        known = [c for c in candidates if c["within_budget"] and c[f"nats_{key}"] is not None]
-        least = min(known, key=lambda c: c[f"nats_{key}"], default=None)
-        row[f"best_{key}"] = None if least is None else [least["depth"], least["width"]]
-    bests = [tuple(row[f"best_{key}"]) for key in ("equal_size", "equal_flops", "equal_time") if row[f"best_{key}"]]
-    return row | {
-        "loss_tag": loss.tag,
-        "loss_level": loss.level(size),
-        "near_optimal": sets,
-        "candidates": thinned(candidates, bests),
-    }
+    bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
+    as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
+    return replace(
+        unanswered,
+        near_best=near,
+        candidates=thinned(candidates, (*bests.values(), as_usual)),
+        best=bests,
+        usual=as_usual,
+        loss_level=loss.level(size),
+        loss_tag=loss.tag,
+    )
 
 
-def verdict(depth: int, width: int, source: Source, options: Options) -> dict[str, Any]:
-    """Too deep, too shallow, balanced or undecided, by how much, the balanced shape of the same size, and its cost.
-
-    Undecided: too deep or too shallow by the law, but not by its rivals, forms that fit the same points.
-
-    Balanced is a depth between the lower end of the law's interval at the shape's own size and its upper end plus one
-    step of the law's grid: at its transition a depth ties with the next, and the best lies between the two. The size is
-    12·L·d_x², or the true count of the block that ``options`` describe.
-    """
-    standard = options.mlp == "plain" and options.kv_heads is None and options.mlp_ratio is None
-    n_params = 12 * depth * width**2 if standard else _own_block(depth, width, options)
-    row = overview_row(f"{depth}x{width}", n_params, (depth, width), source)
-    row |= {"verdict": "refused", "depth_ratio": None, "nats": None, "nats_interval": None, "percent_smaller": None}
-    row |= {"loss_tag": None, "balanced": None}
-    if row["refused"]:
-        return row
-    best, low, high = row["depth"], row["depth_low"], row["depth_high"]
-    deepest, shallowest = row["rival_depth_max"] or 0.0, row["rival_depth_min"] or math.inf
-    if high is not None and depth > high + source.spacing:
-        row["verdict"] = "too deep" if depth > deepest else "undecided"
-    elif low is not None and depth < low:
-        row["verdict"] = "too shallow" if depth < shallowest else "undecided"
-    else:
-        row["verdict"] = "balanced"
-    row["depth_ratio"] = depth / best
-    row |= shape_cost(depth, n_params, source) or {}
-    if not options.total:
-        balanced = _balanced(best, n_params, source, options)
-        row["balanced"] = {"depth": balanced.depth, "width": balanced.width, "n_params": balanced.n_params}
-    return row
-
-
-def _balanced(best: float, n_params: float, source: Source, options: Options) -> Shape:
-    """The shape to build at a size: the best depth's, or where its width is far off the size, the cheapest that meets
-    it; where none does, the best depth's after all."""
+def _usual(asked: float, size: float, options: Options) -> Shape | None:
+    """The shape of GPT-3's table at this size, under the options; None where no width comes near the budget."""
     unit = options.pipeline_parallel
-    first = matched(max(unit, round(best / unit) * unit), n_params, options)
-    if abs(first.n_params / n_params - 1) <= ABOUT:
-        return first
-    near = shapes_near(n_params, n_params, best, best / 2, best * 2, options)
-    costs = {shape: shape_cost(shape.depth, shape.n_params, source) for shape in near}
-    known = {shape: cost["nats"] for shape, cost in costs.items() if cost and meets(shape, n_params, options)}
-    return min(known, key=lambda shape: known[shape], default=first)
+    depth = max(unit, round(rules_of_thumb.gpt3_depth(size) / unit) * unit)
+    try:
+        shape = options.shape(depth, matched(depth, asked, options).width, size)
+    except ValueError:
+        return None
+    return shape if meets(shape, asked, options) else None
 
 
-def _own_block(depth: int, width: int, options: Options) -> int:
-    """The true count of the shape with the asked-for block.
+def _with(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
+    """``shapes`` and one more, once each, by depth."""
+    found = {(shape.depth, shape.width): shape for shape in [*shapes, *([more] if more else [])]}
+    return [found[key] for key in sorted(found)]
+
+
+def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAnswer:
+    """Too deep, too shallow, balanced or undecided, and what it costs at its own size under each constraint.
+
+    Balanced: between the lower end of the source's own interval and its upper end plus one step of a law's grid (at its
+    transition a depth ties with the next, and the best lies between the two). Too deep or too shallow: outside the one
+    interval, of form, parameters and recipe; undecided between the two. The size is 12·L·d_x², or the true count of the
+    block that ``options`` describe.
+    """
+    own = _own_shape(depth, width, options)
+    standard = options.mlp == "plain" and options.kv_heads is None and options.mlp_ratio is None
+    n_params = float(12 * depth * width**2 if standard else own.n_params)
+    found = best_depth(f"{depth}x{width}", n_params, (depth, width), source)
+    if found.refused or found.depth is None:
+        return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
+    said = "balanced"
+    if found.law_high is not None and depth > found.law_high + source.spacing:
+        said = "too deep" if found.depth_high is not None and depth > found.depth_high else "undecided"
+    elif found.law_low is not None and depth < found.law_low:
+        said = "too shallow" if found.depth_low is not None and depth < found.depth_low else "undecided"
+    loss = source.loss(n_params)
+    spoken = loss.depths(n_params)
+    best = float(spoken[loss.penalties(n_params, spoken).argmin()])
+    asked = float(own.n_params_total) if options.total else n_params
+    shapes = shapes_near(asked, n_params, best, *stretch(loss, n_params, SHOWN), options)
+    candidates = costed(_with(shapes, own), asked, n_params, source, options)
+    mine = next(c for c in candidates if (c.depth, c.width) == (depth, width))
+    costs = {constraint: mine.cost(constraint) for constraint in CONSTRAINTS}
+    costs["size"] = size_cost(depth, n_params, source)
+    return ShapeAnswer(
+        optimum=found,
+        depth=depth,
+        width=width,
+        verdict=said,
+        depth_ratio=depth / found.depth,
+        costs=costs,
+        best={constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS},
+        loss_tag=loss.tag,
+    )
+
+
+def _own_shape(depth: int, width: int, options: Options) -> Shape:
+    """The shape with the asked-for block; where no head size was asked for and the usual one does not divide the width,
+    with two heads, or one: they hardly count in the costs.
 
     Raises:
         InputError: heads that do not fit the width.
     """
     try:
-        return options.shape(depth, width).n_params
+        return options.shape(depth, width)
     except ValueError as error:
+        if options.head_size is None and options.kv_heads is None and options.tensor_parallel == 1:
+            return replace(options, head_size=width // (1 + (width % 2 == 0))).shape(depth, width)
         raise InputError(f"--shape: {depth}x{width}; {error}") from None
+
+
+def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:
+    """A rule of thumb against the best, from 1e7 to 1e12 parameters."""
+    rows = [_rule_row(rule, float(n), source, options) for n in RULE_SIZES]
+    tag = next((source.loss(row.n_params).tag for row in rows if row.size), "no size at which both say something")
+    percent = 100 * SHOWN
+    fine = [row.loss_percent is not None and row.loss_percent <= percent for row in rows]
+    good: list[tuple[float, float]] = []
+    for k, row in enumerate(rows):
+        if fine[k]:
+            good.append((good.pop()[0] if k and fine[k - 1] else row.n_params, row.n_params))
+    return RuleAnswer(
+        rule=rule.text if rule.text == rule.name else f"{rule.name}: {rule.text}",
+        source=source.name,
+        tolerance=percent,
+        rows=tuple(rows),
+        good=tuple(good),
+        loss_tag=tag,
+    )
+
+
+def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> RuleRow:
+    found = best_depth(format_count(n_params), n_params, None, source)
+    depth = rule.depth(n_params)
+    at_size = size_cost(depth, n_params, source, rough=True) if depth else None
+    at_time: Candidate | None = None
+    if at_size and depth:
+        unit = options.pipeline_parallel
+        whole = max(unit, round(depth / unit) * unit)
+        low, high = stretch(source.loss(n_params), n_params, SHOWN)
+        others = shapes_near(n_params, n_params, found.depth or depth, low, high, options)
+        try:
+            own = options.shape(whole, matched(whole, n_params, options).width, n_params)
+        except ValueError:
+            own = None
+        candidates = costed(_with(others, own), n_params, n_params, source, options, rough=True)
+        at_time = next((c for c in candidates if own and (c.depth, c.width) == (own.depth, own.width)), None)
+    return RuleRow(
+        n_params=n_params,
+        depth=depth,
+        width=_width(n_params, depth),
+        best_depth=found.depth,
+        best_low=found.depth_low,
+        best_high=found.depth_high,
+        size=at_size,
+        time=at_time.time if at_time else None,
+        loss_percent=100 * at_size.nats / source.loss(n_params).level(n_params) if at_size else None,
+        trust=found.trust.level,
+    )

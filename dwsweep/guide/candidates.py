@@ -3,124 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from dwsweep.cost.devices import Device, find, suggestion
-from dwsweep.cost.duration import BANDWIDTH_SHARE, Calibration, assumed_mfu
+from dwsweep.cost.devices import Device
+from dwsweep.cost.duration import BANDWIDTH_SHARE, assumed_mfu
 from dwsweep.cost.flops import decode_bytes_per_token, training_flops_per_token
 from dwsweep.errors import InputError
+from dwsweep.guide.answers import Candidate, Cost, NearBest
 from dwsweep.guide.law_sources import Source
 from dwsweep.guide.loss import LossModel, smaller_percent
-from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape, match_width
+from dwsweep.guide.options import Options
+from dwsweep.shapes import Shape, match_width
 
 LAYER_SECONDS = 20e-6  # ASSUMPTION: a layer's launches and waits while decoding one token, whatever its width
 TOKENS_PER_STEP = 500_000  # of the assumed training step
 BUDGET_TOLERANCE = 0.05  # a shape further than this from the budget answers another question
+TIE_NATS = 1e-4  # far below what two seeds differ by
 FEWEST_ROWS, MOST_ROWS = 4, 11
 MOST_WIDTHS = 24  # tried, where their steps are small
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the shapes must satisfy, and how they are costed.
-
-    width_multiple: of d_x; None: 128 from 1e9 parameters on, 64 from 1e8, else 8. head_size: None: 128 from 3e9 on,
-    64 from 3e7, else two heads.
-    tensor_parallel divides heads (and key/value heads), pipeline_parallel divides depth. total: the budget counts
-    everything, embeddings included. context: positions in training and in the cache of a decoding step.
-    """
-
-    width_multiple: int | None = None
-    head_size: int | None = None
-    kv_heads: int | None = None
-    mlp: str = "plain"
-    mlp_ratio: float | None = None  # None: 4, or 8/3 if gated, which keeps 8·d_x² weights
-    vocab_size: int = 50_257
-    tied_embeddings: bool = False
-    context: int = 2048
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    total: bool = False
-    device: str = "H100"
-    calibration: Calibration | None = None
-
-    def __post_init__(self) -> None:
-        sizes = (
-            "width_multiple",
-            "head_size",
-            "kv_heads",
-            "vocab_size",
-            "context",
-            "tensor_parallel",
-            "pipeline_parallel",
-        )
-        wrong = [
-            f"--{name.replace('_', '-')}: {getattr(self, name)}; must be at least 1 and at most 1e12"
-            for name in sizes
-            if getattr(self, name) is not None and not 1 <= getattr(self, name) <= 1e12
-        ]
-        if self.mlp not in ("plain", "gated"):
-            wrong.append(f"--mlp: {self.mlp!r}; allowed: plain, gated")
-        if self.mlp_ratio is not None and not MLP_RATIOS[0] <= self.mlp_ratio <= MLP_RATIOS[1]:
-            wrong.append(f"--mlp-ratio: {self.mlp_ratio}; must be from {MLP_RATIOS[0]:g} to {MLP_RATIOS[1]:g}")
-        if find(self.device) is None:
-            wrong.append(f"--device: {self.device!r} is not in the table; allowed: {suggestion(self.device)}")
-        kv, tensor = self.kv_heads, self.tensor_parallel
-        if not wrong and kv is not None and kv % tensor and tensor % kv:
-            wrong.append(f"--kv-heads: {kv}; must divide --tensor-parallel {tensor}, or be a multiple of it")
-        if wrong:
-            raise InputError(*wrong)
-
-    @property
-    def found_device(self) -> Device:
-        device = find(self.device)
-        assert device is not None
-        return device
-
-    def head(self, n_params: float) -> int | None:
-        """Head size at this size; None: two heads, as in the published sweep."""
-        if self.head_size is not None:
-            return self.head_size
-        return 128 if n_params >= 3e9 else 64 if n_params >= 3e7 else None
-
-    def step(self, n_params: float) -> int:
-        """The multiple of widths that satisfies everything asked for."""
-        head = self.head(n_params)
-        default = 128 if n_params >= 1e9 else 64 if n_params >= 1e8 else 8
-        heads = math.lcm(self.tensor_parallel, self.kv_heads or 1)
-        return math.lcm(self.width_multiple or default, (head or 2) * heads if head else math.lcm(2, heads))
-
-    def shape(self, depth: int, width: int, n_params: float | None = None) -> Shape:
-        """The shape with these options, for a net of about ``n_params`` (default: 12·L·d_x² of the shape itself).
-
-        With key/value heads the count depends on the head size, which is then always that of the shape's own size, so
-        that one shape has one count whatever it was found for.
-
-        Raises:
-            ValueError: heads that do not fit the width.
-        """
-        own = 12.0 * depth * width**2
-        return self.block(own if n_params is None or self.kv_heads is not None else n_params).shape(depth, width)
-
-    def block(self, n_params: float) -> Block:
-        head = self.head(n_params)
-        ratio = self.mlp_ratio or (8 / 3 if self.mlp == "gated" else 4.0)
-        rule = HeadRule(size=head) if head else HeadRule(count=math.lcm(2, self.tensor_parallel, self.kv_heads or 1))
-        return Block(
-            rule,
-            self.vocab_size,
-            self.context,
-            mlp_ratio=ratio,
-            kv_heads=self.kv_heads,
-            mlp=self.mlp,
-            positions="rotary" if head and head % 2 == 0 else "sinusoidal",
-            tied_embeddings=self.tied_embeddings,
-            biases=False,
-        )
 
 
 def matched(depth: int, n_params: float, options: Options) -> Shape:
@@ -140,7 +42,7 @@ def matched(depth: int, n_params: float, options: Options) -> Shape:
     return min((block.shape(depth, k * step) for k in (low, high)), key=lambda s: abs(s.n_params_total - n_params))
 
 
-def block_params(n_params: float, options: Options, optimal_depth: Any) -> float:
+def block_params(n_params: float, options: Options, optimal_depth: Callable[[float], float | None]) -> float:
     """Non-embedding parameters of a budget: itself, or with ``total`` what embeddings leave of it at the best depth.
 
     Fixed point of N = budget − embeddings(d(N)), d = √(N/12L*(N)).
@@ -225,9 +127,9 @@ def pick_depths(best: float, low: float, high: float, options: Options, count: i
     return sorted(depths)
 
 
-def shape_cost(shape_depth: float, n_params: float, source: Source) -> dict[str, Any] | None:
-    """What a depth costs at a size: nats above the best depth there, with their interval, and how much smaller a
-    best-shaped model would be as good. None where the source says nothing of it."""
+def size_cost(shape_depth: float, n_params: float, source: Source, rough: bool = False) -> Cost | None:
+    """What a depth costs at a size, against the best depth there, without its interval if ``rough``. None where the
+    source says nothing of it."""
     if source.refuses(n_params) or source.law.depth(n_params)[0] is None:
         return None
     loss = source.loss(n_params)
@@ -236,71 +138,91 @@ def shape_cost(shape_depth: float, n_params: float, source: Source) -> dict[str,
         return None
     at = np.array([float(shape_depth)])
     nats = float(loss.penalties(n_params, at)[0])
-    return {
-        "nats": nats,
-        "nats_interval": [max(0.0, end) for end in loss.interval(loss.drawn(n_params, at)[:, 0])],
-        "percent_smaller": smaller_percent(loss, n_params, nats),
-        "loss_tag": loss.tag,
-    }
+    if rough:
+        return Cost(nats, smaller_percent(loss, n_params, nats))
+    low, high = (max(0.0, end) for end in loss.interval(loss.drawn(n_params, at)[:, 0]))
+    return Cost(nats, smaller_percent(loss, n_params, nats), low, high)
 
 
 def costed(
-    shapes: list[Shape], budget: float, n_params: float, source: Source, options: Options
-) -> list[dict[str, Any]]:
-    """One row per shape, every cost at the shape's own true size: nats above the best depth of that size, and above the
-    best of ``shapes`` at equal training FLOPs and at equal training time. Shapes that miss the budget are compared in
-    the first only, unless all of them do.
+    shapes: Sequence[Shape],
+    budget: float,
+    n_params: float,
+    source: Source,
+    options: Options,
+    rough: bool = False,
+) -> list[Candidate]:
+    """Every shape with its costs, each at its own true size: above the best depth of that size, and above the best of
+    ``shapes`` at equal training FLOPs and at equal training time. Shapes that miss the budget are compared in the first
+    only, unless all of them do. ``rough``: no intervals, and all are compared.
 
     With r = FLOPs (or seconds) per token and parameter relative to the others', a shape that spends the same gets ln N
     smaller by ln r: loss + slope·ln r. Tokens are the same for all.
     """
-    slope, device = source.loss(n_params).slope(n_params), options.found_device
-    costs = [shape_cost(shape.depth, shape.n_params, source) for shape in shapes]
-    nats = np.array([cost["nats"] if cost else np.nan for cost in costs])
+    loss, device = source.loss(n_params), options.found_device
+    slope = loss.slope(n_params)
+    costs = [size_cost(shape.depth, shape.n_params, source, rough) for shape in shapes]
+    nats = np.array([cost.nats if cost else np.nan for cost in costs])
     size = np.array([shape.n_params for shape in shapes], dtype=float)
-    at_flops = nats + slope * np.log(np.array([training_flops_per_token(shape) for shape in shapes]) / size)
-    at_time = nats + slope * np.log(np.array([_seconds(shape, device, options) for shape in shapes]) / size)
     fits = np.array([meets(shape, budget, options) for shape in shapes])
-    compared = np.isfinite(nats) & (fits | ~fits.any())
-    if compared.any():
-        at_flops, at_time = at_flops - at_flops[compared].min(), at_time - at_time[compared].min()
-    rows = []
-    for i, (shape, cost) in enumerate(zip(shapes, costs, strict=True)):
-        decode = decode_bytes_per_token(shape, options.context) / (BANDWIDTH_SHARE * device.bandwidth)
-        rows.append(
-            {
-                "depth": shape.depth,
-                "width": shape.width,
-                "heads": shape.heads,
-                "head_size": shape.head_size,
-                "kv_heads": shape.kv_heads,
-                "mlp_hidden": shape.mlp_hidden,
-                "n_params": shape.n_params,
-                "n_params_total": shape.n_params_total,
-                "mismatch": counted(shape, options) / budget - 1,
-                "within_budget": bool(fits[i]),
-                "nats_equal_size": cost["nats"] if cost else None,
-                "percent_smaller": cost["percent_smaller"] if cost else None,
-                "nats_equal_flops": float(at_flops[i]) if compared[i] else None,
-                "nats_equal_time": float(at_time[i]) if compared[i] else None,
-                "flops_per_token": training_flops_per_token(shape),
-                "training_seconds_per_token": _seconds(shape, device, options),
-                "decode_seconds_per_token": decode + shape.depth * LAYER_SECONDS,
-            }
+    compared = np.isfinite(nats) & (fits | ~fits.any() | rough)
+
+    def spending(each: Sequence[float]) -> list[Cost | None]:
+        above = nats + slope * np.log(np.array(each) / size)
+        if compared.any():
+            above = above - above[compared].min()
+        return [
+            Cost(float(value), smaller_percent(loss, n_params, float(value))) if known else None
+            for value, known in zip(above, compared, strict=True)
+        ]
+
+    flops = [training_flops_per_token(shape) for shape in shapes]
+    seconds = [training_seconds(shape, device, options) for shape in shapes]
+    at_flops, at_time = spending(flops), spending(seconds)
+    return [
+        Candidate(
+            depth=shape.depth,
+            width=shape.width,
+            heads=shape.heads,
+            head_size=shape.head_size,
+            kv_heads=shape.kv_heads,
+            mlp_hidden=shape.mlp_hidden,
+            n_params=shape.n_params,
+            n_params_total=shape.n_params_total,
+            mismatch=counted(shape, options) / budget - 1,
+            within_budget=bool(fits[i]),
+            size=costs[i],
+            flops=at_flops[i],
+            time=at_time[i],
+            flops_per_token=flops[i],
+            training_seconds_per_token=seconds[i],
+            decode_seconds_per_token=decode_bytes_per_token(shape, options.context)
+            / (BANDWIDTH_SHARE * device.bandwidth)
+            + shape.depth * LAYER_SECONDS,
         )
-    return rows
+        for i, shape in enumerate(shapes)
+    ]
 
 
-def thinned(rows: list[dict[str, Any]], kept: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
-    """At most MOST_ROWS rows, evenly spread, with those of the shapes ``kept``."""
+def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | None:
+    """The candidate of least cost under a constraint, of those within the budget; of those that tie with it, the one
+    nearest to the budget."""
+    known = [(cost.nats, c) for c in candidates if c.within_budget and (cost := c.cost(constraint)) is not None]
+    least = min((nats for nats, _ in known), default=0.0)
+    tied = [c for nats, c in known if nats <= least + TIE_NATS]
+    return min(tied, key=lambda c: abs(c.mismatch), default=None)
+
+
+def thinned(rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tuple[Candidate, ...]:
+    """At most MOST_ROWS rows, evenly spread, with those ``kept``."""
     if len(rows) <= MOST_ROWS:
-        return rows
+        return tuple(rows)
     even = set(np.linspace(0, len(rows) - 1, MOST_ROWS).round().astype(int).tolist())
-    named = set(kept)
-    return [row for k, row in enumerate(rows) if k in even or (row["depth"], row["width"]) in named]
+    named = {(row.depth, row.width) for row in kept if row}
+    return tuple(row for k, row in enumerate(rows) if k in even or (row.depth, row.width) in named)
 
 
-def _seconds(shape: Shape, device: Device, options: Options) -> float:
+def training_seconds(shape: Shape, device: Device, options: Options) -> float:
     """Seconds per training token on one device: measured, or assumed."""
     flops = training_flops_per_token(shape)
     if options.calibration is not None:
@@ -309,11 +231,15 @@ def _seconds(shape: Shape, device: Device, options: Options) -> float:
     return flops / (device.peak_flops * mfu)
 
 
-def near_optimal(loss: LossModel, n_params: float, tolerance: float) -> dict[str, Any]:
-    """Depths whose loss is within ``tolerance`` (0.001: 0.1 %) of the best loss, each end with its interval.
+def stretch(loss: LossModel, n_params: float, tolerance: float) -> tuple[float, float]:
+    """(shallow, deep) ends of the depths within ``tolerance`` of the best loss, or of what the model can speak of."""
+    depths = loss.depths(n_params)
+    low, high = _ends(depths, loss.penalties(n_params, depths)[None], tolerance * loss.level(n_params))
+    return float(low[0]), float(high[0])
 
-    An end that lies beyond the depths that the loss model can speak of is None.
-    """
+
+def near_best(loss: LossModel, n_params: float, tolerance: float) -> NearBest:
+    """Depths whose loss is within ``tolerance`` (0.001: 0.1 %) of the best loss, each end with its interval."""
     depths = loss.depths(n_params)
     nats = tolerance * loss.level(n_params)
     low, high = _ends(depths, loss.penalties(n_params, depths)[None], nats)
@@ -322,14 +248,19 @@ def near_optimal(loss: LossModel, n_params: float, tolerance: float) -> dict[str
     def bounded(value: float) -> float | None:
         return None if value <= depths[0] * 1.000001 or value >= depths[-1] * 0.999999 else value
 
-    return {
-        "percent": 100 * tolerance,
-        "nats": nats,
-        "depth_low": bounded(float(low[0])),
-        "depth_low_interval": [bounded(value) for value in loss.interval(drawn_low)],
-        "depth_high": bounded(float(high[0])),
-        "depth_high_interval": [bounded(value) for value in loss.interval(drawn_high)],
-    }
+    def ends(values: np.ndarray) -> tuple[float | None, float | None]:
+        first, last = loss.interval(values)
+        return bounded(first), bounded(last)
+
+    return NearBest(
+        percent=100 * tolerance,
+        nats=nats,
+        less_compute=smaller_percent(loss, n_params, nats),
+        depth_low=bounded(float(low[0])),
+        depth_low_interval=ends(drawn_low),
+        depth_high=bounded(float(high[0])),
+        depth_high_interval=ends(drawn_high),
+    )
 
 
 def _ends(depths: np.ndarray, penalties: np.ndarray, nats: float) -> tuple[np.ndarray, np.ndarray]:

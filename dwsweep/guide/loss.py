@@ -22,6 +22,7 @@ SLOPE_DENSITY_POWER = -2.1
 GRID = 400
 DRAWS = 400
 INTEGRATION_POINTS = 2001
+REGION_STEP = 4  # every fourth of 360 points of a law's region has its extremes to 0.1 %
 
 
 class LossModel(Protocol):
@@ -69,7 +70,7 @@ class LawLoss:
     @property
     def tag(self) -> str:
         return (
-            f"ASSUMED: nats from the law ({self.law.name}) and slopes of public data at depths 4 to 24, "
+            f"ASSUMED: from the law ({self.law.name}) and slopes of public data at depths 4 to 24, "
             "0.025·(L/6)^−2.1 per layer; level of loss from Kaplan et al. 2020"
         )
 
@@ -91,7 +92,7 @@ class LawLoss:
         return self._penalties(np.asarray(self.law.theta)[None], n_params, depths)[0]
 
     def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
-        return self._penalties(np.asarray(self.law.region), n_params, depths)
+        return self._penalties(np.asarray(self.law.region)[::REGION_STEP], n_params, depths)
 
     def interval(self, values: np.ndarray) -> tuple[float, float]:
         """The extremes: the rows of ``drawn`` lie on the edge of the confidence region."""
@@ -129,7 +130,7 @@ class SurfaceLoss:
 
     @property
     def tag(self) -> str:
-        return "the loss surface fitted to this sweep"
+        return "from the loss surface fitted to this sweep"
 
     def covers(self, n_params: float) -> bool:
         return self.surface.at(n_params).depth is not None

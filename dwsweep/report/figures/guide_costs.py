@@ -1,10 +1,11 @@
-"""The figure of ``dwsweep guide``: what each shape one can build costs, at equal size, FLOPs and time."""
+"""The figures of ``dwsweep guide``: what each shape one can build costs, and what a rule of thumb costs over sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dwsweep import paths
 from dwsweep.report.figures import style
@@ -13,74 +14,134 @@ from dwsweep.text import format_factor
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# label, key of a candidate, colour, line, marker: told apart in grey too
+    from dwsweep.guide.answers import Answer, Assumptions, BudgetAnswer, Candidate, RuleAnswer
+
+# label, constraint, colour, line, marker: told apart in grey too
 CURVES = (
-    ("equal size", "nats_equal_size", "#0072B2", "-", "o"),
-    ("equal FLOPs", "nats_equal_flops", "#D55E00", (0, (6, 1.5)), "s"),
-    ("equal time", "nats_equal_time", "#009E73", (0, (1.5, 1.5)), "^"),
+    ("equal size", "size", "#0072B2", "-", "o"),
+    ("equal FLOPs", "flops", "#D55E00", (0, (6, 1.5)), "s"),
+    ("equal time", "time", "#009E73", (0, (1.5, 1.5)), "^"),
 )
+LABEL_GAP = 0.08  # two widths above the panel are at least this share of its width apart
+COST_LABEL = "% less compute that would be as good"
 
 
-# two widths above the panel are at least this share of its width apart
-LABEL_GAP = 0.08
-
-
-def draw(answer: Mapping[str, Any], out_dir: str | PathLike[str]) -> list[Any]:
-    """``guide.png`` and ``guide.svg``: one panel per budget, nats above the best shape against depth.
-
-    ``answer`` is that of :func:`dwsweep.guide.answer`; no file where it holds no budget with shapes.
-    """
-    rows = [row for row in answer["budgets"] if row.get("candidates")]
-    if not rows:
-        return []
+def draw(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
+    """``guide.png`` and ``guide.svg`` with one panel per budget, cost against depth; ``rules.png`` and ``rules.svg``
+    with one row per rule, cost and depth against size. No file where the answer holds no budget with shapes, or no
+    rule."""
+    rows = [row for row in answer.budgets if row.candidates]
+    written: list[Path] = []
+    if not rows and not answer.rules:
+        return written
+    folder = paths.make_directory(paths.as_path(out_dir))
     with style.styled():
-        figure = style.figure(6.4, 0.5 + 3.5 * len(rows))
-        for axes, row in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
-            _panel(axes, row, answer["assumptions"])
-        return style.save(figure, paths.make_directory(paths.as_path(out_dir)), "guide")
+        if rows:
+            figure = style.figure(6.4, 0.5 + 3.5 * len(rows))
+            for axes, row in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+                _panel(axes, row, answer.assumptions)
+            written += style.save(figure, folder, "guide")
+        if answer.rules:
+            figure = style.figure(9.0, 0.3 + 3.3 * len(answer.rules))
+            for pair, rule in zip(figure.subplots(len(answer.rules), 2, squeeze=False), answer.rules, strict=True):
+                _rule(pair[0], pair[1], rule)
+            written += style.save(figure, folder, "rules")
+    return written
 
 
-def _panel(axes: Axes, row: Mapping[str, Any], assumptions: Mapping[str, Any]) -> None:
-    shapes = sorted(row["candidates"], key=lambda shape: shape["depth"])
-    depths = [shape["depth"] for shape in shapes]
+def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
+    shapes = sorted(row.candidates, key=lambda shape: shape.depth)
+    best = row.optimum
     top = 0.0
-    for label, key, colour, line, marker in CURVES:
-        points = [(depth, shape[key]) for depth, shape in zip(depths, shapes, strict=True) if shape[key] is not None]
+    for label, constraint, colour, line, marker in CURVES:
+        costs = [(shape.depth, shape.cost(constraint)) for shape in shapes]
+        points = [(depth, cost.less_compute) for depth, cost in costs if cost is not None]
         if not points:
             continue
         top = max(top, *(value for _, value in points))
-        if key == "nats_equal_time":
-            label += f" on one {assumptions['training_device']}, rate {assumptions['training_rate']}"
+        if constraint == "time":
+            label += f" on one {assumptions.training_device}, rate {assumptions.training_rate}"
         axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
-    if row["depth_low"] is not None and row["depth_high"] is not None:
+    if best.depth_low is not None and best.depth_high is not None:
         axes.axvspan(
-            row["depth_low"], row["depth_high"], color="#0072B2", alpha=0.12, label="best depth at equal size, 95 %"
+            best.depth_low, best.depth_high, color="#0072B2", alpha=0.1, label="best depth at equal size, 95 %"
         )
-    top = 1.06 * top or 1e-3
+    top = 1.06 * top or 1.0
     axes.set_ylim(-0.04 * top, top)  # the best shapes lie on zero: their markers are shown whole
-    for near in row["near_optimal"]:
-        if near["nats"] < top:
-            axes.axhline(near["nats"], color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-            share, across = f" {near['percent']:g} % of the loss", axes.get_yaxis_transform()
-            axes.text(1.0, near["nats"], share, transform=across, va="center", fontsize=7.5, color=style.FAINT)
+    axes.set_xlim(0.9 * shapes[0].depth, 1.05 * shapes[-1].depth)
+    for near in row.near_best:
+        if near.less_compute < top:
+            axes.axhline(near.less_compute, color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+            share, across = f" {near.percent:g} % of the loss", axes.get_yaxis_transform()
+            axes.text(1.0, near.less_compute, share, transform=across, va="center", fontsize=7.5, color=style.FAINT)
+    for shape, said in ((row.recommended, "recommended"), (row.usual, "usual")):
+        cost = shape.cost(row.at) if shape else None
+        if shape and cost:
+            where = (shape.depth, cost.less_compute)
+            axes.plot(*where, marker="o", markersize=11, markerfacecolor="none", color=style.INK, linestyle="none")
+            left, right = axes.get_xlim()
+            side = "left" if where[0] < left + 0.2 * (right - left) else "center"
+            axes.annotate(
+                f"{said} {shape.label}",
+                where,
+                (0, 10 if said == "usual" else 26),
+                textcoords="offset points",
+                ha=side,
+                fontsize=8,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
+                arrowprops={"arrowstyle": "-", "linewidth": 0.7, "color": style.INK},
+            )
     _widths(axes, shapes)
-    counted = "parameters, embeddings included" if row["total"] else "non-embedding parameters"
-    far = "" if row["extrapolation_factor"] <= 1 else f", a projection by {format_factor(row['extrapolation_factor'])}×"
-    basis = "" if not row["loss_tag"].startswith("ASSUMED") else "; nats from ASSUMED slopes"
-    axes.set_title(f"{row['name']} {counted}\n{row['source']}{far}{basis}", loc="left")
+    counted = "parameters, embeddings included" if row.total else "non-embedding parameters"
+    far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"
+    basis = "; costs from ASSUMED slopes" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
+    axes.set_title(f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}", loc="left")
     axes.set_xlabel("depth L")
-    axes.set_ylabel("nats above the best shape")
+    axes.set_ylabel(COST_LABEL)
     axes.legend(loc="upper center", frameon=True)
 
 
-def _widths(axes: Axes, shapes: Sequence[Mapping[str, Any]]) -> None:
+def _widths(axes: Axes, shapes: Sequence[Candidate]) -> None:
     """The width of each shape above its depth, those left out that would touch a neighbour."""
     low, high = axes.get_xlim()
-    kept: list[Mapping[str, Any]] = []
+    kept: list[Candidate] = []
     for shape in shapes:
-        if not kept or shape["depth"] - kept[-1]["depth"] >= LABEL_GAP * (high - low):
+        if not kept or shape.depth - kept[-1].depth >= LABEL_GAP * (high - low):
             kept.append(shape)
     above = axes.secondary_xaxis("top")
-    above.set_xticks([shape["depth"] for shape in kept], [f"{shape['width']}" for shape in kept])
+    above.set_xticks([shape.depth for shape in kept], [f"{shape.width}" for shape in kept])
     above.tick_params(length=2)
     above.set_xlabel("width d_x of the shapes")
+
+
+def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
+    """Left: the rule's cost against size; right: its depth beside the best one and its interval."""
+    for label, constraint, colour, line, marker in CURVES:
+        if constraint == "flops":
+            continue
+        found = [(row.n_params, row.size if constraint == "size" else row.time) for row in rule.rows]
+        points = [(n, cost.less_compute) for n, cost in found if cost is not None]
+        if points:
+            costs.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
+    for low, high in rule.good:
+        costs.axvspan(low / 1.1, high * 1.1, color="#0072B2", alpha=0.1, linewidth=0)
+    costs.set_xscale("log")
+    costs.set_ylim(bottom=0)
+    costs.set_xlabel("non-embedding parameters N")
+    costs.set_ylabel(COST_LABEL)
+    costs.set_title(f"{rule.rule}\nshaded: within {rule.tolerance:g} % of the loss", loc="left")
+    costs.legend(loc="best")
+    known = [(row, row.best_depth) for row in rule.rows if row.best_depth is not None]
+    sizes = [row.n_params for row, _ in known]
+    bottom = [row.best_low if row.best_low is not None else 1.0 for row, _ in known]
+    top = [row.best_high if row.best_high is not None else 1e4 for row, _ in known]
+    depths.fill_between(sizes, bottom, top, color="#0072B2", alpha=0.12, linewidth=0, label="best depth, 95 %")
+    depths.plot(sizes, [depth for _, depth in known], color="#0072B2", label=f"best depth, {rule.source}")
+    own = [(row.n_params, row.depth) for row in rule.rows if row.depth is not None]
+    if own:
+        depths.plot(*zip(*own, strict=True), color="#D55E00", marker="s", linestyle=(0, (6, 1.5)), label="the rule")
+    depths.set_xscale("log")
+    depths.set_yscale("log")
+    depths.set_xlabel("non-embedding parameters N")
+    depths.set_ylabel("depth L")
+    depths.legend(loc="upper left")

@@ -1,31 +1,53 @@
-"""What ``dwsweep guide`` says, for a terminal of 100 columns."""
+"""What ``dwsweep guide`` says: the verdict in three lines, then the shapes, then what it rests on."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dwsweep.guide.answers import (
+    CONSTRAINTS,
+    SPOKEN,
+    Answer,
+    Assumptions,
+    BestDepth,
+    BudgetAnswer,
+    Candidate,
+    Cost,
+    RuleAnswer,
+    ShapeAnswer,
+    Trust,
+)
 from dwsweep.guide.candidates import BUDGET_TOLERANCE
+from dwsweep.guide.trust import RECIPE_FACTOR
 from dwsweep.report.terminal.folding import Folded
-from dwsweep.text import format_count, format_factor
+from dwsweep.text import format_count, format_factor, format_hours
+
+MARK = "►"
 
 
-def render(answer: dict[str, Any]) -> Group:
+def render(answer: Answer) -> Group:
     """Tables and sentences of :func:`dwsweep.guide.answer`."""
-    parts: list[Any] = []
-    for source in answer["sources"]:
-        parts.append(Text(source["name"], style="bold"))
-        parts += [_line(note) for note in source["notes"]]
-    if answer["overview"]:
-        parts += [Text(), Folded(_overview(answer["overview"])), Text(), _overview_legend()]
-    for row in answer["verdicts"]:
-        parts += [Text(), _verdict(row)]
-    for row in answer["budgets"]:
-        parts += [Text(), _budget(row, answer["assumptions"], len(answer["sources"]) > 1)]
+    several = len(answer.sources) > 1
+    parts: list[RenderableType] = []
+    for row in answer.budgets:
+        parts += [*_budget(row, answer.assumptions, several), Text()]
+    if len(answer.verdicts) > 1:
+        parts += [Folded(_shapes(answer.verdicts, several)), _line(_costs_explained(answer.assumptions)), Text()]
+    else:
+        for verdict in answer.verdicts:
+            parts += [*_verdict(verdict, answer.assumptions), Text()]
+    for rule in answer.rules:
+        parts += [*_rule(rule), Text()]
+    if answer.overview:
+        parts += [Folded(_overview(answer.overview)), _overview_legend(), Text()]
+    for source in answer.sources:
+        parts.append(Text(source.name, style="bold"))
+        parts += [_line(note) for note in source.notes]
     return Group(*parts)
 
 
@@ -34,12 +56,20 @@ def _line(text: str) -> Padding:
     return Padding(Text(text, style="dim"), (0, 0, 0, 2))
 
 
+def _said(*parts: str | tuple[str, str]) -> Padding:
+    return Padding(Text.assemble(*parts), (0, 0, 0, 2))
+
+
 def interval_text(value: float | None, low: float | None, high: float | None, digits: int = 1) -> str:
     """``48.5 (47.4 … 49.6)``; an end without a bound is said."""
     if value is None:
         return "–"
-    ends = ["no bound" if end is None else f"{end:,.{digits}f}" for end in (low, high)]
-    return f"{value:,.{digits}f} ({ends[0]} … {ends[1]})"
+    ends = ["no bound" if end is None else _number(end, digits) for end in (low, high)]
+    return f"{_number(value, digits)} ({ends[0]} … {ends[1]})"
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:,.{digits if value < 99.95 else 0}f}"
 
 
 def _table(*columns: str) -> Table:
@@ -49,187 +79,30 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _overview(rows: list[dict[str, Any]]) -> Table:
-    several = len({row["source"] for row in rows}) > 1
-    table = _table("size", "N", "trained", "best L", "best d_x", "rivals' L", "outside")
-    for row in rows:
-        trained = f"{row['trained_depth']} × {row['trained_width']}" if row["trained_depth"] else "–"
-        name = (
-            f"{row['name']} ({'own' if not row['source'].startswith('levine') else 'published'})"
-            if several
-            else row["name"]
-        )
-        factor = row["extrapolation_factor"]
-        table.add_row(
-            name,
-            format_count(row["n_params"]),
-            trained,
-            "refused" if row["refused"] else interval_text(row["depth"], row["depth_low"], row["depth_high"]),
-            "" if row["refused"] else interval_text(row["width"], row["width_low"], row["width_high"], 0),
-            _rivals(row),
-            "inside" if factor <= 1 else f"{format_factor(factor)}×",
-        )
-    return table
+def _percent(cost: Cost | None) -> str:
+    return "–" if cost is None else f"{cost.less_compute:.1f}"
 
 
-def _rivals(row: dict[str, Any]) -> str:
-    if row["rival_depth_min"] is None:
-        return "–"
-    return f"{row['rival_depth_min']:.0f} … {row['rival_depth_max']:.0f}"
+def _trust(trust: Trust) -> Padding:
+    return _said((f"Trust: {trust.level}. ", "bold"), f"{'; '.join(trust.reasons)}.")
 
 
-def _overview_legend() -> Padding:
-    return _line(
-        "N: non-embedding parameters, 12·L·d_x² of the trained shape. Intervals: 95 %, at the fixed size. rivals' L: "
-        "best depths of all forms that cannot be told apart. outside: of the range of the law, by this factor; beyond "
-        "the range everything is projection. `--params N` gives shapes to build, `--shape LxD` a verdict."
-    )
+def _on_device(assumptions: Assumptions) -> str:
+    return f"one {assumptions.training_device}, rate {assumptions.training_rate}"
 
 
-def _tie(row: dict[str, Any]) -> str:
-    return f"The depth ties with {row['next_depth']:.0f}, one step of the law's grid deeper"
-
-
-def _verdict(row: dict[str, Any]) -> Group:
-    size = f"{row['name']}, N = {format_count(row['n_params'])}"
-    if row["refused"]:
-        return Group(Text.assemble((size, "bold"), f": no verdict. {row['reach']}"))
-    lines: list[Any] = [Text.assemble((f"{size}: {row['verdict']}", "bold"), f" ({row['source']})")]
-    best = interval_text(row["depth"], row["depth_low"], row["depth_high"])
-    lines.append(
-        _line(
-            f"best depth {best}, width {row['width']:,.0f}; this one has {row['depth_ratio']:.2f} times that."
-            + (f" {_tie(row)}: the best lies in between." if row["next_depth"] > row["depth"] else "")
-        )
-    )
-    if row["verdict"] == "undecided":
-        beyond = "deep" if row["depth_ratio"] > 1 else "shallow"
-        lines.append(_line(f"too {beyond} by this law, not by its rivals, which fit the same points: {_rivals(row)}"))
-    if row["balanced"]:
-        shape = row["balanced"]
-        off = shape["n_params"] / row["n_params"] - 1
-        text = f"balanced at about this size: {shape['depth']} × {shape['width']}"
-        text += f" ({format_count(shape['n_params'])}, {off:+.1%})"
-        if (shape["depth"], shape["width"]) == (row["trained_depth"], row["trained_width"]):
-            text = "under these constraints no shape of about this size costs less"
-        lines.append(_line(text))
-    if row["nats"] is not None:
-        low, high = row["nats_interval"]
-        lines.append(
-            _line(
-                f"cost: {row['nats']:.4f} nats ({low:.4f} … {high:.4f}), as much as a balanced model that is "
-                f"{row['percent_smaller']:.1f} % smaller"
-            )
-        )
-        lines.append(_line(row["loss_tag"]))
-    if row["rival_depth_min"] is not None:
-        lines.append(_line(f"rival forms put the best depth at {_rivals(row)}"))
-    lines.append(_line(row["reach"]))
-    return Group(*lines)
-
-
-def _budget(row: dict[str, Any], assumptions: dict[str, Any], several: bool) -> Group:
-    counted = "all parameters" if row["total"] else "non-embedding parameters"
-    title = f" {counted}" + (f", {row['source']}" if several else "")
-    if row["total"]:
-        title += f" = {format_count(row['n_params'])} in the blocks"
-    lines: list[Any] = [Text.assemble((row["name"], "bold"), title)]
-    if row["refused"]:
-        return Group(*lines, _line(row["reach"]))
-    best = interval_text(row["depth"], row["depth_low"], row["depth_high"])
-    width = interval_text(row["width"], row["width_low"], row["width_high"], 0)
-    lines.append(
-        _line(f"best depth {best}, width {width}" + (f". {_tie(row)}" if row["next_depth"] > row["depth"] else ""))
-    )
-    for form, depth in row["rivals"].items():
-        lines.append(_line(f"rival {form} form: depth {depth:.1f}, width {_width(row['n_params'], depth):,.0f}"))
-    lines += [
-        _line(row["reach"]),
-        Text(),
-        Folded(_near(row["near_optimal"])),
-        Text(),
-        Folded(_candidates(row["candidates"])),
-        Text(),
-    ]
-    bests = [
-        f"{name}: {row[key][0]}×{row[key][1]}"
-        for key, name in (
-            ("best_equal_size", "equal size"),
-            ("best_equal_flops", "equal FLOPs"),
-            ("best_equal_time", "equal time"),
-        )
-        if row[key]
-    ]
-    if bests:
-        lines.append(Text("  best of these at " + ", at ".join(bests)))
-    else:
-        lines.append(Text(f"  none of these is called best: none is within {BUDGET_TOLERANCE:.0%} of the budget"))
-    lines += _assumptions(row, assumptions)
-    return Group(*lines)
-
-
-def _width(n_params: float, depth: float) -> float:
-    return float((n_params / (12 * depth)) ** 0.5)
-
-
-def _near(sets: list[dict[str, Any]]) -> Table:
-    table = _table("  depths within", "nats", "shallow end", "deep end")
-    for row in sets:
-        table.add_row(
-            f"  {row['percent']:g} % of the best loss",
-            f"{row['nats']:.4f}",
-            _end(row["depth_low"], row["depth_low_interval"]),
-            _end(row["depth_high"], row["depth_high_interval"]),
-        )
-    return table
-
-
-def _end(value: float | None, interval: list[float | None]) -> str:
-    return "beyond what is known" if value is None else interval_text(value, interval[0], interval[1])
-
-
-def _candidates(rows: list[dict[str, Any]]) -> Table:
-    table = _table("  L × d_x", "heads", "N", "N total", "off", "+nats", "as small", "FLOPs", "time", "decode")
-    any_fits = any(row["within_budget"] for row in rows)
-    for row in rows:
-        heads = f"{row['heads']}×{row['head_size']}"
-        misses = any_fits and not row["within_budget"]
-        if row["kv_heads"] != row["heads"]:
-            heads += f"/{row['kv_heads']}"
-        table.add_row(
-            f"  {row['depth']} × {row['width']}",
-            heads,
-            format_count(row["n_params"]),
-            format_count(row["n_params_total"]),
-            f"{row['mismatch']:+.1%}",
-            _nats(row["nats_equal_size"]),
-            "?" if row["percent_smaller"] is None else f"{row['percent_smaller']:.1f} %",
-            *("–" if misses else _nats(row[f"nats_equal_{what}"]) for what in ("flops", "time")),
-            f"{row['decode_seconds_per_token'] * 1e3:.3g} ms",
-        )
-    return table
-
-
-def _nats(value: float | None) -> str:
-    return "?" if value is None else f"{value:.4f}"
-
-
-def _assumptions(row: dict[str, Any], assumptions: dict[str, Any]) -> list[Padding]:
-    measured = assumptions["training_rate"] == "measured"
-    rate = "as `bench` measured it" if measured else "from an ASSUMED roofline (`dwsweep bench` measures it)"
-    layer = assumptions["decode_seconds_per_layer"] * 1e6
-    lines = [
-        _line(
-            "N: weights of the blocks; off: from the budget. +nats: loss above the best depth at the shape's own size; "
-            "as small: a best-shaped model that is smaller by this is as good. FLOPs, time: nats above the best of "
-            "these when all may spend the same training FLOPs, or the same training time, on the same tokens; time on "
-            f"one {assumptions['training_device']} {rate}. decode: one sequence at {assumptions['context']:,} "
-            f"positions on one {assumptions['device']}, weights and cache read once and {layer:.0f} µs per layer "
-            "(ASSUMED)."
-        ),
-        _line(f"nats: {row['loss_tag']}"),
-    ]
-    if not all(shape["within_budget"] for shape in row["candidates"]):
+def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[RenderableType]:
+    best = row.optimum
+    counted = "all parameters" if row.total else "non-embedding parameters"
+    title = f" {counted}" + (f" = {format_count(best.n_params)} in the blocks" if row.total else "")
+    lines: list[RenderableType] = [Text.assemble((best.name, "bold"), title + (f", {best.source}" if several else ""))]
+    if best.refused:
+        return [*lines, _line(best.reach)]
+    lines += [_build(row, assumptions), _free(row), _trust(best.trust), Text()]
+    lines += [Folded(_candidates(row, assumptions)), Text()]
+    lines += [_line(text) for text in (_best_depth(best), _tolerated(row), _costs_explained(assumptions))]
+    lines += [_line(text) for text in (_decoding(assumptions), f"Nats {row.loss_tag}.")]
+    if not all(shape.within_budget for shape in row.candidates):
         lines.append(
             _line(
                 f"Few shapes come within {BUDGET_TOLERANCE:.0%} of the budget, since widths must be a multiple of the "
@@ -238,3 +111,228 @@ def _assumptions(row: dict[str, Any], assumptions: dict[str, Any]) -> list[Paddi
             )
         )
     return lines
+
+
+def _build(row: BudgetAnswer, assumptions: Assumptions) -> RenderableType:
+    """First line: what to build, and what to build under the other constraints."""
+    shape = row.recommended
+    if shape is None:
+        return _said(("Nothing is recommended: ", "bold"), f"no shape is within {BUDGET_TOLERANCE:.0%} of the budget.")
+    heads = f"{shape.heads} heads of {shape.head_size}"
+    if shape.kv_heads != shape.heads:
+        heads += f", {shape.kv_heads} for keys and values"
+    count = format_count(shape.n_params_total if row.total else shape.n_params)
+    others = [c for c in CONSTRAINTS if c != row.at]
+    found = [(SPOKEN[c], other.label) for c in others if (other := row.best[c]) is not None]
+    more = "; ".join(f"at {name} {label}" for name, label in found)
+    device = f" (time on {_on_device(assumptions)})"
+    return _said(
+        (f"Build {shape.label}", "bold"), f" ({heads}; {count}), the best at {SPOKEN[row.at]}; {more}{device}."
+    )
+
+
+def _free(row: BudgetAnswer) -> RenderableType:
+    """Second line: the depths that cost next to nothing, and what the usual shape costs."""
+    near = row.near_best[0]
+    low, high = ("beyond the data" if end is None else f"{end:.0f}" for end in (near.depth_low, near.depth_high))
+    text = (
+        f" cost next to nothing at equal size: {near.percent:g} % of the loss, as if you had "
+        f"{near.less_compute:.1f} % less compute."
+    )
+    parts: list[str | tuple[str, str]] = [(f"Depths {low} to {high}", "bold"), text]
+    usual = row.usual
+    cost = usual.cost(row.at) if usual else None
+    if usual and cost:
+        parts += [" The usual shape, ", (usual.label, "bold"), " as in GPT-3's table, is as if you had "]
+        parts += [(f"{cost.less_compute:.1f} % less compute", "bold"), f" ({cost.nats:.4f} nats)."]
+    return _said(*parts)
+
+
+def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
+    hours = ("hours",) if assumptions.tokens else ()
+    total = ("N total",) if row.total else ()
+    table = _table("  L × d_x", "size", "FLOPs", "time", "+nats", "heads", "N", *total, "off", "decode", *hours)
+    chosen = row.recommended
+    for shape in row.candidates:
+        marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
+        usual = row.usual is not None and (shape.depth, shape.width) == (row.usual.depth, row.usual.width)
+        heads = f"{shape.heads}×{shape.head_size}" + (f"/{shape.kv_heads}" if shape.kv_heads != shape.heads else "")
+        table.add_row(
+            f"{MARK if marked else '·' if usual else ' '} {shape.label}",
+            *(_percent(shape.cost(constraint)) for constraint in CONSTRAINTS),
+            "–" if shape.size is None else f"{shape.size.nats:.4f}",
+            heads,
+            format_count(shape.n_params),
+            *([format_count(shape.n_params_total)] if row.total else []),
+            f"{shape.mismatch:+.1%}",
+            f"{shape.decode_seconds_per_token * 1e3:.3g} ms",
+            *([_hours(shape, assumptions)] if assumptions.tokens else []),
+            style="bold" if marked else "",
+        )
+    return table
+
+
+def _hours(shape: Candidate, assumptions: Assumptions) -> str:
+    return format_hours(shape.training_seconds_per_token * (assumptions.tokens or 0.0) / 3600)
+
+
+def _best_depth(best: BestDepth) -> str:
+    text = f"Best depth {interval_text(best.depth, best.depth_low, best.depth_high)}"
+    text += f", width {interval_text(best.width, best.width_low, best.width_high, 0)}"
+    if (best.depth_low, best.depth_high) != (best.law_low, best.law_high):
+        text += f", over forms, recipes (×{RECIPE_FACTOR:g} in N, ASSUMED) and a step of the grid"
+        text += f"; the law alone: {interval_text(best.depth, best.law_low, best.law_high)}"
+        text += f", tied with {best.next_depth:.1f}, one step deeper" if best.next_depth != best.depth else ""
+    if best.rivals:
+        text += "; other forms: " + ", ".join(f"{form} {depth:.1f}" for form, depth in best.rivals.items())
+    return f"{text}. {best.reach[:1].upper()}{best.reach[1:]}."
+
+
+def _tolerated(row: BudgetAnswer) -> str:
+    parts = []
+    for near in row.near_best[1:]:
+        ends = [
+            "beyond the data" if end is None else interval_text(end, *inside)
+            for end, inside in ((near.depth_low, near.depth_low_interval), (near.depth_high, near.depth_high_interval))
+        ]
+        parts.append(
+            f"within {near.percent:g} % of the loss ({near.less_compute:.1f} % of compute) {' to '.join(ends)}"
+        )
+    return f"Depths {'; '.join(parts)}."
+
+
+def _costs_explained(assumptions: Assumptions) -> str:
+    return (
+        "size, FLOPs, time: by how many percent less compute, spent on the best shape, would be as good; at equal "
+        "non-embedding size against the best depth, at equal training FLOPs or time on the same tokens against the "
+        f"best of these ({_on_device(assumptions)})."
+    )
+
+
+def _decoding(assumptions: Assumptions) -> str:
+    text = (
+        "+nats: loss at equal size; off: from the budget; decode: a token of one sequence at "
+        f"{assumptions.context:,} positions on one {assumptions.device}, weights and cache read once and "
+        f"{assumptions.decode_seconds_per_layer * 1e6:.0f} µs per layer (ASSUMED)."
+    )
+    if assumptions.tokens:
+        text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on one device."
+    return f"{MARK} recommended, · usual. {text}"
+
+
+def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[RenderableType]:
+    best = row.optimum
+    size = f"{row.depth} × {row.width}, {format_count(best.n_params)}"
+    if row.verdict == "refused":
+        return [Text.assemble((size, "bold"), f": no verdict. {best.reach}")]
+    lines: list[RenderableType] = [Text.assemble((f"{size}: {row.verdict}", "bold"), f" ({best.source})")]
+    for constraint in CONSTRAINTS:
+        cost, better = row.costs[constraint], row.best[constraint]
+        if cost is None:
+            lines.append(_said(f"At {SPOKEN[constraint]}: not known, beyond what the source can speak of."))
+            continue
+        text = f" ({cost.nats:.4f} nats"
+        text += f", {cost.nats_low:.4f} … {cost.nats_high:.4f})" if cost.nats_low is not None else ")"
+        if better is None or (better.depth, better.width) == (row.depth, row.width):
+            text += "; under these constraints no shape of about this size costs less"
+        else:
+            text += f"; best {better.label} ({format_count(better.n_params)})"
+        on = f" on {_on_device(assumptions)}" if constraint == "time" else ""
+        lines.append(
+            _said(
+                f"At {SPOKEN[constraint]}{on}: as if you had ",
+                (f"{cost.less_compute:.1f} % less compute", "bold"),
+                text,
+            )
+        )
+    lines.append(_trust(best.trust))
+    lines += [_line(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}")]
+    if row.verdict == "undecided":
+        beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
+        lines.append(_line(f"Too {beyond} by the law alone, but inside the interval of forms and recipes."))
+    return [*lines, _line(f"Nats {row.loss_tag}.")]
+
+
+def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
+    table = _table("L × d_x", "N", "verdict", "size", "FLOPs", "time", "+nats", "best depth", "trust")
+    for row in rows:
+        best = row.optimum
+        name = f"{row.depth} × {row.width}"
+        if several:
+            name += f" ({'published' if best.source.startswith('levine') else 'own'})"
+        costs = [row.costs.get(constraint) for constraint in CONSTRAINTS]
+        size = costs[0]
+        table.add_row(
+            name,
+            format_count(best.n_params),
+            row.verdict,
+            *map(_percent, costs),
+            "–" if size is None else f"{size.nats:.4f}",
+            interval_text(best.depth, best.depth_low, best.depth_high),
+            best.trust.level,
+        )
+    return table
+
+
+def _rule(rule: RuleAnswer) -> list[RenderableType]:
+    table = _table("  N", "L × d_x", "size", "time", "loss", "best depth", "trust")
+    for row in rule.rows:
+        known = row.depth is not None and row.width is not None
+        table.add_row(
+            f"  {format_count(row.n_params)}",
+            f"{row.depth:.0f} × {row.width:,.0f}" if known else "none",
+            _percent(row.size),
+            _percent(row.time),
+            "–" if row.loss_percent is None else f"{row.loss_percent:.2f} %",
+            interval_text(row.best_depth, row.best_low, row.best_high),
+            row.trust,
+        )
+    spans = [
+        f"at {format_count(low)}" if low == high else f"from {format_count(low)} to {format_count(high)}"
+        for low, high in rule.good
+    ]
+    where = " and ".join(spans) if spans else "at none of these sizes"
+    return [
+        Text.assemble((rule.rule, "bold"), f" ({rule.source})"),
+        _said((f"Within {rule.tolerance:g} % of the best loss at equal size {where}.", "bold")),
+        Text(),
+        Folded(table),
+        Text(),
+        _line(
+            "size, time: by how many percent less compute, spent on the best shape, would be as good, at equal size "
+            "and at equal training time; loss: the same at equal size in percent of the loss."
+        ),
+        _line(f"Nats {rule.loss_tag}."),
+    ]
+
+
+def _overview(rows: Sequence[BestDepth]) -> Table:
+    several = len({row.source for row in rows}) > 1
+    table = _table("size", "N", "trained", "best L", "best d_x", "forms", "outside", "trust")
+    for row in rows:
+        name = row.name
+        if several:
+            name += f" ({'published' if row.source.startswith('levine') else 'own'})"
+        forms = "–"
+        if row.rival_depth_min is not None and row.rival_depth_max is not None:
+            forms = f"{row.rival_depth_min:.0f} … {row.rival_depth_max:.0f}"
+        factor = row.extrapolation_factor
+        table.add_row(
+            name,
+            format_count(row.n_params),
+            f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else "–",
+            "refused" if row.refused else interval_text(row.depth, row.depth_low, row.depth_high),
+            "" if row.refused or row.width is None else f"{row.width:,.0f}",
+            forms,
+            "inside" if factor <= 1 else f"{format_factor(factor)}×",
+            row.trust.level,
+        )
+    return table
+
+
+def _overview_legend() -> Padding:
+    return _line(
+        "N: non-embedding parameters, 12·L·d_x² of the trained shape. forms: best depths of all forms that cannot be "
+        "told apart. outside: of the sizes of the data, by this factor. `--params N` gives shapes to build, "
+        "`--shape LxD` a verdict, `--rule EXPR` judges a rule of thumb."
+    )

@@ -1,0 +1,224 @@
+"""What ``dwsweep guide`` answers, as records: ``--json`` prints them, tables and figures are drawn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dwsweep.records.reader import to_dict
+
+CONSTRAINTS = ("size", "flops", "time")
+# how a constraint is called in a sentence
+SPOKEN = {"size": "equal size", "flops": "equal training FLOPs", "time": "equal training time"}
+
+
+@dataclass(frozen=True)
+class SourceNote:
+    """Where the answers come from: the published law or a fit."""
+
+    name: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Trust:
+    """level: low, medium or high, by the rule in trust.py; reasons: what it rests on, the gravest first."""
+
+    level: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestDepth:
+    """The best depth and width at one size.
+
+    n_params: in the blocks. depth_low, depth_high: the one interval, of form, parameters and recipe (trust.py); None:
+    no bound, or no depth at all. law_low, law_high: of the source's own form alone. next_depth: what the depth ties
+    with where the source is a law of transitions, else the depth itself. The width is √(N/12L); its low end goes with
+    the deep one. rivals: best depth by every other form that is not rejected. extrapolation_factor: how many times
+    outside the data, 1 inside.
+    """
+
+    name: str
+    source: str
+    n_params: float
+    trained_depth: int | None
+    trained_width: int | None
+    reach: str
+    extrapolation_factor: float
+    refused: bool
+    trust: Trust
+    depth: float | None = None
+    depth_low: float | None = None
+    depth_high: float | None = None
+    law_low: float | None = None
+    law_high: float | None = None
+    next_depth: float | None = None
+    width: float | None = None
+    width_low: float | None = None
+    width_high: float | None = None
+    rivals: Mapping[str, float]
+    rival_depth_min: float | None = None
+    rival_depth_max: float | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """nats: loss above the best at a constraint, with its interval where it has one. less_compute: the same in percent
+    of compute, "as if you had this much less": 100·(1 − exp(−nats/slope)), slope = −dloss/d ln N of best-shaped nets.
+
+    At equal tokens compute grows in proportion to N, so this is exact; where tokens grow with N as they should, a
+    factor of compute moves N and tokens by its root each and the loss by as much again.
+    """
+
+    nats: float
+    less_compute: float
+    nats_low: float | None = None
+    nats_high: float | None = None
+
+
+@dataclass(frozen=True)
+class NearBest:
+    """Depths whose loss is within ``percent`` of the best, which is ``nats`` or ``less_compute`` percent of compute. An
+    end that lies beyond what the source can speak of is None."""
+
+    percent: float
+    nats: float
+    less_compute: float
+    depth_low: float | None
+    depth_low_interval: tuple[float | None, float | None]
+    depth_high: float | None
+    depth_high_interval: tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A shape one can build. mismatch: its count over the budget, less 1. size: nats above the best depth of its own
+    size; flops, time: above the best of the candidates that spend as much, on the same tokens; None where the source
+    says nothing, or the shape misses the budget while others meet it."""
+
+    depth: int
+    width: int
+    heads: int
+    head_size: int
+    kv_heads: int
+    mlp_hidden: int
+    n_params: int
+    n_params_total: int
+    mismatch: float
+    within_budget: bool
+    size: Cost | None
+    flops: Cost | None
+    time: Cost | None
+    flops_per_token: float
+    training_seconds_per_token: float
+    decode_seconds_per_token: float
+
+    @property
+    def label(self) -> str:
+        return f"{self.depth} × {self.width}"
+
+    def cost(self, constraint: str) -> Cost | None:
+        costs = {"size": self.size, "flops": self.flops, "time": self.time}
+        return costs[constraint]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetAnswer:
+    """What to build for a budget.
+
+    optimum: at the budget's size in the blocks. budget: as asked for, of all parameters if ``total``. best: the
+    candidate of least cost under each constraint, among those within the budget. recommended: that under the constraint
+    asked for, ``at``. usual: the shape that GPT-3's table has at this size. loss_level: nats per token of the best
+    depth.
+    """
+
+    optimum: BestDepth
+    budget: float
+    total: bool
+    at: str
+    near_best: tuple[NearBest, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    best: Mapping[str, Candidate | None]
+    usual: Candidate | None = None
+    loss_level: float | None = None
+    loss_tag: str | None = None
+
+    @property
+    def recommended(self) -> Candidate | None:
+        return self.best.get(self.at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeAnswer:
+    """The verdict on a shape: ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``; its cost under
+    each constraint, and the shape that it is measured against there.
+
+    optimum: at the shape's own size.
+    """
+
+    optimum: BestDepth
+    depth: int
+    width: int
+    verdict: str
+    depth_ratio: float | None = None
+    costs: Mapping[str, Cost | None]
+    best: Mapping[str, Candidate | None]
+    loss_tag: str | None = None
+
+
+@dataclass(frozen=True)
+class RuleRow:
+    """A rule of thumb at one size: its shape, the best one, and what the rule costs at equal size and equal time."""
+
+    n_params: float
+    depth: float | None
+    width: float | None
+    best_depth: float | None
+    best_low: float | None
+    best_high: float | None
+    size: Cost | None
+    time: Cost | None
+    loss_percent: float | None
+    trust: str
+
+
+@dataclass(frozen=True)
+class RuleAnswer:
+    """A rule over sizes. good: (from, to) of the sizes at which it costs at most ``tolerance`` percent of the loss."""
+
+    rule: str
+    source: str
+    tolerance: float
+    rows: tuple[RuleRow, ...]
+    good: tuple[tuple[float, float], ...]
+    loss_tag: str
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """decode_seconds_per_layer: of launches and waits. device: for decoding. context: positions. training_rate:
+    ``measured`` or ``assumed``, on training_device. tokens: of training, where they were named."""
+
+    decode_seconds_per_layer: float
+    device: str
+    context: int
+    training_rate: str
+    training_device: str
+    tokens: float | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that one call of ``dwsweep guide`` says."""
+
+    sources: tuple[SourceNote, ...]
+    budgets: tuple[BudgetAnswer, ...]
+    verdicts: tuple[ShapeAnswer, ...]
+    overview: tuple[BestDepth, ...]
+    rules: tuple[RuleAnswer, ...]
+    assumptions: Assumptions
+
+    def to_dict(self) -> dict[str, object]:
+        """For ``--json``."""
+        return to_dict(self)

@@ -1,0 +1,117 @@
+"""The chosen shape as the configuration of a project that trains it: fields that say the shape, and no others.
+
+hf        transformers: LlamaConfig for a gated MLP, GPT2Config for a plain one
+nanochat  GPTConfig; its MLP is plain, four times as wide as the model
+maxtext   a YAML of MaxText, with the ``base_`` names
+olmo      section ``model`` of an OLMo YAML; its mlp_hidden_size counts both halves of a gated MLP
+"""
+
+from __future__ import annotations
+
+import json
+
+from dwsweep.errors import InputError
+from dwsweep.shapes import Shape
+
+PROJECTS = ("hf", "nanochat", "maxtext", "olmo")
+Fields = dict[str, int | bool | str | list[str]]
+
+
+def fields(shape: Shape, project: str) -> Fields:
+    """The fields of the project's configuration that make it this shape.
+
+    Raises:
+        InputError: no such project, or it has no such block.
+    """
+    if project not in PROJECTS:
+        raise InputError(f"--export: {project!r}; allowed: {', '.join(PROJECTS)}")
+    gated = shape.mlp == "gated"
+    if project == "hf":
+        return _llama(shape) if gated else _gpt2(shape)
+    if project == "nanochat":
+        if gated or shape.mlp_hidden != 4 * shape.width:
+            raise InputError("--export: nanochat has a plain MLP of 4·d_x; allowed with it: --mlp plain, --mlp-ratio 4")
+        _whole_heads(shape, project)
+        return {
+            "sequence_len": shape.seq_len,
+            "vocab_size": shape.vocab_size,
+            "n_layer": shape.depth,
+            "n_head": shape.heads,
+            "n_kv_head": shape.kv_heads,
+            "n_embd": shape.width,
+        }
+    if project == "maxtext":
+        return {
+            "base_emb_dim": shape.width,
+            "base_num_query_heads": shape.heads,
+            "base_num_kv_heads": shape.kv_heads,
+            "head_dim": shape.head_size,
+            "base_mlp_dim": shape.mlp_hidden,
+            "base_num_decoder_layers": shape.depth,
+            "mlp_activations": ["silu", "linear"] if gated else ["gelu"],
+            "vocab_size": shape.vocab_size,
+            "max_target_length": shape.seq_len,
+            "logits_via_embedding": shape.tied_embeddings,
+        }
+    _whole_heads(shape, project)
+    return {
+        "d_model": shape.width,
+        "n_heads": shape.heads,
+        "n_kv_heads": shape.kv_heads,
+        "n_layers": shape.depth,
+        "mlp_hidden_size": (2 if gated else 1) * shape.mlp_hidden,
+        "activation_type": "swiglu" if gated else "gelu",
+        "vocab_size": shape.vocab_size,
+        "embedding_size": shape.vocab_size,
+        "max_sequence_length": shape.seq_len,
+        "weight_tying": shape.tied_embeddings,
+    }
+
+
+def text(shape: Shape, project: str) -> str:
+    """What one pastes: JSON for hf, arguments for nanochat, YAML for the others."""
+    found = fields(shape, project)
+    if project == "hf":
+        return json.dumps(found, indent=2)
+    if project == "nanochat":
+        return f"GPTConfig({', '.join(f'{name}={value}' for name, value in found.items())})"
+    indent = "  " if project == "olmo" else ""
+    head = ["model:"] if project == "olmo" else []
+    # JSON's scalars and lists are YAML's
+    return "\n".join([*head, *(f"{indent}{name}: {json.dumps(value)}" for name, value in found.items())])
+
+
+def _whole_heads(shape: Shape, project: str) -> None:
+    if shape.heads * shape.head_size != shape.width:
+        raise InputError(f"--export: {project} has heads of d_x/H, and this shape {shape.head_size}")
+
+
+def _llama(shape: Shape) -> Fields:
+    return {
+        "model_type": "llama",
+        "hidden_size": shape.width,
+        "intermediate_size": shape.mlp_hidden,
+        "num_hidden_layers": shape.depth,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_size,
+        "vocab_size": shape.vocab_size,
+        "max_position_embeddings": shape.seq_len,
+        "tie_word_embeddings": shape.tied_embeddings,
+    }
+
+
+def _gpt2(shape: Shape) -> Fields:
+    if shape.kv_heads != shape.heads:
+        raise InputError("--export: hf's GPT-2 has no key/value heads of its own; allowed with them: --mlp gated")
+    _whole_heads(shape, "hf")
+    return {
+        "model_type": "gpt2",
+        "n_embd": shape.width,
+        "n_inner": shape.mlp_hidden,
+        "n_layer": shape.depth,
+        "n_head": shape.heads,
+        "vocab_size": shape.vocab_size,
+        "n_positions": shape.seq_len,
+        "tie_word_embeddings": shape.tied_embeddings,
+    }

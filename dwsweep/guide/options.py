@@ -1,0 +1,118 @@
+"""What the shapes of a guide must satisfy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dwsweep.cost.devices import Device, find, suggestion
+from dwsweep.cost.duration import Calibration
+from dwsweep.errors import InputError
+from dwsweep.guide.answers import CONSTRAINTS
+from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the shapes must satisfy, and how they are costed.
+
+    width_multiple: of d_x; None: 128 from 1e9 parameters on, 64 from 1e8, else 8. head_size: None: 128 from 3e9 on,
+    64 from 3e7, else two heads.
+    tensor_parallel divides heads (and key/value heads), pipeline_parallel divides depth. total: the budget counts
+    everything, embeddings included. context: positions in training and in the cache of a decoding step. at: the
+    constraint under which a shape is recommended: equal size, flops or time. tokens: of training.
+    """
+
+    width_multiple: int | None = None
+    head_size: int | None = None
+    kv_heads: int | None = None
+    mlp: str = "plain"
+    mlp_ratio: float | None = None  # None: 4, or 8/3 if gated, which keeps 8·d_x² weights
+    vocab_size: int = 50_257
+    tied_embeddings: bool = False
+    context: int = 2048
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    total: bool = False
+    at: str = "size"
+    tokens: float | None = None
+    device: str = "H100"
+    calibration: Calibration | None = None
+
+    def __post_init__(self) -> None:
+        sizes = (
+            "width_multiple",
+            "head_size",
+            "kv_heads",
+            "vocab_size",
+            "context",
+            "tensor_parallel",
+            "pipeline_parallel",
+        )
+        wrong = [
+            f"--{name.replace('_', '-')}: {getattr(self, name)}; must be at least 1 and at most 1e12"
+            for name in sizes
+            if getattr(self, name) is not None and not 1 <= getattr(self, name) <= 1e12
+        ]
+        if self.mlp not in ("plain", "gated"):
+            wrong.append(f"--mlp: {self.mlp!r}; allowed: plain, gated")
+        if self.mlp_ratio is not None and not MLP_RATIOS[0] <= self.mlp_ratio <= MLP_RATIOS[1]:
+            wrong.append(f"--mlp-ratio: {self.mlp_ratio}; must be from {MLP_RATIOS[0]:g} to {MLP_RATIOS[1]:g}")
+        if find(self.device) is None:
+            wrong.append(f"--device: {self.device!r} is not in the table; allowed: {suggestion(self.device)}")
+        if self.at not in CONSTRAINTS:
+            wrong.append(f"--at: {self.at!r}; allowed: {', '.join(CONSTRAINTS)}")
+        if self.tokens is not None and not 1e3 <= self.tokens <= 1e18:
+            wrong.append(f"--tokens: {self.tokens:g}; must be from 1e3 to 1e18")
+        kv, tensor = self.kv_heads, self.tensor_parallel
+        if not wrong and kv is not None and kv % tensor and tensor % kv:
+            wrong.append(f"--kv-heads: {kv}; must divide --tensor-parallel {tensor}, or be a multiple of it")
+        if wrong:
+            raise InputError(*wrong)
+
+    @property
+    def found_device(self) -> Device:
+        device = find(self.device)
+        assert device is not None
+        return device
+
+    def head(self, n_params: float) -> int | None:
+        """Head size at this size; None: two heads, as in the published sweep."""
+        if self.head_size is not None:
+            return self.head_size
+        return 128 if n_params >= 3e9 else 64 if n_params >= 3e7 else None
+
+    def step(self, n_params: float) -> int:
+        """The multiple of widths that satisfies everything asked for."""
+        head = self.head(n_params)
+        default = 128 if n_params >= 1e9 else 64 if n_params >= 1e8 else 8
+        heads = math.lcm(self.tensor_parallel, self.kv_heads or 1)
+        return math.lcm(self.width_multiple or default, (head or 2) * heads if head else math.lcm(2, heads))
+
+    def shape(self, depth: int, width: int, n_params: float | None = None) -> Shape:
+        """The shape with these options, for a net of about ``n_params`` (default: 12·L·d_x² of the shape itself).
+
+        With key/value heads the count depends on the head size, which is then always that of the shape's own size, so
+        that one shape has one count whatever it was found for.
+
+        Raises:
+            ValueError: heads that do not fit the width.
+        """
+        own = 12.0 * depth * width**2
+        return self.block(own if n_params is None or self.kv_heads is not None else n_params).shape(depth, width)
+
+    def block(self, n_params: float) -> Block:
+        head = self.head(n_params)
+        ratio = self.mlp_ratio or (8 / 3 if self.mlp == "gated" else 4.0)
+        rule = HeadRule(size=head) if head else HeadRule(count=math.lcm(2, self.tensor_parallel, self.kv_heads or 1))
+        return Block(
+            rule,
+            self.vocab_size,
+            self.context,
+            mlp_ratio=ratio,
+            kv_heads=self.kv_heads,
+            mlp=self.mlp,
+            positions="rotary" if head and head % 2 == 0 else "sinusoidal",
+            tied_embeddings=self.tied_embeddings,
+            biases=False,
+        )

@@ -1,0 +1,73 @@
+"""The one interval of a best depth, and how far to trust it.
+
+An own fit brings its interval along: forms that the data leave open, parameters and noise are averaged in it, and the
+recipe is one's own. The published law's own interval is that of its two constants alone. So for it the interval is
+drawn around all forms that fit its points as well, over sizes up to RECIPE_FACTOR smaller and larger (other data,
+tokens, rates and blocks move a transition in N), and up to the next depth of its grid, with which a depth ties.
+
+Trust, by the first line that holds:
+
+    low     outside the data of the published law, or more than NEAR times outside those of one's own fit;
+            or forms apart by more than FORMS_APART; or no bound on a side
+    high    one's own fit, inside its data, forms within FORMS_AGREE, interval within ENDS_AGREE
+    medium  else
+"""
+
+from __future__ import annotations
+
+import math
+
+from dwsweep.guide.answers import Trust
+from dwsweep.guide.law_sources import Source
+from dwsweep.text import format_factor
+
+# ASSUMPTION: where another recipe has the transition of a depth, in N, at 95 %
+RECIPE_FACTOR = 4.0
+NEAR = 3.0
+FORMS_AGREE, FORMS_APART = 1.15, 1.4  # deepest over shallowest best depth of the forms
+ENDS_AGREE = 1.5  # upper end over lower end of the interval
+
+
+def interval(source: Source, n_params: float) -> tuple[float | None, float | None]:
+    """(low, high) of the best depth at ``n_params``; None: no bound."""
+    if source.surface is not None:
+        return source.law.depth(n_params)[1:]
+    lows, highs = [], []
+    for law in (source.law, *source.rivals):
+        depth, low, _ = law.depth(n_params / RECIPE_FACTOR)
+        lows.append(depth if low is None else low)
+        depth, _, high = law.depth(n_params * RECIPE_FACTOR)
+        highs.append(None if depth is None or high is None else high + source.spacing)
+    low = min((value for value in lows if value is not None), default=None)
+    return low, None if None in highs else max(value for value in highs if value is not None)
+
+
+def judge(source: Source, n_params: float) -> Trust:
+    """Level and reasons at ``n_params``, by the rule above."""
+    depth = source.law.depth(n_params)[0]
+    if depth is None or source.refuses(n_params):
+        return Trust("low", (source.reach(n_params),))
+    factor = source.law.extrapolation(n_params)
+    every = [depth, *source.rival_depths(n_params).values()]
+    apart = max(every) / min(every)
+    low, high = interval(source, n_params)
+    ends = math.inf if low is None or high is None else high / low
+    own = source.surface is not None
+    if factor > (NEAR if own else 1.0) or apart > FORMS_APART or math.isinf(ends):
+        level = "low"
+    elif own and factor <= 1 and apart <= FORMS_AGREE and ends <= ENDS_AGREE:
+        level = "high"
+    else:
+        level = "medium"
+    reasons = ["inside the data" if factor <= 1 else f"{format_factor(factor)} times outside the data"]
+    if len(every) > 1:
+        said = "agree" if apart <= FORMS_AGREE else "fit as well"
+        reasons.append(f"forms that {said} put the best depth at {min(every):.0f} to {max(every):.0f}")
+    else:
+        reasons.append("one form is left" if own else "one form only")
+    reasons.append(
+        "your recipe's own losses"
+        if own
+        else f"another recipe may shift it by {RECIPE_FACTOR:g} times in N (ASSUMED); costs from ASSUMED slopes"
+    )
+    return Trust(level, tuple(reasons))
