@@ -130,7 +130,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         laws=report.forms(),
         guideline_law=guide.form if guide else None,
         surface=surface,
-        guideline=guideline_rows(guide or laws.published(), rivals, params),
+        guideline=guideline_rows(guide or laws.published(), rivals if guide else laws.published_rivals(), params),
         published=_published(),
         transition_cov=_transition_cov(group.pairs),
         warnings=warnings,
@@ -146,6 +146,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
             input_sha256=data.sha256,
             rows_read=data.n_read,
             rows_used=len(group.selection.runs),
+            columns_taken=data.taken,
             versions=_versions(),
             options=options,
         ),
@@ -324,7 +325,7 @@ def _published() -> PublishedLaw:
         cov_tag=law.error_tag,
         valid_from=law.valid_from,
         valid_to=law.valid_to,
-        guideline=tuple(guideline_rows(law)),
+        guideline=tuple(guideline_rows(law, laws.published_rivals())),
     )
 
 

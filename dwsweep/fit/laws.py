@@ -20,6 +20,7 @@ FORMS = ("exponential", "linear", "power")
 DEPTH_LIMIT = 1.0e5
 # beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
 EXTRAPOLATION_LIMIT = 2000.0
+REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # of the published law, by which its rivals are fitted
 
 
 def ln_width(form: str, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
@@ -135,6 +136,37 @@ def published() -> Law:
     region = ellipse(theta, np.asarray(published_law.COVARIANCE), 1.959964**2)
     low, high = published_law.TRAINED_N_PARAMS
     return Law(published_law.NAME, "exponential", theta, low, high, region, published_law.COVARIANCE_TAG)
+
+
+def published_rivals() -> tuple[Law, ...]:
+    """The linear and the power form through points of the published law, by least squares in ln d_x; without errors.
+
+    They show how far apart forms drift that could not be told apart on the trained depths.
+    """
+    depths = np.asarray(REFIT_DEPTHS, dtype=float)
+    target = published_law.A + published_law.B * depths
+    power = np.polyfit(np.log(depths), target, 1)[::-1]
+    linear = _linear_in_log(depths, target)
+    return tuple(
+        Law(
+            f"{form} form through the published law's points",
+            form,
+            (float(theta[0]), float(theta[1])),
+            *published_law.TRAINED_N_PARAMS,
+            np.asarray(theta, dtype=float)[None],
+        )
+        for form, theta in (("linear", linear), ("power", power))
+    )
+
+
+def _linear_in_log(depths: np.ndarray, ln_width_target: np.ndarray) -> np.ndarray:
+    """(a, b) of d = a + b·L by least squares in ln d: Gauss–Newton from the straight line's own fit."""
+    theta = np.polyfit(depths, np.exp(ln_width_target), 1, w=np.exp(-ln_width_target))[::-1].copy()
+    for _ in range(50):
+        width = np.exp(ln_width("linear", theta, depths))
+        jacobian = np.stack([1.0 / width, depths / width], axis=1)
+        theta = theta + np.linalg.lstsq(jacobian, ln_width_target - np.log(width), rcond=None)[0]
+    return theta
 
 
 def ellipse(centre: tuple[float, float], covariance: np.ndarray, level: float, points: int = 360) -> np.ndarray:

@@ -22,6 +22,7 @@ NAMES = {  # parts of a column's name → what it holds
     "accuracy": ("acc", "accuracy"),
     "bits": ("bpb", "bpc", "bits"),
 }
+LEARNED_SHARE = 0.8  # of ln V; the frequencies of tokens alone bring a net to about 0.85 of it
 RISING_SHARE = 0.6  # of a depth's steps from one size to the next
 
 
@@ -73,12 +74,28 @@ def check_runs(runs: Sequence[Run], loss_column: str) -> list[str]:
             "loss: it looks like bits, not nats per token; transitions stay where they are, but errors and "
             "differences are in bits (1 bit = 0.693 nats)"
         )
+    lines += _near_chance(runs)
     if rising:
         lines.append(
             f"loss: it rises with N at depth {', '.join(map(str, rising))}; check the column, its sign, and that large "
             f"nets were trained long enough ({rename('loss')})"
         )
     return lines
+
+
+def _near_chance(runs: Sequence[Run]) -> list[str]:
+    """A warning where nets have learned little more than how frequent each token is."""
+    known = [run for run in runs if run.row.get("vocab_size")]
+    near = [run for run in known if run.loss > LEARNED_SHARE * math.log(run.row["vocab_size"])]
+    if not near or 4 * len(near) < len(runs):
+        return []
+    worst = max(near, key=lambda run: run.loss)
+    chance = math.log(worst.row["vocab_size"])
+    what = f"({worst.loss:.3g} at {worst.depth}×{worst.width:g}, where ln V is {chance:.3g})"
+    return [
+        f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {LEARNED_SHARE:.0%} of ln V, that of "
+        f"guessing {what}: which depth is ahead says little of nets that have learned; train longer"
+    ]
 
 
 def _counts(runs: Sequence[Run]) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -15,6 +16,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError, argument, example
+from dwsweep.fit.column_names import likely, understood
 from dwsweep.fit.row_filter import Row, compile_expression
 
 REQUIRED = ("depth", "width", "loss")
@@ -66,6 +68,7 @@ class Table:
     n_read: rows before ``where``.
     loss_column: what the table calls the loss.
     named: columns beyond those that the analysis reads to which the user gave a name.
+    taken: ``ours = theirs`` for columns that were found under another usual name.
     """
 
     rows: list[Row]
@@ -75,6 +78,7 @@ class Table:
     directory: str | None
     n_read: int
     named: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
     loss_column: str = "loss"
 
 
@@ -92,6 +96,8 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Ta
     n_read = len(rows)
     renamed = _mapping(columns)
     rows = _rename(rows, renamed)
+    taken = understood(list(dict.fromkeys(name for row in rows for name in row)))
+    rows = _rename(rows, taken)
     names = tuple(dict.fromkeys(name for row in rows for name in row))
     _require(names, source, n_read)
     for expression in [where] if isinstance(where, str) else where:
@@ -102,7 +108,9 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Ta
     rows = [{name: _blank_if_nan(name, value) for name, value in row.items()} for row in rows]
     _check_numbers(rows)
     named = tuple(name for name in renamed if name not in MEASURED)
-    return Table(rows, names, source, digest, directory, n_read, named, renamed.get("loss", "loss"))
+    said = tuple(f"{ours} = {theirs}" for ours, theirs in taken.items())
+    loss = {**taken, **renamed}.get("loss", "loss")
+    return Table(rows, names, source, digest, directory, n_read, named, said, loss)
 
 
 def _blank_if_nan(name: str, value: Any) -> Any:
@@ -299,13 +307,17 @@ def rename(name: str) -> str:
 def _require(names: tuple[str, ...], source: str, n_rows: int) -> None:
     if not n_rows:
         raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
-    lines = [
-        f"table: {source}; column {name!r} is missing, have {', '.join(names)} ({rename(name)})"
-        for name in REQUIRED
-        if name not in names
-    ]
-    if lines:
-        raise InputError(*lines)
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        pairs = {name: likely(name, names) for name in missing}
+        renaming = ", ".join(f"{ours!r}: {theirs!r}" for ours, theirs in pairs.items())
+        command = " ".join(f"--column {ours}={shlex.quote(theirs)}" for ours, theirs in pairs.items())
+        how = example(f"columns={{{renaming}}}", f"dwsweep fit {shlex.quote(source)} {command}")
+        what = f"column{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))}"
+        raise InputError(
+            f"table: {source}; {what} {'is' if len(missing) == 1 else 'are'} missing, have {', '.join(names)}; "
+            f"rename with {how}"
+        )
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:

@@ -120,7 +120,9 @@ def exported(found: Answer, options: Options, project: str) -> str:
     Raises:
         InputError: there is none, or the project has no such block.
     """
-    chosen = [(row.depth, row.width, b.optimum.n_params) for b in found.budgets if (row := b.recommended)]
+    chosen: list[tuple[int, int, float | None]] = [
+        (row.depth, row.width, b.optimum.n_params) for b in found.budgets if (row := b.recommended)
+    ]
     chosen += [(row.depth, row.width, None) for row in found.verdicts]
     if not chosen:
         raise InputError("--export: no shape is recommended; allowed with it: --params N or --shape LxD")

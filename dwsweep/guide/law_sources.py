@@ -9,14 +9,13 @@ import numpy as np
 
 from dwsweep.fit import laws
 from dwsweep.fit.best_depth import OwnGuide, guides
-from dwsweep.fit.laws import Law, ln_width
+from dwsweep.fit.laws import Law
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
 from dwsweep.records import fit_result
 from dwsweep.text import format_factor
 from dwsweep.theory import published_law
 
 FAR = 10.0  # times outside the range, beyond which a projection is called far
-REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def published_source() -> Source:
     return Source(
         published_law.NAME,
         laws.published(),
-        published_rivals(),
+        laws.published_rivals(),
         None,
         float(np.median(np.diff(published_law.DEPTHS))),
         (
@@ -75,37 +74,6 @@ def published_source() -> Source:
             f"from a covariance that is {published_law.COVARIANCE_TAG}",
         ),
     )
-
-
-def published_rivals() -> tuple[Law, ...]:
-    """The linear and the power form through points of the published law, by least squares in ln d_x; without errors.
-
-    They show how far apart forms drift that could not be told apart on the trained depths.
-    """
-    depths = np.asarray(REFIT_DEPTHS, dtype=float)
-    target = published_law.A + published_law.B * depths
-    power = np.polyfit(np.log(depths), target, 1)[::-1]
-    linear = _linear_in_log(depths, target)
-    return tuple(
-        Law(
-            f"{form} form through the published law's points",
-            form,
-            (float(theta[0]), float(theta[1])),
-            *published_law.TRAINED_N_PARAMS,
-            np.asarray(theta, dtype=float)[None],
-        )
-        for form, theta in (("linear", linear), ("power", power))
-    )
-
-
-def _linear_in_log(depths: np.ndarray, ln_width_target: np.ndarray) -> np.ndarray:
-    """(a, b) of d = a + b·L by least squares in ln d: Gauss–Newton from the straight line's own fit."""
-    theta = np.polyfit(depths, np.exp(ln_width_target), 1, w=np.exp(-ln_width_target))[::-1].copy()
-    for _ in range(50):
-        width = np.exp(ln_width("linear", theta, depths))
-        jacobian = np.stack([1.0 / width, depths / width], axis=1)
-        theta = theta + np.linalg.lstsq(jacobian, ln_width_target - np.log(width), rcond=None)[0]
-    return theta
 
 
 def fitted_source(path: str | Path) -> Source:

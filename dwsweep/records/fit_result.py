@@ -138,6 +138,7 @@ class Provenance(FitPart):
     input_sha256: str
     rows_read: int
     rows_used: int
+    columns_taken: tuple[str, ...] = ()  # "ours = theirs", found under another usual name
     versions: dict[str, str]
     options: FitOptions
 

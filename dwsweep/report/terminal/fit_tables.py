@@ -30,13 +30,15 @@ def to_text(result: FitResult) -> str:
 
 
 def render(result: FitResult) -> RenderableType:
-    """Cells and noise in a sentence; transitions; law and rivals; guideline; warnings."""
+    """Cells and noise in a sentence; best depth at each size; transitions; law and rivals; guideline; warnings."""
     from rich.console import Group
     from rich.text import Text
 
     from dwsweep.report.terminal.folding import Folded
 
     parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
+    if result.surface and result.surface.optima:
+        parts += [Text(""), *_best_depths(result)]
     if result.transitions:
         parts += [Text(""), Folded(_transitions(result), beside="interval")]
     if _uncrossed(result):
@@ -44,7 +46,6 @@ def render(result: FitResult) -> RenderableType:
     if result.by_tokens:
         parts += [Text(""), Folded(_by_tokens(result))]
     parts += [Text(""), *_law(result), Text(""), Folded(_guideline(result), beside="interval")]
-    parts += [Text(line) for line in _surface(result)]
     if result.warnings:
         parts += [Text(""), Text("Warnings")]
         parts.append(_list(result.warnings))
@@ -73,6 +74,7 @@ def _cells_line(result: FitResult) -> str:
         f"{result.provenance.rows_used} runs, {len(used)} shapes, depths {', '.join(map(str, depths)) or 'none'}"
         + (f", {excluded} shapes excluded (see cells.csv)" if excluded else "")
         + (f"; compared at equal {axis}" if axis != "n_params" else "")
+        + (f"; columns taken: {', '.join(taken)}" if (taken := result.provenance.columns_taken) else "")
     )
 
 
@@ -208,6 +210,8 @@ def _law(result: FitResult) -> list[Any]:
         lines.append(Text(f"  a {ends[0]}, b {ends[1]}; {quality}"))
         span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
         lines.append(Text(f"  its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L"))
+    if second := _second_route(result):
+        lines.append(Text(second))
     for row in result.rivals:
         verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
         held = row.held_out
@@ -216,6 +220,23 @@ def _law(result: FitResult) -> list[Any]:
             miss = f", misses the held-out pair {held.shallow}→{held.deep} by {held.error_ln_x:+.2f} in ln N"
         lines.append(Text(f"  {row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}{miss}"))
     return lines
+
+
+def _second_route(result: FitResult) -> str:
+    """The law that the loss surface has in it, beside the one from the crossings."""
+    from dwsweep.fit.best_depth import likely_law, own_guide
+
+    guide = own_guide(result.surface) if result.curves.axis == "n_params" else None
+    if guide is None:
+        return ""
+    law = likely_law(guide)
+    left, right = {"exponential": ("ln d_x", "L"), "power": ("ln d_x", "ln L"), "linear": ("d_x", "L")}[law.form]
+    low, high = law.region.min(axis=0), law.region.max(axis=0)
+    ends = ", ".join(f"{name} {u:.4g} … {v:.4g}" for name, u, v in zip("ab", low, high, strict=True))
+    return (
+        f"  from the surface ({law.form} form; of the best depth, not of the shallower of two that cross): "
+        f"{left} = {law.theta[0]:.4g} + {law.theta[1]:.4g}·{right}; {ends}"
+    )
 
 
 def _guideline(result: FitResult) -> Any:
@@ -245,15 +266,25 @@ def _guideline(result: FitResult) -> Any:
     return table
 
 
-def _surface(result: FitResult) -> list[str]:
-    if not result.surface or not result.surface.optima:
-        return []
-    lines = ["", "Loss surface: best depth between those trained"]
+def _best_depths(result: FitResult) -> list[Any]:
+    """The minimum over depth of the loss of all depths together, at a few sizes: first, as it needs no law."""
+    from rich.text import Text
+
+    from dwsweep.report.terminal.folding import Folded
+
+    assert result.surface
+    axis = "N" if result.curves.axis == "n_params" else result.curves.axis
+    level = round(100 * result.surface.confidence)
+    title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
     known = [row for row in result.surface.optima if row.depth_low is not None or row.depth_high is not None]
     if not known:
-        return [*lines, "  not known: the data bound it at none of their sizes"]
+        return [Text(title), Text("  not known: the data bound it at none of their sizes")]
+    table = _table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
     for row in known:
-        best = f"{row.depth:.1f}" if row.depth else f"{row.at_edge} the depths tried"
-        span = _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}")
-        lines.append(f"  N = {row.n_params:.3g}: {best} ({span})")
-    return lines
+        table.add_row(
+            format_count(row.n_params),
+            f"{row.depth:.1f}" if row.depth else f"{row.at_edge} the depths tried",
+            _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
+            *([f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth else "–"] if axis == "N" else []),
+        )
+    return [Folded(table, beside="interval")]
