@@ -165,7 +165,7 @@ def test_messages_name_the_argument_in_python_and_the_option_on_the_command_line
         (
             lambda: read_table([{"depth": 6, "width": 64}]),
             r"rename with columns=\{'loss'",
-            "rename with --column loss=",
+            "--column loss=THEIRS",
         ),
         (lambda: fit_table(ROWS, axis="size"), "axis: ", "--axis: "),
         (lambda: fit_table(ROWS, axis="flops"), "axis: ", "--axis: "),
