@@ -38,7 +38,7 @@ LARGEST_STEP = np.array([1.5, 1.5, 0.03, 0.5, 0.2])
 # hyperparameters: ln amplitude and logit of the rate for f0; the same for δ, with a rate for x and one for y; ln τ.
 # (mean, sd) of the normal prior, and bounds. δ: 0.002 nats within a factor of 7, for public losses lie within a few
 # thousandths of smooth laws; flatter priors gave intervals twice as wide at the same coverage. τ: luck of a shape,
-# 0.001 nats within a factor of 3: reruns agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves.
+# 0.001 nats within a factor of 3: reruns agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004.
 PRIOR = ((-3.0, 3.0), (-0.5, 1.0), (-6.0, 2.0), (-0.5, 1.0), (-0.5, 1.0), (math.log(1.0e-3), 1.1))
 BOUNDS = ((-14.0, 4.0), (-4.0, 3.0), (-16.0, 4.0), (-4.0, 3.0), (-4.0, 3.0), (-14.0, -2.0))
 START = (-1.5, -0.8, -6.0, -1.0, -0.5, math.log(7e-4))
