@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dwsweep.errors import InputError
-from dwsweep.spec import BudgetRange, Spec, load_spec, parse_spec
+from dwsweep.spec import BudgetRange, Spec, builtin, load_spec, parse_spec, reference
 
 GOOD = {"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5, 2e5]}, "train": {"steps": 10}}
 
@@ -140,3 +140,41 @@ def test_the_form_of_a_source_is_checked_before_anything_is_opened(source: str) 
 def test_every_form_of_source_passes() -> None:
     for source in ("stdlib-docs", "tfds:wikipedia/20230601.en", "text:gs://bucket/a/*.txt", "wikidump:a b.xml.bz2"):
         assert parse_spec(content(data={"source": source})).data.source == source
+
+
+def test_every_key_is_in_the_reference_and_in_the_spec_to_start_from(tmp_path):
+    found = {key.name: key for key in reference.all_keys()}
+
+    def names(section, prefix=""):
+        for name, field in section["properties"].items():
+            yield prefix + name, field
+
+    schema = Spec.model_json_schema()
+    sections = {"grid": "Grid", "model": "ModelSpec", "data": "DataSpec", "train": "TrainSpec"}
+    sections |= {"execution": "ExecutionSpec", "execution.mesh": "MeshSpec"}
+    for section, kind in sections.items():
+        for name, field in names(schema["$defs"][kind], section + "."):
+            assert found[name].meaning and field.get("description"), name
+    path = tmp_path / "sweep.yaml"
+    path.write_text(reference.commented(str(path)), encoding="utf-8")
+    spec = load_spec(path)
+    # each key that is commented out has its default: put in, it changes nothing
+    whole = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        uncommented = line.replace("# ", "", 1) if line.lstrip().startswith("# ") and line.startswith("  ") else line
+        null = ": null" in uncommented and "mesh" not in uncommented
+        whole.append("" if null else uncommented.replace("mesh: null", "mesh:"))
+    path.write_text("\n".join(whole), encoding="utf-8")
+    again = load_spec(path)
+    assert again.execution.mesh is not None and spec.execution.mesh is None
+    assert again.model_copy(update={"execution": spec.execution}) == spec
+
+
+def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):
+    assert load_spec("smoke") == load_spec(builtin.find("smoke"))
+    assert {"smoke", "levine2020", "levine-mini", "lr-transfer"} <= set(builtin.names())
+    with pytest.raises(InputError, match="levine-mini, levine2020"):
+        load_spec("smoky")
+    monkeypatch.chdir(tmp_path)
+    Path("smoke").write_text("name: mine\ngrid: {depths: [1], budgets: [1e4]}\ntrain: {steps: 5}\n", encoding="utf-8")
+    assert load_spec("smoke").name == "mine"

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.spec import builtin
 from dwsweep.spec.sections import Spec
 
 MAX_BYTES = 4_000_000
@@ -23,18 +24,24 @@ MAX_DIGITS = 1000  # of an integer; Python refuses to print those of more than 4
 
 
 def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] = ()) -> Spec:
-    """Read and validate a spec file; ``overrides`` are ``dotted.key=value`` with YAML values.
+    """Read and validate a spec file, or a built-in spec by its name; ``overrides`` are ``dotted.key=value`` with YAML
+    values.
 
     Raises:
         InputError: the file is missing or no YAML mapping, or keys or values are wrong; all of them at once.
     """
     file = paths.as_path(path)
+    if not file.exists():
+        file = builtin.find(str(path)) or file
     try:
         with file.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
         text = raw.decode()
     except FileNotFoundError:
-        raise InputError(f"SPEC: {path} does not exist; give the path of a sweep spec (YAML)") from None
+        known = ", ".join(builtin.names())
+        raise InputError(
+            f"SPEC: {path} does not exist; give the path of a sweep spec (YAML), or one of {known}"
+        ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"SPEC: {path} cannot be read: {error}") from None
     if len(raw) > MAX_BYTES:

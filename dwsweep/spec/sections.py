@@ -44,7 +44,7 @@ SOURCE_FORMS = (
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -109,15 +109,24 @@ class Heads(Section):
 
 
 class Grid(Section):
-    depths: list[Depth] = Field(default_factory=list)  # L, blocks
-    budgets: Budgets | None = None  # target n_params
-    widths: dict[Depth, list[Width]] | None = None  # explicit widths per depth, instead of budgets
+    depths: list[Depth] = Field(default_factory=list)
+    """L, blocks of each net"""
+    budgets: Budgets | None = None
+    """target n_params"""
+    widths: dict[Depth, list[Width]] | None = None
+    """explicit widths per depth, instead of budgets"""
     width_multiple: Width = 4
-    max_mismatch: PositiveFloat = 0.10  # |n_params / budget - 1|
-    strict_budgets: bool = False  # DROP beyond max_mismatch instead of warning
+    """widths are rounded to it"""
+    max_mismatch: PositiveFloat = 0.10
+    """|n_params / budget - 1|"""
+    strict_budgets: bool = False
+    """DROP beyond max_mismatch instead of warning"""
     heads: Heads = Heads(count=2)
-    seeds: Seeds = 3  # how many (0, 1, …), or which
+    """`{count: N}`, `{size: P}`, or both: then the head size stands apart from d_x / H"""
+    seeds: Seeds = 3
+    """how many (0, 1, …), or which"""
     learning_rates: list[LearningRate] = [1.0e-3]
+    """base rates, an axis of the sweep; `fit` takes the best one per shape"""
 
     @model_validator(mode="after")
     def _consistent(self) -> Grid:
@@ -164,28 +173,48 @@ class Grid(Section):
 
 class ModelSpec(Section):
     norm: Literal["pre", "post"] = "pre"
+    """where the norms stand"""
     activation: Literal["gelu", "relu"] = "gelu"
+    """of the MLP"""
     positions: Literal["learned", "sinusoidal", "rotary"] = "learned"
+    """how positions enter"""
     attention: Literal["softmax"] = "softmax"
+    """kind of attention"""
     mlp: Literal["plain", "gated"] = "plain"
-    mlp_ratio: MlpRatio = 4.0  # inner width of the MLP / d_x
-    kv_heads: HeadCount | None = None  # grouped key/value heads; None: as many as query heads
+    """gated: three matrices, as in SwiGLU"""
+    mlp_ratio: MlpRatio = 4.0
+    """inner width of the MLP / d_x"""
+    kv_heads: HeadCount | None = None
+    """grouped key/value heads; None: as many as query heads"""
     tied_embeddings: bool = False
-    biases: bool = True  # on projections and norms
+    """the unembedding is the embedding"""
+    biases: bool = True
+    """on projections and norms"""
     parametrization: Literal["standard", "mup", "completep"] = "completep"
+    """how rates and initial values follow from depth and width"""
     base_depth: Depth = 2
+    """depth at which the base rate is the rate"""
     base_width: Width = 64
+    """width at which the base rate is the rate"""
 
 
 class DataSpec(Section):
     source: str = "stdlib-docs"
+    """text to train on"""
     vocab_size: Annotated[int, Field(ge=256, le=1_000_000)] = 1000
+    """of the BPE tokenizer"""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    text_field: str | None = None  # of jsonl, parquet and tfds sources; None: found by its name
-    tokenizer_sample_bytes: Annotated[int, Field(ge=10_000, le=10**12)] = 10_000_000  # text the tokenizer is trained on
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # of the tokenizer's sample
-    cache_dir: str | None = None  # not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep
-    workers: Processes | None = None  # not hashed; processes of `prepare`; None: all cores
+    """of the documents, held out"""
+    text_field: str | None = None
+    """of jsonl, parquet and tfds sources; None: found by its name"""
+    tokenizer_sample_bytes: Annotated[int, Field(ge=10_000, le=10**12)] = 10_000_000
+    """text the tokenizer is trained on"""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """of the tokenizer's sample"""
+    cache_dir: str | None = None
+    """not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep"""
+    workers: Processes | None = None
+    """not hashed; processes of `prepare`; None: all cores"""
 
     @field_validator("source")
     @classmethod
@@ -200,21 +229,37 @@ class DataSpec(Section):
 
 class TrainSpec(Section):
     seq_len: Annotated[int, Field(ge=2, le=100_000_000)] = 128
-    batch_size: Sequences = 16  # sequences per step
-    steps: Steps | None = None  # give one of steps, tokens, tokens_per_param
+    """positions of a sequence"""
+    batch_size: Sequences = 16
+    """sequences per step"""
+    steps: Steps | None = None
+    """give one of steps, tokens, tokens_per_param"""
     tokens: Tokens | None = None
-    tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = None  # of n_params
-    token_branches: list[Tokens] = Field(default_factory=list)  # wsd: finished runs at these token counts too
+    """length of a run in tokens"""
+    tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = None
+    """of n_params"""
+    token_branches: list[Tokens] = Field(default_factory=list)
+    """wsd: finished runs at these token counts too"""
     optimizer: Literal["adamw"] = "adamw"
+    """how weights are updated"""
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    """of Adam"""
     epsilon: Annotated[PositiveFloat, Field(ge=1e-30)] = 1e-8
+    """of Adam"""
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.1
-    grad_clip: Annotated[PositiveFloat, Field(ge=1e-12)] | None = 1.0  # global norm; None: off
+    """decoupled"""
+    grad_clip: Annotated[PositiveFloat, Field(ge=1e-12)] | None = 1.0
+    """global norm; None: off"""
     schedule: Literal["cosine", "wsd", "constant"] = "cosine"
+    """of the learning rate"""
     warmup_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)] = 0
-    cooldown_fraction: Annotated[PositiveFloat, Field(le=1)] = 0.2  # wsd: last part of the steps, linear to zero
-    precision: Literal["float32", "bfloat16"] = "float32"  # of the matrix products; everything else is float32
-    eval_tokens: Positive | None = None  # held-out tokens used; None: all of them
+    """linear from zero"""
+    cooldown_fraction: Annotated[PositiveFloat, Field(le=1)] = 0.2
+    """wsd: last part of the steps, linear to zero"""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """of the matrix products; everything else is float32"""
+    eval_tokens: Positive | None = None
+    """held-out tokens used; None: all of them"""
 
     @model_validator(mode="after")
     def _length(self) -> TrainSpec:
@@ -232,34 +277,55 @@ class MeshSpec(Section):
     """Devices along each axis: packs of replicas, the batch, and the parameters with the batch (fully sharded)."""
 
     replica: Devices = 1
+    """devices that share the replicas of a pack"""
     data: Devices = 1
+    """devices that share the batch"""
     fsdp: Devices = 1
+    """devices that share the batch and the parameters"""
 
 
 class ExecutionSpec(Section):
     """How a sweep is carried out. Nothing in here changes a result, and nothing in here is hashed."""
 
-    max_retries: Annotated[int, Field(ge=0, le=10**6)] = 2  # of a pack whose worker crashed
+    max_retries: Annotated[int, Field(ge=0, le=10**6)] = 2
+    """of a pack whose worker crashed"""
     checkpoint_seconds: PositiveFloat = 120.0
+    """between two checkpoints"""
     checkpoint_steps: Positive | None = None
-    keep_checkpoints: Positive = 2  # of a pack while it trains
-    keep_finished_checkpoints: bool = False  # of packs whose runs all have their result
-    log_steps: Positive = 10  # steps between two lines of metrics.jsonl
-    microbatch: Positive | None = None  # sequences per forward pass; None: from the device's memory
-    max_replicas: Positive | None = None  # replicas per pack; None: all seeds and learning rates of a shape
-    workers: Processes | None = None  # worker processes on this host; None: one for all its devices
-    data_on_device: bool | None = None  # None: when it fits
+    """the same in steps"""
+    keep_checkpoints: Positive = 2
+    """of a pack while it trains"""
+    keep_finished_checkpoints: bool = False
+    """of packs whose runs all have their result"""
+    log_steps: Positive = 10
+    """steps between two lines of metrics.jsonl"""
+    microbatch: Positive | None = None
+    """sequences per forward pass; None: from the device's memory"""
+    max_replicas: Positive | None = None
+    """replicas per pack; None: all seeds and learning rates of a shape"""
+    workers: Processes | None = None
+    """worker processes on this host; None: one for all its devices"""
+    data_on_device: bool | None = None
+    """None: when it fits"""
     remat: bool = False
-    unroll: Positive | None = None  # layers unrolled in the scan; None: by device and shape
-    attention: Literal["auto", "xla", "cudnn"] = "auto"  # kernel; auto: the faster one, as measured
-    mesh: MeshSpec | None = None  # None: by replicas, large models within themselves; a CPU's cores by batch
-    compile_ahead: bool | None = None  # the next pack while this one trains; None: on accelerators
+    """recompute activations in the backward pass"""
+    unroll: Positive | None = None
+    """layers unrolled in the scan; None: by device and shape"""
+    attention: Literal["auto", "xla", "cudnn"] = "auto"
+    """kernel; auto: the faster one, as measured"""
+    mesh: MeshSpec | None = None
+    """None: by replicas, large models within themselves; a CPU's cores by batch"""
+    compile_ahead: bool | None = None
+    """the next pack while this one trains; None: on accelerators"""
     loggers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
-    device: str | None = None  # a name of the table of devices, for the estimates of `plan`
+    """where metrics go beside the directory"""
+    device: str | None = None
+    """a name of the table of devices, for the estimates of `plan`"""
 
 
 class Spec(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+    """of the sweep; its directory is runs/NAME"""
     grid: Grid
     model: ModelSpec = ModelSpec()
     data: DataSpec = DataSpec()

@@ -1,0 +1,219 @@
+"""The commands of the analysis: what losses say, what to build, what a sweep would tell. None of them imports JAX."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Annotated
+
+import typer
+
+from dwsweep import paths, terminal
+from dwsweep.errors import InputError, options_named
+from dwsweep.parameters import (
+    BLOCK,
+    OUTPUT,
+    TIME,
+    AsJson,
+    Axis,
+    Command,
+    Constraint,
+    Export,
+    Mlp,
+    Noise,
+    Overrides,
+    PathValue,
+    Rules,
+    SpecFile,
+    SweepDirectory,
+    TiedEmbeddings,
+    count_option,
+    number_option,
+    path_option,
+    path_value,
+    whole_option,
+)
+
+commands = typer.Typer(rich_markup_mode="rich")
+_command = functools.partial(commands.command, cls=Command)
+
+
+@_command(epilog="Examples: dwsweep fit runs/smoke · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400'")
+def fit(
+    table: Annotated[
+        PathValue, typer.Argument(metavar="DIR|TABLE", parser=path_value, help="Sweep, CSV, TSV, JSON(L) or Parquet.")
+    ],
+    out: Annotated[
+        PathValue | None, path_option("--out", "DIR", "Folder to write; default DIR/fit, for table.csv table-fit.")
+    ] = None,
+    axis: Annotated[Axis, typer.Option(help="The size that is matched between depths.")] = Axis.n_params,
+    noise: Noise = None,
+    column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
+    where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
+    params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
+    confidence: Annotated[float, number_option("SHARE", "Of every interval, from 0.5 to below 1.")] = 0.95,
+    draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, at least 100.")] = 2000,
+    shape_noise: Annotated[float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.")] = None,
+) -> None:
+    """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
+    from dwsweep.fit import output
+    from dwsweep.fit.analysis import fit_table
+    from dwsweep.fit.misuse import check_fitted
+    from dwsweep.report.figures import registry
+    from dwsweep.report.terminal import fit_tables
+
+    with terminal.waiting("fitting") as waiting, options_named():
+        result = fit_table(
+            table,
+            axis=axis.value,
+            noise=noise,
+            shape_noise=shape_noise,
+            columns=column or (),
+            where=where or (),
+            draws=draws,
+            confidence=confidence,
+            params=params or (),
+        )
+        check_fitted(result)
+        out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))
+        waiting.update("drawing")
+        written = [*output.write(result, out), *registry.draw(result, out)]
+    terminal.console().print(fit_tables.render(result))
+    print("\n".join(map(str, written)))
+
+
+@_command(
+    epilog="Examples: dwsweep guide --params 3B --kv-heads 8 --mlp gated · dwsweep guide --shape 32x2816 · "
+    "dwsweep guide --rule 'width = 64 * depth' · dwsweep guide --fit runs/smoke --params 300K",
+)
+def guide(
+    params: Annotated[list[float] | None, count_option("N", "Non-embedding parameters, such as 3B.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
+    rule: Rules = None,
+    at: Annotated[Constraint, typer.Option(help="Recommend the best shape at equal …")] = Constraint.size,
+    fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: the published law).")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
+    total: Annotated[bool, typer.Option("--total", help="The budget includes the embeddings.")] = False,
+    width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
+    head_size: Annotated[int | None, whole_option("P", "Fixed head size.", BLOCK)] = None,
+    kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.", BLOCK)] = None,
+    mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.", rich_help_panel=BLOCK)] = Mlp.plain,
+    mlp_ratio: Annotated[float | None, number_option("R", "Inner width / d_x.", BLOCK)] = None,
+    vocab_size: Annotated[int, whole_option("V", "Vocabulary.", BLOCK)] = 50_257,
+    tied_embeddings: TiedEmbeddings = False,
+    context: Annotated[int, whole_option("T", "Positions.", BLOCK)] = 2048,
+    tensor_parallel: Annotated[int, whole_option("N", "Must divide the heads.", BLOCK)] = 1,
+    pipeline_parallel: Annotated[int, whole_option("N", "Must divide the depth.", BLOCK)] = 1,
+    device: Annotated[str, typer.Option(help="Device for time and latency.", rich_help_panel=TIME)] = "H100",
+    bench: Annotated[PathValue | None, path_option("--bench", "FILE", "Rates from `dwsweep bench`.", TIME)] = None,
+    tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B: hours.", TIME)] = None,
+    export: Export = None,
+    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figures here.", OUTPUT)] = None,
+    json: AsJson = False,
+) -> None:
+    """What to build for a budget, what it costs to deviate, and how far to trust it; the verdict on a shape or rule."""
+    from dwsweep.cost.duration import Calibration
+    from dwsweep.guide import Options, answer, exported
+    from dwsweep.report.figures import guide_costs
+    from dwsweep.report.terminal import guide_tables
+
+    if bench is not None and not bench.is_file():
+        raise InputError(f"--bench: {bench}; no such file, `dwsweep bench` writes one")
+    options = Options(
+        width_multiple=width_multiple,
+        head_size=head_size,
+        kv_heads=kv_heads,
+        mlp=mlp.value,
+        mlp_ratio=mlp_ratio,
+        vocab_size=vocab_size,
+        tied_embeddings=tied_embeddings,
+        context=context,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        total=total,
+        at=at.value,
+        tokens=tokens,
+        device=device,
+        calibration=Calibration.load(bench) if bench else None,
+    )
+    found = answer(params or (), shape or (), rules=rule or (), fit=fit, compare=compare, options=options)
+    if export is not None:
+        print(exported(found, options, export))
+    else:
+        terminal.show(guide_tables.render(found), found.to_dict(), json)
+    if out is not None:
+        print("\n".join(f"wrote {path}" for path in guide_costs.draw(found, out)), file=sys.stderr)
+
+
+@_command(
+    epilog="Examples: dwsweep design sweeps/levine-mini.yaml --noise 0.003 · "
+    "dwsweep design SPEC --fit runs/mini --target 1B --out next",
+)
+def design(
+    spec: SpecFile,
+    fit: Annotated[
+        PathValue | None, path_option("--fit", "PATH", "A finished round, for its noise, law and runs.")
+    ] = None,
+    noise: Noise = None,
+    target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
+    propose: Annotated[int, whole_option("N", "Says why no single runs are proposed.")] = 0,
+    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figure here.")] = None,
+    set_: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """The error a sweep would leave on each transition and on the best depth; what changes of its grid would buy."""
+    from dwsweep.design import study
+    from dwsweep.report.terminal import design_tables
+    from dwsweep.spec import load_spec
+
+    found = study(load_spec(spec, set_ or ()), fit=fit, noise=noise, target=target, proposals=propose)
+    terminal.show(design_tables.render(found), found.to_dict(), json)
+    if out is not None:
+        print(f"wrote {design_tables.draw(found, out / 'design.png')}", file=sys.stderr)
+
+
+@_command(epilog="Example: dwsweep report runs/smoke")
+def report(directory: SweepDirectory) -> None:
+    """One self-contained HTML file with the answer, the figures and the tables."""
+    from dwsweep.report.page import sweep_page
+
+    print(sweep_page.write(directory))
+
+
+@_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
+def theory(
+    width: Annotated[int, whole_option("D", "Width d_x.")],
+    depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
+    heads: Annotated[int, whole_option("H", "Heads.")] = 2,
+    json: AsJson = False,
+) -> None:
+    """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs."""
+    from dwsweep.report.terminal import theory_tables
+    from dwsweep.theory import separation
+
+    facts = separation.summary(width=width, depth=depth, heads=heads)
+    terminal.show(theory_tables.render(facts), facts, json)
+
+
+@_command(epilog="Example: dwsweep schema > dwsweep.schema.json, for an editor that completes YAML")
+def schema() -> None:
+    """The JSON schema of a spec."""
+    import json
+
+    from dwsweep.spec import Spec
+
+    print(json.dumps(Spec.model_json_schema(), indent=1))
+
+
+@_command(epilog="Example: dwsweep init my-sweep.yaml")
+def init(
+    path: Annotated[PathValue, typer.Argument(metavar="FILE", parser=path_value, help="File to write.")] = "sweep.yaml",
+) -> None:
+    """Write a spec to start from: every key with its default and what it means."""
+    from dwsweep.spec import reference
+
+    file = paths.as_path(path)
+    if file.exists():
+        raise InputError(f"FILE: {path} is there already; allowed: a name that is free")
+    paths.write_atomic(file, reference.commented(str(path)))
+    print(f"wrote {path}")
