@@ -43,7 +43,7 @@ PRIOR = ((-3.0, 3.0), (-0.5, 1.0), (-6.0, 2.0), (-0.5, 1.0), (-0.5, 1.0), (math.
 BOUNDS = ((-14.0, 4.0), (-4.0, 3.0), (-16.0, 4.0), (-4.0, 3.0), (-4.0, 3.0), (-14.0, -2.0))
 START = (-1.5, -0.8, -6.0, -1.0, -0.5, math.log(7e-4))
 # medians over fits of simulated sweeps (smooth_truth.py), all but τ: what a fit is expected to find
-TYPICAL = (-1.9, -1.0, -5.5, -0.8, 0.0)
+TYPICAL = (-2.4, -0.8, -5.2, -0.7, -0.2)
 TYPICAL_SD = 1.0  # of the log amplitude of δ about it, given the data of one sweep
 ROUNDS = 12  # at most, of θ given the hyperparameters, and they given θ
 SETTLED = 0.01  # change of the log posterior from one round to the next, at which they end
