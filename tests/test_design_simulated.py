@@ -20,7 +20,7 @@ from dwsweep.fit.smooth_truth import SmoothTruth, draw
 NOISE, SEED_SD, SHAPE_SD = 0.002, 0.003, 0.001
 BUDGETS = tuple(np.geomspace(1.0e6, 6.0e8, 9))
 INSIDE, OUTSIDE = 1e8, 1e9
-SIMULATIONS = 30
+SIMULATIONS = 100
 
 
 @pytest.mark.slow
@@ -60,7 +60,9 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
         print(f"crossed {share:.2f} predicted {pair.power:.2f}")
     for target, errors in predicted.items():
         assert errors.stated is not None and errors.depth is not None
-        assert median[target] == pytest.approx(errors.stated / errors.depth, rel=0.35)
+        # outside, half of the sweeps are sure of a form and state little; the prediction is of all
+        close = 0.35 if target == INSIDE else 0.75
+        assert median[target] == pytest.approx(errors.stated / errors.depth, rel=close)
     assert rmse[INSIDE] == pytest.approx(predicted[INSIDE].rms, rel=0.35)
     # outside it hangs on the few sweeps that take a wrong form for the true one
     assert 0.4 < rmse[OUTSIDE] / predicted[OUTSIDE].rms < 2.5
