@@ -13,6 +13,7 @@ from dwsweep.errors import InputError, options_named
 from dwsweep.parameters import (
     BLOCK,
     OUTPUT,
+    PLAN,
     TIME,
     AsJson,
     Axis,
@@ -24,13 +25,13 @@ from dwsweep.parameters import (
     Overrides,
     PathValue,
     Rules,
-    SpecFile,
     SweepDirectory,
     TiedEmbeddings,
     count_option,
     number_option,
     path_option,
     path_value,
+    whole_numbers,
     whole_option,
 )
 
@@ -147,10 +148,20 @@ def guide(
 
 @_command(
     epilog="Examples: dwsweep design sweeps/levine-mini.yaml --noise 0.003 · "
-    "dwsweep design SPEC --fit runs/mini --target 1B --out next",
+    "dwsweep design SPEC --fit runs/mini --target 1B --out next · dwsweep design --hours 6 --device H100",
 )
 def design(
-    spec: SpecFile,
+    spec: Annotated[
+        PathValue | None, typer.Argument(metavar="[SPEC]", parser=path_value, help="Sweep spec, YAML; or --hours.")
+    ] = None,
+    hours: Annotated[float | None, number_option("H", "Write a spec that fills this time …", PLAN)] = None,
+    device: Annotated[str, typer.Option(help="… on one of this device.", rich_help_panel=PLAN)] = "H100",
+    depths: Annotated[
+        str | None, typer.Option(metavar="L,L,…", help="With these depths.", rich_help_panel=PLAN)
+    ] = None,
+    write: Annotated[
+        PathValue | None, path_option("--write", "FILE", "Its file; default DEVICE-HOURSh.yaml.", PLAN)
+    ] = None,
     fit: Annotated[
         PathValue | None, path_option("--fit", "PATH", "A finished round, for its noise, law and runs.")
     ] = None,
@@ -162,11 +173,23 @@ def design(
     json: AsJson = False,
 ) -> None:
     """The error a sweep would leave on each transition and on the best depth; what changes of its grid would buy."""
-    from dwsweep.design import study
+    from dwsweep.design import fill, study
+    from dwsweep.design.prior import make_prior
     from dwsweep.report.terminal import design_tables
     from dwsweep.spec import load_spec
 
-    found = study(load_spec(spec, set_ or ()), fit=fit, noise=noise, target=target, proposals=propose)
+    if (spec is None) == (hours is None):
+        raise InputError("SPEC: give a sweep spec, or --hours for one that is written; not both")
+    if hours is not None:
+        filled = fill(hours, device, make_prior(fit, noise)[0], whole_numbers(depths, "--depths") if depths else ())
+        spec = write or paths.as_path(f"{filled.spec.name}.yaml")
+        if spec.exists():
+            raise InputError(f"--write: {spec} is there already; allowed: a name that is free")
+        paths.write_atomic(spec, filled.text)
+        print(f"wrote {spec}", file=sys.stderr)
+    assert spec is not None
+    with terminal.waiting("judging"):
+        found = study(load_spec(spec, set_ or ()), fit=fit, noise=noise, target=target, proposals=propose)
     terminal.show(design_tables.render(found), found.to_dict(), json)
     if out is not None:
         print(f"wrote {design_tables.draw(found, out / 'design.png')}", file=sys.stderr)

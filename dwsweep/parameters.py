@@ -90,6 +90,18 @@ def device_counts(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
+def whole_numbers(text: str, option: str) -> list[int]:
+    """A list of whole numbers, separated by commas.
+
+    Raises:
+        InputError: it is none.
+    """
+    parts = text.split(",")
+    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) for part in parts):
+        raise InputError(f"{option}: {text[:80]!r}; must be whole numbers, separated by commas")
+    return [int(part) for part in parts]
+
+
 def number_value(text: str) -> float:
     try:
         return float(text)
@@ -151,6 +163,7 @@ Shard = Annotated[
 ]
 Noise = Annotated[float | None, number_option("SIGMA", "Noise of one run's loss, nats.")]
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
+PLAN = "A spec to write"  # of `design --help`
 Rules = Annotated[
     list[str] | None,
     typer.Option(metavar="RULE", help="Judge 'width = 64 * depth', or gpt3, nanochat, ratio-100, ratio-128."),

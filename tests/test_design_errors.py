@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dwsweep.design import Judge, Prior, make_prior, study
+from dwsweep.design import Judge, Prior, fill, make_prior, study
 from dwsweep.design.cell_noise import covariance
 from dwsweep.design.expected_fit import expected_depth, law_errors
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.loss_model import expected_fits
 from dwsweep.plan import build
-from dwsweep.spec import Spec, parse_spec
+from dwsweep.spec import Spec, load_spec, parse_spec
 
 DEPTHS = [6, 12, 18, 24]
 
@@ -282,3 +282,39 @@ def test_the_prior_loses_least_at_its_best_depth() -> None:
         np.testing.assert_allclose(gap, truth.loss(depth, x) - truth.loss(6, x), atol=1e-5)
     assert judge.best_depth == pytest.approx(truth.best_depth(1e8), rel=1e-4)
     assert judge.crossings[1] == pytest.approx(truth.crossing(12, 18), abs=1e-3)
+
+
+def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
+    """The written spec, planned again from its file, takes nine tenths of the time; more time buys larger sizes."""
+    prior = make_prior(None, None)[0]
+    largest = []
+    for hours in (1.0, 30.0):
+        filled = fill(hours, "H100", prior)
+        (tmp_path / "spec.yaml").write_text(filled.text, encoding="utf-8")
+        spec = load_spec(tmp_path / "spec.yaml")
+        assert spec == filled.spec
+        seconds = build(spec).estimates.device_seconds
+        assert 0.8 < seconds / (0.9 * 3600 * hours) <= 1.0
+        largest.append(spec.grid.budgets.stop)
+        found = study(spec)
+        assert sum((pair.power or 0.0) >= 0.8 for pair in found.errors.pairs) >= 2
+    assert largest[1] > 2 * largest[0]
+    chosen = fill(30.0, "H100", prior, [8, 4, 16])
+    assert chosen.spec.grid.depths == [4, 8, 16]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1.0, "abacus", ()), "--device: 'abacus'"),
+        ((0.0, "H100", ()), "--hours: 0"),
+        ((float("nan"), "H100", ()), "--hours: nan"),
+        ((1.0, "H100", (6,)), "--depths: 6"),
+        ((1.0, "H100", (0, 6)), "--depths: 0, 6"),
+        ((0.001, "H100", ()), "--hours: 0.001 on one H100 reach no decade"),
+        ((1.0, "H100", (40, 48)), "--hours: 1 on one H100 reach no decade"),
+    ],
+)
+def test_a_time_that_fills_nothing_is_one_clear_line(arguments, message) -> None:
+    with pytest.raises(InputError, match=message):
+        fill(arguments[0], arguments[1], make_prior(None, None)[0], arguments[2])

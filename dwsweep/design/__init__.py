@@ -2,6 +2,7 @@
 
 from dwsweep.design.alternatives import Alternative
 from dwsweep.design.crossings import PairError
+from dwsweep.design.filling import fill
 from dwsweep.design.information import Errors, Judge
 from dwsweep.design.prior import Gain, Prior, make_prior
 from dwsweep.design.study import Study, study
@@ -14,6 +15,7 @@ __all__ = [
     "PairError",
     "Prior",
     "Study",
+    "fill",
     "make_prior",
     "study",
 ]
