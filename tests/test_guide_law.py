@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -458,6 +459,24 @@ def test_one_best_depth_in_fit_and_guide_inside_the_data_and_outside(fitted: Any
         assert least == pytest.approx(row.depth, rel=0.03), "the table has its minimum where the depth is called best"
         assert surface.penalties(row.n_params, depths).min() == pytest.approx(0, abs=1e-4)
         assert 0 < surface.slope(row.n_params) < 1
+
+
+def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: Any) -> None:
+    """Where the truth follows no form, 62.9 was said at 1e9 where 38.9 is best; those that are rejected count too."""
+    from dwsweep.fit import best_depth_coverage, output
+    from dwsweep.fit.analysis import fit_table
+
+    sweep = best_depth_coverage.sweeps()["no form holds"]
+    output.write(fit_table(sweep.rows(np.random.default_rng(0)), draws=400), tmp_path)
+    source = fitted_source(tmp_path)
+    assert abs(math.log(source.law.depth(1e9)[0] / sweep.truth.best_depth(1e9))) > 0.2
+    assert [trust.judge(source, n).level for n in (3e7, 1e9)] == ["high", "low"]
+    near = 2.5 * source.law.valid_to
+    forms = (*source.rivals, *source.rejected)
+    sure = replace(source, rivals=forms[:1], rejected=())
+    doubtful = replace(sure, rejected=forms[1:])
+    assert [trust.judge(which, near).level for which in (sure, doubtful)] == ["medium", "low"]
+    assert trust.judge(doubtful, 3e7) == trust.judge(sure, 3e7)  # inside the data a rejected form says nothing
 
 
 def test_no_fit_there(tmp_path: Any) -> None:

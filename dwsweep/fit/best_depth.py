@@ -64,13 +64,13 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
     return OwnGuide(surface, f"own: loss of all depths, forms by evidence ({shares})", min(inside), max(inside))
 
 
-def form_guides(guide: OwnGuide) -> list[OwnGuide]:
+def form_guides(guide: OwnGuide, rejected: bool = False) -> list[OwnGuide]:
     """What each form that is not rejected says alone, the most probable first: with the data's departures from it
-    inside, by itself outside."""
+    inside, by itself outside; with ``rejected`` those that are rejected too."""
     record = guide.surface.record
     return [
         replace(guide, surface=LossSurface(record, only=form.form), name=f"own: {form.form} form", form=form.form)
-        for form in forms_left(record)
+        for form in (record.forms if rejected else forms_left(record))
     ]
 
 

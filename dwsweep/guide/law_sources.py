@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dwsweep.fit import laws
-from dwsweep.fit.best_depth import OwnGuide, guides
+from dwsweep.fit.best_depth import OwnGuide, form_guides, guides
 from dwsweep.fit.laws import Law
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
 from dwsweep.records import fit_result
@@ -20,7 +20,11 @@ FAR = 10.0  # times outside the range, beyond which a projection is called far
 
 @dataclass(frozen=True)
 class Source:
-    """What guides: a law, or the loss surface of one's own sweep."""
+    """What guides: a law, or the loss surface of one's own sweep.
+
+    rivals: forms that are not rejected. rejected: those that are, which guide nothing, but say how much hangs on the
+    form outside the data.
+    """
 
     name: str
     law: Law | OwnGuide
@@ -28,6 +32,7 @@ class Source:
     surface: SurfaceLoss | None
     spacing: float  # layers between neighbouring depths of its grid: a depth ties with the next at its transition
     notes: tuple[str, ...]
+    rejected: tuple[OwnGuide, ...] = ()
 
     def loss(self, n_params: float) -> LossModel:
         """The sweep's own surface, else the law with assumed slopes."""
@@ -93,5 +98,7 @@ def fitted_source(path: str | Path) -> Source:
         published = published_source()
         return replace(published, name=f"{published_law.NAME}, as the fit shows no best depth", notes=tuple(notes))
     guide, rivals = own
+    left = {rival.form for rival in rivals}
+    rejected = tuple(form for form in form_guides(guide, rejected=True) if form.form not in left)
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
-    return Source(guide.name, guide, tuple(rivals), SurfaceLoss(guide.surface), 0.0, tuple(notes))
+    return Source(guide.name, guide, tuple(rivals), SurfaceLoss(guide.surface), 0.0, tuple(notes), rejected)

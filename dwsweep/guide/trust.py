@@ -8,7 +8,8 @@ tokens, rates and blocks move a transition in N), and up to the next depth of it
 Trust, by the first line that holds:
 
     low     outside the data of the published law, or more than NEAR times outside those of one's own fit;
-            or forms apart by more than FORMS_APART; or no bound on a side
+            or forms apart by more than FORMS_APART (outside the data those too that the data inside reject: forms
+            that hold inside were wrong outside in simulated sweeps); or no bound on a side
     high    one's own fit, inside its data, forms within FORMS_AGREE, interval within ENDS_AGREE
     medium  else
 """
@@ -48,7 +49,9 @@ def judge(source: Source, n_params: float) -> Trust:
     if depth is None or source.refuses(n_params):
         return Trust("low", (source.reach(n_params),))
     factor = source.law.extrapolation(n_params)
-    every = [depth, *source.rival_depths(n_params).values()]
+    rejected = [form.depth(n_params)[0] for form in source.rejected] if factor > 1 else []
+    beyond = [value for value in rejected if value is not None]
+    every = [depth, *source.rival_depths(n_params).values(), *beyond]
     apart = max(every) / min(every)
     low, high = interval(source, n_params)
     ends = math.inf if low is None or high is None else high / low
@@ -61,7 +64,7 @@ def judge(source: Source, n_params: float) -> Trust:
         level = "medium"
     reasons = ["inside the data" if factor <= 1 else f"{format_factor(factor)} times outside the data"]
     if len(every) > 1:
-        said = "agree" if apart <= FORMS_AGREE else "fit as well"
+        said = "agree" if apart <= FORMS_AGREE else "fit as well, or did not," if beyond else "fit as well"
         reasons.append(f"forms that {said} put the best depth at {min(every):.0f} to {max(every):.0f}")
     else:
         reasons.append("one form is left" if own else "one form only")
