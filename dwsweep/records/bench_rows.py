@@ -84,7 +84,7 @@ class CompiledRow:
     microbatch: int  # sequences
     remat: bool
     batch_size: int  # sequences
-    compile_seconds: float
+    compile_seconds: float  # of the training program
     memory_bytes: int | None  # by the compiled program's own analysis
     state_bytes: int  # its part that stays between steps
     n_train_tokens: int | None  # of the token store; None: compiled without one

@@ -3,6 +3,7 @@ accelerator's, or for a device that is not here."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +21,8 @@ from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Plan
 from dwsweep.records.bench_rows import CollectiveRow, CompiledRow
 from dwsweep.train import targets
-from dwsweep.train.choices import Hardware, at_hand
-from dwsweep.train.program import Blueprint, Program, compile_program
+from dwsweep.train.choices import Hardware, at_hand, concessions
+from dwsweep.train.program import Blueprint, fitting_dispatch, memory_of
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,16 @@ def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> It
     shapes = {pack.shape: pack for pack in reversed(plan.packs)}
     for pack in reversed(shapes.values()):
         for place in places:
-            program = compile_program(Blueprint.of(pack, text, place.hardware))
-            yield _row(pack, program, place, store.n_train_tokens if store else None)
+            yield _row(pack, text, place, store.n_train_tokens if store else None)
 
 
-def _row(pack: Pack, program: Program, place: Place, n_train_tokens: int | None) -> CompiledRow:
-    shape, train, choices = pack.shape, pack.train, program.choices
+def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> CompiledRow:
+    began = time.monotonic()
+    first, blueprint, compiled = fitting_dispatch(Blueprint.of(pack, text, place.hardware))
+    seconds = time.monotonic() - began
+    shape, train, choices = pack.shape, pack.train, blueprint.choices
     mesh = choices.layout.sizes
-    cost = step_cost(program.run_dispatch.as_text())
+    cost = step_cost(compiled.as_text())
     row = CompiledRow(
         device_kind=choices.hardware.device.device_kind,
         depth=shape.depth,
@@ -101,9 +104,9 @@ def _row(pack: Pack, program: Program, place: Place, n_train_tokens: int | None)
         microbatch=choices.microbatch,
         remat=choices.compute.remat,
         batch_size=train.batch_size,
-        compile_seconds=program.compile_seconds,
-        memory_bytes=program.memory_bytes,
-        state_bytes=program.blueprint.state_bytes,
+        compile_seconds=seconds,
+        memory_bytes=memory_of(compiled),
+        state_bytes=blueprint.state_bytes,
         n_train_tokens=n_train_tokens,
         target=place.target,
         heads=shape.heads,
@@ -111,7 +114,7 @@ def _row(pack: Pack, program: Program, place: Place, n_train_tokens: int | None)
         seq_len=train.seq_len,
         vocab_size=shape.vocab_size,
         precision=train.precision,
-        concessions=tuple(program.concessions),
+        concessions=tuple(concessions(first, choices, pack)),
         kernels=cost.launches,
         traffic_bytes=cost.traffic.bytes,
         padded_traffic_bytes=cost.traffic.padded,
