@@ -236,6 +236,7 @@ def bench(
 
         places = compiling.elsewhere(target) if target else compiling.here(planned, counts)
         found, total = compiling.compile_only(planned, store, places), shapes * len(places)
+        found = bench_rows.kept(found, directory) if target else found
         compiled = list(track(found, "compile", total=total, console=console))
         _show(bench_tables.render_compiled(compiled), [asdict(row) for row in compiled], json)
         return print(f"wrote {bench_rows.write_compiled(compiled, directory)}", file=sys.stderr) if target else None

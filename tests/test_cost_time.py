@@ -188,9 +188,11 @@ def test_a_compiled_rate_over_eight_devices_is_that_of_one(tmp_path: Path) -> No
 def test_a_second_target_joins_the_first_and_the_same_one_is_replaced(tmp_path: Path) -> None:
     h100, v5e = compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)
     again = replace(h100, depth=12)
-    for rows in ([h100], [v5e], [again]):
-        path = bench_rows.write_compiled(rows, tmp_path)
+    for one in (h100, v5e, again):
+        path = bench_rows.write_compiled([one], tmp_path)
     assert bench_rows.read_compiled(path) == [v5e, again]
+    rows = bench_rows.kept([h100, v5e], tmp_path)
+    assert next(rows) == h100 and bench_rows.read_compiled(path) == [v5e, h100]  # written before the next is compiled
     path.write_text('[{"depth": "six"}]')
     with pytest.raises(InputError, match=r"compiled\.json cannot be read"):
         Calibration.found_in(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from typing import Any
@@ -144,6 +144,15 @@ def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) 
     others = [row for row in read_compiled(path) or () if row.target not in {row.target for row in rows}]
     paths.write_json(path, [to_dict(row) for row in (*others, *rows)])
     return path
+
+
+def kept(rows: Iterable[CompiledRow], directory: str | PathLike[str]) -> Iterator[CompiledRow]:
+    """The same rows, each written as it comes: compiling for a whole sweep takes long and may be interrupted."""
+    so_far: list[CompiledRow] = []
+    for row in rows:
+        so_far.append(row)
+        write_compiled(so_far, directory)
+        yield row
 
 
 def read_compiled(path: str | PathLike[str]) -> list[CompiledRow] | None:
