@@ -53,6 +53,8 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
     for target in targets:
         own = [row for row in rows if row.target == target]
         parts += [Text(), *(_compiled_here(own) if target is None else _compiled_for(target, own))]
+    if any(targets):
+        parts += [Text(), Text(_TARGET_LEGEND, style="dim")]
     return Group(*parts[1:])
 
 
@@ -96,7 +98,7 @@ def _compiled_for(target: str, rows: Sequence[CompiledRow]) -> list[Any]:
         "MFU ≤",
         "bound",
     ]
-    table = _table(names, left=("mesh", "bound"))
+    table = _table(names, left=("mesh", "bound"), gap=1)
     for row in rows:
         table.add_row(
             str(row.depth),
@@ -118,16 +120,16 @@ def _compiled_for(target: str, rows: Sequence[CompiledRow]) -> list[Any]:
         *_exchanges(rows),
         *(Text(f"L{row.depth} d{row.width}: {', '.join(row.concessions)}") for row in rows if row.concessions),
         *_doubts(rows),
-        Text(),
-        Text(
-            f"Of one device and one step of all {rows[0].replicas} replicas (seeds and learning rates) of a pack. "
-            "micro: sequences of each replica in a forward pass, r with activations recomputed. traffic: bytes read "
-            "and written in the device's memory, loops multiplied out. padding: what rounding up to whole tiles adds "
-            "to the traffic and to the products. step ≥, MFU ≤: a roofline, kernel by kernel, that no run reaches; "
-            "bound: what takes most of it (products, traffic, launches, links).",
-            style="dim",
-        ),
     ]
+
+
+_TARGET_LEGEND = (
+    "Of one device and one step of all replicas (seeds and learning rates) of a pack. micro: sequences of each replica "
+    "in a forward pass, r with activations recomputed. traffic: bytes read and written in the device's memory, loops "
+    "multiplied out. padding: what rounding up to whole tiles adds to the traffic and to the products. step ≥, MFU ≤: "
+    "a roofline, kernel by kernel, that no run reaches; bound: what takes most of it (products, traffic, launches, "
+    "links)."
+)
 
 
 def _exchanges(rows: Sequence[CompiledRow]) -> list[Text]:
@@ -175,8 +177,8 @@ def _mesh(row: CompiledRow) -> str:
     return " ".join(f"{axis} {size}" for axis, size in row.mesh.items() if size > 1) or "–"
 
 
-def _table(names: Sequence[str], left: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+def _table(names: Sequence[str], left: Sequence[str], gap: int = 2) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for name in names:
         table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
     return table
