@@ -5,12 +5,15 @@ BIN := $(VENV)/bin
 OUT ?= runs/smoke
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help smoke install test test-slow bench lint clean
+CHIPS ?= .venv-chips
+
+.PHONY: help smoke install test test-slow test-chips bench lint clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
 	@echo "make test       venv, test extras, ruff, mypy, pytest"
 	@echo "make test-slow  the slow tier: coverage by simulation, many kills, browser, Ray"
+	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
 	@echo "make bench      side by side with PyTorch, where that is installed"
 
 $(VENV)/made:
@@ -47,8 +50,17 @@ test: lint
 test-slow: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m slow
 
+$(CHIPS)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(CHIPS)
+	@echo "installing dwsweep and the compilers of TPUs and NVIDIA GPUs into $(CHIPS) (some GB)"
+	$(CHIPS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tpu,cuda,test]'
+	@touch $@
+
+test-chips: $(CHIPS)/installed
+	$(CHIPS)/bin/python -m pytest -m chips
+
 bench: $(VENV)/installed-test
 	$(BIN)/python tests/benchmarks/bench_train.py
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(CHIPS) build *.egg-info

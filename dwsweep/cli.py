@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dwsweep import cli_analysis, exit_status, paths, terminal
+from dwsweep.errors import InputError
 from dwsweep.parameters import (
     AsJson,
     Command,
+    CompileOnly,
+    DeviceCounts,
+    Distributed,
     Executor,
     Group,
     OutDirectory,
@@ -22,6 +26,8 @@ from dwsweep.parameters import (
     Shard,
     SpecFile,
     SweepDirectory,
+    Takeover,
+    Targets,
     device_counts,
 )
 
@@ -121,13 +127,8 @@ def run(
     address: RayAddress = None,
     shard: Shard = None,
     retry: Annotated[list[Retry] | None, typer.Option(help="Train runs with this status again.")] = None,
-    takeover: Annotated[
-        bool, typer.Option("--takeover", help="Take over the lock of an owner that died on another host.")
-    ] = False,
-    distributed: Annotated[
-        bool,
-        typer.Option("--distributed", help="One of several hosts that train each pack together (jax.distributed)."),
-    ] = False,
+    takeover: Takeover = False,
+    distributed: Distributed = False,
 ) -> int:
     """Train what the plan says RUN, in isolated workers; resume what was interrupted, skip what is finished."""
     from dwsweep.data.prepare import prepare as prepare_store
@@ -175,18 +176,16 @@ def status(
 
 @_command(
     epilog="Examples: dwsweep bench sweeps/smoke.yaml --out runs/smoke (then `plan` uses it) · "
-    "dwsweep bench sweeps/levine2020.yaml --compile-only --devices 1,4,8 --set grid.depths=[48] --set grid.seeds=1",
+    "dwsweep bench sweeps/levine-mini.yaml --compile-only --target H200 --target TPU-v5e:2x4 · "
+    "dwsweep bench sweeps/levine2020.yaml --compile-only --devices 1,4,8 --set grid.depths=[48]",
 )
 def bench(
     spec: SpecFile,
     out: OutDirectory = None,
     set_: Overrides = None,
-    compile_only: Annotated[
-        bool, typer.Option("--compile-only", help="Compile and report memory per device; trains and allocates nothing.")
-    ] = False,
-    devices: Annotated[
-        str, typer.Option(metavar="N,N…", help="With --compile-only: for these numbers of devices (on a CPU virtual).")
-    ] = "1",
+    compile_only: CompileOnly = False,
+    devices: DeviceCounts = "1",
+    target: Targets = None,
     json: AsJson = False,
 ) -> None:
     """Compile seconds, step time, tokens/s, MFU and memory of each shape on this host, and the gain from packing."""
@@ -194,8 +193,7 @@ def bench(
 
     from rich.progress import track
 
-    from dwsweep.data.prepare import find
-    from dwsweep.data.prepare import prepare as prepare_store
+    from dwsweep.data import prepare as preparing
     from dwsweep.plan import DataFacts, build
     from dwsweep.records import bench_rows
     from dwsweep.report.terminal import bench_tables
@@ -203,25 +201,35 @@ def bench(
     from dwsweep.sweep.core_shares import CPU_DEVICES, cores, each_core_a_device
 
     counts = device_counts(devices)
+    if target and not compile_only:
+        raise InputError(f"--target: {target[0]!r}; nothing can run on it here, add --compile-only")
     sweep = load_spec(spec, set_ or ())
     build(sweep)
-    store = find(sweep.data) if compile_only else prepare_store(sweep.data)  # compiling needs no text
+    store = (preparing.find if compile_only else preparing.prepare)(sweep.data)  # compiling needs no text
     # JAX reads this when it is imported; only a CPU heeds it
     os.environ.update({CPU_DEVICES: str(max(counts))} if compile_only else each_core_a_device(len(cores())))
-    from dwsweep.train import bench as benchmark
-
     planned = build(sweep, data=DataFacts.of(store) if store else None)
     shapes = len({pack.shape for pack in planned.packs})
     console = terminal.console(stderr=True)
+    directory = out or _default_directory(sweep)
     if compile_only:
-        total = shapes * len(counts)
-        compiled = list(track(benchmark.compile_only(planned, store, counts), "compile", total=total, console=console))
+        from dwsweep.train import compile_only as compiling
+
+        places = compiling.elsewhere(target) if target else compiling.here(planned, counts)
+        found = compiling.compile_only(planned, store, places)
+        if target:
+            found = bench_rows.kept(found, directory)
+        compiled = list(track(found, "compile", total=shapes * len(places), console=console))
         terminal.show(bench_tables.render_compiled(compiled), [asdict(row) for row in compiled], json)
+        if target:
+            print(f"wrote {bench_rows.write_compiled(compiled, directory)}", file=sys.stderr)
         return
+    from dwsweep.train import bench as benchmark
+
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
     terminal.show(bench_tables.render(rows), [asdict(row) for row in rows], json)
-    print(f"wrote {bench_rows.write(rows, out or _default_directory(sweep))}", file=sys.stderr)
+    print(f"wrote {bench_rows.write(rows, directory)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

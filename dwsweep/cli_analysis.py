@@ -106,7 +106,7 @@ def guide(
     tensor_parallel: Annotated[int, whole_option("N", "Must divide the heads.", BLOCK)] = 1,
     pipeline_parallel: Annotated[int, whole_option("N", "Must divide the depth.", BLOCK)] = 1,
     device: Annotated[str, typer.Option(help="Device for time and latency.", rich_help_panel=TIME)] = "H100",
-    bench: Annotated[PathValue | None, path_option("--bench", "FILE", "Rates from `dwsweep bench`.", TIME)] = None,
+    bench: Annotated[PathValue | None, path_option("--bench", "PATH", "Rates from `dwsweep bench`.", TIME)] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B: hours.", TIME)] = None,
     export: Export = None,
     out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figures here.", OUTPUT)] = None,
@@ -118,8 +118,11 @@ def guide(
     from dwsweep.report.figures import guide_costs
     from dwsweep.report.terminal import guide_tables
 
-    if bench is not None and not bench.is_file():
-        raise InputError(f"--bench: {bench}; no such file, `dwsweep bench` writes one")
+    if bench is not None and not bench.exists():
+        raise InputError(f"--bench: {bench}; no such file or sweep directory, `dwsweep bench` writes one")
+    calibration = Calibration.chosen(bench, device) if bench else None
+    if bench is not None and calibration is None:
+        raise InputError(f"--bench: {bench}; holds no rate of {device}, nor one that was measured")
     options = Options(
         width_multiple=width_multiple,
         head_size=head_size,
@@ -135,7 +138,7 @@ def guide(
         at=at.value,
         tokens=tokens,
         device=device,
-        calibration=Calibration.load(bench) if bench else None,
+        calibration=calibration,
     )
     found = answer(params or (), shape or (), rules=rule or (), fit=fit, compare=compare, options=options)
     if export is not None:

@@ -161,6 +161,10 @@ Shard = Annotated[
         metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: as the array's environment says."
     ),
 ]
+Takeover = Annotated[bool, typer.Option("--takeover", help="Take over the lock of an owner that died on another host.")]
+Distributed = Annotated[
+    bool, typer.Option("--distributed", help="One of several hosts that train each pack together (jax.distributed).")
+]
 Noise = Annotated[float | None, number_option("SIGMA", "Noise of one run's loss, nats.")]
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
 PLAN = "A spec to write"  # of `design --help`
@@ -173,6 +177,20 @@ TiedEmbeddings = Annotated[
 ]
 Export = Annotated[
     Project | None, typer.Option(help="Print the recommended shape as a configuration of …", rich_help_panel=OUTPUT)
+]
+CompileOnly = Annotated[
+    bool, typer.Option("--compile-only", help="Compile and report memory and costs; trains and allocates nothing.")
+]
+DeviceCounts = Annotated[
+    str, typer.Option(metavar="N,N…", help="With --compile-only: for these numbers of devices (on a CPU virtual).")
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        help="With --compile-only: for a device that is not here: H200, H200:4, TPU-v5e:2x4 …; may be repeated.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 

@@ -144,3 +144,25 @@ def test_a_shell_completes_commands_and_options() -> None:
             [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=60
         )
         assert result.stdout.split() == [completed], result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--compile-only", "--target", "H200"], ["H200", "pip install 'dwsweep[cuda]'"]),
+        (["--compile-only", "--target", "TPU-v5e:2x4"], ["TPU-v5e", "pip install 'dwsweep[tpu]'"]),
+        (["--compile-only", "--target", "H900"], ["'H900'", "H200", "TPU-v5e"]),
+        (["--compile-only", "--target", "H200:four"], ["'H200:four'", "2x4"]),
+        (["--target", "H200"], ["'H200'", "--compile-only"]),
+    ],
+)
+def test_a_target_that_cannot_be_compiled_for_is_one_line_and_exit_2(
+    dwsweep: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+) -> None:
+    from dwsweep.train import targets
+
+    monkeypatch.setattr(targets, "find_spec", lambda name: None)  # as where the extras are not installed
+    result = dwsweep("bench", SMOKE, *arguments, "--out", tmp_path)
+    assert result.returncode == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("error: --target: ") and all(word in line for word in words), line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from dwsweep.cost import DEVICES, Calibration, assumed_mfu, find
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan, build
+from dwsweep.plan.rows import to_rows
 from dwsweep.records import bench_rows
-from dwsweep.records.bench_rows import BenchRow
+from dwsweep.records.bench_rows import BenchRow, CompiledRow
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import parse_spec
 
@@ -134,6 +136,66 @@ def test_rates_of_several_devices_count_for_one_each() -> None:
     three = plan(device="H100", calibration=Calibration.of([row(6, 118, 6e14, kind, devices=3)])).estimates
     assert three.packs == alone.packs and three.device_seconds == pytest.approx(alone.device_seconds)
     assert "3 × NVIDIA" in three.basis and "1/3" in three.basis
+
+
+def compiled(target: str, kind: str, depth: int, width: int, rate: float, **more: Any) -> CompiledRow:
+    flops = 3 * (2 * 12 * depth * width**2 + 4 * depth * width * 128 + 2000 * width)
+    content: dict[str, Any] = {
+        "mesh": {"replica": 1, "data": 1, "fsdp": 1},
+        "precision": "bfloat16",
+        "devices": 1,
+        "flops_per_token": flops,
+        "tokens_per_second": rate / flops,
+        **more,
+    }
+    sizes = {"n_params_total": 1, "replicas": 2, "microbatch": 4, "remat": False, "batch_size": 4, "state_bytes": 1}
+    unknown = {"compile_seconds": 1.0, "memory_bytes": None, "n_train_tokens": None}
+    return CompiledRow(target=target, device_kind=kind, depth=depth, width=width, **sizes, **unknown, **content)
+
+
+def test_times_are_measured_before_they_are_compiled_and_compiled_before_they_are_assumed(tmp_path: Path) -> None:
+    """What a time stands on is in every row of plan.csv."""
+
+    def bases(**execution: Any) -> tuple[set[str | None], float | None]:
+        planned = plan(calibration=Calibration.found_in(tmp_path), **execution)
+        return {row.time_basis for row in to_rows(planned)}, planned.estimates.device_seconds
+
+    assert bases(device="H100")[0] == {"assumed"}
+    assert bases(device="H900") == ({None}, None)
+    bench_rows.write_compiled([compiled("H100", "NVIDIA H100", 6, 118, 1e14)], tmp_path)
+    label, seconds = bases(device="H100")
+    assert label == {"compiled"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 1e14)
+    assert "no run reaches" in plan(device="H100", calibration=Calibration.found_in(tmp_path)).estimates.basis
+    # of another device, of another precision, of none: the programs that were compiled are not this sweep's
+    assert bases(device="H200")[0] == {"assumed"}
+    assert bases(device="H100", precision="float32") == ({None}, None)
+    assert bases() == ({None}, None)
+    bench_rows.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
+    label, seconds = bases(device="H100")
+    assert label == {"measured"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 4e13)
+
+
+def test_a_compiled_rate_over_eight_devices_is_that_of_one(tmp_path: Path) -> None:
+    eight = compiled("TPU-v5e:2x4", "TPU v5 lite", 6, 118, 8e13, devices=8)
+    (alone,) = Calibration.of_compiled([compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)])
+    (spread,) = Calibration.of_compiled([eight])
+    assert alone.rows == spread.rows and spread.devices == 8
+    # of both, the fewest devices: nothing is divided there
+    other = replace(eight, tokens_per_second=eight.tokens_per_second / 2)
+    assert Calibration.of_compiled([other, compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)])[0].rows == alone.rows
+
+
+def test_a_second_target_joins_the_first_and_the_same_one_is_replaced(tmp_path: Path) -> None:
+    h100, v5e = compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)
+    again = replace(h100, depth=12)
+    for one in (h100, v5e, again):
+        path = bench_rows.write_compiled([one], tmp_path)
+    assert bench_rows.read_compiled(path) == [v5e, again]
+    rows = bench_rows.kept([h100, v5e], tmp_path)
+    assert next(rows) == h100 and bench_rows.read_compiled(path) == [v5e, h100]  # written before the next is compiled
+    path.write_text('[{"depth": "six"}]')
+    with pytest.raises(InputError, match=r"compiled\.json cannot be read"):
+        Calibration.found_in(tmp_path)
 
 
 def test_a_missing_calibration_is_none(tmp_path: Path) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from rich.console import Console
 from train_support import make_spec, make_store
 
 from dwsweep.cost import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
 from dwsweep.records import bench_rows
+from dwsweep.records.bench_rows import CollectiveRow
 from dwsweep.report.terminal import bench_tables
-from dwsweep.train.bench import bench, compile_only, sizes
+from dwsweep.train.bench import bench, sizes
+from dwsweep.train.compile_only import compile_only, here
 
 
 def test_pack_sizes_double_and_end_with_the_pack() -> None:
@@ -44,7 +49,7 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> N
     few = {"biases": False, "tied_embeddings": True}  # arrays, since each is compiled for
     spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2}, model=few)
     plan = build(spec, data=DataFacts.of(store))
-    rows = list(compile_only(plan, store, [1]))
+    rows = list(compile_only(plan, store, here(plan, [1])))
     assert [(row.depth, row.width) for row in rows] == [(1, 8), (2, 16)]
     for row, pack in zip(rows, plan.packs, strict=True):
         # float32 parameters and two moments of two replicas, beside a few scalars
@@ -52,12 +57,28 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> N
         assert state < row.state_bytes < state + 100
         assert row.memory_bytes > row.state_bytes and row.microbatch == spec.train.batch_size
     bench_tables.render_compiled(rows)
-    (bare,) = compile_only(
-        build(make_spec(grid={"widths": {1: [8]}, "seeds": 2}, model=few)), None, [1]
-    )  # needs no text
+    small = build(make_spec(grid={"widths": {1: [8]}, "seeds": 2}, model=few))
+    (bare,) = compile_only(small, None, here(small, [1]))  # needs no text
     assert bare.state_bytes == rows[0].state_bytes and bare.n_train_tokens is None
     assert bare.memory_bytes == rows[0].memory_bytes - store.dtype.itemsize * (
         store.n_train_tokens - spec.train.batch_size * spec.train.seq_len - 1
     )
+    far = replace(
+        bare,
+        target="TPU-v5e:2x4",
+        device_kind="TPU v5 lite",
+        devices=8,
+        mesh={"replica": 2, "data": 4, "fsdp": 1},
+        concessions=("activations recomputed",),
+        product_flops=bare.product_flops / 8,
+        collectives=(CollectiveRow("all-reduce", ("data",), 1, 4.3e7, 4.3e7),),
+    )
+    console = Console(width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(bench_tables.render_compiled([far, replace(far, product_flops=far.product_flops / 2)]))
+    text = capture.get()
+    assert "1 all-reduce over data, 43 MB" in text and "activations recomputed" in text
+    assert text.count("of the model's FLOPs were found") == 1  # of the second, which has half of them
+    assert max(map(len, text.splitlines())) <= 100 and text.count("L d_x") == 1
     with pytest.raises(InputError, match=r"--devices: 64; allowed: at most 1"):
-        list(compile_only(plan, store, [1, 64]))
+        here(plan, [1, 64])

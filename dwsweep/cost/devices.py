@@ -21,6 +21,7 @@ class Device:
     peak_flops: float  # dense 16-bit matrix products, FLOP/s (half of a figure given "with sparsity")
     memory_bytes: float
     bandwidth: float  # of that memory, bytes/s
+    link_bandwidth: float | None  # to other devices of its kind in one direction, bytes/s; None: not in the table
     kinds: tuple[str, ...]  # JAX's names for it (``jax.Device.device_kind``)
     source: str
 
@@ -30,23 +31,29 @@ class Device:
         return self.memory_bytes * (1.0 if self.name.startswith("TPU") else JAX_SHARE_OF_GPU)
 
 
-def _device(name: str, tflops: float, memory_gb: float, gb_per_second: float, kinds: str, source: str) -> Device:
-    return Device(name, tflops * 1e12, memory_gb * GB, gb_per_second * GB, tuple(kinds.split("|")), source)
+def _device(
+    name: str, tflops: float, memory_gb: float, gb_per_second: float, kinds: str, source: str, links: float = 0.0
+) -> Device:
+    """``links``: GB/s in both directions together, as the sheets have it."""
+    link = links / 2 * GB or None
+    return Device(name, tflops * 1e12, memory_gb * GB, gb_per_second * GB, link, tuple(kinds.split("|")), source)
 
 
 _NVIDIA = "NVIDIA data sheet, {}"
 _CLOUD = "Google Cloud TPU documentation, system architecture, {}"
 
-# name, dense 16-bit TFLOP/s, memory in GB, memory bandwidth in GB/s, JAX's device_kind, source
+# name, dense 16-bit TFLOP/s, memory in GB, memory bandwidth in GB/s, JAX's device_kind, source, links in GB/s
 DEVICES: tuple[Device, ...] = (
     # 1,979 TFLOP/s with sparsity on the sheets of both
-    _device("H200", 989, 141, 4800, "NVIDIA H200", _NVIDIA.format("H200 (SXM)")),
-    _device("H100", 989, 80, 3350, "NVIDIA H100|NVIDIA H100 80GB HBM3", _NVIDIA.format("H100 (SXM)")),
+    _device("H200", 989, 141, 4800, "NVIDIA H200", _NVIDIA.format("H200 (SXM)"), 900),
+    _device("H100", 989, 80, 3350, "NVIDIA H100|NVIDIA H100 80GB HBM3", _NVIDIA.format("H100 (SXM)"), 900),
     # 1,513 with sparsity
     _device("H100-PCIe", 756, 80, 2000, "NVIDIA H100 PCIe", _NVIDIA.format("H100 (PCIe)")),
-    _device("A100-80GB", 312, 80, 2039, "A100|NVIDIA A100-SXM4-80GB", _NVIDIA.format("A100 (80GB SXM)")),
+    _device("A100-80GB", 312, 80, 2039, "A100|NVIDIA A100-SXM4-80GB", _NVIDIA.format("A100 (80GB SXM)"), 600),
     _device("A100-80GB-PCIe", 312, 80, 1935, "NVIDIA A100 80GB PCIe", _NVIDIA.format("A100 (80GB PCIe)")),
-    _device("A100-40GB", 312, 40, 1555, "NVIDIA A100-SXM4-40GB|NVIDIA A100-PCIE-40GB", _NVIDIA.format("A100 (40GB)")),
+    _device(
+        "A100-40GB", 312, 40, 1555, "NVIDIA A100-SXM4-40GB|NVIDIA A100-PCIE-40GB", _NVIDIA.format("A100 (40GB)"), 600
+    ),
     # 733 with sparsity; the sheet prints 362 dense
     _device("L40S", 362, 48, 864, "NVIDIA L40S", _NVIDIA.format("L40S")),
     # 242 with sparsity
@@ -56,10 +63,10 @@ DEVICES: tuple[Device, ...] = (
     _device("V100", 125, 16, 900, "Tesla V100-SXM2-16GB", _NVIDIA.format("V100 (SXM2)")),
     _device("V100-32GB", 125, 32, 900, "Tesla V100-SXM2-32GB", _NVIDIA.format("V100 (SXM2)")),
     _device("T4", 65, 16, 320, "Tesla T4", _NVIDIA.format("T4")),
-    _device("TPU-v6e", 918, 32, 1640, "TPU v6e|TPU v6 lite", _CLOUD.format("v6e (Trillium)")),
-    _device("TPU-v5p", 459, 95, 2765, "TPU v5p|TPU v5", _CLOUD.format("v5p")),
-    _device("TPU-v5e", 197, 16, 819, "TPU v5e|TPU v5 lite", _CLOUD.format("v5e")),
-    _device("TPU-v4", 275, 32, 1228, "TPU v4", _CLOUD.format("v4")),
+    _device("TPU-v6e", 918, 32, 1640, "TPU v6e|TPU v6 lite", _CLOUD.format("v6e (Trillium)"), 800),
+    _device("TPU-v5p", 459, 95, 2765, "TPU v5p|TPU v5", _CLOUD.format("v5p"), 1200),
+    _device("TPU-v5e", 197, 16, 819, "TPU v5e|TPU v5 lite", _CLOUD.format("v5e"), 400),
+    _device("TPU-v4", 275, 32, 1228, "TPU v4", _CLOUD.format("v4"), 600),
     # 123 TFLOP/s, 32 GB and 900 GB/s a chip; JAX counts its two cores
     _device("TPU-v3", 61.5, 16, 450, "TPU v3", _CLOUD.format("v3, one of two cores")),
     # 45 TFLOP/s, 16 GB and 700 GB/s a chip

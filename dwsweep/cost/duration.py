@@ -1,4 +1,4 @@
-"""How long training takes: from a benchmark of this kind of device, or else from an assumption that says so."""
+"""How long training takes: measured on this kind of device, else from programs compiled for it, else assumed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 
-from dwsweep.cost.devices import Device
+from dwsweep import paths
+from dwsweep.cost.devices import Device, find
 from dwsweep.cost.flops import training_flops_per_token
 from dwsweep.cost.memory import FLOAT32, activation_bytes_per_token, recomputed_bytes_per_token
 from dwsweep.records import bench_rows
-from dwsweep.records.bench_rows import BenchRow
+from dwsweep.records.bench_rows import BenchRow, CompiledRow
 from dwsweep.shapes import Shape
+
+MEASURED, COMPILED, ASSUMED = "measured", "compiled", "assumed"
+"""What a time stands on: `bench` on the device, the roofline of a program compiled for it, a share of its peak."""
 
 PEAK_SHARE = 0.6  # assumption: what large products reach of a device's peak
 BANDWIDTH_SHARE = 0.8  # assumption: what element-wise passes reach of its memory bandwidth
@@ -38,7 +42,7 @@ def assumed_mfu(shape: Shape, device: Device, *, tokens_per_step: int, precision
 
 @dataclass(frozen=True)
 class Calibration:
-    """Rates measured by ``dwsweep bench`` on one kind of device.
+    """Rates of one kind of device, measured by ``dwsweep bench`` or compiled by ``bench --compile-only --target``.
 
     A bench times a pack on all the devices that it takes; here every rate is that of one device, so that FLOPs over a
     rate are device-seconds, as in results.csv.
@@ -47,6 +51,8 @@ class Calibration:
     device_kind: str
     rows: tuple[tuple[int, int, float], ...]  # depth, width, achieved FLOP/s of one device
     devices: int = 1  # that the bench's packs took, at most
+    basis: str = MEASURED  # or COMPILED: rates that no run reaches
+    precision: str | None = None  # of the programs that were compiled; None: whatever was measured
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Calibration | None:
@@ -67,6 +73,56 @@ class Calibration:
         rates = ((row.depth, row.width, row.tokens_per_second * row.flops_per_token / row.devices) for row in measured)
         return cls(rows[0].device_kind, tuple(rates), max(row.devices for row in measured))
 
+    @classmethod
+    def of_compiled(cls, rows: Sequence[CompiledRow]) -> list[Calibration]:
+        """From rows of compiled programs: one for each device and precision, of the fewest devices of each shape."""
+        groups: dict[tuple[str, str | None], dict[tuple[int, int], CompiledRow]] = {}
+        for row in sorted(rows, key=lambda row: -row.devices):
+            if row.tokens_per_second and row.flops_per_token:
+                groups.setdefault((row.device_kind, row.precision), {})[row.depth, row.width] = row
+        return [
+            cls(
+                kind,
+                tuple((r.depth, r.width, _rate(r)) for r in shapes.values()),
+                max(r.devices for r in shapes.values()),
+                COMPILED,
+                precision,
+            )
+            for (kind, precision), shapes in groups.items()
+        ]
+
+    @classmethod
+    def found_in(cls, directory: str | PathLike[str]) -> list[Calibration]:
+        """All that a sweep directory holds, what was measured before what was compiled.
+
+        Raises:
+            InputError: one of the files cannot be read.
+        """
+        folder = paths.as_path(directory)
+        measured = cls.load(folder / bench_rows.FILE_NAME)
+        compiled = bench_rows.read_compiled(folder / bench_rows.COMPILED_NAME) or ()
+        return [*([measured] if measured else []), *cls.of_compiled(compiled)]
+
+    @classmethod
+    def chosen(cls, path: str | PathLike[str], device: str) -> Calibration | None:
+        """From a bench's file, measured or compiled, or a sweep directory with either: that of ``device``, measured
+        before compiled, else the first that was measured; None where nothing fits.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        where = paths.as_path(path)
+        if where.is_dir():
+            found = cls.found_in(where)
+        elif where.name == bench_rows.COMPILED_NAME:
+            found = cls.of_compiled(bench_rows.read_compiled(where) or ())
+        else:
+            loaded = cls.load(where)
+            found = [loaded] if loaded else []
+        named = find(device)
+        same = [one for one in found if named is not None and find(one.device_kind) == named]
+        return next(iter([*same, *(one for one in found if one.basis == MEASURED)]), None)
+
     def flops_per_second(self, shape: Shape) -> float:
         """FLOP/s of one device at the benchmarked shape that is nearest in (ln L, ln d_x)."""
 
@@ -74,3 +130,8 @@ class Calibration:
             return math.hypot(math.log(row[0] / shape.depth), math.log(row[1] / shape.width))
 
         return min(self.rows, key=distance)[2]
+
+
+def _rate(row: CompiledRow) -> float:
+    """FLOP/s of one device at the roofline."""
+    return (row.tokens_per_second or 0.0) * (row.flops_per_token or 0.0) / row.devices

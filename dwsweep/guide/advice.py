@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dwsweep.cost.duration import ASSUMED
 from dwsweep.errors import InputError
 from dwsweep.guide import export, trust
 from dwsweep.guide import rules as rules_of_thumb
@@ -107,7 +108,7 @@ def answer(
             decode_seconds_per_layer=LAYER_SECONDS,
             device=chosen.device,
             context=chosen.context,
-            training_rate="measured" if measured else "assumed",
+            training_rate=measured.basis if measured else ASSUMED,
             training_device=measured.device_kind if measured else chosen.device,
             tokens=chosen.tokens,
         ),

@@ -198,7 +198,7 @@ class RuleAnswer:
 @dataclass(frozen=True)
 class Assumptions:
     """decode_seconds_per_layer: of launches and waits. device: for decoding. context: positions. training_rate:
-    ``measured`` or ``assumed``, on training_device. tokens: of training, where they were named."""
+    ``measured``, ``compiled`` or ``assumed``, on training_device. tokens: of training, where they were named."""
 
     decode_seconds_per_layer: float
     device: str

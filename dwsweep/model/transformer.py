@@ -125,7 +125,11 @@ class Block(nnx.Module):
 
 
 def _constrained(tree: Any, sharding: NamedSharding | None) -> Any:
-    return tree if sharding is None else jax.lax.with_sharding_constraint(tree, sharding)
+    if sharding is None:
+        return tree
+    inside = jax.sharding.get_abstract_mesh()  # where replicas are divided by hand: the mesh without their axis
+    placed = sharding if inside.empty else NamedSharding(inside, sharding.spec)
+    return jax.lax.with_sharding_constraint(tree, placed)
 
 
 class Transformer(nnx.Module):

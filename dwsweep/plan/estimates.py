@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 
 from dwsweep.cost.devices import find, suggestion
-from dwsweep.cost.duration import Calibration, assumed_mfu
+from dwsweep.cost.duration import ASSUMED, COMPILED, MEASURED, Calibration, assumed_mfu
 from dwsweep.cost.flops import flops_6nd, training_flops
 from dwsweep.cost.memory import Memory, checkpoint_bytes, fitting_microbatch, program_fits, resident_bytes
 from dwsweep.model.parametrization import resolve
@@ -19,16 +19,21 @@ from dwsweep.shapes import token_bytes
 from dwsweep.spec import Spec
 
 UNKNOWN_DEVICE = "unknown"
+Calibrations = Calibration | Sequence[Calibration] | PathLike[str] | str | None
+"""Rates, several of them in order of preference, or the path of a bench's file; a path that does not exist is passed
+over."""
+
 METRICS_ROW_BYTES = 130  # of metrics.jsonl
 RUN_BYTES = 30_000  # config, status, result, and 16 bytes for each of some 1,500 held-out documents
 
 
 @dataclass(frozen=True)
 class _Clock:
-    """Seconds for FLOPs, on a benchmark of this device or on the assumed MFU."""
+    """Seconds for FLOPs, by a benchmark of this device, programs compiled for it, or the assumed MFU."""
 
     device_name: str
     basis: str
+    label: str | None  # measured, compiled or assumed; None: nothing is known
     calibration: Calibration | None
     spec: Spec
 
@@ -54,31 +59,57 @@ class _Clock:
         return flops / (device.peak_flops * mfu) if device and mfu else None
 
 
-def _clock(spec: Spec, device: str | None, calibration: Calibration | PathLike[str] | str | None) -> _Clock:
-    measured = calibration if isinstance(calibration, Calibration | None) else Calibration.load(calibration)
+def _clock(spec: Spec, device: str | None, calibration: Calibrations) -> _Clock:
     named = device or spec.execution.device
-    if measured is not None and (named is None or find(named) == find(measured.device_kind)):
-        kind = measured.device_kind
-        count = measured.devices
-        basis = f"measured by `bench` on {f'{count} × ' if count > 1 else ''}{kind}, nearest benchmarked shape"
-        if count > 1:
-            basis += f"; {count} of them at work all the time take 1/{count} of it"
-        return _Clock(kind, basis, measured, spec)
+    for one in _calibrations(calibration):
+        if _is_of(one, named, spec):
+            return _Clock(one.device_kind, _calibrated_basis(one), one.basis, one, spec)
     found = find(named)
     if found is None:
         if named is None:
             basis = "no device is named; set execution.device, or run `dwsweep bench`"
         else:
             basis = f"{named!r} is not in the table of devices ({suggestion(named)}); run `dwsweep bench` on it"
-        return _Clock(named or UNKNOWN_DEVICE, basis, None, spec)
+        return _Clock(named or UNKNOWN_DEVICE, basis, None, None, spec)
     if spec.train.precision != "bfloat16":
         basis = f"the peak rate of {found.name} is for bfloat16 products, and train.precision is {spec.train.precision}"
-        return _Clock(found.name, basis, None, spec)
+        return _Clock(found.name, basis, None, None, spec)
     basis = (
         f"ASSUMED share of {found.name}'s peak, {found.peak_flops / 1e12:g} TFLOP/s (narrow nets are held back by "
         "memory traffic); `dwsweep bench` measures it"
     )
-    return _Clock(found.name, basis, None, spec)
+    return _Clock(found.name, basis, ASSUMED, None, spec)
+
+
+def _calibrations(given: Calibrations) -> Sequence[Calibration]:
+    if isinstance(given, str | PathLike):
+        given = Calibration.load(given)
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, Calibration) else given
+
+
+def _is_of(calibration: Calibration, named: str | None, spec: Spec) -> bool:
+    """Whether its rates are those of the device in question. What was measured on this host stands for a device that
+    nobody named; what was compiled for some chip does not."""
+    if calibration.basis == MEASURED:
+        return named is None or find(named) == find(calibration.device_kind)
+    same = named is not None and find(named) is not None and find(named) == find(calibration.device_kind)
+    return same and calibration.precision == spec.train.precision
+
+
+def _calibrated_basis(calibration: Calibration) -> str:
+    kind, count = calibration.device_kind, calibration.devices
+    several = f"{count} × " if count > 1 else ""
+    if calibration.basis == COMPILED:
+        return (
+            f"COMPILED for {several}{kind}, nearest compiled shape: the roofline of its program, which no run reaches; "
+            "`dwsweep bench` measures it"
+        )
+    basis = f"measured by `bench` on {several}{kind}, nearest benchmarked shape"
+    if count > 1:
+        basis += f"; {count} of them at work all the time take 1/{count} of it"
+    return basis
 
 
 def estimate(
@@ -88,7 +119,7 @@ def estimate(
     data: DataFacts | None,
     *,
     device: str | None = None,
-    calibration: Calibration | PathLike[str] | str | None = None,
+    calibration: Calibrations = None,
 ) -> Estimates:
     """Estimates of every run and pack on ``device`` (default: ``execution.device``, or the calibration's).
 
@@ -121,6 +152,7 @@ def estimate(
     return Estimates(
         device=clock.device_name,
         basis=clock.basis,
+        time_basis=clock.label,
         runs=by_run,
         packs=by_pack,
         n_packs=len(active),

@@ -8,14 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from os import PathLike
 from typing import Any
 
-from dwsweep.cost.duration import Calibration
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
 from dwsweep.plan.checks import cautions, device_errors, head_errors, length_errors, pack_members, size_errors
-from dwsweep.plan.estimates import estimate, misfits
+from dwsweep.plan.estimates import Calibrations, estimate, misfits
 from dwsweep.plan.lengths import branch_steps
 from dwsweep.plan.units import DataFacts, Plan, Run
 from dwsweep.records.pack_files import Pack, Replica
@@ -44,7 +42,7 @@ def build(
     data: DataFacts | None = None,
     finished: Finished | None = None,
     device: str | None = None,
-    calibration: Calibration | PathLike[str] | str | None = None,
+    calibration: Calibrations = None,
 ) -> Plan:
     """Expand a spec.
 
@@ -54,7 +52,8 @@ def build(
         finished: status of an earlier run by its id (None or absent: not there). ``done``, ``diverged``, ``failed``
             and ``oom`` are skipped; leave those out that are to be tried again.
         device: a name of the table of devices, or JAX's device_kind; default: ``execution.device``.
-        calibration: rates measured by ``bench``, or the path of its file; a path that does not exist is passed over.
+        calibration: rates measured by ``bench``, or several in order of preference, or the path of a bench's file; a
+            path that does not exist is passed over.
 
     Raises:
         InputError: combinations that cannot be built or trained, all at once; a text too short for one batch.

@@ -43,6 +43,7 @@ def _row(plan: Plan, run: Run) -> PlanRow:
         pack_memory_bytes=pack.memory.total if pack else None,
         microbatch=pack.memory.microbatch if pack else None,
         pack_checkpoint_bytes=pack.checkpoint_bytes if pack else None,
+        time_basis=plan.estimates.time_basis if cost.device_seconds is not None else None,
     )
 
 

@@ -72,7 +72,8 @@ class Estimates:
     """Of every run and pack by id, and the totals of what is still to be trained."""
 
     device: str  # name of the device, or "unknown"
-    basis: str  # where the times come from
+    basis: str  # where the times come from, in words
+    time_basis: str | None  # measured, compiled or assumed; None: there are no times
     runs: dict[str, RunEstimate]
     packs: dict[str, PackEstimate]
     n_packs: int  # with something to train

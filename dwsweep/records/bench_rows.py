@@ -1,19 +1,22 @@
 """``bench.json``: what ``dwsweep bench`` measured, a list with a row per shape; ``plan`` and ``guide`` take rates from
-it."""
+it. ``compiled.json``: the same of ``bench --compile-only --target``; ``plan`` takes it where nothing was measured."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.records.reader import parse as reader_parse
+from dwsweep.records.reader import to_dict
 
 FILE_NAME = "bench.json"
+COMPILED_NAME = "compiled.json"
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,23 @@ class BenchRow:
 
 
 @dataclass(frozen=True)
+class CollectiveRow:
+    """Exchanges of one kind along the same axes of the mesh, in one step."""
+
+    kind: str  # all-reduce, all-gather, reduce-scatter, all-to-all, collective-permute
+    axes: tuple[str, ...]  # of the mesh: replica, data, fsdp
+    times: int
+    bytes: float  # of all of them
+    largest_bytes: float  # of one
+
+
+@dataclass(frozen=True, kw_only=True)
 class CompiledRow:
-    """One shape as it was compiled for a number of devices (``--compile-only``); memory is of one device."""
+    """One shape as it was compiled for a number of devices (``--compile-only``).
+
+    Memory and costs are of one device, and of one training step, read from the compiled program. ``roofline_seconds``
+    and what follows from it is a bound that no run will reach.
+    """
 
     device_kind: str
     depth: int
@@ -66,10 +84,32 @@ class CompiledRow:
     microbatch: int  # sequences
     remat: bool
     batch_size: int  # sequences
-    compile_seconds: float
+    compile_seconds: float  # of the training program
     memory_bytes: int | None  # by the compiled program's own analysis
     state_bytes: int  # its part that stays between steps
     n_train_tokens: int | None  # of the token store; None: compiled without one
+    target: str | None = None  # what it was compiled for, such as ``TPU-v5e:2x4``; None: the devices at hand
+    heads: int | None = None
+    head_size: int | None = None
+    seq_len: int | None = None
+    vocab_size: int | None = None
+    precision: str | None = None
+    concessions: tuple[str, ...] = ()  # what was given up for a program that fits
+    kernels: int | None = None  # launched
+    traffic_bytes: float | None = None  # read and written in main memory
+    padded_traffic_bytes: float | None = None  # with arrays rounded up to whole tiles, as a TPU moves them
+    product_flops: float | None = None  # of the matrix products in the program
+    padded_product_flops: float | None = None  # with sides rounded up to those of a TPU's matrix unit
+    flops_per_token: float | None = None  # of training: what the model asks for
+    collectives: tuple[CollectiveRow, ...] = ()
+    roofline_seconds: float | None = None
+    products_seconds: float | None = None  # each part of the roofline alone
+    traffic_seconds: float | None = None
+    launch_seconds: float | None = None
+    link_seconds: float | None = None
+    bound: str | None = None  # products, traffic, launches or links: what takes most of the time
+    tokens_per_second: float | None = None  # at the roofline, of all replicas on all devices
+    mfu: float | None = None  # at the roofline, against the 16-bit peak of the data sheet
 
 
 def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:
@@ -92,6 +132,45 @@ def read(path: str | PathLike[str]) -> list[BenchRow] | None:
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"calibration: {path} cannot be read ({error}); write it with `dwsweep bench`") from None
     return parse(content, str(path))
+
+
+def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) -> Any:
+    """``directory/compiled.json``, with the rows of other targets that it has; returns its path.
+
+    Raises:
+        InputError: the file that is there holds something else.
+    """
+    path = paths.make_directory(paths.as_path(directory)) / COMPILED_NAME
+    others = [row for row in read_compiled(path) or () if row.target not in {row.target for row in rows}]
+    paths.write_json(path, [to_dict(row) for row in (*others, *rows)])
+    return path
+
+
+def kept(rows: Iterable[CompiledRow], directory: str | PathLike[str]) -> Iterator[CompiledRow]:
+    """The same rows, each written as it comes: compiling for a whole sweep takes long and may be interrupted."""
+    so_far: list[CompiledRow] = []
+    for row in rows:
+        so_far.append(row)
+        write_compiled(so_far, directory)
+        yield row
+
+
+def read_compiled(path: str | PathLike[str]) -> list[CompiledRow] | None:
+    """The rows of a file; None where there is no such file.
+
+    Raises:
+        InputError: the file is no list of such rows.
+    """
+    try:
+        content = json.loads(paths.as_path(path).read_text("utf-8"))
+        if not isinstance(content, list):
+            raise ValueError("it is no list")
+        return [reader_parse(CompiledRow, row) for row in content]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        again = "write it again with `dwsweep bench --compile-only --target`"
+        raise InputError(f"{path} cannot be read ({error}); {again}") from None
 
 
 def parse(content: Any, name: str) -> list[BenchRow]:

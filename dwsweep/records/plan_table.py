@@ -50,6 +50,9 @@ class PlanRow:
     pack_memory_bytes: float | None = None  # on one device
     microbatch: int | None = None  # sequences
     pack_checkpoint_bytes: float | None = None  # while it trains
+    time_basis: Annotated[str, one_of("measured", "compiled", "assumed")] | None = (
+        None  # of device_seconds: measured, compiled or assumed
+    )
 
 
 COLUMNS = tuple(field.name for field in fields(PlanRow))

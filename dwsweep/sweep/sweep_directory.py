@@ -16,11 +16,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dwsweep import paths
+from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
 from dwsweep.plan import DROP, DataFacts, Plan, build
 from dwsweep.plan import rows as plan_rows
-from dwsweep.records import bench_rows, plan_table, reader
+from dwsweep.records import plan_table, reader
 from dwsweep.records.pack_files import Pack, PackProgress, PackState
 from dwsweep.records.plan_table import PlanRow
 from dwsweep.records.reader import Damaged
@@ -290,13 +291,13 @@ class SweepStore:
 
 
 def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: Collection[str] = ()) -> Plan:
-    """What is still to be done of a sweep in ``directory``, with the rates that `bench` measured for it: `plan` shows
-    what `run` carries out."""
+    """What is still to be done of a sweep in ``directory``, with the rates that `bench` measured or compiled for it:
+    `plan` shows what `run` carries out."""
     return build(
         spec,
         data=DataFacts.of(tokens) if tokens else None,
         finished=SweepStore(directory).finished(retry=retry),
-        calibration=paths.as_path(directory) / bench_rows.FILE_NAME,
+        calibration=Calibration.found_in(directory),
     )
 
 

@@ -8,20 +8,18 @@ work on a machine can only slow a step down.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dwsweep.cost import find, training_flops_per_token
-from dwsweep.data.token_store import Store, token_dtype
-from dwsweep.errors import InputError
+from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Plan
-from dwsweep.records.bench_rows import BenchRow, CompiledRow, PackingPoint
-from dwsweep.train.choices import CAPACITY, at_hand
+from dwsweep.records.bench_rows import BenchRow, PackingPoint
+from dwsweep.train.choices import CAPACITY
 from dwsweep.train.program import Blueprint, Program, compile_program
 
 REPEATS = 3
@@ -55,56 +53,6 @@ def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
             datasheet=device.name if device else None,
             packing=tuple(packing),
         )
-
-
-@dataclass(frozen=True)
-class _LeastText:
-    """In place of a token store that is not prepared: as many tokens as one batch needs."""
-
-    n_train_tokens: int
-    dtype: np.dtype
-
-
-def compile_only(plan: Plan, store: Store | None, counts: Sequence[int]) -> Iterator[CompiledRow]:
-    """Compile each shape of ``plan`` for each number of devices, without allocating a model; yields a row at once.
-
-    No text is needed: without a ``store`` the memory is that of a program whose token store takes next to none.
-
-    On a CPU the program is divided as an accelerator's would be; a device's memory is what JAX may use of that of
-    ``execution.device``, where the spec names one.
-
-    Raises:
-        InputError: there are fewer devices.
-    """
-    devices = jax.local_devices()
-    if max(counts) > len(devices):
-        raise InputError(f"--devices: {max(counts)}; allowed: at most {len(devices)}, which JAX found here")
-    named = find(plan.spec.execution.device) if plan.spec.execution.device else None
-    memory = int(named.usable_bytes) if named else None
-    train = plan.spec.train
-    least = _LeastText(train.batch_size * train.seq_len + 1, token_dtype(plan.spec.data.vocab_size))
-    text = store or cast(Store, least)
-    shapes = {pack.shape: pack for pack in reversed(plan.packs)}
-    for pack in reversed(shapes.values()):
-        for count in counts:
-            hardware = at_hand(devices[:count], memory_bytes=memory, as_accelerator=True)
-            program = compile_program(Blueprint.of(pack, text, hardware))
-            yield CompiledRow(
-                device_kind=hardware.device.device_kind,
-                depth=pack.shape.depth,
-                width=pack.shape.width,
-                n_params_total=pack.shape.n_params_total,
-                replicas=len(pack.replicas),
-                devices=count,
-                mesh=program.choices.layout.sizes,
-                microbatch=program.choices.microbatch,
-                remat=program.choices.compute.remat,
-                batch_size=pack.train.batch_size,
-                compile_seconds=program.compile_seconds,
-                memory_bytes=program.memory_bytes,
-                state_bytes=program.blueprint.state_bytes,
-                n_train_tokens=store.n_train_tokens if store else None,
-            )
 
 
 def sizes(replicas: int) -> list[int]:

@@ -58,6 +58,7 @@ class Hardware:
     device: jax.Device  # one of them, here
     memory_bytes: int | None  # of one device, that JAX may use; None on a CPU, and where the backend does not say
     on_cpu: bool  # the program is one for a CPU
+    is_here: bool = True  # else only known to a compiler, and nothing can be measured on it
 
 
 def memory_limit(device: jax.Device) -> int | None:
@@ -133,6 +134,10 @@ def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choic
     asked = asked or pack.execution.attention
     rows = choices.microbatch * len(pack.replicas) // choices.layout.size
     device = choices.hardware.device
+    if not choices.hardware.is_here:
+        kernel = attention_autotune.CUDNN if asked == attention_autotune.CUDNN else attention_autotune.XLA
+        why = "asked for" if asked == kernel else "the device is not here to measure others on"
+        return replace(choices, compute=replace(choices.compute, kernel=kernel), attention_why=why)
     choice = attention_autotune.choose(asked, pack.shape, pack.train.precision, rows, device)
     # measured on each host, and hosts that differ would not run the same program
     names = (attention_autotune.XLA, attention_autotune.CUDNN)

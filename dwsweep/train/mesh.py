@@ -184,26 +184,25 @@ class Layout:
     def replica_map(self, on_cpu: bool) -> ReplicaMap:
         """How a step is applied to all replicas."""
         base = sequentially if on_cpu else vectorized
-        if self.mesh.shape[FSDP] > 1:
-            return base if self.mesh.shape[REPLICA] == 1 else _named_vectorized
-        if self.size == 1:
+        if self.size == 1 or (self.mesh.shape[REPLICA] == 1 and self.mesh.shape[FSDP] > 1):
             return base
+        divided = self.mesh.shape[FSDP] > 1
 
         def apply(function: StepFunction, replicas: Any, windows: jax.Array) -> Any:
-            # every device for its own replicas and its part of their batches; the step says what it shares
+            # Every device for its own replicas: XLA is given no say in that, or it exchanges what no replica needs of
+            # another. Of a model with fsdp it divides the rest; otherwise the step says what it shares.
             spec = PartitionSpec(REPLICA)
-            specs = (spec, PartitionSpec(REPLICA, DATA))
             local = jax.shard_map(
-                partial(base, function), mesh=self.mesh, in_specs=specs, out_specs=spec, check_vma=False
+                partial(base, function),
+                mesh=self.mesh,
+                in_specs=(spec, spec if divided else PartitionSpec(REPLICA, DATA)),
+                out_specs=spec,
+                axis_names={REPLICA} if divided else set(),
+                check_vma=False,
             )
             return local(replicas, windows)
 
         return apply
-
-
-def _named_vectorized(function: StepFunction, replicas: Any, windows: jax.Array) -> Any:
-    # the name keeps what the model says of its own axes true of each replica on its own devices
-    return jax.vmap(function, spmd_axis_name=REPLICA)(replicas, windows)
 
 
 # Decisions that every process of a pack has to share: process 0's is taken. The length of a dispatch and the moment of

@@ -291,20 +291,8 @@ def compile_program(
         jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when nothing is left to concede.
     """
     began = time.monotonic()
+    first, blueprint, dispatch = fitting_dispatch(blueprint, asked_kernel, trying)
     pack = blueprint.pack
-    first = with_kernel(blueprint.choices, pack, asked_kernel)
-    blueprint = blueprint.under(first)
-    while True:
-        dispatch, refusal = _unless_exhausted(blueprint.compiled_dispatch)
-        if all_agree(refusal is None and _fits(dispatch, first.hardware.memory_bytes)):
-            break
-        less = concede(blueprint.choices, pack)
-        if less is None:
-            if refusal is not None:
-                raise refusal
-            break  # by its own analysis only: it may still run
-        blueprint = blueprint.under(less)
-        trying(less.microbatch)
     split = blueprint.layout.split
     batch = max(1, EVAL_SEQUENCES // len(pack.replicas) // split) * split
     while True:
@@ -315,6 +303,27 @@ def compile_program(
             raise refusal or RuntimeError("the evaluation does not fit into another process's memory")
         batch = max(1, batch // 2 // split) * split
     return Program(blueprint, first, dispatch, evaluate, batch, time.monotonic() - began)
+
+
+def fitting_dispatch(
+    blueprint: Blueprint, asked_kernel: str | None = None, trying: Callable[[int], None] = lambda microbatch: None
+) -> tuple[Choices, Blueprint, Any]:
+    """(the choices before any concession, those of the program as a blueprint, the compiled training function): the
+    first part of ``compile_program``, with its arguments and errors."""
+    pack = blueprint.pack
+    first = with_kernel(blueprint.choices, pack, asked_kernel)
+    blueprint = blueprint.under(first)
+    while True:
+        dispatch, refusal = _unless_exhausted(blueprint.compiled_dispatch)
+        if all_agree(refusal is None and _fits(dispatch, first.hardware.memory_bytes)):
+            return first, blueprint, dispatch
+        less = concede(blueprint.choices, pack)
+        if less is None:
+            if refusal is not None:
+                raise refusal
+            return first, blueprint, dispatch  # too large by its own analysis only: it may still run
+        blueprint = blueprint.under(less)
+        trying(less.microbatch)
 
 
 def _unless_exhausted(compile: Callable[[], Any]) -> tuple[Any, Exception | None]:

@@ -1,8 +1,9 @@
-"""What ``dwsweep bench`` measured, for a terminal of 100 columns."""
+"""What ``dwsweep bench`` measured or compiled, for a terminal of 100 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Group
 from rich.table import Table
@@ -10,17 +11,18 @@ from rich.text import Text
 
 from dwsweep.records.bench_rows import BenchRow, CompiledRow, PackingPoint
 from dwsweep.report.terminal.folding import Folded
-from dwsweep.text import format_count
+from dwsweep.text import format_bytes, format_count
 
 UNKNOWN = "unknown"
+LEAST_PRODUCTS = 0.98
+"""Of the FLOPs that a model needs, what the products of its program come to at least."""
 
 
 def render(rows: Sequence[BenchRow]) -> Group:
     """Rows of :func:`dwsweep.train.bench.bench`."""
     first = rows[0]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("L", "d_x", "heads", "replicas", "compile", "step", "tokens/s", "MFU", "memory", "packing"):
-        table.add_column(name, justify="left" if name == "packing" else "right", no_wrap=True)
+    names = ("L", "d_x", "heads", "replicas", "compile", "step", "tokens/s", "MFU", "memory", "packing")
+    table = _table(names, left=("packing",))
     for row in rows:
         table.add_row(
             str(row.depth),
@@ -45,19 +47,28 @@ def render(rows: Sequence[BenchRow]) -> Group:
 
 
 def render_compiled(rows: Sequence[CompiledRow]) -> Group:
-    """Rows of :func:`dwsweep.train.bench.compile_only`."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("L", "d_x", "parameters", "replicas", "devices", "mesh", "microbatch", "compile", "state", "memory"):
-        table.add_column(name, justify="left" if name == "mesh" else "right", no_wrap=True)
+    """Rows of :func:`dwsweep.train.compile_only.compile_only`: a table for each target, or one of the devices here."""
+    targets = dict.fromkeys(row.target for row in rows)
+    parts: list[Any] = []
+    for target in targets:
+        own = [row for row in rows if row.target == target]
+        parts += [Text(), *(_compiled_here(own) if target is None else _compiled_for(target, own))]
+    if any(targets):
+        parts += [Text(), Text(_TARGET_LEGEND, style="dim")]
+    return Group(*parts[1:])
+
+
+def _compiled_here(rows: Sequence[CompiledRow]) -> list[Any]:
+    names = ("L", "d_x", "parameters", "replicas", "devices", "mesh", "microbatch", "compile", "state", "memory")
+    table = _table(names, left=("mesh",))
     for row in rows:
-        mesh = " ".join(f"{axis} {size}" for axis, size in row.mesh.items() if size > 1)
         table.add_row(
             str(row.depth),
             str(row.width),
             f"{row.n_params_total:,}",
             str(row.replicas),
             str(row.devices),
-            mesh or "–",
+            _mesh(row),
             f"{row.microbatch} of {row.batch_size}",
             f"{row.compile_seconds:.1f} s",
             f"{row.state_bytes / 1e9:,.2f} GB",
@@ -69,7 +80,108 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
         "and moments; memory, the whole training program, by the compiler's own analysis, which differs between "
         f"backends{text}."
     )
-    return Group(Folded(table, keys=2), Text(), Text(legend, style="dim"))
+    return [Folded(table, keys=2), Text(), Text(legend, style="dim")]
+
+
+def _compiled_for(target: str, rows: Sequence[CompiledRow]) -> list[Any]:
+    names = [
+        "L",
+        "d_x",
+        "mesh",
+        "micro",
+        "compile",
+        "memory",
+        "kernels",
+        "traffic",
+        "padding",
+        "step ≥",
+        "MFU ≤",
+        "bound",
+    ]
+    table = _table(names, left=("mesh", "bound"), gap=1)
+    for row in rows:
+        table.add_row(
+            str(row.depth),
+            str(row.width),
+            _mesh(row),
+            f"{row.microbatch}{'r' if row.remat else ''}",
+            f"{row.compile_seconds:.0f} s",
+            format_bytes(row.memory_bytes) if row.memory_bytes else UNKNOWN,
+            f"{row.kernels:,}",
+            format_bytes(row.traffic_bytes or 0.0),
+            _padding(row),
+            f"{1000 * row.roofline_seconds:.1f} ms" if row.roofline_seconds else UNKNOWN,
+            f"{100 * row.mfu:.1f} %" if row.mfu is not None else UNKNOWN,
+            row.bound or UNKNOWN,
+        )
+    return [
+        Text(f"{target}, compiled without it: nothing was run", style="bold"),
+        Folded(table, keys=2),
+        *_exchanges(rows),
+        *(Text(f"L{row.depth} d{row.width}: {', '.join(row.concessions)}") for row in rows if row.concessions),
+        *_doubts(rows),
+    ]
+
+
+_TARGET_LEGEND = (
+    "Of one device and one step of all replicas (seeds and learning rates) of a pack. micro: sequences of each replica "
+    "in a forward pass, r with activations recomputed. traffic: bytes read and written in the device's memory, loops "
+    "multiplied out. padding: what rounding up to whole tiles adds to the traffic and to the products. step ≥, MFU ≤: "
+    "a roofline, kernel by kernel, that no run reaches; bound: what takes most of it (products, traffic, launches, "
+    "links)."
+)
+
+
+def _exchanges(rows: Sequence[CompiledRow]) -> list[Text]:
+    """What a step exchanges between devices, a line per shape."""
+    lines = []
+    for row in rows:
+        parts = [
+            f"{one.times} {one.kind} over {' and '.join(one.axes) or 'one device'}, {format_bytes(one.bytes)}"
+            for one in row.collectives
+        ]
+        if parts:
+            lines.append(Text(f"L{row.depth} d{row.width}: {'; '.join(parts)}"))
+        elif row.devices > 1:
+            lines.append(Text(f"L{row.depth} d{row.width}: no exchange between the devices"))
+    return lines
+
+
+def _doubts(rows: Sequence[CompiledRow]) -> list[Text]:
+    """Where fewer products were found in a program than its model needs: its text was not understood."""
+    found = []
+    for row in rows:
+        if row.product_flops is None or row.flops_per_token is None or row.seq_len is None:
+            continue
+        needed = row.flops_per_token * row.replicas * row.batch_size * row.seq_len / row.devices
+        if row.product_flops < LEAST_PRODUCTS * needed:
+            found.append(
+                Text(
+                    f"L{row.depth} d{row.width}: only {row.product_flops / needed:.0%} of the model's FLOPs were found "
+                    "in the program's matrix products; its figures are too low",
+                    style="yellow",
+                )
+            )
+    return found
+
+
+def _padding(row: CompiledRow) -> str:
+    """Of traffic and of products; a GPU's compiler pads neither."""
+    if row.device_kind.startswith("TPU") and row.traffic_bytes and row.product_flops:
+        traffic = (row.padded_traffic_bytes or 0.0) / row.traffic_bytes - 1
+        return f"{traffic:.0%}, {(row.padded_product_flops or 0.0) / row.product_flops - 1:.0%}"
+    return "–"
+
+
+def _mesh(row: CompiledRow) -> str:
+    return " ".join(f"{axis} {size}" for axis, size in row.mesh.items() if size > 1) or "–"
+
+
+def _table(names: Sequence[str], left: Sequence[str], gap: int = 2) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for name in names:
+        table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+    return table
 
 
 def _packing(points: Sequence[PackingPoint]) -> str:

@@ -1,0 +1,274 @@
+"""The text of a compiled XLA program as records: computations, their instructions, the arrays those make.
+
+Reads what ``compiled.as_text()`` prints for the CPU, NVIDIA GPUs and TPUs. Nothing here knows what anything costs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+BITS = {"pred": 8, "token": 0, "opaque": 0}
+"""Of one element, for types whose name does not end in their width."""
+
+_ARRAY = re.compile(r"([a-z]+[0-9]*[a-z0-9]*)\[([0-9,<= ]*)\](?:\{([^{}]*)\})?")
+_HEAD = re.compile(r"^(ENTRY\s+)?%?([^\s(]+)\s.*->.*\{$")
+_INSTRUCTION = re.compile(r"^\s+(ROOT\s+)?%?([^\s=]+)\s+=\s+(.*)$")
+_OPCODE = re.compile(r"\s*([a-z][a-z0-9-]*)\(")
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array as it lies in memory."""
+
+    dtype: str
+    dims: tuple[int, ...]
+    minor_to_major: tuple[int, ...] = ()  # axes, the one whose elements are neighbours first
+    tile: tuple[int, ...] = ()  # sizes that the minor axes are rounded up to, as on a TPU: (8, 128)
+    space: int = 0  # 0 the device's main memory; others lie on the chip or on the host
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.dims)
+
+    @property
+    def bits(self) -> int:
+        return element_bits(self.dtype)
+
+    @property
+    def bytes(self) -> int:
+        """Of its elements, without padding."""
+        return math.ceil(self.elements * self.bits / 8)
+
+    @property
+    def padded_bytes(self) -> int:
+        """With its minor axes rounded up to whole tiles."""
+        sizes = [self.dims[axis] for axis in self.minor_to_major]
+        for i, step in enumerate(reversed(self.tile)):
+            if i < len(sizes):
+                sizes[i] = math.ceil(sizes[i] / step) * step
+        return math.ceil(math.prod(sizes) * self.bits / 8) if sizes else self.bytes
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a computation."""
+
+    name: str
+    arrays: tuple[Array, ...]  # what it makes; several for a tuple, nested ones one after another
+    opcode: str
+    operands: tuple[str, ...]  # names of instructions of the same computation
+    attributes: str  # the rest of the line
+    literal: str  # between the parentheses of the opcode: of a parameter its number, of a constant its value
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.bytes for array in self.arrays)
+
+    def called(self, key: str = "calls") -> str | None:
+        """The computation named by an attribute such as ``calls`` or ``body``."""
+        found = re.search(rf"\b{key}=%?([^\s,)}}]+)", self.attributes)
+        return found.group(1) if found else None
+
+    def numbers(self, key: str) -> tuple[int, ...]:
+        """The list of an attribute such as ``lhs_contracting_dims={1}``; empty where it has none."""
+        found = re.search(rf"\b{key}=\{{([0-9, ]*)\}}", self.attributes)
+        return tuple(int(n) for n in found.group(1).split(",") if n.strip()) if found else ()
+
+
+@dataclass(frozen=True)
+class Computation:
+    name: str
+    instructions: dict[str, Instruction]  # by name, in the order of the text
+    root: str
+
+    def parameters(self) -> dict[int, Instruction]:
+        """By number."""
+        return {int(one.literal): one for one in self.instructions.values() if one.opcode == "parameter"}
+
+    def users(self, name: str) -> list[Instruction]:
+        return [one for one in self.instructions.values() if name in one.operands]
+
+
+@dataclass(frozen=True)
+class Module:
+    computations: dict[str, Computation]
+    entry: str
+
+    def __getitem__(self, name: str) -> Computation:
+        return self.computations[name]
+
+    def called_by(self, instruction: Instruction) -> list[Computation]:
+        """The computations that ``calls``, ``to_apply`` and the branches of a conditional name."""
+        names = [instruction.called(key) for key in ("calls", "to_apply", "true_computation", "false_computation")]
+        if branches := re.search(r"branch_computations=\{([^}]*)\}", instruction.attributes):
+            names += [name.strip().lstrip("%") for name in branches.group(1).split(",")]
+        return [self.computations[name] for name in names if name in self.computations]
+
+    def trip_count(self, inside: Computation, loop: Instruction) -> int | None:
+        """How often the body of a ``while`` in ``inside`` runs; None where that depends on data.
+
+        Some compilers write it beside the loop. Those of TPUs do not, and it is read from the condition ``i < limit``,
+        the first value of i and the step that the body adds to it.
+        """
+        if found := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes):
+            return int(found.group(1))
+        condition, body = (self.computations[loop.called(key) or ""] for key in ("condition", "body"))
+        test = condition.instructions[condition.root]
+        if test.opcode != "compare" or "direction=LT" not in test.attributes:
+            return None
+        counter, limit = (condition.instructions[name] for name in test.operands)
+        place = re.search(r"index=(\d+)", counter.attributes)
+        if counter.opcode != "get-tuple-element" or place is None or limit.opcode != "constant":
+            return None
+        index = int(place.group(1))
+        first = _constant(inside, _element(inside, loop.operands[0], index))
+        step = _added(body, _element(body, body.root, index))
+        if first is None or not step or not limit.literal.isdigit():
+            return None
+        return max(0, math.ceil((int(limit.literal) - first) / step))
+
+
+def _element(inside: Computation, name: str, index: int) -> Instruction | None:
+    made = inside.instructions[name]
+    return inside.instructions[made.operands[index]] if made.opcode == "tuple" else None
+
+
+def _constant(inside: Computation, one: Instruction | None) -> int | None:
+    while one is not None and one.opcode in ("copy", "bitcast"):
+        one = inside.instructions[one.operands[0]]
+    return int(one.literal) if one is not None and one.opcode == "constant" and one.literal.isdigit() else None
+
+
+def _added(inside: Computation, one: Instruction | None) -> int | None:
+    """The constant that an addition adds."""
+    if one is None or one.opcode != "add":
+        return None
+    return next((n for name in one.operands if (n := _constant(inside, inside.instructions[name])) is not None), None)
+
+
+def element_bits(dtype: str) -> int:
+    """Bits of one element: 16 for ``bf16``, 8 for ``f8e4m3fn`` and ``pred``."""
+    if dtype in BITS:
+        return BITS[dtype]
+    width = re.match(r"[a-z]+(\d+)", dtype)
+    return int(width.group(1)) if width else 0
+
+
+def arrays_of(text: str) -> tuple[Array, ...]:
+    """The arrays of a type such as ``(s32[], bf16[8,34]{1,0:T(8,128)(2,1)})``."""
+    return tuple(_array(*found.groups()) for found in _ARRAY.finditer(text))
+
+
+def _array(dtype: str, dims: str, layout: str | None) -> Array:
+    sizes = tuple(int(n.strip("<= ")) for n in dims.split(",") if n.strip())
+    order, _, rest = (layout or "").partition(":")
+    tile = re.search(r"T\(([0-9,]+)\)", rest)
+    space = re.search(r"S\((\d+)\)", rest)
+    return Array(
+        dtype,
+        sizes,
+        tuple(int(n) for n in order.split(",") if n.strip()),
+        tuple(int(n) for n in tile.group(1).split(",")) if tile else (),
+        int(space.group(1)) if space else 0,
+    )
+
+
+def parse(text: str) -> Module:
+    """
+    Raises:
+        ValueError: the text has no entry computation.
+    """
+    computations: dict[str, Computation] = {}
+    entry = name = root = ""
+    inside: dict[str, Instruction] | None = None
+    for line in text.splitlines():
+        if inside is None:
+            if head := _HEAD.match(line):
+                name, inside, root = head.group(2), {}, ""
+                entry = name if head.group(1) else entry
+        elif line.startswith("}"):
+            computations[name] = Computation(name, inside, root or next(reversed(inside), ""))
+            inside = None
+        elif found := _INSTRUCTION.match(line):
+            one = _instruction(found.group(2), found.group(3))
+            inside[one.name] = one
+            root = one.name if found.group(1) else root
+    if not entry:
+        raise ValueError("no ENTRY computation: this is not the text of a compiled program")
+    return Module(computations, entry)
+
+
+def _instruction(name: str, rest: str) -> Instruction:
+    stop = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
+    opcode = _OPCODE.match(rest, stop)
+    if opcode is None:
+        raise ValueError(f"cannot read the instruction %{name} = {rest[:80]}")
+    end = _closing(rest, opcode.end() - 1)
+    literal = rest[opcode.end() : end]
+    operands = tuple(part.group(1) for part in re.finditer(r"%([^\s,)]+)", literal))
+    return Instruction(name, arrays_of(rest[:stop]), opcode.group(1), operands, rest[end + 1 :], literal)
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the parenthesis at ``start`` is closed."""
+    depth = 0
+    for i in range(start, len(text)):
+        depth += (text[i] == "(") - (text[i] == ")")
+        if depth == 0:
+            return i
+    raise ValueError(f"no closing parenthesis: {text[start : start + 80]}")
+
+
+def groups_of(instruction: Instruction) -> tuple[tuple[int, ...], ...]:
+    """The groups of devices among which a collective takes place; none where all take part in one.
+
+    Written as ``{{0,1},{2,3}}``, as the rows of an iota, ``[2,2]<=[4]`` or ``[2,4]<=[4,2]T(1,0)``, or as axes of a
+    mesh, ``mesh['a'=2,'b'=4] {'a'}``, of which one may be a part: ``'b':(2)2``.
+    """
+    text = instruction.attributes
+    if mesh := re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", text):
+        return _along(mesh.group(1), mesh.group(2))
+    if listed := re.search(r"replica_groups=\{((?:\{[0-9,]*\},?)*)\}", text):
+        return tuple(tuple(map(int, g.split(","))) for g in re.findall(r"\{([0-9,]+)\}", listed.group(1)))
+    if iota := re.search(r"replica_groups=\[([0-9,]+)\]<=\[([0-9,]+)\](?:T\(([0-9,]+)\))?", text):
+        rows, sizes = (tuple(map(int, iota.group(i).split(","))) for i in (1, 2))
+        order = tuple(map(int, iota.group(3).split(","))) if iota.group(3) else tuple(range(len(sizes)))
+        flat = list(_transposed(sizes, order))
+        each = math.prod(rows[1:])
+        return tuple(tuple(flat[i : i + each]) for i in range(0, len(flat), each))
+    if pairs := re.search(r"source_target_pairs=\{((?:\{[0-9,]*\},?)*)\}", text):
+        return tuple(tuple(map(int, p.split(","))) for p in re.findall(r"\{([0-9,]+)\}", pairs.group(1)))
+    return ()
+
+
+def _along(mesh: str, axes: str) -> tuple[tuple[int, ...], ...]:
+    """The groups along some axes of a mesh, each given as ``'name'=size`` and ``'name'`` or ``'name':(before)size``."""
+    chosen = {name: (before, size) for name, before, size in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", axes)}
+    sizes: list[int] = []
+    varying: list[int] = []  # of the axes, each cut where only a part of it is meant
+    for name, text in re.findall(r"'([^']+)'=(\d+)", mesh):
+        size = int(text)
+        before, part = chosen.get(name, ("", ""))
+        cut = (int(before), int(part), size // int(before) // int(part)) if part else (size,)
+        if name in chosen:
+            varying.append(len(sizes) + (1 if part else 0))
+        sizes += cut
+    fixed = [i for i in range(len(sizes)) if i not in varying]
+    flat = list(_transposed(tuple(sizes), (*fixed, *varying)))
+    each = math.prod(sizes[i] for i in varying)
+    return tuple(tuple(flat[i : i + each]) for i in range(0, len(flat), each))
+
+
+def _transposed(sizes: tuple[int, ...], order: tuple[int, ...]) -> Iterator[int]:
+    """0 … n−1 in an array of ``sizes``, read with its axes in ``order``."""
+    strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    moved = [(sizes[i], strides[i]) for i in order]
+    for n in range(math.prod(sizes)):
+        at = 0
+        for size, stride in reversed(moved):
+            n, place = divmod(n, size)
+            at += place * stride
+        yield at
