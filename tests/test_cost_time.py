@@ -10,6 +10,7 @@ import pytest
 
 from dwsweep.cost import DEVICES, Calibration, assumed_mfu, find
 from dwsweep.errors import InputError
+from dwsweep.guide import Options, answer
 from dwsweep.plan import Plan, build
 from dwsweep.plan.rows import to_rows
 from dwsweep.records import bench_rows
@@ -196,6 +197,22 @@ def test_a_second_target_joins_the_first_and_the_same_one_is_replaced(tmp_path: 
     path.write_text('[{"depth": "six"}]')
     with pytest.raises(InputError, match=r"compiled\.json cannot be read"):
         Calibration.found_in(tmp_path)
+
+
+def test_a_guide_takes_the_rates_of_its_device_and_what_was_measured_first(tmp_path: Path) -> None:
+    compiled_rows = [compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)]
+    path = bench_rows.write_compiled(compiled_rows, tmp_path)
+    for where in (tmp_path, path):
+        found = Calibration.chosen(where, "TPU-v5e")
+        assert found is not None and (found.basis, found.rows[0][2]) == ("compiled", pytest.approx(1e13))
+        assert Calibration.chosen(where, "A100-80GB") is None
+    said = answer([1e9], options=Options(device="H100", calibration=Calibration.chosen(path, "H100"))).assumptions
+    assert (said.training_rate, said.training_device) == ("compiled", "NVIDIA H100")
+    bench_rows.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
+    found = Calibration.chosen(tmp_path, "H100")
+    assert found is not None and found.basis == "measured"
+    other = Calibration.chosen(tmp_path, "A100-80GB")  # measured elsewhere, and said so
+    assert other is not None and other.device_kind == "NVIDIA H100 80GB HBM3"
 
 
 def test_a_missing_calibration_is_none(tmp_path: Path) -> None:
