@@ -15,7 +15,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,7 @@ def write_json(path: Any, content: Any, *, durable: bool = False) -> None:
     write_atomic(path, json.dumps(content, indent=1, default=plain) + "\n", durable=durable)
 
 
-def read_json(path: Any) -> dict[str, Any] | None:
+def read_json(path: Any) -> dict[str, object] | None:
     """The mapping in a JSON file; None when the file is missing or, after a power cut, not whole."""
     try:
         content = json.loads(path.read_bytes())
@@ -180,7 +180,7 @@ def read_text_of_lines(path: Any) -> str:
     return data.decode(errors="replace")
 
 
-def read_lines(path: Any) -> list[dict[str, Any]]:
+def read_lines(path: Any) -> list[dict[str, object]]:
     """The rows of a file of JSON lines, uploaded segments included; lines that hold none, a torn last one, are left
     out."""
     rows = []
@@ -192,7 +192,7 @@ def read_lines(path: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def rewrite_lines(path: Any, rows: Iterable[dict[str, Any]]) -> None:
+def rewrite_lines(path: Any, rows: Iterable[Mapping[str, object]]) -> None:
     """Replace the file, its segments included, by these rows."""
     segments = _segments(path)
     write_atomic(path, "".join(_line(row) for row in rows))
@@ -213,7 +213,7 @@ class LineWriter:
         self._uploaded_at = time.monotonic()
         self.flush()
 
-    def append(self, rows: Iterable[dict[str, Any]]) -> None:
+    def append(self, rows: Iterable[Mapping[str, object]]) -> None:
         text = "".join(_line(row) for row in rows)
         if not text:
             return
@@ -259,7 +259,7 @@ def _segments(path: Any) -> list[Any]:
     return [path.parent / name for name in names if name.removeprefix(prefix).isdecimal()]
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: Mapping[str, object]) -> str:
     return json.dumps(row, separators=(",", ":"), default=plain) + "\n"
 
 

@@ -53,7 +53,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path):
     path = tmp_path / "no_effect.jsonl"
     path.write_text(path.read_text().splitlines()[0] + '\n{"index": 1, "pai')
     again = coverage.run(tmp_path, ["no_effect"], 3)["no_effect"]
-    assert again[:2] == first and [row["index"] for row in again] == [0, 1, 2]
+    assert again[:2] == first and [row.index for row in again] == [0, 1, 2]
     summary = coverage.summarise("no_effect", again)
     assert summary["crossed"] == 0.0 and summary["law"] == 0.0
     assert coverage.table([summary]).count("no_effect") == 1
@@ -127,7 +127,8 @@ def test_identical_curves_with_luck_per_shape_claim_next_to_nothing(sizes, luck)
 def test_the_best_depth_is_covered(name, folder):
     """Covered in 92 % or more, less three binomial standard errors of slack; identical curves give no best depth."""
     n = N // 4
-    rows = coverage.run(folder, [f"best_depth_{name}"], n, os.cpu_count() or 1, best_depth_of)[f"best_depth_{name}"]
+    file, kind = f"best_depth_{name}", best_depth_coverage.Simulation
+    rows = coverage.run_simulations(folder, [file], n, os.cpu_count() or 1, best_depth_of, kind)[file]
     summary = best_depth_coverage.summarise(name, rows)
     print("\n" + best_depth_coverage.table([summary]))
     if name == "identical curves":

@@ -11,6 +11,7 @@ import numpy as np
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
+from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import RunResult
@@ -97,7 +98,7 @@ class Kept(Recorder):
     def resumed(self, step: int) -> None:
         self.resumes.append(step)
 
-    def metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
+    def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
         self.rows.setdefault(run_id, {}).update({row["step"]: row for row in rows})
 
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:

@@ -126,7 +126,7 @@ def _set_aside(path: Path, damage: DamagedStore, progress: bool) -> str | None:
     """Renames a damaged store, in place of one set aside before; its data hash, where its manifest still says it."""
     hashed = (paths.read_json(path / "manifest.json") or {}).get("data_hash")
     _say(progress, f"{damage.what}; set aside as {paths.set_aside(path)}, preparing it again")
-    return hashed
+    return hashed if isinstance(hashed, str) else None
 
 
 def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> Store:

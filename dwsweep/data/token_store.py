@@ -260,9 +260,10 @@ def remember(folder: Path, found: str) -> None:
 
 def _read(place: Path) -> str | None:
     try:
-        return (paths.read_json(place) or {}).get("files")
+        found = (paths.read_json(place) or {}).get("files")
     except OSError:
         return None
+    return found if isinstance(found, str) else None
 
 
 def _places(folder: Path) -> tuple[Path, Path]:

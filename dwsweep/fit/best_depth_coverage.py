@@ -18,11 +18,13 @@ import numpy as np
 from dwsweep.fit.bad_runs import without_bad_runs
 from dwsweep.fit.best_depth import OwnGuide, own_guide
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.coverage import covers, run
+from dwsweep.fit.coverage import Simulated, covers, run_simulations
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.loss_model import fit_loss_model, known_form
+from dwsweep.fit.row_filter import Row
 from dwsweep.fit.smooth_truth import SmoothTruth, draw, through_published_widths
 from dwsweep.fit.surface import LossSurface
+from dwsweep.records.fit_rows import FitPart
 
 SIZES = (1.0e7, 3.0e7, 1.0e8, 1.0e9)  # the last one lies outside the data
 CONFIDENCE = 0.95
@@ -42,7 +44,7 @@ class Sweep:
     bad: float = 0.0  # nats, on one run
     uneven: bool = False
 
-    def rows(self, rng: np.random.Generator) -> list[dict[str, Any]]:
+    def rows(self, rng: np.random.Generator) -> list[Row]:
         budgets = tuple(np.geomspace(1.0e6, 6.0e8, self.sizes))
 
         def of(depth: int) -> Sequence[float]:
@@ -84,7 +86,42 @@ def sweeps() -> dict[str, Sweep]:
     }
 
 
-def one(name: str, index: int) -> dict[str, Any]:
+Depth = tuple[float | None, float | None, float | None]  # best depth and the ends of its interval; None: there is none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation(Simulated):
+    """Best depths at ``SIZES``; None where the sweep has no guide, or the oracle does not apply."""
+
+    depths: tuple[Depth, ...] | None
+    oracle: tuple[Depth, ...] | None
+    rejected: tuple[str, ...]  # forms of the law
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeSummary(FitPart):
+    """The best depth at one size, over all simulations."""
+
+    n_params: float
+    best: float  # the true one
+    answers: float  # share of the sweeps that have one
+    bias: float | None  # of ln L
+    rmse: float | None  # of ln L
+    coverage: float | None  # share of the answers
+    ratio: float | None  # median width of the interval in ln L over the oracle's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary(FitPart):
+    """A scenario over all simulations."""
+
+    scenario: str
+    n: int
+    sizes: tuple[SizeSummary, ...]
+    true_form_rejected: float  # share of the sweeps
+
+
+def one(name: str, index: int) -> Simulation:
     """Simulation ``index`` of a scenario: (depth, low, high) at each size, the oracle's, and each form's weight."""
     sweep = sweeps()[name]
     rows = sweep.rows(np.random.default_rng([index, *name.encode()]))
@@ -98,46 +135,46 @@ def one(name: str, index: int) -> dict[str, Any]:
         variances = np.full(len(curves.x), sweep.sigma**2 / sweep.seeds)
         record = known_form(curves, truth.form, variances, sweep.luck, CONFIDENCE)
         known = OwnGuide(LossSurface(record), "oracle", 1e6, 6e8)
-    return {
-        "index": index,
-        "depths": [list(guide.depth(n)) for n in SIZES] if guide else None,
-        "oracle": [list(known.depth(n)) for n in SIZES] if known else None,
-        "rejected": [form.form for form in surface.forms if form.rejected] if surface else [],
-    }
+    return Simulation(
+        index=index,
+        depths=tuple(guide.depth(n) for n in SIZES) if guide else None,
+        oracle=tuple(known.depth(n) for n in SIZES) if known else None,
+        rejected=tuple(form.form for form in surface.forms if form.rejected) if surface else (),
+    )
 
 
-def summarise(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summarise(name: str, rows: Sequence[Simulation]) -> Summary:
     """Per size: true best depth, share of sweeps with an answer, bias and rmse of ln L, coverage of all sweeps that
     answer, and the median width of the interval in ln L over the oracle's."""
     sweep = sweeps()[name]
-    out: dict[str, Any] = {"scenario": name, "n": len(rows), "sizes": []}
-    out["true form rejected"] = float(np.mean([sweep.truth.form in row["rejected"] for row in rows]))
+    sizes = []
     for i, n in enumerate(SIZES):
         best = sweep.truth.best_depth(n)
-        found = [row["depths"][i] for row in rows if row["depths"]]
+        found = [row.depths[i] for row in rows if row.depths]
         errors = np.array([math.log(depth / best) for depth, _, _ in found if depth])
-        widths = [_width(row["depths"][i]) for row in rows if row["depths"] and row["oracle"]]
-        known = [_width(row["oracle"][i]) for row in rows if row["depths"] and row["oracle"]]
+        widths = [_width(row.depths[i]) for row in rows if row.depths and row.oracle]
+        known = [_width(row.oracle[i]) for row in rows if row.depths and row.oracle]
         ratio = float(np.median(widths) / np.median(known)) if widths and math.isfinite(np.median(widths)) else None
-        out["sizes"].append(
-            {
-                "n_params": n,
-                "best": best,
-                "answers": len(found) / len(rows),
-                "bias": float(errors.mean()) if len(errors) else None,
-                "rmse": float(np.sqrt((errors**2).mean())) if len(errors) else None,
-                "coverage": float(np.mean([covers(low, high, best) for _, low, high in found])) if found else None,
-                "ratio": ratio,
-            }
+        sizes.append(
+            SizeSummary(
+                n_params=n,
+                best=best,
+                answers=len(found) / len(rows),
+                bias=float(errors.mean()) if len(errors) else None,
+                rmse=float(np.sqrt((errors**2).mean())) if len(errors) else None,
+                coverage=float(np.mean([covers(low, high, best) for _, low, high in found])) if found else None,
+                ratio=ratio,
+            )
         )
-    return out
+    rejected = float(np.mean([sweep.truth.form in row.rejected for row in rows]))
+    return Summary(scenario=name, n=len(rows), sizes=tuple(sizes), true_form_rejected=rejected)
 
 
-def _width(row: Sequence[float | None]) -> float:
-    return math.log(row[2] / row[1]) if row[1] and row[2] else math.inf
+def _width(depth: Depth) -> float:
+    return math.log(depth[2] / depth[1]) if depth[1] and depth[2] else math.inf
 
 
-def table(summaries: Sequence[dict[str, Any]]) -> str:
+def table(summaries: Sequence[Summary]) -> str:
     """Markdown: one row per scenario, four numbers per column, at 1e7, 3e7, 1e8 and 1e9 (outside the data)."""
     lines = [
         "| scenario | n | answers, % | true best depth | rmse, % of L | covered, % | width / oracle |",
@@ -148,10 +185,10 @@ def table(summaries: Sequence[dict[str, Any]]) -> str:
         return " ".join("–" if v is None else f"{scale * v:.{digits}f}" for v in values)
 
     for s in summaries:
-        column = {key: [size[key] for size in s["sizes"]] for key in s["sizes"][0]}
         lines.append(
-            f"| {s['scenario']} | {s['n']} | {100 * s['sizes'][0]['answers']:.0f} | {text(column['best'], 1)} "
-            f"| {text(column['rmse'], 1, 100)} | {text(column['coverage'], 0, 100)} | {text(column['ratio'], 2)} |"
+            f"| {s.scenario} | {s.n} | {100 * s.sizes[0].answers:.0f} | {text([size.best for size in s.sizes], 1)} "
+            f"| {text([size.rmse for size in s.sizes], 1, 100)} | {text([size.coverage for size in s.sizes], 0, 100)} "
+            f"| {text([size.ratio for size in s.sizes], 2)} |"
         )
     return "\n".join(lines)
 
@@ -163,7 +200,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=150)
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
-    results = run(args.out, args.names, args.n, args.processes, one)
+    results = run_simulations(args.out, args.names, args.n, args.processes, one, Simulation)
     print(table([summarise(name, rows) for name, rows in results.items()]))
 
 

@@ -12,8 +12,9 @@ import math
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -25,57 +26,137 @@ from dwsweep.fit.curves import build_curves
 from dwsweep.fit.law_selection import fit_laws
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.simulate import Scenario, Truth, scenarios, simulate
-from dwsweep.records.fit_rows import plain
+from dwsweep.fit.row_filter import Row
+from dwsweep.fit.simulate import Truth, scenarios, simulate
+from dwsweep.records.fit_rows import FitPart
+from dwsweep.records.reader import parse
 
 CONFIDENCE = 0.95
 # the oracle is only asked for its median width
 ORACLE_SIMULATIONS = 100
 
+Line = TypeVar("Line", bound="Simulated")
 
-def one(name: str, index: int, draws: int = 2000) -> dict[str, Any]:
+
+Interval = tuple[float | None, float | None]  # None: no bound on that side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated(FitPart):
+    """One line of a scenario's file."""
+
+    index: int  # of the simulation: it seeds it
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundPair(FitPart):
+    """The crossing of a pair, in ln N."""
+
+    status: str
+    root: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundLaw(FitPart):
+    """The exponential law, and the form that fits clearly better than the others."""
+
+    a: float
+    b: float
+    interval_a: Interval
+    interval_b: Interval
+    winner: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(FitPart):
+    """What one fit says."""
+
+    pairs: tuple[FoundPair, ...]
+    law: FoundLaw | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation(Simulated, Found):
+    """A sweep as it was fitted, and as the oracle fits it, who knows its noise."""
+
+    noise: str  # what the errors rest on
+    oracle: Found | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSummary(FitPart):
+    """The crossing of a pair over all simulations; shares of them from 0 to 1."""
+
+    shallow: int
+    crossed: float
+    coverage: float
+    unbounded: float
+    bias: float | None  # of ln N
+    ratio: float | None  # median width of the interval over the oracle's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary(FitPart):
+    """A scenario over all simulations; shares of them from 0 to 1."""
+
+    scenario: str
+    n: int
+    pairs: tuple[PairSummary, ...]
+    crossed: float  # of all pairs
+    claimed: float  # pairs of which anything is said
+    law: float  # a width law was fitted
+    winner: dict[str, float]  # by form
+    coverage_a: float | None  # None: the truth is no exponential law
+    coverage_b: float | None
+    ratio_a: float | None
+    ratio_b: float | None
+
+
+def one(name: str, index: int, draws: int = 2000) -> Simulation:
     """Simulation ``index`` of a scenario: statuses, intervals, laws, and the oracle's intervals."""
     scenario = scenarios()[name]
     rng = np.random.default_rng([index, *name.encode()])
     rows = simulate(scenario, rng)
-    out: dict[str, Any] = {"index": index, **_analyse(scenario, rows, None, draws)}
-    if index < ORACLE_SIMULATIONS:
-        known = _analyse(scenario, rows, scenario.oracle_sigma(), draws)
-        out["oracle"] = {"pairs": known["pairs"], "law": known["law"]}
-    return out
+    noise, found = _analyse(rows, None, draws)
+    oracle = _analyse(rows, scenario.oracle_sigma(), draws)[1] if index < ORACLE_SIMULATIONS else None
+    return Simulation(index=index, noise=noise, pairs=found.pairs, law=found.law, oracle=oracle)
 
 
-def _analyse(scenario: Scenario, rows: list[dict[str, Any]], declared: Any, draws: int) -> dict[str, Any]:
+def _analyse(rows: list[Row], declared: dict[int, float] | None, draws: int) -> tuple[str, Found]:
+    """(what the errors rest on, what the fit says)."""
     runs = without_bad_runs(select_runs(rows))[0].runs
     luck = None if declared is None else 0.0  # the oracle's σ holds it
     curves = build_curves(runs, declared, draws, np.random.default_rng(0), luck=luck)
     pairs = analyse_pairs(curves, CONFIDENCE, estimators=False)
     report = fit_laws(curves, pairs, CONFIDENCE, FORMS if declared is None else FORMS[:1], held_out=False)
     law = report.width_law
-    return {
-        "noise": curves.noise.source,
-        "pairs": [
-            {
-                "status": p.crossing.status,
-                "root": p.crossing.root,
-                "low": p.crossing.low,
-                "high": p.crossing.high,
-            }
+    found = Found(
+        pairs=tuple(
+            FoundPair(status=p.crossing.status, root=p.crossing.root, low=p.crossing.low, high=p.crossing.high)
             for p in pairs
-        ],
-        "law": None
+        ),
+        law=None
         if law is None
-        else {key: plain(law[key]) for key in ("a", "b", "interval_a", "interval_b", "winner")},
-    }
+        else FoundLaw(a=law.a, b=law.b, interval_a=law.interval_a, interval_b=law.interval_b, winner=law.winner),
+    )
+    return curves.noise.source, found
 
 
-def run(
+def run(out: str | Path, names: Iterable[str], n: int, processes: int = 1) -> dict[str, list[Simulation]]:
+    """``run_simulations`` of this module's scenarios."""
+    return run_simulations(out, names, n, processes, one, Simulation)
+
+
+def run_simulations(
     out: str | Path,
     names: Iterable[str],
     n: int,
-    processes: int = 1,
-    simulation: Callable[[str, int], dict[str, Any]] = one,
-) -> dict[str, list[dict[str, Any]]]:
+    processes: int,
+    simulation: Callable[[str, int], Line],
+    kind: type[Line],
+) -> dict[str, list[Line]]:
     """Complete DIR/<scenario>.jsonl up to ``n`` simulations each, and return all of them."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,83 +165,82 @@ def run(
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         for name in names:
             path = folder / f"{name}.jsonl"
-            done = {row["index"]: row for row in _read(path)}
+            done = {row.index: row for row in _read(path, kind)}
             todo = [i for i in range(n) if i not in done]
             with path.open("a", encoding="utf-8") as file:
                 rows = pool.map(simulation, [name] * len(todo), todo, chunksize=4)
                 for row in track(rows, name, len(todo), console=Console(stderr=True)):
-                    file.write(json.dumps(row) + "\n")
+                    file.write(json.dumps(row.to_dict()) + "\n")
                     file.flush()
-                    done[row["index"]] = row
+                    done[row.index] = row
             results[name] = [done[i] for i in range(n)]
     return results
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _read(path: Path, kind: type[Line]) -> list[Line]:
     if not path.exists():
         return []
     rows = []
     for line in path.read_text("utf-8").splitlines():
         try:
-            rows.append(json.loads(line))
+            content = json.loads(line)
         except ValueError:  # the last line of a run that was cut off
             continue
+        rows.append(parse(kind, content))
     return rows
 
 
-def summarise(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summarise(name: str, rows: Sequence[Simulation]) -> Summary:
     """Coverage (every simulation counted: what has no bound on a side covers on that side), widths and shares."""
     truth = scenarios()[name].truth
     pairs = [
         _pair_summary(
-            [row["pairs"][k] for row in rows],
-            [row["oracle"]["pairs"][k] for row in rows if "oracle" in row],
+            [row.pairs[k] for row in rows],
+            [row.oracle.pairs[k] for row in rows if row.oracle],
             depth,
             truth,
         )
         for k, depth in enumerate(truth.depths[:-1])
     ]
-    laws = [row["law"] for row in rows]
-    known = [row["oracle"]["law"] for row in rows if "oracle" in row]
-    out: dict[str, Any] = {
-        "scenario": name,
-        "n": len(rows),
-        "pairs": pairs,
-        "crossed": float(np.mean([p["crossed"] for p in pairs])),
-        "claimed": _share(p["status"] != "undecided" for row in rows for p in row["pairs"]),
-        "law": _share(law is not None for law in laws),
-        "winner": {f: _share(bool(law) and law["winner"] == f for law in laws) for f in FORMS},
-    }
-    for i, key in enumerate(("a", "b")):
-        ends = [tuple(law[f"interval_{key}"]) if law else (None, None) for law in laws]
-        oracle = [tuple(law[f"interval_{key}"]) for law in known if law]
-        exponential = truth.form == "exponential"
-        out[f"coverage_{key}"] = (
-            _share(covers(low, high, truth.theta[i]) for low, high in ends) if exponential else None
-        )
-        out[f"ratio_{key}"] = _ratio(ends, oracle)
-    return out
+    laws = [row.law for row in rows]
+    known = [row.oracle.law for row in rows if row.oracle and row.oracle.law]
+    ends_a = [law.interval_a if law else (None, None) for law in laws]
+    ends_b = [law.interval_b if law else (None, None) for law in laws]
+    exponential = truth.form == "exponential"
+    return Summary(
+        scenario=name,
+        n=len(rows),
+        pairs=tuple(pairs),
+        crossed=float(np.mean([pair.crossed for pair in pairs])),
+        claimed=_share(pair.status != "undecided" for row in rows for pair in row.pairs),
+        law=_share(law is not None for law in laws),
+        winner={form: _share(law is not None and law.winner == form for law in laws) for form in FORMS},
+        coverage_a=_share(covers(*ends, truth.theta[0]) for ends in ends_a) if exponential else None,
+        coverage_b=_share(covers(*ends, truth.theta[1]) for ends in ends_b) if exponential else None,
+        ratio_a=_ratio(ends_a, [law.interval_a for law in known]),
+        ratio_b=_ratio(ends_b, [law.interval_b for law in known]),
+    )
 
 
-def _pair_summary(
-    pairs: list[dict[str, Any]], oracle: list[dict[str, Any]], depth: int, truth: Truth
-) -> dict[str, Any]:
+def _pair_summary(pairs: Sequence[FoundPair], oracle: Sequence[FoundPair], depth: int, truth: Truth) -> PairSummary:
     x = truth.transition(depth)
-    roots = [p["root"] for p in pairs if p["root"] is not None]
-    ends = [(p["low"], p["high"]) for p in pairs]
-    return {
-        "shallow": depth,
-        "crossed": _share(p["status"] == "crossed" for p in pairs),
-        "coverage": _share(covers(low, high, x) for low, high in ends),
-        "unbounded": _share(None in e for e in ends),
-        "bias": float(np.mean(roots)) - x if roots else None,
-        "ratio": _ratio(ends, [(p["low"], p["high"]) for p in oracle]),
-    }
+    roots = [pair.root for pair in pairs if pair.root is not None]
+    ends = [(pair.low, pair.high) for pair in pairs]
+    return PairSummary(
+        shallow=depth,
+        crossed=_share(pair.status == "crossed" for pair in pairs),
+        coverage=_share(covers(low, high, x) for low, high in ends),
+        unbounded=_share(None in e for e in ends),
+        bias=float(np.mean(roots)) - x if roots else None,
+        ratio=_ratio(ends, [(pair.low, pair.high) for pair in oracle]),
+    )
 
 
-def _ratio(ends: Sequence[tuple], oracle: Sequence[tuple]) -> float | None:
+def _ratio(ends: Sequence[Interval], oracle: Sequence[Interval]) -> float | None:
     """Median width of the bounded intervals over that of the oracle's."""
-    ours, theirs = ([e[1] - e[0] for e in some if None not in e] for some in (ends, oracle))
+    ours, theirs = (
+        [high - low for low, high in some if low is not None and high is not None] for some in (ends, oracle)
+    )
     return float(np.median(ours) / np.median(theirs)) if ours and theirs else None
 
 
@@ -173,7 +253,7 @@ def _share(flags: Iterable[bool]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def table(summaries: Sequence[dict[str, Any]]) -> str:
+def table(summaries: Sequence[Summary]) -> str:
     """Markdown: one row a scenario; coverages in percent, transitions per pair."""
     lines = [
         "| scenario | n | any claim | crossed by pair | transitions covered by pair | unbounded by pair "
@@ -183,14 +263,14 @@ def table(summaries: Sequence[dict[str, Any]]) -> str:
     percent = lambda v: "–" if v is None else f"{100 * v:.1f}"  # noqa: E731
     ratio = lambda v: "–" if v is None else f"{v:.2f}"  # noqa: E731
     for s in summaries:
-        pairs = s["pairs"]
+        pairs = s.pairs
         lines.append(
-            f"| {s['scenario']} | {s['n']} | {percent(s['claimed'])} "
-            f"| {' '.join(percent(p['crossed']) for p in pairs)} "
-            f"| {' '.join(percent(p['coverage']) for p in pairs)} | {' '.join(percent(p['unbounded']) for p in pairs)} "
-            f"| {' '.join(ratio(p['ratio']) for p in pairs)} | {percent(s['coverage_a'])} | {percent(s['coverage_b'])} "
-            f"| {ratio(s['ratio_a'])} {ratio(s['ratio_b'])} "
-            f"| {percent(s['law'])} |"
+            f"| {s.scenario} | {s.n} | {percent(s.claimed)} "
+            f"| {' '.join(percent(p.crossed) for p in pairs)} "
+            f"| {' '.join(percent(p.coverage) for p in pairs)} | {' '.join(percent(p.unbounded) for p in pairs)} "
+            f"| {' '.join(ratio(p.ratio) for p in pairs)} | {percent(s.coverage_a)} | {percent(s.coverage_b)} "
+            f"| {ratio(s.ratio_a)} {ratio(s.ratio_b)} "
+            f"| {percent(s.law)} |"
         )
     return "\n".join(lines)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -62,28 +61,29 @@ def guideline_row(
         rival_depth_min=rival_ends[0],
         rival_depth_max=rival_ends[1],
     )
-    return row if trained is None or isinstance(law, Law) else replace(row, **_cost(law, n_params, trained[0]))
+    return row if trained is None or isinstance(law, Law) else _with_cost(row, law, trained[0])
 
 
-def _cost(guide: OwnGuide, n_params: float, depth: int) -> dict[str, Any]:
-    """What the trained depth loses at its size, in nats with its interval, and the size in percent at which the best
-    depth has the same loss; nothing outside the sizes and depths of the data."""
-    surface = guide.surface
+def _with_cost(row: GuidelineRow, guide: OwnGuide, depth: int) -> GuidelineRow:
+    """With what the trained depth loses at its size, in nats with its interval, and the size in percent at which the
+    best depth has the same loss; nothing outside the sizes and depths of the data."""
+    surface, n_params = guide.surface, row.n_params
     inside = surface.record.low <= math.log(n_params) <= surface.record.high
     if not inside or not surface.frame.shallowest <= depth <= surface.frame.deepest:
-        return {}
+        return row
     drawn = surface.penalties(n_params, np.array([depth]))[:, 0]
     tail = (1.0 - surface.record.confidence) / 2.0
     low, high = np.quantile(drawn, [tail, 1.0 - tail])
     own = surface.level(math.log(n_params)) + float(np.median(drawn))
     smaller = np.linspace(math.log(n_params), surface.record.low, 40)
     equal = next((x for x in smaller if surface.level(float(x)) >= own), None)
-    return {
-        "loss_penalty": float(np.median(drawn)),
-        "penalty_low": float(low),
-        "penalty_high": float(high),
-        "equivalent_size_percent": None if equal is None else 100.0 * math.exp(equal - math.log(n_params)),
-    }
+    return replace(
+        row,
+        loss_penalty=float(np.median(drawn)),
+        penalty_low=float(low),
+        penalty_high=float(high),
+        equivalent_size_percent=None if equal is None else 100.0 * math.exp(equal - math.log(n_params)),
+    )
 
 
 def _row_without_number(

@@ -1,29 +1,38 @@
-"""``metrics.jsonl``: one row per logged step, with ``step``, ``loss`` (training, nats per token), ``learning_rate``,
-``grad_norm`` and ``seconds`` (of training so far)."""
+"""``metrics.jsonl``: one row per logged step."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Required, TypedDict, cast
 
 from dwsweep import paths
 
 NUMBERS = ("loss", "learning_rate", "grad_norm", "seconds")
 
 
+class MetricsRow(TypedDict, total=False):
+    """One logged step. A mapping: files are cut and joined line by line, with whatever else a line holds."""
+
+    step: Required[int]
+    loss: float | None  # training, nats per token
+    learning_rate: float | None
+    grad_norm: float | None
+    seconds: float | None  # of training so far
+
+
 @dataclass(frozen=True)
 class Metrics:
     """What could be read of a run's metrics."""
 
-    rows: tuple[dict[str, Any], ...]  # in the order of the file, steps rising
+    rows: tuple[MetricsRow, ...]  # in the order of the file, steps rising
     lost: int = 0  # lines that are no such row, bar a last one that a kill cut off
 
 
 def read(path: Any) -> Metrics:
     """The rows of a file, uploaded segments included; what is no row is counted and left out."""
     text = paths.read_text_of_lines(path)
-    rows: list[dict[str, Any]] = []
+    rows: list[MetricsRow] = []
     lost, last = 0, -1
     whole, _, torn = text.rpartition("\n")
     lines = whole.split("\n") if whole else []
@@ -39,7 +48,7 @@ def read(path: Any) -> Metrics:
     return Metrics(tuple(rows), lost)
 
 
-def _row(line: str) -> dict[str, Any] | None:
+def _row(line: str) -> MetricsRow | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -47,7 +56,7 @@ def _row(line: str) -> dict[str, Any] | None:
     if not isinstance(row, dict) or not _is_count(row.get("step")):
         return None
     known = [row[name] for name in NUMBERS if name in row]
-    return row if all(value is None or _is_number(value) for value in known) else None
+    return cast(MetricsRow, row) if all(value is None or _is_number(value) for value in known) else None
 
 
 def _is_count(value: Any) -> bool:

@@ -6,14 +6,19 @@ import importlib.util
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
+from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.reader import to_dict
 from dwsweep.sweep.sweep_directory import SweepStore
+
+if TYPE_CHECKING:
+    import wandb
+    from tensorboardX import SummaryWriter
 
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
@@ -24,10 +29,10 @@ class Logger(Protocol):
     def resumed(self, run_id: str, step: int) -> None:
         """The run resumes from this step; what was logged beyond it comes again."""
 
-    def metrics(self, run_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         """Rows with ``step`` and numbers."""
 
-    def finished(self, run_id: str, result: Mapping[str, Any]) -> None:
+    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
         """The run ended; ``result`` holds its figures."""
 
     def close(self) -> None:
@@ -52,7 +57,7 @@ def check(names: Sequence[str]) -> None:
 def make(names: Sequence[str], store: SweepStore, pack: Pack) -> list[Logger]:
     """The loggers by name, for the runs of one pack."""
     check(names)
-    makers: dict[str, Any] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}
+    makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}
     return [makers[name](store, pack) for name in names]
 
 
@@ -61,10 +66,10 @@ class TensorBoardLogger:
 
     def __init__(self, store: SweepStore, pack: Pack) -> None:
         self.root = store.directory / "tensorboard"
-        self._writers: dict[str, Any] = {}
+        self._writers: dict[str, SummaryWriter] = {}
         self._purge: dict[str, int] = {}
 
-    def _writer(self, run_id: str) -> Any:
+    def _writer(self, run_id: str) -> SummaryWriter:
         if run_id not in self._writers:
             from tensorboardX import SummaryWriter
 
@@ -78,13 +83,13 @@ class TensorBoardLogger:
     def resumed(self, run_id: str, step: int) -> None:
         self._purge[run_id] = step + 1
 
-    def metrics(self, run_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         writer = self._writer(run_id)
         for row in rows:
             for name, value in _scalars(row):
                 writer.add_scalar(f"train/{name}", value, row["step"])
 
-    def finished(self, run_id: str, result: Mapping[str, Any]) -> None:
+    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
         writer = self._writer(run_id)
         for name, value in _scalars(result):
             writer.add_scalar(f"result/{name}", value, result.get("steps"))
@@ -102,9 +107,9 @@ class WandbLogger:
     def __init__(self, store: SweepStore, pack: Pack) -> None:
         self.store = store
         self.pack = pack
-        self._runs: dict[str, Any] = {}
+        self._runs: dict[str, wandb.Run] = {}
 
-    def _run(self, run_id: str) -> Any:
+    def _run(self, run_id: str) -> wandb.Run:
         if run_id not in self._runs:
             import wandb
 
@@ -126,12 +131,12 @@ class WandbLogger:
     def resumed(self, run_id: str, step: int) -> None:
         """Nothing: W&B itself ignores steps that it already has."""
 
-    def metrics(self, run_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         run = self._run(run_id)
         for row in rows:
             run.log(dict(_scalars(row)), step=row["step"])
 
-    def finished(self, run_id: str, result: Mapping[str, Any]) -> None:
+    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
         run = self._run(run_id)
         run.summary.update(dict(_scalars(result)))
         self._runs.pop(run_id).finish()
@@ -142,5 +147,5 @@ class WandbLogger:
         self._runs.clear()
 
 
-def _scalars(row: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _scalars(row: Mapping[str, object]) -> list[tuple[str, float]]:
     return [(k, float(v)) for k, v in row.items() if k != "step" and isinstance(v, int | float)]

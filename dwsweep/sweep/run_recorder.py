@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.plan import Pack
 from dwsweep.records import metrics as metrics_file
-from dwsweep.records.metrics import Metrics
+from dwsweep.records.metrics import Metrics, MetricsRow
 from dwsweep.records.pack_files import PackProgress, StartFacts
 from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunResult, RunState
@@ -102,7 +102,7 @@ class RunRecorder(Recorder):
                 logger.resumed(name, step)
         self.emit(events.Resumed(step))
 
-    def metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
+    def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
         if run_id in self._frozen:
             return
         last = self._last_step.get(run_id, 0)
@@ -215,7 +215,7 @@ class RunRecorder(Recorder):
         self._written_at = time.monotonic()
 
 
-def lost_rows(found: Metrics, kept: Sequence[Mapping[str, Any]], end: int, log_steps: int) -> str:
+def lost_rows(found: Metrics, kept: Sequence[MetricsRow], end: int, log_steps: int) -> str:
     """What a run's metrics lack of the steps up to ``end``, in words; empty where they lack nothing.
 
     The first step has a row, and so has every ``log_steps``-th; rows of an earlier call may lie further apart.

@@ -7,8 +7,8 @@ before. What can be read but belongs to another model is refused, each array by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -25,6 +25,9 @@ from dwsweep.train.mesh import agreed, all_agree
 FORMAT = 2
 """Of the checkpoint's meta data."""
 
+Meta = Mapping[str, Any]
+"""Meta data as JSON gives it back."""
+
 
 @dataclass
 class Progress:
@@ -39,18 +42,31 @@ class Progress:
     diverged: list[str] = field(default_factory=list)  # run ids reported to the recorder
 
 
-def pack_meta(pack: Pack, progress: Progress, *, forked: bool, kernel: str) -> dict[str, Any]:
-    """The meta data of a pack's checkpoint; ``forked``: a trunk waits. The last bits depend on the ``kernel``."""
-    return {"pack": _identity(pack), "forked": forked, "progress": asdict(progress), "kernel": kernel}
+@dataclass(frozen=True)
+class PackMeta:
+    """The meta data of a pack's checkpoint."""
+
+    pack: Mapping[str, object]  # what must agree for it to be resumed, beside the arrays' shapes
+    forked: bool  # a trunk waits
+    progress: Progress
+    kernel: str  # of attention: the last bits depend on it
+
+    @classmethod
+    def of(cls, pack: Pack, progress: Progress, *, forked: bool, kernel: str) -> PackMeta:
+        return cls(_identity(pack), forked, progress, kernel)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> PackMeta:
+        return cls(content["pack"], content["forked"], Progress(**content["progress"]), content["kernel"])
 
 
-def check_identity(meta: dict[str, Any], pack: Pack, directory: Any) -> None:
-    """Refuse to resume ``pack`` from a checkpoint of another one.
+def check_identity(theirs: Mapping[str, object], pack: Pack, directory: Any) -> None:
+    """Refuse to resume ``pack`` from a checkpoint of another one; ``theirs`` is ``pack`` of its meta data.
 
     Raises:
         InputError: it names what differs.
     """
-    ours, theirs = _identity(pack), meta["pack"]
+    ours = _identity(pack)
     if theirs != ours:
         raise InputError(
             f"{directory}: these checkpoints are of another pack "
@@ -59,8 +75,7 @@ def check_identity(meta: dict[str, Any], pack: Pack, directory: Any) -> None:
         )
 
 
-def _identity(pack: Pack) -> dict[str, Any]:
-    """What must agree for a pack to be resumed from a checkpoint, beside the arrays' shapes."""
+def _identity(pack: Pack) -> dict[str, object]:
     return {
         "format": FORMAT,
         "replicas": [[replica.seed, replica.learning_rate] for replica in pack.replicas],
@@ -86,7 +101,7 @@ def fingerprints(tree: Any, xp: Any = jnp) -> Any:
     return jax.tree.map(one, tree)
 
 
-def _named(tree: Any) -> dict[str, Any]:
+def _named(tree: Any) -> Mapping[str, Any]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path): leaf for path, leaf in leaves}
 
@@ -106,8 +121,8 @@ class Checkpoints:
             item_handlers={"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()},
         )
 
-    def save(self, state: Any, meta: dict[str, Any]) -> None:
-        """Begin to write; the arrays may be donated as soon as this returns.
+    def save(self, state: Any, meta: Mapping[str, object]) -> None:
+        """Begin to write; the arrays may be donated as soon as this returns. ``meta``: what goes into JSON.
 
         Raises:
             OSError: this write or the one before failed (a full disk); the checkpoints before them are kept.
@@ -153,7 +168,7 @@ class Checkpoints:
         """Those there are, newest first."""
         return sorted(self._manager.all_steps(), reverse=True)
 
-    def restore(self, like: Callable[[dict[str, Any]], Any]) -> tuple[Any, dict[str, Any]] | None:
+    def restore(self, like: Callable[[Meta], Any]) -> tuple[Any, Meta] | None:
         """The newest good checkpoint as (state, meta), or None.
 
         ``like(meta)`` gives the expected tree of ``jax.ShapeDtypeStruct`` with shardings.
@@ -197,7 +212,7 @@ class Checkpoints:
             self.note(f"checkpoint {number} cannot be used and is passed over: {reason}")
         return not all_agree(why is None)
 
-    def _check(self, number: int, found: dict[str, Any], expected: dict[str, Any]) -> None:
+    def _check(self, number: int, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         lines = [f"{name}: missing" for name in sorted(expected.keys() - found.keys())]
         lines += [f"{name}: unknown" for name in sorted(found.keys() - expected.keys())]
         lines += [

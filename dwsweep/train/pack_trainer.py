@@ -9,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from etils import epath
 
 from dwsweep.cost import training_flops
 from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
+from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.run_files import RunResult, versions
-from dwsweep.train.checkpoint import Checkpoints, Progress, check_identity, pack_meta
+from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
 from dwsweep.train.evaluate import HeldoutLoss
 from dwsweep.train.lr_schedule import Phase, multipliers, phases
 from dwsweep.train.mesh import agreed
@@ -203,17 +205,16 @@ class _Trainer:
             self.recorder.resumed(step)
 
     def _restore(self) -> bool:
-        def like(meta: dict[str, Any]) -> State:
-            check_identity(meta, self.pack, self.checkpoints.directory)
+        def like(meta: Meta) -> State:
+            check_identity(meta["pack"], self.pack, self.checkpoints.directory)
             names = ("current", "trunk") if meta["forked"] else ("current",)
             return dict.fromkeys(names, self.blueprint.abstract)
 
         restored = self.checkpoints.restore(like)
         if restored is None:
             return False
-        arrays, meta = restored
-        self.progress = Progress(**meta["progress"])
-        self.kernel = meta["kernel"]
+        arrays, meta = restored[0], PackMeta.from_dict(restored[1])
+        self.progress, self.kernel = meta.progress, meta.kernel
         self.saved_tick = self.progress.tick
         states = {name: self.blueprint.laid_out(state) for name, state in arrays.items()}
         self.state, self.trunk = states["current"], states.get("trunk")
@@ -231,7 +232,8 @@ class _Trainer:
         arrays = {name: self.blueprint.named(state) for name, state in states.items()}
         kernel = self.blueprint.choices.compute.kernel
         self.recorder.flush()  # no checkpoint is ahead of what was recorded
-        self.checkpoints.save(arrays, pack_meta(self.pack, self.progress, forked=self.trunk is not None, kernel=kernel))
+        meta = PackMeta.of(self.pack, self.progress, forked=self.trunk is not None, kernel=kernel)
+        self.checkpoints.save(arrays, asdict(meta))
         self.saved_seconds, self.saved_tick = time.monotonic(), self.progress.tick
 
     # the steps of a phase
@@ -307,13 +309,13 @@ class _Trainer:
         steps = self.pack.branch_steps[-1]
         self.recorder.progress(queued.step + n, steps, tokens / seconds, self.progress.losses)
 
-    def _report_metrics(self, queued: Dispatch, metrics: dict[str, Any]) -> None:
+    def _report_metrics(self, queued: Dispatch, metrics: Mapping[str, np.ndarray]) -> None:
         every, step, phase = self.pack.execution.log_steps, queued.step, queued.phase
         rates = multipliers(step, queued.n, self._end_of(phase), self.pack.train)
         done = [k for k in range(queued.n) if (step + k + 1) % every == 0 or step + k + 1 in (1, phase.stop)]
         for i, replica in enumerate(self.pack.replicas):
             ended = int(metrics["diverged_step"][i])
-            rows = [
+            rows: list[MetricsRow] = [
                 {
                     "step": step + k + 1,
                     "loss": float(metrics["loss"][k, i]),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.run_files import RunResult
 
@@ -26,8 +25,8 @@ class Recorder:
     def resumed(self, step: int) -> None:
         """The pack is resumed from this step: whatever was recorded beyond it will be recorded again."""
 
-    def metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
-        """Rows of ``step``, ``loss`` (training, nats per token), ``learning_rate``, ``grad_norm``, ``seconds``."""
+    def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
+        """Rows of the steps since the last call."""
 
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
         """Once per dispatch: steps done of all, the pack's rate over all replicas, the last loss of each replica."""

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.report.figures.style import Floats
+    from dwsweep.report.figures.style import Dashes, Floats, LawStyle
 
 PUBLISHED, AVERAGE = "published", "average"
-RIVAL_LINES: tuple[Any, ...] = ((0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)))
-PUBLISHED_LINE: Any = (0, (9, 2, 2, 2))
+RIVAL_LINES: tuple[Dashes, ...] = ((0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)))
+PUBLISHED_LINE: Dashes = (0, (9, 2, 2, 2))
 LARGEST = 1.5e12  # the guideline's own largest size is 1T
 
 
@@ -42,7 +42,7 @@ class DrawnLaw:
 
     form: str  # average, exponential, linear, power or published
     label: str
-    look: dict[str, Any]  # colour, dashes and weight, the same in every figure
+    look: LawStyle
     line: Line  # width of the transition against depth
 
 
@@ -51,7 +51,7 @@ class DrawnGuide:
     """What advises, as the guideline figure shows it."""
 
     label: str
-    look: dict[str, Any]
+    look: LawStyle
     depth_at_size: Line
     width_at_size: Line
     valid_from: float
@@ -97,13 +97,12 @@ def _label(form: str) -> str:
     return "own, all forms" if form == AVERAGE else f"own {form}"
 
 
-def _look(form: str, place: int) -> dict[str, Any]:
-    look: dict[str, Any] = {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
+def _look(form: str, place: int) -> LawStyle:
     if form == PUBLISHED:
-        look = {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
-    elif place:
-        look = {"color": style.RIVALS[place - 1], "linestyle": RIVAL_LINES[place - 1], "linewidth": 1.3}
-    return look
+        return {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
+    if place:
+        return {"color": style.RIVALS[place - 1], "linestyle": RIVAL_LINES[place - 1], "linewidth": 1.3}
+    return {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
 
 
 def width_law(fit: FitResult) -> Figure:

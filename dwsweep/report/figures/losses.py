@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.report.figures.style import Floats
+    from dwsweep.report.figures.style import DepthStyle, Floats
 
 
 AXIS_LABELS = {"n_params": "non-embedding parameters N = 12·L·d²"}
@@ -173,7 +173,7 @@ def against_depth(fit: FitResult) -> Figure:
     return style.settle(made)
 
 
-def _panel(axes: Axes, size: FixedSize, confidence: float, looks: dict[int, dict[str, str]]) -> None:
+def _panel(axes: Axes, size: FixedSize, confidence: float, looks: dict[int, DepthStyle]) -> None:
     loss, surface = style.floats(size.mean), size.surface
     values = list(loss)
     if surface is not None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dwsweep.records.fit_rows import RateRun
 from dwsweep.report.figures import style
@@ -17,6 +17,8 @@ from dwsweep.report.figures import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from dwsweep.report.figures.style import DepthStyle
 
 FEWEST = 3  # rates of a shape below which there is no curve to speak of
 
@@ -112,7 +114,7 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
     return style.settle(made)
 
 
-def _draw(axes: Axes, curve: RateCurve, look: Mapping[str, Any], bottom: float) -> None:
+def _draw(axes: Axes, curve: RateCurve, look: DepthStyle, bottom: float) -> None:
     rate, loss = curve.optimum
     label = f"L = {curve.depth}: {rate:.2g}" + (" (edge)" if curve.at_edge else "")
     axes.plot(curve.rate, curve.loss, label=label, **look)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from dwsweep import paths
 from dwsweep.text import format_count
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
-LINES: tuple[Any, ...] = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (9, 2, 3, 2)))
+Dashes = str | tuple[float, tuple[float, ...]]
+"""A line style as Matplotlib takes it."""
+LINES: tuple[Dashes, ...] = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (9, 2, 3, 2)))
 INK = "#222222"
 FAINT = "#767676"
 # Okabe and Ito's palette, by what it stands for here
@@ -140,8 +142,24 @@ def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
     return written
 
 
-def depth_styles(depths: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Line keywords (colour, marker, dashes) for each depth, shallow dark to deep light."""
+class DepthStyle(TypedDict):
+    """Line keywords of a depth."""
+
+    color: str
+    marker: str
+    linestyle: Dashes
+
+
+class LawStyle(TypedDict):
+    """Line keywords of a law, the same in every figure."""
+
+    color: str
+    linestyle: Dashes
+    linewidth: float
+
+
+def depth_styles(depths: Sequence[int]) -> dict[int, DepthStyle]:
+    """How the lines of each depth are drawn, shallow dark to deep light."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
