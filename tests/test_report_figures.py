@@ -18,7 +18,7 @@ from matplotlib.text import Text
 from dwsweep.report.figures import losses, registry, style, training_curves
 from dwsweep.text import format_count
 
-ALWAYS = ["loss_vs_size", "differences", "width_law", "guideline", "loss_vs_depth"]
+ALWAYS = ["loss_vs_depth", "loss_vs_size", "differences", "width_law", "guideline"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 

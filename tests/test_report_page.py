@@ -103,6 +103,10 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     fit = fit_result.read(law)
     for row in references(fit.transitions):
         assert words.transition(row) in text
+    best = words.best_depths(fit)
+    assert len(best) > 3 and all(line in text for line in best)
+    # the answer that needs no law stands first
+    assert text.index(best[0]) < text.index(words.transition(references(fit.transitions)[0])) < text.index("width law:")
     assert "This sweep's width law: ln d = a + b·L with a = " in text
     assert "2 done, 1 diverged" in text
     for fact in ("0123abcd", "TPU v4", "0.10.2", fit.provenance.input_sha256, *fit.warnings):

@@ -36,6 +36,12 @@ class Drawing:
 # in the order of the page
 DRAWINGS = (
     Drawing(
+        "loss_vs_depth",
+        "Loss against depth at fixed sizes, with the fitted loss surface",
+        "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained.",
+        losses.against_depth,
+    ),
+    Drawing(
         "loss_vs_size",
         "Loss of each depth against size, the same without the common trend, and the transitions",
         "Top: the losses. Middle: the same with the trend common to all depths taken off, so that hundredths of a nat "
@@ -65,12 +71,6 @@ DRAWINGS = (
         "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
         "extrapolated, and forms that fit equally well inside it part ways.",
         law_lines.guideline,
-    ),
-    Drawing(
-        "loss_vs_depth",
-        "Loss against depth at fixed sizes, with the fitted loss surface",
-        "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained.",
-        losses.against_depth,
     ),
     Drawing(
         "tokens",

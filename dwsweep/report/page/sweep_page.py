@@ -95,11 +95,12 @@ def _read_csv(path: Any) -> list[dict[str, str]]:
 
 def _answer(fit: FitResult) -> str:
     pairs = [words.transition(row, fit.curves.axis) for row in references(fit.transitions)]
-    body = "<h3>Where the deeper net starts to win</h3>" + (
+    body = "<h3>Best depth at each size</h3>" + bullets(words.best_depths(fit))
+    body += "<h3>Where the deeper net starts to win</h3>" + (
         bullets(pairs) if pairs else paragraph("Fewer than two depths: there is no pair to compare.")
     )
     body += "<h3>Width law</h3>" + bullets(words.law(fit))
-    whose = "this sweep's own law" if fit.width_law else "the published law"
+    whose = "this sweep's own losses" if fit.guideline_law else "the published law"
     body += f"<h3>How deep and how wide, by {whose}</h3>" + bullets(words.guideline(fit.guideline))
     return box("answer", body)
 
@@ -159,8 +160,8 @@ def _transitions(fit: FitResult) -> str:
 def _guideline(fit: FitResult) -> str:
     body = page_tables.guideline(fit.guideline)
     body += "<h3>The forms of law compared</h3>" + page_tables.rivals(fit.rivals)
-    if not fit.width_law:
-        body = paragraph("These rows follow the published law, since this sweep has none of its own.") + body
+    if not fit.guideline_law:
+        body = paragraph("These rows follow the published law, since this sweep shows no best depth of its own.") + body
     return body
 
 

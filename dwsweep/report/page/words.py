@@ -25,6 +25,22 @@ def interval(low: float | None, high: float | None, form: Any = format_count) ->
     return f"{form(low)} to {form(high)}"
 
 
+def best_depths(fit: FitResult) -> list[str]:
+    """The best depth at each size where the data bound it; that there is none, if so."""
+    optima = fit.surface.optima if fit.surface else ()
+    known = [row for row in optima if row.depth_low is not None or row.depth_high is not None]
+    if not known or fit.surface is None:
+        return ["Not known: these losses bound it at no size."]
+    size = "N" if fit.curves.axis == "n_params" else fit.curves.axis
+    level = f"{100 * fit.surface.confidence:.0f} %"
+    lines = []
+    for row in known:
+        ends = interval(row.depth_low, row.depth_high, lambda v: f"{v:.1f}")
+        best = f"{row.depth:.1f} layers" if row.depth else f"{row.at_edge} the depths tried"
+        lines.append(f"{size} = {format_count(row.n_params)}: {best} ({level}: {ends}).")
+    return lines
+
+
 def transition(row: Transition, axis: str = "n_params") -> str:
     """One pair in a sentence; the size in the unit of the fit's axis, N included where the two differ."""
     pair = f"Depth {row.name}"
