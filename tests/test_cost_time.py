@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from dwsweep.records import bench_rows
 from dwsweep.records.bench_rows import BenchRow, CompiledRow
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import parse_spec
+from dwsweep.train import targets
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,19 @@ def test_every_device_has_a_source_and_a_name_of_its_own() -> None:
     names = [name.lower() for device in DEVICES for name in (device.name, *device.kinds)]
     assert len(names) - len(set(names)) <= 0
     assert all(device.source and device.memory_bytes > 1e9 and device.bandwidth > 1e11 for device in DEVICES)
+
+
+@pytest.mark.parametrize("name", sorted(targets.GPUS))
+def test_a_gpu_is_described_to_its_compiler_under_a_name_of_the_table(name: str) -> None:
+    """Rates that are compiled for it are found again by the name that JAX then gives it."""
+    device = find(name)
+    assert device is not None
+    found = re.search(r'device_description_str: "([^"]+)"', targets.gpu_config(device))
+    assert found and find(found.group(1)) == device
+
+
+def test_every_target_is_a_device_of_the_table() -> None:
+    assert {*targets.GPUS, *targets.TPUS} <= {device.name for device in DEVICES}
 
 
 def test_assumed_mfu_is_a_roofline() -> None:

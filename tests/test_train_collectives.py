@@ -39,7 +39,7 @@ def test_replicas_exchange_nothing_and_the_batch_only_its_gradients(tmp_path: Pa
     assert only["bytes"] == 4 * (row["n_params_total"] + 1)  # of the device's one replica: gradients, and the loss
 
 
-@pytest.mark.parametrize("mesh", ["replica: 2, fsdp: 4", "data: 2, fsdp: 2"])
+@pytest.mark.parametrize("mesh", ["replica: 2, fsdp: 4", pytest.param("data: 2, fsdp: 2", marks=pytest.mark.slow)])
 def test_a_divided_state_is_gathered_a_matrix_at_a_time(tmp_path: Path, mesh: str) -> None:
     row = compiled(tmp_path, mesh)
     assert row["collectives"]

@@ -139,6 +139,7 @@ def _platforms_without_a_backend(xla_bridge: Any) -> None:
 def gpu_config(device: Device) -> str:
     """The compiler's description of a GPU (``stream_executor.GpuTargetConfigProto``, as text)."""
     chip = GPUS[device.name]
+    kind = next(kind for kind in device.kinds if kind.startswith("NVIDIA "))  # JAX's name for what is compiled for
     major, minor = chip.capability
     info = {
         "threads_per_block_limit": 1024,
@@ -164,5 +165,5 @@ def gpu_config(device: Device) -> str:
         f"gpu_device_info {{ {fields} cuda_compute_capability {{ major: {major} minor: {minor} }} }} "
         'platform_name: "CUDA" dnn_version_info { major: 9 minor: 10 } '
         "runtime_version { major: 12 minor: 9 patch: 0 } "
-        f'device_description_str: "NVIDIA {device.name}"'
+        f'device_description_str: "{kind}"'
     )
