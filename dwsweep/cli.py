@@ -109,7 +109,7 @@ def prepare(
 
     store = prepare_store(load_spec(spec, set_ or ()).data)
     if inspect:
-        from dwsweep.data.inspect import inspect as inspect_store
+        from dwsweep.data.prepare import inspect as inspect_store
 
         terminal.console().print(inspect_store(store))
     print(store.path)
@@ -193,7 +193,7 @@ def bench(
 
     from rich.progress import track
 
-    from dwsweep.data import prepare as preparing
+    from dwsweep.data import prepare
     from dwsweep.plan import DataFacts, build
     from dwsweep.records import bench_rows
     from dwsweep.report.terminal import bench_tables
@@ -205,7 +205,7 @@ def bench(
         raise InputError(f"--target: {target[0]!r}; nothing can run on it here, add --compile-only")
     sweep = load_spec(spec, set_ or ())
     build(sweep)
-    store = (preparing.find if compile_only else preparing.prepare)(sweep.data)  # compiling needs no text
+    store = (prepare.find if compile_only else prepare.prepare)(sweep.data)  # compiling needs no text
     # JAX reads this when it is imported; only a CPU heeds it
     os.environ.update({CPU_DEVICES: str(max(counts))} if compile_only else each_core_a_device(len(cores())))
     planned = build(sweep, data=DataFacts.of(store) if store else None)

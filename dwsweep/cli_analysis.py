@@ -59,7 +59,7 @@ def fit(
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
     from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.misuse import check_fitted
+    from dwsweep.fit.fit_warnings import check_fitted
     from dwsweep.report.figures import registry
     from dwsweep.report.terminal import fit_tables
 
@@ -215,9 +215,9 @@ def theory(
 ) -> None:
     """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs."""
     from dwsweep.report.terminal import theory_tables
-    from dwsweep.theory import separation
+    from dwsweep.theory import limits
 
-    facts = separation.summary(width=width, depth=depth, heads=heads)
+    facts = limits.summary(width=width, depth=depth, heads=heads)
     terminal.show(theory_tables.render(facts), facts, json)
 
 

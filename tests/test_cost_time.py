@@ -13,7 +13,7 @@ from dwsweep.cost import DEVICES, Calibration, assumed_mfu, find
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, answer
 from dwsweep.plan import Plan, build
-from dwsweep.plan.rows import to_rows
+from dwsweep.plan.units import to_rows
 from dwsweep.records import bench_rows
 from dwsweep.records.bench_rows import BenchRow, CompiledRow
 from dwsweep.shapes import Block, HeadRule

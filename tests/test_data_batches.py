@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dwsweep.data.batches import check_enough, gather, n_windows, permute, window_indices
-from dwsweep.data.token_shards import ShardedTokens
+from dwsweep.data.token_store import ShardedTokens
 from dwsweep.errors import InputError
 
 
@@ -99,7 +99,7 @@ def test_too_little_text_for_a_batch() -> None:
 
 def test_importing_the_data_package_stays_light() -> None:
     code = (
-        "import sys, dwsweep.data.prepare, dwsweep.data.batches, dwsweep.data.inspect\n"
+        "import sys, dwsweep.data.prepare, dwsweep.data.batches\n"
         "heavy = {'jax', 'tensorflow', 'tensorflow_datasets', 'sentencepiece', 'pyarrow', 'etils'}\n"
         "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
     )

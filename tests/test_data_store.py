@@ -11,9 +11,8 @@ import pytest
 
 from dwsweep.data import token_store
 from dwsweep.data.batches import heldout_set
-from dwsweep.data.inspect import inspect, length_histogram
-from dwsweep.data.token_shards import DOCUMENT, StreamWriter, content_hash
-from dwsweep.data.token_store import Store
+from dwsweep.data.prepare import inspect, length_histogram
+from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, content_hash
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
 from dwsweep.records import reader

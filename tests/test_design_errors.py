@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from dwsweep.design import Judge, Prior, fill, make_prior, study
-from dwsweep.design.cell_noise import covariance
-from dwsweep.design.expected_fit import expected_depth, law_errors
+from dwsweep.design.expected_fit import covariance, expected_depth, law_errors
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.loss_model import expected_fits
@@ -209,7 +208,7 @@ def test_a_study_from_a_spec_alone() -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.simulate import Scenario, Truth, simulate
+    from dwsweep.fit.simulated_sweeps import Scenario, Truth, simulate
 
     budgets = tuple(np.geomspace(5e5, 3e8, 9))
     scenario = Scenario(Truth(tuple(DEPTHS)), budgets=budgets, seeds=3, sigma=0.001, width_multiple=2)
@@ -273,7 +272,7 @@ def test_prior_slope_is_the_integral_of_the_density() -> None:
 
 
 def test_the_prior_loses_least_at_its_best_depth() -> None:
-    from dwsweep.fit.smooth_truth import SmoothTruth
+    from dwsweep.fit.simulated_sweeps import SmoothTruth
 
     judge, truth = Judge(prior(), DEPTHS, 1e8), SmoothTruth(tuple(DEPTHS))
     for depth in DEPTHS:

@@ -15,8 +15,7 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.bad_runs import find_bad_runs
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.simulate import Scenario, Truth, scenarios, simulate
-from dwsweep.fit.smooth_truth import SmoothTruth, draw
+from dwsweep.fit.simulated_sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 from dwsweep.report.terminal.fit_tables import to_text
 from dwsweep.theory import published_law
 

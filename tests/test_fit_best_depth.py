@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import dwsweep
-from dwsweep.fit.best_depth import guides, own_guide
-from dwsweep.fit.guideline import guideline_rows
-from dwsweep.fit.loss_terms import Frame, gradient, height, linearised, transition
-from dwsweep.fit.smooth_truth import SmoothTruth, draw, through_published_widths
+from dwsweep.fit.guideline import guideline_rows, guides, own_guide
+from dwsweep.fit.loss_surface import Frame, gradient, height, linearised, transition
+from dwsweep.fit.simulated_sweeps import SmoothTruth, draw, through_published_widths
 from dwsweep.records import fit_result
 
 SIZES = (1e7, 3e7, 1e8)

@@ -13,7 +13,7 @@ import pytest
 
 from dwsweep.fit import best_depth_coverage, coverage
 from dwsweep.fit.best_depth_coverage import sweeps
-from dwsweep.fit.simulate import Truth, few_and_many_sizes, scenarios, simulate
+from dwsweep.fit.simulated_sweeps import Truth, few_and_many_sizes, scenarios, simulate
 
 N = 400
 # three binomial standard errors at 400 simulations of a 95 % interval

@@ -12,7 +12,7 @@ import pytest
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError, options_named
-from dwsweep.fit.row_filter import compile_expression
+from dwsweep.fit.row_selection import compile_expression
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit_result
 

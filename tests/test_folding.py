@@ -14,13 +14,13 @@ from rich.table import Table
 
 from dwsweep import fit_table
 from dwsweep.design import study
-from dwsweep.fit.simulate import Scenario, Truth, simulate
+from dwsweep.fit.simulated_sweeps import Scenario, Truth, simulate
 from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.report.terminal import design_tables, fit_tables, guide_tables, plan_tables, theory_tables
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.spec import load_spec
-from dwsweep.theory import separation
+from dwsweep.theory import limits
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 CUT = re.compile(r"\S…")  # rich cuts right behind a character; our own ellipses stand free
@@ -75,7 +75,7 @@ def test_what_the_commands_say_fits_and_no_number_is_cut(width: int, own_fit) ->
         "overview": guide_tables.render(answer([], [])),
         "plan": plan_tables.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
         "design": design_tables.render(study(mini, noise=0.003, proposals=2)),
-        "theory": theory_tables.render(separation.summary(width=1024, depth=24, heads=2)),
+        "theory": theory_tables.render(limits.summary(width=1024, depth=24, heads=2)),
     }
     for name, renderable in said.items():
         lines = printed(renderable, width)

@@ -419,7 +419,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A fit of a simulated sweep on the published law, written to disk."""
     from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.smooth_truth import SmoothTruth, draw
+    from dwsweep.fit.simulated_sweeps import SmoothTruth, draw
 
     rows = draw(SmoothTruth(), np.random.default_rng(3), sigma=0.0005, seed_sd=0.001)
     out = tmp_path_factory.mktemp("fit")
@@ -444,7 +444,7 @@ def test_an_own_fit_guides_and_compares(fitted: Any) -> None:
 
 
 def test_one_best_depth_in_fit_and_guide_inside_the_data_and_outside(fitted: Any) -> None:
-    from dwsweep.fit.smooth_truth import SmoothTruth
+    from dwsweep.fit.simulated_sweeps import SmoothTruth
     from dwsweep.records import fit_result
 
     source = fitted_source(fitted)

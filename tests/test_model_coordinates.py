@@ -16,7 +16,7 @@ from train_support import make_spec
 
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
-from dwsweep.train.param_layout import by_leaf
+from dwsweep.train.optimizer import by_leaf
 
 STEPS, RATE = 4, 2e-3
 

@@ -10,8 +10,8 @@ import pytest
 
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, Run, build
+from dwsweep.plan.training_schedule import phases
 from dwsweep.spec import Spec, parse_spec
-from dwsweep.train.lr_schedule import phases
 
 DATA = DataFacts("0" * 64, n_train_tokens=700_000, n_validation_tokens=20_000)
 

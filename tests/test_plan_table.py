@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console
 
 from dwsweep.plan import DataFacts, Plan, build
-from dwsweep.plan.rows import to_rows
-from dwsweep.records.plan_table import COLUMNS, from_csv
+from dwsweep.plan.units import to_rows
+from dwsweep.records.sweep_tables import PLAN_COLUMNS, parse_plan_csv
 from dwsweep.report.terminal import plan_tables
 from dwsweep.spec import load_spec, parse_spec
 from dwsweep.sweep.sweep_directory import SweepStore
@@ -114,11 +114,11 @@ def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
     path = SweepStore(tmp_path / "new").write_plan_table(plan)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == PLAN_COLUMNS
     assert [row["run_id"] for row in rows] == [run.run_id for run in plan.runs]
     content = plan_tables.to_json(plan)
     assert content["runs"] == [asdict(row) for row in to_rows(plan)]
-    assert list(from_csv(path.read_text())) == to_rows(plan)
+    assert list(parse_plan_csv(path.read_text())) == to_rows(plan)
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content["totals"]["flops"] == sum(row["flops"] for row in content["runs"] if row["action"] == "RUN")
 

@@ -14,7 +14,7 @@ from dwsweep.fit import output
 from dwsweep.fit.analysis import fit_table
 from dwsweep.records import fit_result
 from dwsweep.records.fit_rows import RateRun
-from dwsweep.report.figures import rates, registry, style
+from dwsweep.report.figures import registry, run_curves, style
 from dwsweep.report.page import sweep_page
 
 RATES = [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2]
@@ -37,8 +37,8 @@ def sweep(best_of: dict[int, float], name: str = "completep", seeds: int = 2) ->
     ]
 
 
-def curves(rows: list[dict[str, Any]]) -> list[rates.RateCurve]:
-    return rates.curves([RateRun(**row) for row in rows])
+def curves(rows: list[dict[str, Any]]) -> list[run_curves.RateCurve]:
+    return run_curves.rate_curves([RateRun(**row) for row in rows])
 
 
 def test_the_parabola_finds_an_optimum_between_the_rates() -> None:
@@ -78,7 +78,7 @@ def panels(figure: Figure) -> list[str]:
 def test_a_panel_a_parametrization_and_the_optima_in_words() -> None:
     rows = sweep({2: 4e-3, 32: 4e-3}) + sweep({2: 4e-3, 32: 1e-4}, "standard")
     with style.styled():
-        figure = rates.against_rate(curves(rows))
+        figure = run_curves.against_rate(curves(rows))
     assert panels(figure) == ["completep, d = 32", "standard, d = 32"]
     words = "\n".join(text.get_text() for text in figure.findobj(Text))
     assert words.count("L = 2: 0.004") == 2 and "L = 32: 0.001 (edge)" in words

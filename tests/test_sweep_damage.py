@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 from sweep_tools import WorkerHere, assert_complete, environment, make_plan, run
 
-from dwsweep.records.metrics import Metrics
+from dwsweep.records.run_files import Metrics
 from dwsweep.report.terminal import sweep_status as status
 from dwsweep.sweep import runner
 from dwsweep.sweep.run_recorder import lost_rows

@@ -25,7 +25,7 @@ from dwsweep.sweep.sweep_directory import SweepStore
 
 
 def test_a_task_asks_for_one_nodes_share() -> None:
-    from dwsweep.sweep.ray_cluster import needs
+    from dwsweep.sweep.ray_executor import needs
 
     hosts = [{"CPU": 64.0, "GPU": 8.0}, {"CPU": 32.0, "GPU": 4.0}, {"CPU": 96.0}]
     assert needs(hosts, 1) == {"GPU": 4.0}

@@ -13,7 +13,7 @@ from sweep_tools import make_plan
 
 from dwsweep.errors import InputError
 from dwsweep.records.pack_files import PackState
-from dwsweep.sweep import core_shares, executors, policy
+from dwsweep.sweep import core_shares, local_executor, policy
 from dwsweep.sweep.events import Ended
 from dwsweep.sweep.policy import decide, halved, split
 
@@ -206,10 +206,10 @@ def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytes
     """Devices, threads and the number of cores decide the last bits; the shard decides only which cores they are."""
     monkeypatch.setattr(core_shares, "cores", lambda: list(range(10, 10 + cores)))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    everyone = executors.local_workers(2, 9)
+    everyone = local_executor.local_workers(2, 9)
     assert len(everyone) == 2
     for first in range(3):
-        (alone,) = executors.local_workers(2, 1, first)
+        (alone,) = local_executor.local_workers(2, 1, first)
         assert (alone.environment, alone.cores) in [(worker.environment, worker.cores) for worker in everyone]
         assert alone.cores == everyone[first % 2].cores
         for worker in everyone:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dwsweep.report.terminal.time_left import Pace
-from dwsweep.sweep import silence
+from dwsweep.report.terminal.sweep_progress import Pace
+from dwsweep.sweep import policy
 from dwsweep.sweep.events import Begun, Compiling, Progress
-from dwsweep.sweep.silence import Silence
+from dwsweep.sweep.policy import Silence
 
 
 class Clock:
@@ -28,17 +28,17 @@ def test_a_worker_that_stands_still_is_named_with_its_process_and_log(clock: Clo
     quiet.begin("p", "L2-d64-h2", "sweep/packs/p/log.txt")
     quiet.heard("p", Begun(4711))
     quiet.heard("p", Compiling(4))
-    clock.now += silence.NOTICE_SECONDS - 1
+    clock.now += policy.NOTICE_SECONDS - 1
     assert list(quiet.notices()) == []
     clock.now += 1
     assert list(quiet.notices()) == [
         "note: L2-d64-h2: nothing heard for 5 min while compiling (process 4711, log sweep/packs/p/log.txt)"
     ]
     assert list(quiet.notices()) == []  # once for each span
-    clock.now += silence.NOTICE_SECONDS
+    clock.now += policy.NOTICE_SECONDS
     assert "10 min while compiling" in next(quiet.notices())
     quiet.heard("p", Progress(1, 30))
-    clock.now += silence.NOTICE_SECONDS
+    clock.now += policy.NOTICE_SECONDS
     assert "5 min while training" in next(quiet.notices())
     assert not list(quiet.deaf())  # nobody asked it to stop
     quiet.end("p")
@@ -52,10 +52,10 @@ def test_a_worker_that_does_not_heed_a_stop_is_ended_and_one_that_does_is_waited
         quiet.begin(name, name, "log.txt")
     clock.now += 200
     quiet.stop_asked()  # what they were silent before does not count
-    clock.now += silence.STOP_NOTICE_SECONDS
+    clock.now += policy.STOP_NOTICE_SECONDS
     assert [line.split(":")[1] for line in quiet.notices()] == [" deaf", " slow"]
     quiet.heard("slow", Progress(7, 30))
-    clock.now += silence.STOP_KILL_SECONDS - silence.STOP_NOTICE_SECONDS
+    clock.now += policy.STOP_KILL_SECONDS - policy.STOP_NOTICE_SECONDS
     assert list(quiet.deaf()) == ["deaf"] and list(quiet.deaf()) == []
     assert [line for line in quiet.notices() if "slow: has not answered the request to stop for 240 s" in line]
 

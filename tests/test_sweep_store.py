@@ -17,8 +17,8 @@ from sweep_tools import WorkerHere, assert_complete, environment, make_plan, run
 from dwsweep import paths
 from dwsweep.plan import Pack
 from dwsweep.records.pack_files import PackEvent, PackState, StartFacts
-from dwsweep.records.results_table import COLUMNS
 from dwsweep.records.run_files import RunResult, RunState
+from dwsweep.records.sweep_tables import RESULTS_COLUMNS
 from dwsweep.sweep import runner
 from dwsweep.sweep.events import Event, Resumed
 from dwsweep.sweep.run_recorder import RunRecorder
@@ -212,8 +212,8 @@ def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
     shutil.move(tmp_path / "sweep", elsewhere)
     assert rebuild_results(SweepStore(elsewhere)).read_text() == before
     found = list(csv.DictReader((elsewhere / "results.csv").open()))
-    assert tuple(found[0]) == COLUMNS
-    assert COLUMNS[:20] == (
+    assert tuple(found[0]) == RESULTS_COLUMNS
+    assert RESULTS_COLUMNS[:20] == (
         *("run_id", "depth", "width", "heads", "head_size", "seed", "learning_rate", "parametrization", "budget"),
         *("n_params", "n_params_total", "tokens", "steps", "loss", "loss_stderr", "bits_per_byte", "status"),
         *("wall_seconds", "tokens_per_second", "flops"),

@@ -12,8 +12,7 @@ from train_support import make_pack, make_spec, make_store
 
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
-from dwsweep.train.optimizer import settings_by_group
-from dwsweep.train.param_layout import as_vector, by_leaf
+from dwsweep.train.optimizer import as_vector, by_leaf, settings_by_group
 from dwsweep.train.program import Blueprint, compile_program
 from dwsweep.train.step import init_state, make_dispatch, sequentially
 

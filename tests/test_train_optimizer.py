@@ -12,9 +12,9 @@ import optax
 import pytest
 from train_support import Kept, make_pack, make_store, same_bits
 
+from dwsweep.plan.training_schedule import multipliers
 from dwsweep.spec import parse_spec
 from dwsweep.train import optimizer
-from dwsweep.train.lr_schedule import multipliers
 from dwsweep.train.pack_trainer import train_pack
 
 

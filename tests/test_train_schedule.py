@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dwsweep.plan.training_schedule import Phase, cooldown_start, multipliers, phases
 from dwsweep.spec import TrainSpec
-from dwsweep.train.lr_schedule import Phase, cooldown_start, multipliers, phases
 
 
 def spec(**keys: object) -> TrainSpec:

@@ -16,8 +16,7 @@ from train_support import make_spec
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, Model, build
 from dwsweep.train.choices import configure
-from dwsweep.train.optimizer import clip_by_norm
-from dwsweep.train.param_layout import by_leaf
+from dwsweep.train.optimizer import by_leaf, clip_by_norm
 from dwsweep.train.step import PATIENCE, init_state, loss_and_grads, make_dispatch, sequentially, vectorized
 
 configure()

@@ -11,10 +11,9 @@ import numpy as np
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
-from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.reader import to_dict
-from dwsweep.records.run_files import RunResult
+from dwsweep.records.run_files import MetricsRow, RunResult
 from dwsweep.spec import DataSpec, Spec, parse_spec
 from dwsweep.train.recorder import Recorder
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dwsweep.data.token_shards import ShardedTokens
-from dwsweep.data.token_store import Store
+from dwsweep.data.token_store import ShardedTokens, Store
 from dwsweep.errors import InputError
 
 _ROUNDS = 8

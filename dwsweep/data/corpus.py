@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from dwsweep.data import passes
 from dwsweep.data.source_items import SMALL_BYTES, Skipped, Source, counted
-from dwsweep.data.token_shards import DOCUMENT, StreamWriter, content_hash
-from dwsweep.data.token_store import checksums
+from dwsweep.data.token_store import DOCUMENT, StreamWriter, checksums, content_hash
 from dwsweep.data.tokenizer import Tokenizer, train
 from dwsweep.errors import InputError
 from dwsweep.records import reader

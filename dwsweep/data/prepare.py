@@ -1,4 +1,5 @@
-"""Source → tokenizer → token store: idempotent, and safe when interrupted or run twice.
+"""``dwsweep prepare``: source → tokenizer → token store, idempotent, and safe when interrupted or run twice. And what
+is in a store, for ``--inspect``.
 
 ``corpus`` makes the store, in ``<store>.partial``, renamed when it is whole, under a lock: an interrupted prepare
 leaves nothing that looks finished and the next one starts over; a second one at the same time waits and finds the
@@ -18,6 +19,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dwsweep import locks, paths
 from dwsweep.data import corpus
 from dwsweep.data.source_files import is_remote
@@ -26,9 +29,16 @@ from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import DamagedStore, Store
 from dwsweep.errors import InputError
 from dwsweep.records.store_files import FORMAT
+from dwsweep.text import printable
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from dwsweep.spec import DataSpec
+
+
+SAMPLE_TOKENS = 160
+_BAR = 40
 
 
 def cache_root(data: DataSpec) -> Path:
@@ -173,3 +183,62 @@ def _remove_abandoned(root: Path) -> None:
                 with locks.if_free(lock) as free:
                     if free:
                         paths.remove(partial)
+
+
+def length_histogram(n_tokens: np.ndarray) -> list[tuple[int, int, int]]:
+    """(from, to, documents) of document lengths in tokens, in powers of two; the empty ends are left out."""
+    if not len(n_tokens):
+        return []
+    bins = np.floor(np.log2(np.maximum(n_tokens, 1))).astype(int)
+    counts = np.bincount(bins)
+    return [(2**b, 2 ** (b + 1) - 1, int(counts[b])) for b in range(int(bins.min()), len(counts))]
+
+
+def inspect(store: Store) -> Group:
+    """Counts, skipped records, the lengths of the documents and a decoded sample, to be printed by rich."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    def shown(text: str) -> Text:
+        """As it is: no markup, and nothing that steers the terminal."""
+        return Text(printable(text, keep="\n\t"))
+
+    m = store.manifest
+    counts = Table(box=None, pad_edge=False)
+    for column in ("", "documents", "tokens", "bytes"):
+        counts.add_column(column, justify="left" if not column else "right")
+    for split in ("train", "validation"):
+        s = m.splits[split]
+        counts.add_row(split, f"{s.n_documents:,}", f"{s.n_tokens:,}", f"{s.n_bytes:,}")
+
+    facts = Table(box=None, pad_edge=False, show_header=False)
+    facts.add_row("source", shown(m.source))
+    facts.add_row("vocabulary", f"{m.vocab_size:,} ({'bytes' if m.vocab_size == 256 else 'BPE, byte fallback'})")
+    facts.add_row("characters per token", f"{m.characters_per_token:.3f}")
+    facts.add_row("bytes per token", f"{m.bytes_per_token:.3f}")
+    facts.add_row("duplicates dropped", f"{m.duplicates:,}")
+    for reason, n in {**m.left_out, **m.skipped}.items():
+        facts.add_row(shown(reason), f"{n:,} {'skipped' if reason in m.skipped else 'left out'}")
+    if m.first_skipped:
+        facts.add_row("first skipped", shown(m.first_skipped))
+    facts.add_row("data hash", shown(m.data_hash))
+
+    lengths = np.concatenate([store.documents(s)["n_tokens"] for s in ("train", "validation")])
+    rows = length_histogram(lengths)
+    most = max(count for *_, count in rows)
+    histogram = Table(box=None, pad_edge=False, title="document length in tokens", title_justify="left")
+    for column in ("from", "to", "documents"):
+        histogram.add_column(column, justify="right")
+    histogram.add_column("")
+    for low, high, count in rows:
+        histogram.add_row(f"{low:,}", f"{high:,}", f"{count:,}", "█" * -(-count * _BAR // most))
+
+    first = store.shards("train").read(1, 1 + min(SAMPLE_TOKENS, store.n_train_tokens - 1))
+    ids = first[: int(np.argmax(first == store.end_token))] if (first == store.end_token).any() else first
+    pieces = " ".join(f"{int(i)}:{store.pieces[int(i)].decode('utf-8', 'replace')!r}" for i in ids[:24])
+    sample = Text.assemble(
+        ("first document\n", "italic"), shown(store.decode(ids)), ("\n\nits first tokens\n", "italic"), pieces
+    )
+    return Group(counts, "", facts, "", histogram, "", Padding(sample, 0))

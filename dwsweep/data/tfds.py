@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from dwsweep import paths
 from dwsweep.data.source_files import File, find_files, is_remote, open_raw, remote_access
 from dwsweep.data.source_items import Files, Item, Skipped, decode
-from dwsweep.data.text_records import TEXT_FIELDS
+from dwsweep.data.text_sources import TEXT_FIELDS
 from dwsweep.errors import InputError
 
 RECORDS_PER_ITEM = 256

@@ -22,7 +22,7 @@ from dwsweep.data.source_items import (
     file_items,
     item_blocks,
 )
-from dwsweep.data.text_records import field_of, json_records
+from dwsweep.data.text_sources import field_of, json_records
 from dwsweep.errors import InputError
 
 _DOC = re.compile(rb"^<doc\b[^\n]*>[ \t]*\n", re.MULTILINE)

@@ -1,12 +1,17 @@
-"""What ``fit`` is expected to say about the best depth at a size, from runs that do not exist yet.
+"""What ``fit`` is expected to leave open, from runs that do not exist yet: the covariance of their cell means, the
+error of the crossing of two neighbouring depths, and what it will say about the best depth at a size.
 
-``fit`` estimates one linear mixed model of the loss of all depths per form of the transition law (fit/loss_model.py).
-Its covariance does not depend on the losses, so with the losses of the prior in place of data:
+The error of a crossing is linear in the noise (the delta method): cell means → loss difference of a pair at its
+crossing, g = Σ w_i·mean_i, where w is the derivative of the PCHIP interpolation at the true curves; its bias is the
+interpolation's error there → sd(ln N) = sd(g) / slope.
+
+For the best depth ``fit`` estimates one linear mixed model of the loss of all depths per form of the transition law
+(fit/loss_model.py). Its covariance does not depend on the losses, so with the losses of the prior in place of data:
 
 1. every form is fitted to the noise-free means: its θ, its best depth at the target, its evidence;
 2. where dloss/dl(x, y*) = 0 at x = ln N of the target, y* = ln L*, the parameters q move it by
-   dy*/dq = −(d²loss/dl dq) / (d²loss/dl dy); the slope is that of fit/surface.py: with the departures from the form
-   inside the data, by the form alone outside, which then misses by as much as it does inside;
+   dy*/dq = −(d²loss/dl dq) / (d²loss/dl dy); the slope is that of fit/loss_surface.py: with the departures from the
+   form inside the data, by the form alone outside, which then misses by as much as it does inside;
 3. the forms are averaged by their evidence, as in ``fit``: half of the central 68 % is what it will state. What it
    will say is their median, which noise moves by the sampling part of the covariance, and by what it does to the
    evidence.
@@ -15,19 +20,133 @@ Its covariance does not depend on the losses, so with the losses of the prior in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
+from dwsweep.design.prior import Curves
 from dwsweep.fit.laws import from_ends
 from dwsweep.fit.loss_model import Expected
-from dwsweep.fit.loss_terms import STEPS, Frame, gradient, transition
-from dwsweep.fit.surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS
+from dwsweep.fit.loss_surface import (
+    DEEPEST_FACTOR,
+    DERIVATIVE_STEPS,
+    LARGEST_SHIFT,
+    SHIFT_POINTS,
+    Frame,
+    gradient,
+    transition,
+)
+
+Cells = Mapping[tuple[int, int], frozenset[int]]
+"""(depth, width) → the seeds that are run."""
+
+SUP_T = 2.9  # typical critical value of the sup-t band at 95 %
 
 INSIDE, OUTSIDE = 121, 121  # points of the grid of depths, within those trained and beyond
 ONE_SD = (0.15865, 0.84135)
 LOST = 1.0  # ln L; what counts as the error of a best depth that is not found
+
+
+def covariance(cells: Cells, noise: float, seed_sd: float) -> np.ndarray:
+    """(K, K) of the cell means, in the order of ``cells``, nats²: loss = cell + seed + noise.
+
+    With n_i runs of cell i, and z_s the cells that seed s covers (m_s of them), the information is
+    C⁻¹ = diag(n_i)/σ² − Σ_s τ²/(σ²(σ² + m_s τ²))·z_s z_sᵀ, τ the sd of what a seed shares. What all seeds of a shape
+    share comes on top.
+    """
+    counts = np.array([len(seeds) for seeds in cells.values()], dtype=float)
+    information = np.diag(counts / noise**2)
+    for index in set().union(*cells.values()):
+        covers = np.array([index in seeds for seeds in cells.values()], dtype=float)
+        share = seed_sd**2 / (noise**2 * (noise**2 + covers.sum() * seed_sd**2))
+        information -= share * np.outer(covers, covers)
+    return np.linalg.inv(information)
+
+
+@dataclass(frozen=True)
+class PairError:
+    """What a design leaves on one transition."""
+
+    shallow: int
+    deep: int
+    n_params: float  # of the expected crossing
+    width: float  # of the shallower net there
+    inside: bool  # whether both depths have sizes on both sides of it
+    se_ln_n: float | None
+    bias_ln_n: float | None  # of interpolating between these sizes
+    power: float | None  # probability that `fit` will say `crossed`
+
+
+@dataclass(frozen=True)
+class Design:
+    """Shapes (depth, width), sorted, and the covariance C (K, K) of their means, luck of a shape included."""
+
+    curves: Curves
+    shapes: Sequence[tuple[int, int]]
+    C: np.ndarray
+
+    @cached_property
+    def nodes(self) -> Mapping[int, np.ndarray]:
+        """ln N of every depth's shapes, rising."""
+        return {
+            depth: np.array([math.log(12 * d * w**2) for d, w in self.shapes if d == depth])
+            for depth in self.curves.depths
+        }
+
+    def pairs(self) -> tuple[PairError, ...]:
+        """One row per pair of neighbouring depths."""
+        return tuple(
+            self._pair(shallow, deep, x)
+            for (shallow, deep), x in zip(pairwise(self.curves.depths), self.curves.crossings, strict=True)
+        )
+
+    def _pair(self, shallow: int, deep: int, x: float) -> PairError:
+        n = math.exp(x)
+        width = math.sqrt(n / (12 * shallow))
+        if not all(len(at) > 1 and at[0] < x < at[-1] for at in (self.nodes[shallow], self.nodes[deep])):
+            return PairError(shallow, deep, n, width, False, None, None, None)
+        weights, bias = self.difference(shallow, deep, x)
+        slope = self.curves.slope(shallow, deep)
+        error = math.sqrt(float(weights @ self.C @ weights)) / slope
+        # the crossing found is where the interpolated difference vanishes
+        return PairError(shallow, deep, n, width, True, error, -bias / slope, self._power(shallow, deep, x))
+
+    def difference(self, shallow: int, deep: int, x: float) -> tuple[np.ndarray, float]:
+        """(weights (K,) of all cells in the interpolated difference at ``x``, its interpolation error in nats)."""
+        weights, bias = np.zeros(len(self.shapes)), 0.0
+        for depth, sign in ((shallow, 1.0), (deep, -1.0)):
+            own, error = self._interpolation(depth, x)
+            weights[[i for i, shape in enumerate(self.shapes) if shape[0] == depth]] += sign * own
+            bias += sign * error
+        return weights, bias
+
+    def _interpolation(self, depth: int, x: float) -> tuple[np.ndarray, float]:
+        """Derivative of the interpolated loss of ``depth`` at ``x`` to each of its cells, and its error there."""
+        from scipy.interpolate import PchipInterpolator
+
+        nodes = self.nodes[depth]
+        values = self.curves.loss(depth, nodes)
+        K, step = len(nodes), 1e-5
+        stack = np.vstack([values, values + step * np.eye(K), values - step * np.eye(K)])
+        at = PchipInterpolator(nodes, stack, axis=1)(x)
+        return (at[1 : K + 1] - at[K + 1 :]) / (2 * step), float(at[0] - self.curves.loss(depth, x))
+
+    def _power(self, shallow: int, deep: int, crossing: float) -> float:
+        """Chance that the difference is significant on both sides: at the farthest sizes shared, and half-way there."""
+        from scipy.stats import norm
+
+        a, b = self.nodes[shallow], self.nodes[deep]
+        chance = 1.0
+        for end in (max(a[0], b[0]), min(a[-1], b[-1])):
+            best = 0.0
+            for x in (end, (end + crossing) / 2):
+                weights, _ = self.difference(shallow, deep, x)
+                best = max(best, abs(self.curves.lead(shallow, deep, x)) / math.sqrt(float(weights @ self.C @ weights)))
+            chance *= float(norm.cdf(best - SUP_T))
+        return chance
 
 
 @dataclass(frozen=True)
@@ -112,7 +231,7 @@ def _form_depth(form: str, fit: Expected, weight: float, frame: Frame, x: float)
     move = np.zeros(len(fit.mean))
     if inside[left]:
         move[:-5] = frame.basis(at, optimum, derivative=True)
-    for i, step in enumerate(STEPS):
+    for i, step in enumerate(DERIVATIVE_STEPS):
         up, down = theta + np.eye(5)[i] * step, theta - np.eye(5)[i] * step
         down[4] = max(down[4], 0.0)
         difference = gradient(form, up, x, np.array(optimum), frame) - gradient(form, down, x, np.array(optimum), frame)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import yaml
 
 from dwsweep.cost.devices import find, suggestion
-from dwsweep.design.information import Judge
 from dwsweep.design.prior import Prior
+from dwsweep.design.study import Judge
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, build
 from dwsweep.spec import Spec, parse_spec

@@ -12,13 +12,12 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.best_depth import guides, likely_law
+from dwsweep.fit.guideline import guides, likely_law
 from dwsweep.fit.laws import Law, ln_width
-from dwsweep.fit.loss_terms import Frame, height
+from dwsweep.fit.loss_surface import Frame, height
 from dwsweep.guide.loss import SLOPE_DENSITY_AT_SIX, SLOPE_DENSITY_POWER
 from dwsweep.records import fit_result
-from dwsweep.records.fit_result import FitResult
-from dwsweep.records.loss_surface import Surface
+from dwsweep.records.fit_result import FitResult, Surface
 
 NOISE = 0.003  # ASSUMPTION: nats, sd of one run's loss without what its seed shares with other shapes
 SHAPE_RATIO = 0.5  # ASSUMPTION: sd of what all seeds of a shape share off the curve (tuning), in units of the noise
@@ -51,7 +50,7 @@ class Prior:
     gain: Gain = Gain()
 
     def theta(self, frame: Frame) -> np.ndarray:
-        """(5,) the parameters of ``fit``'s model of the loss (loss_terms.py)."""
+        """(5,) the parameters of ``fit``'s model of the loss (loss_surface.py)."""
         ends = np.array([frame.shallowest, frame.deepest])
         x_t = np.log(12.0 * ends) + 2.0 * ln_width(self.law.form, np.asarray(self.law.theta), ends)
         middle = math.exp(frame.centre[1])

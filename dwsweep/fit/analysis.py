@@ -15,19 +15,17 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.bad_runs import BadRun, without_bad_runs
-from dwsweep.fit.best_depth import form_guides, own_guide
 from dwsweep.fit.cells import Selection, Shape, select_runs
 from dwsweep.fit.contrasts import contrasts
 from dwsweep.fit.curves import Curves, build_curves
-from dwsweep.fit.figure_curves import fit_curves
-from dwsweep.fit.fit_warnings import bad_run_warning, confounds, noise_warnings, tie_warnings
-from dwsweep.fit.guideline import guideline_rows
+from dwsweep.fit.fit_warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
+from dwsweep.fit.guideline import form_guides, guideline_rows, own_guide
 from dwsweep.fit.law_selection import LawReport, fit_laws
 from dwsweep.fit.loss_model import fit_loss_model
-from dwsweep.fit.misuse import check_runs, check_status
+from dwsweep.fit.loss_surface import LossSurface
+from dwsweep.fit.output import fit_curves
 from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_rows, with_surface
-from dwsweep.fit.row_filter import Row
-from dwsweep.fit.surface import LossSurface
+from dwsweep.fit.row_selection import Row
 from dwsweep.fit.sweep_evidence import document_covariance, still_falling
 from dwsweep.fit.table import Table, read_table
 from dwsweep.records.fit_result import (

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit.bad_runs import without_bad_runs
-from dwsweep.fit.best_depth import OwnGuide, own_guide
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.coverage import Simulated, covers, run_simulations
 from dwsweep.fit.curves import build_curves
+from dwsweep.fit.guideline import OwnGuide, own_guide
 from dwsweep.fit.loss_model import fit_loss_model, known_form
-from dwsweep.fit.row_filter import Row
-from dwsweep.fit.smooth_truth import SmoothTruth, draw, through_published_widths
-from dwsweep.fit.surface import LossSurface
+from dwsweep.fit.loss_surface import LossSurface
+from dwsweep.fit.row_selection import Row
+from dwsweep.fit.simulated_sweeps import SmoothTruth, draw, through_published_widths
 from dwsweep.records.fit_rows import FitPart
 
 SIZES = (1.0e7, 3.0e7, 1.0e8, 1.0e9)  # the last one lies outside the data

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.recipes import one_recipe
-from dwsweep.fit.row_filter import Row
+from dwsweep.fit.row_selection import Row, one_recipe
 
 AXES = {
     "n_params": "non-embedding parameters",

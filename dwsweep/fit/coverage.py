@@ -26,8 +26,8 @@ from dwsweep.fit.curves import build_curves
 from dwsweep.fit.law_selection import fit_laws
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.row_filter import Row
-from dwsweep.fit.simulate import Truth, scenarios, simulate
+from dwsweep.fit.row_selection import Row
+from dwsweep.fit.simulated_sweeps import Truth, scenarios, simulate
 from dwsweep.records.fit_rows import FitPart
 from dwsweep.records.reader import parse
 

@@ -1,6 +1,6 @@
 """The loss of all depths together, estimated: restricted likelihood, one fit per form, weighed by their evidence.
 
-The terms (loss_terms.py) enter a mixed linear model of the cell means,
+The terms (loss_surface.py) enter a mixed linear model of the cell means,
 
     mean = F·b + P·u + e,    u ~ N(0, 1),    e ~ N(0, C + τ²·I)
 
@@ -23,8 +23,8 @@ import numpy as np
 
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.loss_terms import Frame, linearised
-from dwsweep.records.loss_surface import DepthSpan, LossForm, Surface
+from dwsweep.fit.loss_surface import Frame, linearised
+from dwsweep.records.fit_result import DepthSpan, LossForm, Surface
 
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 # a form whose evidence is 100 times less than the best form's is rejected
@@ -42,7 +42,7 @@ LARGEST_STEP = np.array([1.5, 1.5, 0.03, 0.5, 0.2])
 PRIOR = ((-3.0, 3.0), (-0.5, 1.0), (-6.0, 2.0), (-0.5, 1.0), (-0.5, 1.0), (math.log(1.0e-3), 1.1))
 BOUNDS = ((-14.0, 4.0), (-4.0, 3.0), (-16.0, 4.0), (-4.0, 3.0), (-4.0, 3.0), (-14.0, -2.0))
 START = (-1.5, -0.8, -6.0, -1.0, -0.5, math.log(7e-4))
-# medians over fits of simulated sweeps (smooth_truth.py), all but τ: what a fit is expected to find
+# medians over fits of simulated sweeps (simulated_sweeps.py), all but τ: what a fit is expected to find
 TYPICAL = (-2.4, -0.8, -5.2, -0.7, -0.2)
 TYPICAL_SD = 1.0  # of the log amplitude of δ about it, given the data of one sweep
 ROUNDS = 12  # at most, of θ given the hyperparameters, and they given θ
@@ -54,7 +54,7 @@ JITTER = 1e-12  # nats²: losses kept as float32 are no better
 
 def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
     """The model with every form; None with fewer than three depths, too few cells, or no noise estimate."""
-    from dwsweep.fit.surface import with_optima
+    from dwsweep.fit.loss_surface import with_optima
 
     sizes = [len(curves.sizes(d)) for d in curves.depths]
     enough = len(curves.x) >= FEWEST_CELLS and sum(n >= FEWEST_SIZES for n in sizes) >= 2

@@ -17,7 +17,7 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.column_names import likely, understood
-from dwsweep.fit.row_filter import Row, compile_expression
+from dwsweep.fit.row_selection import Row, compile_expression
 
 REQUIRED = ("depth", "width", "loss")
 NUMERIC = (

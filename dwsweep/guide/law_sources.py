@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dwsweep.fit import laws
-from dwsweep.fit.best_depth import OwnGuide, form_guides, guides
+from dwsweep.fit.guideline import OwnGuide, form_guides, guides
 from dwsweep.fit.laws import Law
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
 from dwsweep.records import fit_result

@@ -3,7 +3,7 @@
 from dwsweep.plan.expand import UNHASHED, build, mismatch, run_id
 from dwsweep.plan.units import DataFacts, Plan, Run
 from dwsweep.records.pack_files import Pack, Replica
-from dwsweep.records.plan_table import DROP, RUN, SKIP
+from dwsweep.records.sweep_tables import DROP, RUN, SKIP
 
 __all__ = [
     "DROP",

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from dwsweep.cost.flops import training_flops_per_token
-from dwsweep.plan.lengths import cooldown_steps, steps_of, total_steps
+from dwsweep.plan.training_schedule import cooldown_steps, steps_of, total_steps
 from dwsweep.plan.units import DataFacts, Run
-from dwsweep.records.plan_table import DROP
+from dwsweep.records.sweep_tables import DROP
 from dwsweep.shapes import Shape
 from dwsweep.spec import MAX_STEPS, Spec
-from dwsweep.theory import bottlenecks, published_law
+from dwsweep.theory import limits, published_law
 
 MAX_RUNS = 100_000  # of one plan: beyond it the table alone takes minutes and gigabytes
 NEAR = 4.0  # a size counts as near a transition within this factor
@@ -242,23 +242,23 @@ def _grid(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
 
 def _bottlenecks(shapes: Sequence[Shape]) -> list[str]:
     found = []
-    wide = [s for s in shapes if bottlenecks.width_exceeds_vocabulary(s.width, s.vocab_size)]
+    wide = [s for s in shapes if limits.width_exceeds_vocabulary(s.width, s.vocab_size)]
     if wide:
         found.append(
-            f"d_x above the vocabulary of {wide[0].vocab_size:,} at {_widths(wide)}: {bottlenecks.VOCABULARY_REASON}"
+            f"d_x above the vocabulary of {wide[0].vocab_size:,} at {_widths(wide)}: {limits.VOCABULARY_REASON}"
         )
-    small = [s for s in shapes if bottlenecks.head_below_window(s.head_size, s.seq_len)]
+    small = [s for s in shapes if limits.head_below_window(s.head_size, s.seq_len)]
     if small:
         found.append(
             f"head size below the window of {small[0].seq_len} at {_widths(small)}, down to "
-            f"{min(s.head_size for s in small)}: {bottlenecks.HEAD_SIZE_REASON}"
+            f"{min(s.head_size for s in small)}: {limits.HEAD_SIZE_REASON}"
         )
-    heavy = [s for s in shapes if bottlenecks.embedding_share(s) > bottlenecks.EMBEDDING_SHARE_LIMIT]
+    heavy = [s for s in shapes if limits.embedding_share(s) > limits.EMBEDDING_SHARE_LIMIT]
     if heavy:
-        worst = max(heavy, key=bottlenecks.embedding_share)
+        worst = max(heavy, key=limits.embedding_share)
         found.append(
-            f"embeddings above {bottlenecks.EMBEDDING_SHARE_LIMIT:.0%} of all parameters at {_widths(heavy)}, up to "
-            f"{bottlenecks.embedding_share(worst):.0%} at {worst.label}: {bottlenecks.EMBEDDING_SHARE_REASON}; "
+            f"embeddings above {limits.EMBEDDING_SHARE_LIMIT:.0%} of all parameters at {_widths(heavy)}, up to "
+            f"{limits.embedding_share(worst):.0%} at {worst.label}: {limits.EMBEDDING_SHARE_REASON}; "
             "`fit --axis n_params_total` shows how much it matters"
         )
     return found

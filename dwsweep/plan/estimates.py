@@ -11,10 +11,10 @@ from dwsweep.cost.duration import ASSUMED, COMPILED, MEASURED, Calibration, assu
 from dwsweep.cost.flops import flops_6nd, training_flops
 from dwsweep.cost.memory import Memory, checkpoint_bytes, fitting_microbatch, program_fits, resident_bytes
 from dwsweep.model.parametrization import resolve
-from dwsweep.plan.lengths import pack_tokens
+from dwsweep.plan.training_schedule import pack_tokens
 from dwsweep.plan.units import DataFacts, Estimates, PackEstimate, Run, RunEstimate
 from dwsweep.records.pack_files import Pack
-from dwsweep.records.plan_table import DROP, RUN
+from dwsweep.records.sweep_tables import DROP, RUN
 from dwsweep.shapes import token_bytes
 from dwsweep.spec import Spec
 

@@ -14,10 +14,10 @@ from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
 from dwsweep.plan.checks import cautions, device_errors, head_errors, length_errors, pack_members, size_errors
 from dwsweep.plan.estimates import Calibrations, estimate, misfits
-from dwsweep.plan.lengths import branch_steps
+from dwsweep.plan.training_schedule import branch_steps
 from dwsweep.plan.units import DataFacts, Plan, Run
 from dwsweep.records.pack_files import Pack, Replica
-from dwsweep.records.plan_table import DROP, RUN, SKIP
+from dwsweep.records.sweep_tables import DROP, RUN, SKIP
 from dwsweep.shapes import Shape, match_width
 from dwsweep.spec import Spec
 

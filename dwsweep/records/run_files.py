@@ -1,11 +1,13 @@
-"""The files of one run: ``config.json``, ``status.json``, ``result.json`` and ``documents.npy``."""
+"""The files of one run: ``config.json``, ``status.json``, ``result.json``, ``metrics.jsonl`` (a row per logged step)
+and ``documents.npy``."""
 
 from __future__ import annotations
 
+import json
 import platform
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Required, TypedDict, cast
 
 from pydantic import Field
 
@@ -26,6 +28,8 @@ PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # sections of a run's spec, with all their keys; those that others read are checked
 ModelFacts = Annotated[dict[str, Any], holding(parametrization=str)]
 TrainFacts = Annotated[dict[str, Any], holding(batch_size=int, optimizer=str, schedule=str, precision=str)]
+
+METRICS = ("loss", "learning_rate", "grad_norm", "seconds")
 
 
 @dataclass(frozen=True)
@@ -119,3 +123,59 @@ def check_documents(path: Any, name: str) -> None:
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "fiu":
         found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
         raise Damaged(path, name, f"is {found}; must be numbers of shape [documents, 2]")
+
+
+class MetricsRow(TypedDict, total=False):
+    """One logged step. A mapping: files are cut and joined line by line, with whatever else a line holds."""
+
+    step: Required[int]
+    loss: float | None  # training, nats per token
+    learning_rate: float | None
+    grad_norm: float | None
+    seconds: float | None  # of training so far
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What could be read of a run's metrics."""
+
+    rows: tuple[MetricsRow, ...]  # in the order of the file, steps rising
+    lost: int = 0  # lines that are no such row, bar a last one that a kill cut off
+
+
+def read_metrics(path: Any) -> Metrics:
+    """The rows of a file, uploaded segments included; what is no row is counted and left out."""
+    text = paths.read_text_of_lines(path)
+    rows: list[MetricsRow] = []
+    lost, last = 0, -1
+    whole, _, torn = text.rpartition("\n")
+    lines = whole.split("\n") if whole else []
+    for line in [*lines, torn]:
+        if not line.strip():
+            continue
+        row = _row(line)
+        if row is not None and row["step"] > last:
+            rows.append(row)
+            last = row["step"]
+        elif line is not torn:
+            lost += 1
+    return Metrics(tuple(rows), lost)
+
+
+def _row(line: str) -> MetricsRow | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or not _is_count(row.get("step")):
+        return None
+    known = [row[name] for name in METRICS if name in row]
+    return cast(MetricsRow, row) if all(value is None or _is_number(value) for value in known) else None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

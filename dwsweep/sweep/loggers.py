@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
-from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.reader import to_dict
+from dwsweep.records.run_files import MetricsRow
 from dwsweep.sweep.sweep_directory import SweepStore
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import Any
 
 from dwsweep.errors import InputError
 from dwsweep.sweep.events import Joined
-from dwsweep.sweep.worker_process import WorkerProcess
+from dwsweep.sweep.local_executor import WorkerProcess
 
 MAX_RESTARTS = 20  # of a worker that follows; what is tried again is process 0's decision
 HEARTBEAT_SECONDS = 30  # until the others are ended when one process is gone

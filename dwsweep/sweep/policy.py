@@ -1,5 +1,6 @@
 """What follows from the way an attempt at a pack ended: its cause, found from an exception inside the worker or from
-the way its process ended, and a pure decision by that cause.
+the way its process ended, and a pure decision by that cause. And from hearing nothing: ``Silence`` says so while a
+sweep trains, and ends workers that do not heed a request to stop.
 
 A new cause of failure is a name below, what recognises it in ``of_exception`` or ``of_exit``, and its case in
 ``decide``.
@@ -12,7 +13,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from dwsweep.cost.memory import halved
 from dwsweep.errors import InputError
 from dwsweep.records.pack_files import REBUILT, Pack, PackEvent, PackState
 from dwsweep.records.run_files import DONE, FAILED, INTERRUPTED, OOM, PENDING
-from dwsweep.sweep.events import Ended
+from dwsweep.sweep.events import Begun, Compiling, Ended, Event, Progress, Started
 
 CRASH, ERROR, DISK_FULL = "crash", "error", "disk_full"
 ENDS = (DONE, INTERRUPTED, OOM, CRASH, ERROR, DISK_FULL)  # how an attempt can end
@@ -34,6 +35,12 @@ _DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|\bENOSPC\b
 _OUT_OF_MEMORY = re.compile(
     r"RESOURCE_EXHAUSTED|out of memory|bad_alloc|MemoryError|cannot allocate memory|failed to allocate", re.IGNORECASE
 )
+
+NOTICE_SECONDS = 300.0  # of silence before the first notice; each further one after twice the time
+STOP_NOTICE_SECONDS = 60.0  # of silence after a stop was asked for
+STOP_KILL_SECONDS = 300.0  # likewise: a checkpoint of a large model takes a while to write
+
+_PHASES: dict[type, str] = {Begun: "starting", Compiling: "compiling", Started: "training", Progress: "training"}
 
 
 def of_exception(error: BaseException) -> tuple[str, str]:
@@ -226,3 +233,71 @@ def split(pack: Pack, finished: Collection[str] = (), microbatch: int | None = N
         with_microbatch(replace(pack, pack_id=f"{pack.pack_id}-{letter}", replicas=tuple(part)), microbatch)
         for letter, part in zip("ab", parts, strict=False)
     )
+
+
+@dataclass
+class _Heard:
+    label: str  # of the pack
+    log: str  # where its worker writes
+    at: float  # when it was last heard of
+    patience: float = NOTICE_SECONDS
+    phase: str = "starting"
+    pid: int | None = None  # where it runs on this host
+    given_up: bool = False
+
+
+class Silence:
+    """When each pack in training was last heard of; ``clock`` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._packs: dict[str, _Heard] = {}
+        self._stop_asked: float | None = None
+
+    def begin(self, pack_id: str, label: str, log: Any) -> None:
+        self._packs[pack_id] = _Heard(label, str(log), self._clock())
+
+    def heard(self, pack_id: str, event: Event) -> None:
+        pack = self._packs.get(pack_id)
+        if pack is None:
+            return
+        pack.at, pack.patience = self._clock(), NOTICE_SECONDS
+        pack.phase = _PHASES.get(type(event), pack.phase)
+        pack.pid = event.pid if isinstance(event, Begun) else pack.pid
+        if self._stop_asked is not None:
+            pack.patience = STOP_NOTICE_SECONDS
+
+    def end(self, pack_id: str) -> None:
+        self._packs.pop(pack_id, None)
+
+    def stop_asked(self) -> None:
+        self._stop_asked = self._clock()
+        for pack in list(self._packs.values()):  # this is another thread than that of the others
+            pack.patience = STOP_NOTICE_SECONDS
+
+    def notices(self) -> Iterator[str]:
+        """A line for each pack that is silent for too long, once for each span of time."""
+        for pack in self._packs.values():
+            silent = self._silent(pack)
+            if silent < pack.patience:
+                continue
+            pack.patience = max(2 * pack.patience, silent)
+            where = f"{f'process {pack.pid}, ' if pack.pid else ''}log {pack.log}"
+            if self._stop_asked is None:
+                yield f"note: {pack.label}: nothing heard for {silent / 60:.0f} min while {pack.phase} ({where})"
+            else:
+                rest = max(0.0, STOP_KILL_SECONDS - silent)
+                yield (
+                    f"note: {pack.label}: has not answered the request to stop for {silent:.0f} s while {pack.phase}; "
+                    f"it is killed in {rest:.0f} s, with Ctrl-C again at once ({where})"
+                )
+
+    def deaf(self) -> Iterator[str]:
+        """Packs to be ended, each once: nothing was heard of them for too long after a stop was asked for."""
+        for name, pack in self._packs.items():
+            if self._stop_asked is not None and not pack.given_up and self._silent(pack) >= STOP_KILL_SECONDS:
+                pack.given_up = True
+                yield name
+
+    def _silent(self, pack: _Heard) -> float:
+        return self._clock() - max(pack.at, self._stop_asked or pack.at)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from dwsweep import paths
 from dwsweep.locks import exclusive
 from dwsweep.plan import DROP, Pack, Plan
-from dwsweep.plan.rows import run_config
+from dwsweep.plan.units import run_config
 from dwsweep.records.pack_files import IN_PART, REBUILT, PackProgress, PackState
 from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import DONE, FINAL, PENDING, RunConfig, RunResult, RunState

@@ -17,16 +17,15 @@ import numpy as np
 
 from dwsweep import paths
 from dwsweep.plan import Pack
-from dwsweep.records import metrics as metrics_file
-from dwsweep.records.metrics import Metrics, MetricsRow
+from dwsweep.plan.training_schedule import cooldown_start
+from dwsweep.records import run_files
 from dwsweep.records.pack_files import PackProgress, StartFacts
 from dwsweep.records.reader import to_dict
-from dwsweep.records.run_files import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunResult, RunState
+from dwsweep.records.run_files import DIVERGED, FINAL, INTERRUPTED, RUNNING, Metrics, MetricsRow, RunResult, RunState
 from dwsweep.sweep import events
 from dwsweep.sweep.events import Emit
 from dwsweep.sweep.loggers import Logger
 from dwsweep.sweep.sweep_directory import SweepStore
-from dwsweep.train.lr_schedule import cooldown_start
 from dwsweep.train.recorder import Recorder
 
 PROGRESS_SECONDS = 1.0  # between two writes of progress.json
@@ -85,7 +84,7 @@ class RunRecorder(Recorder):
         for name in self._open():
             path = self._metrics_path(name)
             paths.LineWriter(path).flush()
-            found = metrics_file.read(path)
+            found = run_files.read_metrics(path)
             kept = [row for row in found.rows if row["step"] <= step]
             if found.lost and path.exists():
                 paths.set_aside(path)

@@ -19,15 +19,14 @@ from dwsweep.records.pack_files import REBUILT, Pack, PackEvent
 from dwsweep.records.run_files import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
 from dwsweep.sweep import loggers, ownership, policy, repair, work_queue
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Event, Job, Note, Post, Progress, Started
-from dwsweep.sweep.executors import Executor, LocalExecutor, local_workers
+from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
 from dwsweep.sweep.multihost import join_slice
 from dwsweep.sweep.ownership import Shard
-from dwsweep.sweep.silence import Silence
+from dwsweep.sweep.policy import Silence
 from dwsweep.sweep.snapshot import rebuild_results
 from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.sweep.view import PlainView, SweepView, announcement, summary
 from dwsweep.sweep.work_queue import Unit
-from dwsweep.sweep.worker_process import WorkerProcess
 
 KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
 

@@ -10,12 +10,11 @@ from typing import Any
 
 from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
-from dwsweep.records import results_table
+from dwsweep.records import sweep_tables
 from dwsweep.records.pack_files import PackProgress
-from dwsweep.records.plan_table import DROP, PlanRow
 from dwsweep.records.reader import Damaged
-from dwsweep.records.results_table import ResultsRow
 from dwsweep.records.run_files import DONE, INTERRUPTED, PENDING, RUNNING, RunState
+from dwsweep.records.sweep_tables import DROP, PlanRow, ResultsRow
 from dwsweep.sweep import ownership
 from dwsweep.sweep.sweep_directory import SweepStore
 
@@ -141,10 +140,10 @@ def rebuild_results(store: SweepStore) -> Any:
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
         planned, orphans = results_rows(store)
-        results_table.write(store.results_path, planned)
+        sweep_tables.write_results(store.results_path, planned)
         apart = store.directory / "orphans.csv"
         if orphans:
-            results_table.write(apart, orphans)
+            sweep_tables.write_results(apart, orphans)
         elif apart.exists():
             apart.unlink()
     return store.results_path

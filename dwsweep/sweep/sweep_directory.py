@@ -19,11 +19,9 @@ from dwsweep import paths
 from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
-from dwsweep.plan import DROP, DataFacts, Plan, build
-from dwsweep.plan import rows as plan_rows
-from dwsweep.records import plan_table, reader
+from dwsweep.plan import DROP, DataFacts, Plan, build, units
+from dwsweep.records import reader, sweep_tables
 from dwsweep.records.pack_files import Pack, PackProgress, PackState
-from dwsweep.records.plan_table import PlanRow
 from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import (
     DONE,
@@ -37,6 +35,7 @@ from dwsweep.records.run_files import (
     check_documents,
 )
 from dwsweep.records.sweep_files import Manifest
+from dwsweep.records.sweep_tables import PlanRow
 from dwsweep.spec import Spec
 from dwsweep.sweep import ownership
 
@@ -127,14 +126,14 @@ class SweepStore:
             if run.action == DROP:
                 continue
             if run.run_id not in there or self.config(run.run_id) is None:
-                self.write_config(plan_rows.run_config(run, plan))
+                self.write_config(units.run_config(run, plan))
         # last: whoever finds a run in the plan finds its config.json too
         self.write_plan_table(plan)
 
     def write_plan_table(self, plan: Plan) -> Any:
         """Write plan.csv, one row per run; returns its path."""
         path = paths.make_directory(self.directory) / "plan.csv"
-        paths.write_atomic(path, plan_table.to_csv(plan_rows.to_rows(plan)))
+        paths.write_atomic(path, sweep_tables.plan_csv(units.to_rows(plan)))
         return path
 
     def planned(self) -> list[PlanRow]:
@@ -147,7 +146,7 @@ class SweepStore:
             text = (self.directory / "plan.csv").read_text("utf-8")
         except FileNotFoundError:
             return []
-        return list(plan_table.from_csv(text))
+        return list(sweep_tables.parse_plan_csv(text))
 
     # runs
 

@@ -19,8 +19,7 @@ from dwsweep.model.transformer import Compute, Model
 from dwsweep.plan import Pack
 from dwsweep.train import attention_autotune
 from dwsweep.train.mesh import Layout, Load, agreed
-from dwsweep.train.optimizer import CHAINS
-from dwsweep.train.param_layout import ParamLayout, as_vector, by_leaf
+from dwsweep.train.optimizer import CHAINS, ParamLayout, as_vector, by_leaf
 
 CAPACITY = 256
 """Steps that one dispatch can hold at most."""

@@ -21,16 +21,14 @@ from dwsweep.cost import training_flops
 from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
-from dwsweep.records.metrics import MetricsRow
-from dwsweep.records.run_files import RunResult, versions
+from dwsweep.plan.training_schedule import Phase, multipliers, phases
+from dwsweep.records.run_files import MetricsRow, RunResult, versions
 from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
-from dwsweep.train.evaluate import HeldoutLoss
-from dwsweep.train.lr_schedule import Phase, multipliers, phases
 from dwsweep.train.mesh import agreed
 from dwsweep.train.precompile import AHEAD, release
 from dwsweep.train.program import Blueprint, Program, compile_program
 from dwsweep.train.recorder import Recorder
-from dwsweep.train.step import State
+from dwsweep.train.step import HeldoutLoss, State
 
 
 @dataclass(frozen=True)

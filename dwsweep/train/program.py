@@ -25,13 +25,12 @@ from dwsweep.errors import InputError
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.plan import Pack
+from dwsweep.plan.training_schedule import multipliers
 from dwsweep.records.pack_files import StartFacts
 from dwsweep.train.choices import Choices, Hardware, choose, concede, concessions, pack_seeds, with_kernel
-from dwsweep.train.evaluate import HeldoutLoss, heldout_losses, make_evaluate
-from dwsweep.train.lr_schedule import multipliers
 from dwsweep.train.mesh import Layout, all_agree
-from dwsweep.train.param_layout import ParamLayout
-from dwsweep.train.step import REST, State, init_state, make_dispatch
+from dwsweep.train.optimizer import ParamLayout
+from dwsweep.train.step import REST, HeldoutLoss, State, heldout_losses, init_state, make_dispatch, make_evaluate
 
 EVAL_SEQUENCES = 64
 """Held-out windows per call, over all replicas at least one each."""
@@ -232,7 +231,7 @@ class Program:
     def dispatch(self, state: State, step: int, n: int, stop: int | None) -> tuple[State, dict[str, jax.Array]]:
         """Put ``n`` steps from ``step`` on in the device's queue; ``state`` is consumed. Returns without waiting.
 
-        ``stop``: the length of the run that the steps belong to, as ``lr_schedule.multipliers`` takes it.
+        ``stop``: the length of the run that the steps belong to, as ``training_schedule.multipliers`` takes it.
         """
         batches, rates = self._batches(step, n, stop)
         steps = self.choices.layout.put(np.int32(n))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.pack_files import StartFacts
-from dwsweep.records.run_files import RunResult
+from dwsweep.records.run_files import MetricsRow, RunResult
 
 
 class Recorder:

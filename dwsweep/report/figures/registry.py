@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dwsweep import paths
 from dwsweep.records.fit_result import FitResult
-from dwsweep.report.figures import differences, law_lines, losses, rates, style
+from dwsweep.report.figures import law_lines, losses, run_curves, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ DRAWINGS = (
         "Difference curve of each pair of depths with its bands and verdict",
         "Above zero the deeper net has the lower loss. A transition counts as crossed only where the simultaneous band "
         "clears zero on both sides: below on the left, above on the right.",
-        differences.differences,
+        losses.differences,
     ),
     Drawing(
         "width_law",
@@ -76,7 +76,7 @@ DRAWINGS = (
         "tokens",
         "Transitions of each pair against training tokens",
         "Whether the answer moves with longer training. The fit itself uses the runs of one token count only.",
-        differences.against_tokens,
+        losses.against_tokens,
         lambda fit: bool(fit.by_tokens),
     ),
     Drawing(
@@ -85,8 +85,8 @@ DRAWINGS = (
         "Star: the optimum of a depth, by a parabola through the best rate and its neighbours; open where the best "
         "rate is at the edge of those tried, so that the optimum may lie beyond. Where the parametrization carries the "
         "rate over depth, the stars stand above one another. Band: best to worst seed.",
-        lambda fit: rates.against_rate(rates.curves(fit.rates)),
-        lambda fit: bool(rates.curves(fit.rates)),
+        lambda fit: run_curves.against_rate(run_curves.rate_curves(fit.rates)),
+        lambda fit: bool(run_curves.rate_curves(fit.rates)),
     ),
 )
 

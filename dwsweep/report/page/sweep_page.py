@@ -16,7 +16,7 @@ from dwsweep.records.fit_result import FitResult
 from dwsweep.records.fit_rows import references
 from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import FINAL
-from dwsweep.report.figures import registry, style, training_curves
+from dwsweep.report.figures import registry, run_curves, style
 from dwsweep.report.page import page_tables, words
 from dwsweep.report.page.html import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
 from dwsweep.sweep.sweep_directory import SweepStore
@@ -169,7 +169,7 @@ def _training(runs: Sequence[Mapping[str, str]], root: Any) -> str:
     curves = []
     for row in runs:
         rows = paths.read_lines(root / "runs" / row["run_id"] / "metrics.jsonl") if row.get("run_id") else []
-        found = training_curves.curve(
+        found = run_curves.training_curve(
             row.get("run_id", ""),
             int(float(row["depth"])),
             float(row["n_params"]),
@@ -181,7 +181,7 @@ def _training(runs: Sequence[Mapping[str, str]], root: Any) -> str:
     if not curves:
         return paragraph("No run has logged a training loss: nothing to draw.", "soft")
     with style.styled():
-        drawn = style.render(training_curves.training(curves), "svg")
+        drawn = style.render(run_curves.training_curves(curves), "svg")
     caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
     return picture(drawn, "Training loss against step, one panel per depth", caption)
 

@@ -11,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dwsweep import paths
-from dwsweep.design.crossings import PairError
-from dwsweep.design.information import Errors
-from dwsweep.design.study import Study
+from dwsweep.design.expected_fit import PairError
+from dwsweep.design.study import Errors, Study
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_count
 

@@ -224,7 +224,7 @@ def _law(result: FitResult) -> list[Any]:
 
 def _second_route(result: FitResult) -> str:
     """The law that the loss surface has in it, beside the one from the crossings."""
-    from dwsweep.fit.best_depth import likely_law, own_guide
+    from dwsweep.fit.guideline import likely_law, own_guide
 
     guide = own_guide(result.surface) if result.curves.axis == "n_params" else None
     if guide is None:

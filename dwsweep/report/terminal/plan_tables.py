@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dwsweep.cost.flops import CONVENTION
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
-from dwsweep.plan.rows import to_rows
+from dwsweep.plan.units import to_rows
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.theory import published_law
-from dwsweep.theory.separation import DEPTH_EFFICIENT
+from dwsweep.theory.limits import DEPTH_EFFICIENT
 
 
 def render(facts: dict[str, Any]) -> Group:
-    """:func:`dwsweep.theory.separation.summary`: a table of quantities, then what it means in words."""
+    """:func:`dwsweep.theory.limits.summary`: a table of quantities, then what it means in words."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("quantity", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)

@@ -1,4 +1,5 @@
-"""Loss against learning rate, one curve per depth, one panel per parametrization and width, with the optima.
+"""What the runs themselves did: training curves (one panel per depth, one thin line per run), and loss against learning
+rate (one curve per depth, one panel per parametrization and width, with the optima).
 
 Where a parametrization carries the learning rate over depth the optima stand above one another.
 """
@@ -7,20 +8,104 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dwsweep.records.fit_rows import RateRun
 from dwsweep.report.figures import style
+from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.report.figures.style import DepthStyle
+    from dwsweep.report.figures.style import DepthStyle, Floats
 
-FEWEST = 3  # rates of a shape below which there is no curve to speak of
+
+BINS = 80  # along ln step: about what a panel can show, and smoother than the single steps
+
+FEWEST_RATES = 3  # rates of a shape below which there is no curve to speak of
+
+
+@dataclass(frozen=True)
+class TrainingCurve:
+    """Training loss (nats per token) of one run, averaged in bins of ln step."""
+
+    run_id: str
+    depth: int
+    n_params: float
+    diverged: bool
+    step: Floats
+    loss: Floats
+
+
+def training_curve(
+    run_id: str, depth: int, n_params: float, diverged: bool, rows: Sequence[Mapping[str, Any]]
+) -> TrainingCurve | None:
+    """The curve of one run from the rows of its metrics.jsonl, or None where no finite loss was logged."""
+    import numpy as np
+
+    logged = [(row["step"], row["loss"]) for row in rows if _usable(row)]
+    if not logged:
+        return None
+    steps, losses = zip(*logged, strict=True)
+    step, loss = np.array(steps, dtype=float), np.array(losses)
+    place = np.log(step / step.min())
+    bins = np.minimum((place / (place.max() or 1.0) * BINS).astype(int), BINS - 1)
+    number = np.bincount(bins, minlength=BINS)
+    kept = number > 0
+    mean_step = np.bincount(bins, weights=step, minlength=BINS)[kept] / number[kept]
+    mean_loss = np.bincount(bins, weights=loss, minlength=BINS)[kept] / number[kept]
+    return TrainingCurve(run_id, depth, n_params, diverged, mean_step, mean_loss)
+
+
+def _usable(row: Mapping[str, Any]) -> bool:
+    step, loss = row.get("step"), row.get("loss")
+    return isinstance(step, int) and step > 0 and isinstance(loss, (int, float)) and math.isfinite(loss)
+
+
+def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
+    """Panels share both axes, so that depths compare; lightness is the size, and a diverged run is dashed."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    depths = sorted({c.depth for c in curves})
+    columns = min(3, len(depths))
+    rows = -(-len(depths) // columns)
+    made = style.figure(8.0 if columns > 1 else 5.4, 0.5 + 2.2 * rows if columns > 1 else 3.2)
+    panels = style.panels(made, len(depths), columns, sharex=True, sharey=True)
+    scale = LinearSegmentedColormap.from_list("sizes", colormaps["cividis"]([i / 20 * 0.8 for i in range(21)]))
+    low, high = min(c.n_params for c in curves), max(c.n_params for c in curves)
+    norm = LogNorm(low / 1.001, high * 1.001)
+    for axes, depth in zip(panels, depths, strict=True):
+        there = [c for c in curves if c.depth == depth]
+        for c in sorted(there, key=lambda c: c.n_params):
+            axes.plot(
+                c.step, c.loss, color=scale(norm(c.n_params)), linewidth=0.9, linestyle="--" if c.diverged else "-",
+                rasterized=len(curves) > 60,
+            )  # fmt: skip
+            if c.diverged:
+                axes.plot(c.step[-1:], c.loss[-1:], marker="x", color=style.AGAINST, markersize=6)
+        axes.set_title(f"L = {depth}   ({len(there)} run{'s' if len(there) > 1 else ''})")
+    first, last = min(float(c.step[0]) for c in curves), max(float(c.step[-1]) for c in curves)
+    style.log_axis(panels[0], "x", first / 1.05, max(last, first * 2) * 1.1, at_most=5)
+    # one bad spike must not flatten all other curves
+    healthy = [c for c in curves if not c.diverged] or list(curves)
+    bottom, top = min(float(c.loss.min()) for c in healthy), max(float(c.loss[0]) for c in healthy)
+    room = 0.05 * (top - bottom) or 0.1
+    panels[0].set_ylim(bottom - room, top + room)
+    made.supxlabel("optimizer step (log scale)", fontsize=9)
+    made.supylabel("training loss (nats per token)", fontsize=9)
+    if high > 1.3 * low:  # several budgets
+        bar = made.colorbar(ScalarMappable(norm, scale), ax=made.axes, shrink=0.7, pad=0.02, aspect=30)
+        bar.ax.yaxis.set_major_locator(FixedLocator(style.log_ticks(low, high)))
+        bar.ax.yaxis.set_minor_locator(NullLocator())
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _place: format_count(value)))
+        bar.set_label("non-embedding parameters N")
+    return style.settle(made)
 
 
 @dataclass(frozen=True)
@@ -62,7 +147,7 @@ class RateCurve:
         return self.rate[k] * math.exp(-p / (2 * q)), self.loss[k] - p * p / (4 * q)
 
 
-def curves(runs: Iterable[RateRun]) -> list[RateCurve]:
+def rate_curves(runs: Iterable[RateRun]) -> list[RateCurve]:
     """The curves of the shapes with at least three rates. A run without a finite loss is left out, and so is a rate of
     which no run is left."""
     losses: dict[tuple[str, float, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -80,7 +165,7 @@ def curves(runs: Iterable[RateRun]) -> list[RateCurve]:
             high=tuple(max(found[rate]) for rate in sorted(found)),
         )
         for (name, width, depth), found in sorted(losses.items())
-        if len(found) >= FEWEST
+        if len(found) >= FEWEST_RATES
     ]
 
 
@@ -94,7 +179,7 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
     made = style.figure(8.6 if columns > 1 else 5.4, 0.4 + 3.2 * rows)
     panels = style.panels(made, max(1, len(groups)), columns, sharex=True, sharey=True)
     if not groups:
-        style.says(panels[0], f"No shape was trained at {FEWEST} learning rates.")
+        style.says(panels[0], f"No shape was trained at {FEWEST_RATES} learning rates.")
         return style.settle(made)
     looks = style.depth_styles([curve.depth for curve in drawn])
     rates = [rate for curve in drawn for rate in curve.rate]
@@ -102,7 +187,7 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
     room = 0.06 * (highest - lowest) or 0.1
     for axes, ((name, width), members) in zip(panels, groups.items(), strict=True):
         for curve in sorted(members, key=lambda c: c.depth):
-            _draw(axes, curve, looks[curve.depth], lowest - room)
+            _draw_rates(axes, curve, looks[curve.depth], lowest - room)
         axes.set_title(", ".join(part for part in (name, f"d = {style.plain(width)}") if part))
         axes.legend(title="depth: best rate", fontsize=8, title_fontsize=8, loc="upper center")
     style.log_axis(panels[0], "x", min(rates) / 1.3, max(rates) * 1.3, label=lambda value: f"{value:g}")
@@ -114,7 +199,7 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
     return style.settle(made)
 
 
-def _draw(axes: Axes, curve: RateCurve, look: DepthStyle, bottom: float) -> None:
+def _draw_rates(axes: Axes, curve: RateCurve, look: DepthStyle, bottom: float) -> None:
     rate, loss = curve.optimum
     label = f"L = {curve.depth}: {rate:.2g}" + (" (edge)" if curve.at_edge else "")
     axes.plot(curve.rate, curve.loss, label=label, **look)

@@ -1,4 +1,6 @@
-"""Separation-rank bounds of self-attention (Levine et al. 2020, arXiv 2006.12467), for nets without softmax.
+"""What a shape can express: separation-rank bounds of self-attention (Levine et al. 2020, arXiv 2006.12467), for nets
+without softmax; and the limits that width meets whatever the depth (the embedding's rank, the heads' rank, the
+embedding's share).
 
 The separation rank measures how far a net can go beyond summing functions of two halves of its input; the bounds hold
 for any balanced partition of the positions. With L layers, width d_x, H heads, and the threshold L_th = log_3 d_x:
@@ -21,10 +23,38 @@ from dataclasses import dataclass
 from typing import Any
 
 from dwsweep.errors import InputError
+from dwsweep.shapes import Shape
 from dwsweep.theory import published_law
+
+EMBEDDING_SHARE_LIMIT = 0.10
+
+VOCABULARY_REASON = (
+    "the embedding's rank is at most the vocabulary, so width beyond it adds less than its parameters suggest "
+    "(Wies et al. 2021)"
+)
+HEAD_SIZE_REASON = (
+    "a head smaller than the window cannot represent every attention pattern (Bhojanapalli et al. 2020), and how many "
+    "can changes with the width"
+)
+EMBEDDING_SHARE_REASON = "curves matched in non-embedding parameters then differ in all parameters, wide nets more"
 
 DEPTH_EFFICIENT = "depth-efficient"
 WIDTH_LIMITED = "depth and width alike"
+
+
+def width_exceeds_vocabulary(width: int, vocab_size: int) -> bool:
+    """Whether d_x > V: the embedding-rank bottleneck, rank ≤ min(V, d_x) (Wies et al. 2021, arXiv 2105.03928)."""
+    return width > vocab_size
+
+
+def head_below_window(head_size: int, seq_len: int) -> bool:
+    """Whether d_p < n: the low-rank bottleneck of one head (Bhojanapalli et al. 2020, arXiv 2002.07028, Theorem 1)."""
+    return head_size < seq_len
+
+
+def embedding_share(shape: Shape) -> float:
+    """Share of token embedding, unembedding and learned positions in all parameters."""
+    return shape.embedding_params / shape.n_params_total
 
 
 def log3(x: float) -> float:

@@ -1,0 +1,233 @@
+"""Which rows of a table take part: those of ``where``, and of the runs of one shape those of one recipe.
+
+``where="depth >= 6 and optimizer == 'adamw'"`` is compared safely, never evaluated as Python. Runs of one shape that
+were trained differently are no replicates of each other: one recipe per cell.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from dwsweep.errors import InputError, argument, example
+
+Row = dict[str, Any]
+"""One run of anybody's table, under whatever columns it has."""
+
+COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+ALLOWED_NODES = (
+    *(ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.List, ast.Tuple),
+    *(ast.And, ast.Or, ast.Not, ast.USub, ast.UAdd, ast.Load),
+    *COMPARE,
+    *ARITHMETIC,
+)
+LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
+ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
+
+# what must be the same for all runs of a shape, whatever their learning rate
+RECIPE = (
+    *("heads", "head_size", "parametrization", "optimizer", "schedule", "precision"),
+    *("batch_size", "seq_len", "vocab_size", "data_hash"),
+)
+# what must be the same for the runs of a shape at one learning rate; the second line as other people's tables call it
+TUNING = (
+    *("tokens", "steps", "warmup_steps", "weight_decay", "grad_clip", "betas", "beta1", "beta2", "dropout", "min_lr"),
+    *("warmup", "wd", "lr", "lr_schedule", "scheduler", "batch", "global_batch", "global_batch_size", "cooldown"),
+    *("context_length", "tokenizer", "dataset", "dtype", "optim", "activation", "norm", "num_heads", "n_heads"),
+)
+COUNTS = {"tokens", "steps"}  # equal up to a last, incomplete batch
+COUNT_TOLERANCE = 1.02
+VALUES_LISTED = 6
+
+
+def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[Row], bool]:
+    """A predicate over rows. A comparison with a blank is false, except ``== None`` and ``!= None``.
+
+    Raises InputError for anything but comparisons of columns and constants, and for an unknown column.
+    """
+    if len(expression) > LONGEST:
+        raise InputError(
+            f"{argument('where')}: {expression[:40]!r}…; {len(expression):,} characters, must be at most {LONGEST:,}"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python's own advice on what only looks like Python
+            tree = ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise InputError(f"{argument('where')}: {expression!r}; not an expression, allowed are {ALLOWED}") from error
+    _check_expression(tree, expression, set(columns))
+    if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
+        raise InputError(f'{argument("where")}: {expression!r}; a comparison is needed, such as "warmup == 400"')
+    return lambda row: bool(_evaluated(tree, row))
+
+
+def _check_expression(node: ast.AST, expression: str, columns: set[str]) -> None:
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name):
+            if child.id not in columns:
+                raise InputError(
+                    f"{argument('where')}: {child.id!r} in {expression!r}; columns are {', '.join(sorted(columns))}"
+                )
+        elif isinstance(child, ast.Constant):
+            if not (child.value is None or isinstance(child.value, bool | int | float | str)):
+                raise InputError(f"{argument('where')}: {expression!r}; allowed are {ALLOWED}")
+        elif not isinstance(child, ALLOWED_NODES):
+            raise InputError(f"{argument('where')}: {expression!r}; allowed are {ALLOWED}")
+
+
+def _evaluated(node: ast.AST, row: Row) -> Any:
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name():
+            return row.get(node.id)
+        case ast.List() | ast.Tuple():
+            return [_evaluated(item, row) for item in node.elts]
+        case ast.BoolOp():
+            values = (_evaluated(item, row) for item in node.values)
+            return all(values) if isinstance(node.op, ast.And) else any(values)
+        case ast.UnaryOp():
+            value = _evaluated(node.operand, row)
+            if isinstance(node.op, ast.Not):
+                return not value
+            if value is None or isinstance(value, str | list):  # a text has no sign: nothing equals what it gives
+                return None
+            return -value if isinstance(node.op, ast.USub) else value
+        case ast.BinOp():
+            left, right = _evaluated(node.left, row), _evaluated(node.right, row)
+            try:
+                if isinstance(left, str | list) or isinstance(right, str | list):
+                    return None  # texts and lists are compared, never repeated to fill the memory
+                return ARITHMETIC[type(node.op)](left, right)
+            except (TypeError, ZeroDivisionError, OverflowError):
+                return None
+        case ast.Compare():
+            left = _evaluated(node.left, row)
+            for op, item in zip(node.ops, node.comparators, strict=True):
+                right = _evaluated(item, row)
+                try:
+                    if not COMPARE[type(op)](left, right):
+                        return False
+                except TypeError:  # a blank or a text against a number
+                    return False
+                left = right
+            return True
+    raise AssertionError(node)
+
+
+def one_recipe(
+    rows: Sequence[Row], cells: Sequence[tuple[Hashable, Hashable]], counted: int, named: Iterable[str] = ()
+) -> tuple[dict[int, str], list[str]]:
+    """Which rows are left out so that every cell has one recipe: index → why, and a warning per column.
+
+    cells: (shape, learning rate) of each row. counted: the first rows are finished, the others are not and follow.
+    named: further columns that the user has named.
+
+    A column that takes several values within a cell is settled by the value that most runs of the table share, where
+    every such cell has it.
+
+    Raises:
+        InputError: there is no such value; one line says what to choose between.
+    """
+    out: dict[int, str] = {}
+    warnings: list[str] = []
+    open_: dict[str, Hashable] = {}  # column → a cell where it varies
+    for name in dict.fromkeys((*RECIPE, *TUNING, *named)):
+        if not any(name in row for row in rows):
+            continue
+        left = [k for k in range(len(rows)) if k not in out]
+        values: dict[Hashable, set[Any]] = defaultdict(set)
+        counts: Counter[Any] = Counter()
+        for k in left[: sum(k < counted for k in left)]:
+            value = _setting(rows[k], name)
+            if value is not None or name in RECIPE:
+                values[_cell(cells[k], name)].add(value)
+                counts[value] += 1
+        mixed = {cell for cell, seen in values.items() if _differ(name, seen)}
+        if not mixed:
+            continue
+        best = max(counts, key=lambda value: (counts[value], str(value)))
+        if 2 * counts[best] <= counts.total() or not all(best in values[cell] for cell in mixed):
+            open_[name] = min(mixed, key=str)
+            continue
+        for k in left:
+            value = _setting(rows[k], name)
+            if _cell(cells[k], name) in mixed and value != best and (value is not None or name in RECIPE):
+                out[k] = f"{name} = {value}"
+        warnings.append(
+            f"{name}: {_listed(counts)} within one shape; only {name} = {best} is used there "
+            f"(choose with {argument('where')})"
+        )
+    if open_:
+        raise InputError(_refusal(rows[:counted], cells, open_))
+    return out, warnings
+
+
+def _cell(cell: tuple[Hashable, Hashable], name: str) -> Hashable:
+    return (cell[0], None) if name in RECIPE else cell
+
+
+def _setting(row: Row, name: str) -> Any:
+    value = row.get(name)
+    return value if value is None or isinstance(value, Hashable) else str(value)
+
+
+def _differ(name: str, seen: set[Any]) -> bool:
+    if name in COUNTS and all(isinstance(value, int | float) and 0 < value < math.inf for value in seen):
+        return max(seen) > COUNT_TOLERANCE * min(seen)
+    return len(seen) > 1
+
+
+def _listed(values: Iterable[Any]) -> str:
+    shown = sorted(set(values), key=lambda v: (0, v, "") if isinstance(v, int | float) else (1, 0, str(v)))
+    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in shown]
+    return ", ".join(texts[:VALUES_LISTED]) + (
+        f" and {len(texts) - VALUES_LISTED} more" if len(texts) > VALUES_LISTED else ""
+    )
+
+
+def _refusal(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying: dict[str, Any]) -> str:
+    """What varies, where, and the choice that keeps the most shapes."""
+    kept = list(range(len(rows)))
+    parts, choices = [], []
+    for name, cell in varying.items():
+        here = {_setting(rows[k], name) for k in range(len(rows)) if _cell(cells[k], name) == cell} - {None}
+        parts.append(f"{name} ({_listed(here)} at {cell[0][0]}×{cell[0][1]:g})")
+        shapes: dict[Any, set[Any]] = defaultdict(set)
+        for k in kept:
+            if _setting(rows[k], name) is not None:
+                shapes[_setting(rows[k], name)].add(cells[k][0])
+        if name == "lr" or not shapes:
+            continue
+        best = max(shapes, key=lambda value: (len(shapes[value]), str(value)))
+        kept = [k for k in kept if _setting(rows[k], name) == best]
+        choices.append(f"{name} == {best!r}")
+    advice = []
+    if choices:
+        text = " and ".join(choices)
+        advice.append(f"choose, such as with {example(f'where={text!r}', f'--where {chr(34)}{text}{chr(34)}')}")
+    if "lr" in varying:
+        advice.append("rename with " + example("columns={'learning_rate': 'lr'}", "--column learning_rate=lr"))
+    return f"recipes that differ within one shape would be averaged: {', '.join(parts)}; {'; '.join(advice)}"
