@@ -142,11 +142,15 @@ def guide(
     )
     found = answer(params or (), shape or (), rules=rule or (), fit=fit, compare=compare, options=options)
     if export is not None:
+        if json:
+            raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
         print(exported(found, options, export))
     else:
         terminal.show(guide_tables.render(found), found.to_dict(), json)
     if out is not None:
-        print("\n".join(f"wrote {path}" for path in guide_costs.draw(found, out)), file=sys.stderr)
+        written = guide_costs.draw(found, out)
+        lines = [f"wrote {path}" for path in written] or ["nothing to draw: no budget with shapes, and no rule"]
+        print("\n".join(lines), file=sys.stderr)
 
 
 @_command(
@@ -183,16 +187,26 @@ def design(
 
     if (spec is None) == (hours is None):
         raise InputError("SPEC: give a sweep spec, or --hours for one that is written; not both")
-    if hours is not None:
-        filled = fill(hours, device, make_prior(fit, noise)[0], whole_numbers(depths, "--depths") if depths else ())
-        spec = write or paths.as_path(f"{filled.spec.name}.yaml")
-        if spec.exists():
-            raise InputError(f"--write: {spec} is there already; allowed: a name that is free")
-        paths.write_atomic(spec, filled.text)
-        print(f"wrote {spec}", file=sys.stderr)
-    assert spec is not None
+    if hours is None and (write is not None or depths is not None):
+        raise InputError("--write, --depths: shape the spec that --hours writes; allowed with it")
+    if hours is not None and set_:
+        raise InputError(
+            f"--set: {set_[0]!r}; changes a spec that is there; allowed with SPEC, such as what --hours wrote"
+        )
+    filled, file = None, write
     with terminal.waiting("judging"):
-        found = study(load_spec(spec, set_ or ()), fit=fit, noise=noise, target=target, proposals=propose)
+        if hours is not None:
+            chosen = whole_numbers(depths, "--depths") if depths is not None else ()
+            filled = fill(hours, device, make_prior(fit, noise)[0], chosen)
+            file = write or paths.as_path(f"{filled.spec.name}.yaml")
+            if file.exists():
+                raise InputError(f"--write: {file} is there already; allowed: a name that is free")
+        sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
+        found = study(sweep, fit=fit, noise=noise, target=target, proposals=propose)
+    if filled and file is not None:
+        paths.make_directory(file.parent)
+        paths.write_atomic(file, filled.text)
+        print(f"wrote {file}", file=sys.stderr)
     terminal.show(design_tables.render(found), found.to_dict(), json)
     if out is not None:
         print(f"wrote {design_tables.draw(found, out / 'design.png')}", file=sys.stderr)
@@ -241,5 +255,6 @@ def init(
     file = paths.as_path(path)
     if file.exists():
         raise InputError(f"FILE: {path} is there already; allowed: a name that is free")
+    paths.make_directory(file.parent)
     paths.write_atomic(file, reference.commented(str(path)))
     print(f"wrote {path}")

@@ -72,6 +72,9 @@ def count_value(text: str) -> float:
 
 def whole_value(text: str | int) -> int:
     text = str(text)  # a default comes as it is
+    if re.fullmatch(r"[0-9.]{1,30}(e[+]?[0-9]{1,2}|[kmbgtKMBGT])", text):  # 1e5, 50k
+        count = _parsed(parse_count, text)
+        text = str(int(count)) if count.is_integer() else text
     # more digits than any count has; int() also reads digits of other scripts, and Python refuses beyond 4,300 of them
     if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
         raise typer.BadParameter(f"{text[:40]!r}; must be a whole number")

@@ -123,6 +123,7 @@ class Block:
     positions: str = "learned"
     tied_embeddings: bool = False
     biases: bool = True
+    mlp_multiple: int = 1  # the inner width of the MLP is rounded to it
 
     def shape(self, depth: int, width: int) -> Shape:
         """The shape at this depth and width.
@@ -143,7 +144,7 @@ class Block:
             heads=heads,
             head_size=head_size,
             kv_heads=kv_heads,
-            mlp_hidden=round(self.mlp_ratio * width),
+            mlp_hidden=self.mlp_multiple * max(1, round(self.mlp_ratio * width / self.mlp_multiple)),
             vocab_size=self.vocab_size,
             seq_len=self.seq_len,
             norm=self.norm,

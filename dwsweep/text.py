@@ -23,6 +23,8 @@ def format_count(value: float) -> str:
 
 def format_factor(value: float) -> str:
     """``1.13``, ``41.7``, ``1,670``: three significant digits and no exponent."""
+    if value >= 1e7:
+        return f"{value:.3g}".replace("e+", "e")
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -190,7 +190,48 @@ def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
     assert {c.width for c in row.candidates if c.within_budget} == {2048, 3072}
     assert row.best["time"].label == "30 × 3072" and row.best["size"].width == 2048
     none = answer([1e6], options=Options(head_size=128, kv_heads=8)).budgets[0]
-    assert none.candidates and none.recommended is None is none.best["time"]
+    assert not none.candidates and none.recommended is None is none.best["time"]
+
+
+@pytest.mark.parametrize("budget", [2.8e7, 2.99e7, 2.5e9, 2.8e9, 3e9])
+@pytest.mark.parametrize("total", [False, True])
+def test_heads_and_layers_can_be_dealt_out_whatever_head_size_a_shape_has(budget: float, total: bool) -> None:
+    """With key/value heads the head size is that of the shape's own size, which may be another than the budget's."""
+    options = Options(kv_heads=2, tensor_parallel=4, pipeline_parallel=2, mlp="gated", total=total)
+    for c in answer([budget], options=options).budgets[0].candidates:
+        assert c.heads % 4 == 0 and c.depth % 2 == 0 and c.mlp_hidden % 8 == 0 and c.head_size % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"tensor_parallel": 5}, "12 heads are no multiple of --tensor-parallel 5"),
+        ({"pipeline_parallel": 5}, "12 layers are no multiple of --pipeline-parallel 5"),
+        ({"width_multiple": 100}, "the width 768 is no multiple of --width-multiple 100"),
+    ],
+)
+def test_a_shape_outside_its_constraints_is_refused(options: dict[str, int], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        answer([], ["12x768"], options=Options(**options))
+
+
+def test_constraints_that_no_net_has_are_one_clear_line() -> None:
+    with pytest.raises(InputError, match="--head-size: 100000000; must be"):
+        Options(head_size=10**8)
+    with pytest.raises(InputError, match="multiples of 10,000,000"):
+        answer([3e9], options=Options(width_multiple=10**7))
+    with pytest.raises(InputError, match="--compare"):
+        answer([3e9], compare=True)
+    with pytest.raises(InputError, match="has a shape at no size"):
+        answer(rules=["depth = 1 / 0"])
+
+
+def test_far_from_the_best_is_not_balanced() -> None:
+    """Below the law's first depth a step of its grid is more than the depth itself."""
+    (small,) = answer([], ["8x102"]).verdicts
+    assert small.verdict != "balanced" and small.costs["size"].less_compute > 30
+    (none,) = answer([], ["4x7"]).verdicts
+    assert none.verdict == "refused" and "below one layer" in none.optimum.reach
 
 
 def test_total_counts_embeddings_into_the_budget() -> None:
@@ -200,6 +241,9 @@ def test_total_counts_embeddings_into_the_budget() -> None:
     tables = 2 * 50_257 * math.sqrt(total.optimum.n_params / (12 * depth))
     assert total.optimum.n_params + tables == pytest.approx(1e9, rel=1e-6)
     assert total.optimum.depth == pytest.approx(depth)
+    # the embeddings of the best shape leave something of a small budget too, where those of the whole one would not
+    small = answer([4e7], options=Options(total=True)).budgets[0].optimum
+    assert small.n_params + 2 * 50_257 * small.width == pytest.approx(4e7, rel=1e-6)
 
 
 def test_costs_at_equal_size_flops_and_time() -> None:
@@ -239,7 +283,7 @@ def test_reach_is_said_in_words() -> None:
     assert reach[1e8].startswith("inside")
     assert reach[3e9].startswith("projection, 5 times")
     assert reach[1e11].startswith("far projection") and "rivals agree" in reach[1e11]
-    assert reach[2e12].startswith("refused") and all("do not use beyond 1.2e+12" in reach[n] for n in (3e9, 1e11, 2e12))
+    assert reach[2e12].startswith("refused") and all("do not use beyond 1.2T" in reach[n] for n in (3e9, 1e11, 2e12))
     assert [row.trust.level for row in found.values()] == ["medium", "low", "low", "low"]
     refused = answer([2e12], ["200x40000"])
     assert refused.budgets[0].optimum.depth is None and not refused.budgets[0].candidates

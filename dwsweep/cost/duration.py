@@ -126,10 +126,15 @@ class Calibration:
     def flops_per_second(self, shape: Shape) -> float:
         """FLOP/s of one device at the benchmarked shape that is nearest in (ln L, ln d_x)."""
 
-        def distance(row: tuple[int, int, float]) -> float:
-            return math.hypot(math.log(row[0] / shape.depth), math.log(row[1] / shape.width))
+        return min(self.rows, key=lambda row: _apart(row, shape.depth, shape.width))[2]
 
-        return min(self.rows, key=distance)[2]
+    def distance(self, depth: int, width: int) -> float:
+        """Factor in depth and width between a shape and the nearest that was benched, 1 if it was benched itself."""
+        return math.exp(min(_apart(row, depth, width) for row in self.rows))
+
+
+def _apart(row: tuple[int, int, float], depth: int, width: int) -> float:
+    return math.hypot(math.log(row[0] / depth), math.log(row[1] / width))
 
 
 def _rate(row: CompiledRow) -> float:

@@ -77,14 +77,18 @@ def _largest(
     low = max(SMALLEST, math.exp(Judge(prior, depths, 1e9).crossings[0]) / BELOW)
     first, last = math.log(low) + FEWEST_DECADES * math.log(10.0), math.log(LARGEST)
     budget = SHARE * 3600 * hours
-    if _seconds(_spec(device, hours, depths, low, math.exp(first))) > budget:
+    try:
+        if _seconds(_spec(device, hours, depths, low, math.exp(first))) > budget:
+            return None
+    except InputError:  # longer than any run may be
         return None
     for _ in range(18):
         middle = (first + last) / 2
-        if _seconds(_spec(device, hours, depths, low, math.exp(middle))) > budget:
-            last = middle
-        else:
-            first = middle
+        try:
+            fits = _seconds(_spec(device, hours, depths, low, math.exp(middle))) <= budget
+        except InputError:
+            fits = False
+        first, last = (middle, last) if fits else (first, middle)
     # two digits, downwards: a spec is read by people
     digits = 10 ** (math.floor(first / math.log(10.0)) - 1)
     high = math.floor(math.exp(first) / digits) * digits

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 from dwsweep.fit import laws
 from dwsweep.fit.bad_runs import BadRun, without_bad_runs
 from dwsweep.fit.cells import Selection, Shape, select_runs
@@ -153,9 +153,9 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
 
 def _check_options(draws: int, confidence: float) -> None:
     if not (isinstance(draws, int) and draws >= 100):
-        raise InputError(f"draws: {draws!r}; must be an integer of at least 100")
+        raise InputError(f"{argument('draws')}: {draws!r}; must be an integer of at least 100")
     if not 0.5 <= confidence < 1.0:
-        raise InputError(f"confidence: {confidence!r}; must be a number from 0.5 to below 1")
+        raise InputError(f"{argument('confidence')}: {confidence!r}; must be a number from 0.5 to below 1")
 
 
 def _token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:

@@ -18,23 +18,29 @@ USUAL = {
     "vocab_size": ("n_vocab", "vocabulary_size"),
     "seq_len": ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
 }
+# other columns of ours, understood in another case
+OURS = ("n_params", "n_params_total", "device_seconds", "head_size", "status", "run_id")
 
 
 def understood(names: Sequence[str]) -> dict[str, str]:
     """``{ours: theirs}`` for each of our columns that a table lacks and has under a usual name, whatever its case and
     whatever joins its words (``eval/loss``, ``Num-Layers``)."""
     have = {_plain(name): name for name in reversed(names)}
-    free = {plain: name for plain, name in have.items() if name not in USUAL}
+    free = {plain: name for plain, name in have.items() if name not in USUAL and name not in OURS}
     return {
-        ours: next(free[theirs] for theirs in usual if theirs in free)
-        for ours, usual in USUAL.items()
-        if ours not in names and any(theirs in free for theirs in usual)
+        ours: next(free[theirs] for theirs in (ours, *usual) if theirs in free)
+        for ours, usual in {**dict.fromkeys(OURS, ()), **USUAL}.items()
+        if ours not in names and any(theirs in free for theirs in (ours, *usual))
     }
 
 
 def likely(ours: str, names: Sequence[str]) -> str:
     """The table's column that may be ours, by what its name holds; THEIRS where none does."""
-    parts = {"depth": ("layer", "depth"), "width": ("width", "hidden", "embd", "model"), "loss": ("loss", "nll", "ce")}
+    parts = {
+        "depth": ("layer", "layers", "depth"),
+        "width": ("width", "hidden", "embd", "model"),
+        "loss": ("loss", "nll", "ce"),
+    }
     found = [name for part in parts.get(ours, ()) for name in names if part in _plain(name).split("_")]
     return found[0] if found else "THEIRS"
 

@@ -97,9 +97,10 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Ta
     renamed = _mapping(columns)
     rows = _rename(rows, renamed)
     taken = understood(list(dict.fromkeys(name for row in rows for name in row)))
+    given = dict.fromkeys(name for row in rows for name in row)
     rows = _rename(rows, taken)
     names = tuple(dict.fromkeys(name for row in rows for name in row))
-    _require(names, source, n_read)
+    _require(names, tuple(given), renamed, source, n_read)
     for expression in [where] if isinstance(where, str) else where:
         keep = compile_expression(expression, names)
         rows = [row for row in rows if keep(row)]
@@ -304,18 +305,22 @@ def rename(name: str) -> str:
     return "rename with " + example(f"columns={{{name!r}: 'THEIRS'}}", f"--column {name}=THEIRS")
 
 
-def _require(names: tuple[str, ...], source: str, n_rows: int) -> None:
+def _require(names: Sequence[str], given: Sequence[str], renamed: dict[str, str], source: str, n_rows: int) -> None:
+    """given: what the table calls its columns. renamed: what the user named already, and has to name again."""
     if not n_rows:
         raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        pairs = {name: likely(name, names) for name in missing}
+        pairs = {**renamed, **{name: likely(name, given) for name in missing}}
         renaming = ", ".join(f"{ours!r}: {theirs!r}" for ours, theirs in pairs.items())
         command = " ".join(f"--column {ours}={shlex.quote(theirs)}" for ours, theirs in pairs.items())
-        how = example(f"columns={{{renaming}}}", f"dwsweep fit {shlex.quote(source)} {command}")
+        path = f"./{source}" if source.startswith("-") else source
+        how = example(f"columns={{{renaming}}}", f"dwsweep fit {shlex.quote(path)} {command}")
+        if "THEIRS" in pairs.values():
+            how += ", THEIRS being its name in the table"
         what = f"column{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))}"
         raise InputError(
-            f"table: {source}; {what} {'is' if len(missing) == 1 else 'are'} missing, have {', '.join(names)}; "
+            f"table: {source}; {what} {'is' if len(missing) == 1 else 'are'} missing, have {', '.join(given)}; "
             f"rename with {how}"
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dwsweep.cost.duration import ASSUMED
+from dwsweep.cost.duration import ASSUMED, Calibration
 from dwsweep.errors import InputError
 from dwsweep.guide import export, trust
 from dwsweep.guide import rules as rules_of_thumb
@@ -41,6 +41,7 @@ from dwsweep.guide.candidates import (
     thinned,
 )
 from dwsweep.guide.law_sources import Source, fitted_source, published_source
+from dwsweep.guide.loss import LossModel
 from dwsweep.guide.options import Options
 from dwsweep.guide.rules import Rule
 from dwsweep.shapes import Shape
@@ -73,11 +74,14 @@ def answer(
         InputError: numbers, shapes or rules that are none, or no fit at ``fit``; all at once.
     """
     chosen = options or Options()
+    least = 1e3 if fit is not None else 1e5
     errors = [
-        f"--params: {value:g}; must be at least 1e5 (and at most 1e30) non-embedding parameters"
+        f"--params: {value:g}; must be at least {least:g} (and at most 1e30) non-embedding parameters"
         for value in params
-        if not (1e5 <= value <= 1e30)
+        if not (least <= value <= 1e30)
     ]
+    if compare and fit is None:
+        errors.append("--compare: compares a fit of your own with the published law; allowed with --fit PATH")
     parsed, parsed_rules = [], []
     for text in shapes:
         try:
@@ -86,7 +90,10 @@ def answer(
             errors += error.lines
     for text in rules:
         try:
-            parsed_rules.append(rules_of_thumb.parse(text))
+            rule = rules_of_thumb.parse(text)
+            if all(rule.depth(float(n)) is None for n in RULE_SIZES):
+                raise InputError(f"--rule: {text[:60]!r}; has a shape at no size from 1e7 to 1e12")
+            parsed_rules.append(rule)
         except InputError as error:
             errors += error.lines
     if errors:
@@ -95,11 +102,13 @@ def answer(
     if compare and fit is not None:
         sources.append(published_source())
     asked = params or parsed or parsed_rules
+    budgets = tuple(budget(value, source, chosen) for value in params for source in sources)
+    verdicts = tuple(verdict(*shape, source, chosen) for shape in parsed for source in sources)
     measured = chosen.calibration
     return Answer(
         sources=tuple(SourceNote(source.name, source.notes) for source in sources),
-        budgets=tuple(budget(value, source, chosen) for value in params for source in sources),
-        verdicts=tuple(verdict(*shape, source, chosen) for shape in parsed for source in sources),
+        budgets=budgets,
+        verdicts=verdicts,
         overview=()
         if asked
         else tuple(best_depth(name, n, shape, s) for name, n, shape in published_law.targets() for s in sources),
@@ -109,10 +118,19 @@ def answer(
             device=chosen.device,
             context=chosen.context,
             training_rate=measured.basis if measured else ASSUMED,
+            training_distance=_farthest(measured, (*budgets, *verdicts)),
             training_device=measured.device_kind if measured else chosen.device,
             tokens=chosen.tokens,
         ),
     )
+
+
+def _farthest(calibration: Calibration | None, rows: Sequence[BudgetAnswer | ShapeAnswer]) -> float | None:
+    """How many times the recommended shapes are deeper, wider or both than the nearest that was benched, at most."""
+    if calibration is None:
+        return None
+    shapes = [best for row in rows for best in row.best.values() if best]
+    return max((calibration.distance(shape.depth, shape.width) for shape in shapes), default=None)
 
 
 def exported(found: Answer, options: Options, project: str) -> str:
@@ -151,7 +169,7 @@ def parse_shape(text: str) -> tuple[int, int]:
 def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, source: Source) -> BestDepth:
     """The best depth and width at one size, with what was trained for reference."""
     depth, law_low, law_high = source.law.depth(n_params)
-    refused = depth is None or source.refuses(n_params)
+    refused = depth is None or depth < 1.0 or source.refuses(n_params)
     rivals = source.rival_depths(n_params)
     known = BestDepth(
         name=name,
@@ -197,18 +215,10 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     if optimum.refused:
         return unanswered
     loss = source.loss(size)
-    spoken = loss.depths(size)
     near = tuple(near_best(loss, size, tolerance) for tolerance in TOLERANCES)
-    best = float(spoken[loss.penalties(size, spoken).argmin()])
     asked = n_params if options.total else size
     usual = _usual(asked, size, options)
-    shapes: list[Shape] = []
-    for within in near[TOLERANCES.index(SHOWN) :]:  # further afield where the constraints leave hardly a shape
-        low, high = within.depth_low or float(spoken[0]), within.depth_high or float(spoken[-1])
-        shapes = shapes_near(asked, size, best, low, high, options)
-        if sum(meets(shape, asked, options) for shape in shapes) >= FEWEST_ROWS:
-            break
-    shapes = _with(shapes, usual)
+    shapes = _with(_shapes(asked, size, loss, options), usual)
     candidates = costed(shapes, asked, size, source, options)
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
@@ -223,6 +233,19 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     )
 
 
+def _shapes(asked: float, size: float, loss: LossModel, options: Options) -> list[Shape]:
+    """Shapes to compare at a size: those of the depths that are nearly as good as the best, or further afield where the
+    constraints leave hardly one."""
+    spoken = loss.depths(size)
+    best = float(spoken[loss.penalties(size, spoken).argmin()])
+    shapes: list[Shape] = []
+    for tolerance in TOLERANCES[TOLERANCES.index(SHOWN) :]:
+        shapes = shapes_near(asked, size, best, *stretch(loss, size, tolerance), options)
+        if sum(meets(shape, asked, options) for shape in shapes) >= FEWEST_ROWS:
+            break
+    return shapes
+
+
 def _usual(asked: float, size: float, options: Options) -> Shape | None:
     """The shape of GPT-3's table at this size, under the options; None where no width comes near the budget."""
     unit = options.pipeline_parallel
@@ -231,7 +254,7 @@ def _usual(asked: float, size: float, options: Options) -> Shape | None:
         shape = options.shape(depth, matched(depth, asked, options).width, size)
     except ValueError:
         return None
-    return shape if meets(shape, asked, options) else None
+    return shape if meets(shape, asked, options) and not options.refusal(shape) else None
 
 
 def _with(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
@@ -244,30 +267,33 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     """Too deep, too shallow, balanced or undecided, and what it costs at its own size under each constraint.
 
     Balanced: between the lower end of the source's own interval and its upper end plus one step of a law's grid (at its
-    transition a depth ties with the next, and the best lies between the two). Too deep or too shallow: outside the one
+    transition a depth ties with the next, and the best lies between the two; below the grid's first depth at most twice
+    the best), or, in losses of one's own, at a cost of at most 0.1 %. Too deep or too shallow: outside the one
     interval, of form, parameters and recipe; undecided between the two. The size is 12·L·d_x², or the true count of the
     block that ``options`` describe.
     """
     own = _own_shape(depth, width, options)
+    if why := options.refusal(own):
+        raise InputError(f"--shape: {depth}x{width}; {why}")
     standard = options.mlp == "plain" and options.kv_heads is None and options.mlp_ratio is None
     n_params = float(12 * depth * width**2 if standard else own.n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source)
     if found.refused or found.depth is None:
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
+    loss = source.loss(n_params)
+    cost = size_cost(depth, n_params, source)
     said = "balanced"
-    if found.law_high is not None and depth > found.law_high + source.spacing:
+    if source.surface is not None and cost is not None and cost.nats <= TOLERANCES[0] * loss.level(n_params):
+        pass
+    elif found.law_high is not None and depth > found.law_high + min(source.spacing, found.depth):
         said = "too deep" if found.depth_high is not None and depth > found.depth_high else "undecided"
     elif found.law_low is not None and depth < found.law_low:
         said = "too shallow" if found.depth_low is not None and depth < found.depth_low else "undecided"
-    loss = source.loss(n_params)
-    spoken = loss.depths(n_params)
-    best = float(spoken[loss.penalties(n_params, spoken).argmin()])
     asked = float(own.n_params_total) if options.total else n_params
-    shapes = shapes_near(asked, n_params, best, *stretch(loss, n_params, SHOWN), options)
-    candidates = costed(_with(shapes, own), asked, n_params, source, options)
+    candidates = costed(_with(_shapes(asked, n_params, loss, options), own), asked, n_params, source, options)
     mine = next(c for c in candidates if (c.depth, c.width) == (depth, width))
     costs = {constraint: mine.cost(constraint) for constraint in CONSTRAINTS}
-    costs["size"] = size_cost(depth, n_params, source)
+    costs["size"] = cost
     return ShapeAnswer(
         optimum=found,
         depth=depth,

@@ -21,6 +21,9 @@ LAYER_SECONDS = 20e-6  # ASSUMPTION: a layer's launches and waits while decoding
 TOKENS_PER_STEP = 500_000  # of the assumed training step
 BUDGET_TOLERANCE = 0.05  # a shape further than this from the budget answers another question
 TIE_NATS = 1e-4  # far below what two seeds differ by
+LEAST_SHARE = 0.02  # of a budget of all parameters that must be left for the blocks
+FARTHEST = 2.0  # factor from the budget, beyond which a shape is not even shown
+WIDEST_STEP = 1_000_000  # of widths
 FEWEST_ROWS, MOST_ROWS = 4, 11
 MOST_WIDTHS = 24  # tried, where their steps are small
 
@@ -53,21 +56,22 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
     if not options.total:
         return n_params
     tables = 1 if options.tied_embeddings else 2
-    found = n_params
-    for _ in range(200):
-        depth = optimal_depth(found)
-        if depth is None:
-            return found
-        left = n_params - tables * options.vocab_size * math.sqrt(found / (12 * depth))
-        if left <= 0.02 * n_params:
-            raise InputError(
-                f"--params: {n_params:g}; embeddings of a vocabulary of {options.vocab_size:,} leave nothing for the "
-                "blocks; allowed: more parameters, a smaller --vocab-size, or the non-embedding count"
-            )
-        if abs(left - found) < 1e-9 * found:
-            break
-        found = (left + found) / 2
-    return found
+
+    def excess(size: float) -> float:
+        depth = optimal_depth(size)
+        return size + tables * options.vocab_size * math.sqrt(size / (12 * max(depth or 1.0, 1.0))) - n_params
+
+    # both parts grow with the size, so there is one root
+    low, high = 1e-6 * n_params, n_params
+    for _ in range(100):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if excess(middle) > 0 else (middle, high)
+    if high < LEAST_SHARE * n_params:
+        raise InputError(
+            f"--params: {n_params:g}; embeddings of a vocabulary of {options.vocab_size:,} leave nothing for the "
+            "blocks; allowed: more parameters, a smaller --vocab-size, or the non-embedding count"
+        )
+    return high
 
 
 def counted(shape: Shape, options: Options) -> int:
@@ -83,7 +87,15 @@ def shapes_near(budget: float, n_params: float, best: float, low: float, high: f
     width. What lies within BUDGET_TOLERANCE is kept; where that is little, the nearest others too.
 
     budget: what is asked for; n_params: its part in the blocks.
+
+    Raises:
+        InputError: constraints that no net has.
     """
+    if options.step(n_params) > WIDEST_STEP:
+        raise InputError(
+            f"--width-multiple, --head-size, --kv-heads, --tensor-parallel: together they ask for widths that are "
+            f"multiples of {options.step(n_params):,}; allowed: at most {WIDEST_STEP:,}"
+        )
     depths = [*pick_depths(best, low, high, options), *_depths_of_widths(budget, n_params, low, high, options)]
     found = {}
     for depth in sorted(set(depths)):
@@ -91,7 +103,8 @@ def shapes_near(budget: float, n_params: float, best: float, low: float, high: f
             shape = options.shape(depth, matched(depth, budget, options).width, n_params)
         except ValueError:  # at its own size the shape has another head size, which does not divide this width
             continue
-        found[depth] = shape
+        if not options.refusal(shape) and 1 / FARTHEST <= counted(shape, options) / budget <= FARTHEST:
+            found[depth] = shape
     off = {depth: abs(counted(shape, options) / budget - 1) for depth, shape in found.items()}
     nearest = sorted(found, key=lambda depth: off[depth])
     meeting = sum(value <= BUDGET_TOLERANCE for value in off.values())
@@ -159,6 +172,8 @@ def costed(
     With r = FLOPs (or seconds) per token and parameter relative to the others', a shape that spends the same gets ln N
     smaller by ln r: loss + slope·ln r. Tokens are the same for all.
     """
+    if not shapes:
+        return []
     loss, device = source.loss(n_params), options.found_device
     slope = loss.slope(n_params)
     costs = [size_cost(shape.depth, shape.n_params, source, rough) for shape in shapes]

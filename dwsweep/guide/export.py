@@ -26,6 +26,8 @@ def fields(shape: Shape, project: str) -> Fields:
     if project not in PROJECTS:
         raise InputError(f"--export: {project!r}; allowed: {', '.join(PROJECTS)}")
     gated = shape.mlp == "gated"
+    if gated or project != "hf":  # GPT-2's positions are learned
+        _even_heads(shape, project)
     if project == "hf":
         return _llama(shape) if gated else _gpt2(shape)
     if project == "nanochat":
@@ -79,6 +81,13 @@ def text(shape: Shape, project: str) -> str:
     head = ["model:"] if project == "olmo" else []
     # JSON's scalars and lists are YAML's
     return "\n".join([*head, *(f"{indent}{name}: {json.dumps(value)}" for name, value in found.items())])
+
+
+def _even_heads(shape: Shape, project: str) -> None:
+    if shape.head_size % 2:
+        raise InputError(
+            f"--export: {project} has rotary positions, which need an even head size, not {shape.head_size}"
+        )
 
 
 def _whole_heads(shape: Shape, project: str) -> None:

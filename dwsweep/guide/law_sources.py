@@ -12,7 +12,7 @@ from dwsweep.fit.guideline import OwnGuide, form_guides, guides
 from dwsweep.fit.laws import Law
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
 from dwsweep.records import fit_result
-from dwsweep.text import format_factor
+from dwsweep.text import format_count, format_factor
 from dwsweep.theory import published_law
 
 FAR = 10.0  # times outside the range, beyond which a projection is called far
@@ -49,8 +49,11 @@ class Source:
     def reach(self, n_params: float) -> str:
         """How far this size is from what the law rests on, and what to make of it."""
         factor = self.law.extrapolation(n_params)
-        limit = f"do not use beyond {self.law.valid_to * self.law.limit:.2g}"
-        span = f"{self.law.valid_from:.2g} to {self.law.valid_to:.2g}"
+        limit = f"do not use beyond {format_count(self.law.valid_to * self.law.limit)}"
+        span = f"{format_count(self.law.valid_from)} to {format_count(self.law.valid_to)}"
+        depth = self.law.depth(n_params)[0]
+        if depth is not None and depth < 1.0:
+            return f"refused: the law puts the best depth below one layer; its range is {span}"
         if factor <= 1:
             return f"inside the range of the law, {span}"
         if factor <= FAR:

@@ -11,6 +11,8 @@ from dwsweep.errors import InputError
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape
 
+MOST = 10_000_000  # of any size that is asked for
+
 
 @dataclass(frozen=True)
 class Options:
@@ -50,9 +52,9 @@ class Options:
             "pipeline_parallel",
         )
         wrong = [
-            f"--{name.replace('_', '-')}: {getattr(self, name)}; must be at least 1 and at most 1e12"
+            f"--{name.replace('_', '-')}: {getattr(self, name)}; must be at least 1 and at most {MOST:g}"
             for name in sizes
-            if getattr(self, name) is not None and not 1 <= getattr(self, name) <= 1e12
+            if getattr(self, name) is not None and not 1 <= getattr(self, name) <= MOST
         ]
         if self.mlp not in ("plain", "gated"):
             wrong.append(f"--mlp: {self.mlp!r}; allowed: plain, gated")
@@ -87,7 +89,21 @@ class Options:
         head = self.head(n_params)
         default = 128 if n_params >= 1e9 else 64 if n_params >= 1e8 else 8
         heads = math.lcm(self.tensor_parallel, self.kv_heads or 1)
-        return math.lcm(self.width_multiple or default, (head or 2) * heads if head else math.lcm(2, heads))
+        # two heads, or as many as the parallelism asks for, each of an even size, which rotary positions need
+        return math.lcm(self.width_multiple or default, head * heads if head else 2 * math.lcm(2, heads))
+
+    def refusal(self, shape: Shape) -> str:
+        """Which of the options a shape does not meet, empty if none."""
+        tensor, kv = self.tensor_parallel, shape.kv_heads
+        if shape.heads % tensor:
+            return f"{shape.heads} heads are no multiple of --tensor-parallel {tensor}"
+        if self.kv_heads is not None and kv % tensor and tensor % kv:
+            return f"{kv} key/value heads do not go with --tensor-parallel {tensor}"
+        if shape.depth % self.pipeline_parallel:
+            return f"{shape.depth} layers are no multiple of --pipeline-parallel {self.pipeline_parallel}"
+        if self.width_multiple is not None and shape.width % self.width_multiple:
+            return f"the width {shape.width} is no multiple of --width-multiple {self.width_multiple}"
+        return ""
 
     def shape(self, depth: int, width: int, n_params: float | None = None) -> Shape:
         """The shape with these options, for a net of about ``n_params`` (default: 12·L·d_x² of the shape itself).
@@ -115,4 +131,5 @@ class Options:
             positions="rotary" if head and head % 2 == 0 else "sinusoidal",
             tied_embeddings=self.tied_embeddings,
             biases=False,
+            mlp_multiple=math.lcm(8 if self.mlp == "gated" else 1, self.tensor_parallel),
         )

@@ -63,7 +63,9 @@ def parse(text: str) -> Rule:
     Raises:
         InputError: neither.
     """
-    name = text.strip()
+    name = text.strip().replace("^", "**")
+    for sign, plain in (("×", "*"), ("·", "*"), ("−", "-")):
+        name = name.replace(sign, plain)
     if name.lower() == "gpt3":
         return Rule("gpt3", NAMED["gpt3"], gpt3_depth)
     said = NAMED.get(name.lower(), name)
@@ -133,7 +135,7 @@ def _names(node: ast.AST) -> set[str]:
     if isinstance(node, ast.UnaryOp) and type(node.op) in OPERATORS:
         return _names(node.operand)
     called = node.func if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords else None
-    if isinstance(node, ast.Call) and isinstance(called, ast.Name) and called.id in FUNCTIONS:
+    if isinstance(node, ast.Call) and isinstance(called, ast.Name) and called.id.lower() in FUNCTIONS:
         return _names(node.args[0])
     raise ValueError
 
@@ -149,4 +151,4 @@ def _value(node: ast.AST, at: Mapping[str, float]) -> float:
     if isinstance(node, ast.UnaryOp):
         return OPERATORS[type(node.op)](_value(node.operand, at))
     assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    return FUNCTIONS[node.func.id](_value(node.args[0], at))
+    return FUNCTIONS[node.func.id.lower()](_value(node.args[0], at))

@@ -46,7 +46,7 @@ def interval(source: Source, n_params: float) -> tuple[float | None, float | Non
 def judge(source: Source, n_params: float) -> Trust:
     """Level and reasons at ``n_params``, by the rule above."""
     depth = source.law.depth(n_params)[0]
-    if depth is None or source.refuses(n_params):
+    if depth is None or depth < 1.0 or source.refuses(n_params):
         return Trust("low", (source.reach(n_params),))
     factor = source.law.extrapolation(n_params)
     rejected = [form.depth(n_params)[0] for form in source.rejected] if factor > 1 else []
@@ -65,7 +65,8 @@ def judge(source: Source, n_params: float) -> Trust:
     reasons = ["inside the data" if factor <= 1 else f"{format_factor(factor)} times outside the data"]
     if len(every) > 1:
         said = "agree" if apart <= FORMS_AGREE else "fit as well, or did not," if beyond else "fit as well"
-        reasons.append(f"forms that {said} put the best depth at {min(every):.0f} to {max(every):.0f}")
+        named = dict.fromkeys(f"{end:.0f}" for end in (min(every), max(every)))
+        reasons.append(f"forms that {said} put the best depth at {' to '.join(named)}")
     else:
         reasons.append("one form is left" if own else "one form only")
     reasons.append(

@@ -63,9 +63,9 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
             label += f" on one {assumptions.training_device}, rate {assumptions.training_rate}"
         axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
     if best.depth_low is not None and best.depth_high is not None:
-        axes.axvspan(
-            best.depth_low, best.depth_high, color="#0072B2", alpha=0.1, label="best depth at equal size, 95 %"
-        )
+        own = best.depth_low == best.law_low
+        span = "best depth at equal size" + (", 95 %" if own else ": forms, recipes (ASSUMED), grid")
+        axes.axvspan(best.depth_low, best.depth_high, color="#0072B2", alpha=0.1, label=span)
     top = 1.06 * top or 1.0
     axes.set_ylim(-0.04 * top, top)  # the best shapes lie on zero: their markers are shown whole
     axes.set_xlim(0.9 * shapes[0].depth, 1.05 * shapes[-1].depth)
@@ -98,7 +98,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
     axes.set_title(f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}", loc="left")
     axes.set_xlabel("depth L")
     axes.set_ylabel(COST_LABEL)
-    axes.legend(loc="upper center", frameon=True)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=2, frameon=False)
 
 
 def _widths(axes: Axes, shapes: Sequence[Candidate]) -> None:
@@ -135,7 +135,7 @@ def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
     sizes = [row.n_params for row, _ in known]
     bottom = [row.best_low if row.best_low is not None else 1.0 for row, _ in known]
     top = [row.best_high if row.best_high is not None else 1e4 for row, _ in known]
-    depths.fill_between(sizes, bottom, top, color="#0072B2", alpha=0.12, linewidth=0, label="best depth, 95 %")
+    depths.fill_between(sizes, bottom, top, color="#0072B2", alpha=0.12, linewidth=0, label="its interval")
     depths.plot(sizes, [depth for _, depth in known], color="#0072B2", label=f"best depth, {rule.source}")
     own = [(row.n_params, row.depth) for row in rule.rows if row.depth is not None]
     if own:

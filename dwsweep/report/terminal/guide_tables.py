@@ -28,6 +28,8 @@ from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_count, format_factor, format_hours
 
 MARK = "►"
+FAR_FROM_BENCH = 2.0  # times deeper or wider than the nearest shape that was benched
+NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 
 def render(answer: Answer) -> Group:
@@ -84,11 +86,16 @@ def _percent(cost: Cost | None) -> str:
 
 
 def _trust(trust: Trust) -> Padding:
-    return _said((f"Trust: {trust.level}. ", "bold"), f"{'; '.join(trust.reasons)}.")
+    reasons = "; ".join(trust.reasons)
+    return _said((f"Trust: {trust.level}. ", "bold"), f"{reasons[:1].upper()}{reasons[1:]}.")
 
 
 def _on_device(assumptions: Assumptions) -> str:
-    return f"one {assumptions.training_device}, rate {assumptions.training_rate}"
+    text = f"one {assumptions.training_device}, rate {assumptions.training_rate}"
+    far = assumptions.training_distance
+    if far is not None and far > FAR_FROM_BENCH:
+        text += f" at shapes up to {format_factor(far)} times away, and so hardly known"
+    return text
 
 
 def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[RenderableType]:
@@ -99,13 +106,14 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
     if best.refused:
         return [*lines, _line(best.reach)]
     lines += [_build(row, assumptions), _free(row), _trust(best.trust), Text()]
-    lines += [Folded(_candidates(row, assumptions)), Text()]
+    if row.candidates:
+        lines += [Folded(_candidates(row, assumptions)), Text()]
     lines += [_line(text) for text in (_best_depth(best), _tolerated(row), _costs_explained(assumptions))]
     lines += [_line(text) for text in (_decoding(assumptions), f"Nats {row.loss_tag}.")]
     if not all(shape.within_budget for shape in row.candidates):
         lines.append(
             _line(
-                f"Few shapes come within {BUDGET_TOLERANCE:.0%} of the budget, since widths must be a multiple of the "
+                f"Few shapes come within {NEAR_BUDGET} of the budget, since widths must be a multiple of the "
                 "width multiple and of head size × key/value heads × tensor parallelism: a smaller head size or width "
                 "multiple gives more."
             )
@@ -117,8 +125,11 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> RenderableType:
     """First line: what to build, and what to build under the other constraints."""
     shape = row.recommended
     if shape is None:
-        return _said(("Nothing is recommended: ", "bold"), f"no shape is within {BUDGET_TOLERANCE:.0%} of the budget.")
-    heads = f"{shape.heads} heads of {shape.head_size}"
+        why = f"no shape that meets the constraints is within {NEAR_BUDGET} of the budget."
+        if any(candidate.within_budget for candidate in row.candidates):
+            why = f"what the shapes within {NEAR_BUDGET} of the budget cost is beyond what the source can speak of."
+        return _said(("Nothing is recommended: ", "bold"), why)
+    heads = f"{shape.heads} head{'s' if shape.heads > 1 else ''} of {shape.head_size}"
     if shape.kv_heads != shape.heads:
         heads += f", {shape.kv_heads} for keys and values"
     count = format_count(shape.n_params_total if row.total else shape.n_params)
@@ -134,7 +145,8 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> RenderableType:
 def _free(row: BudgetAnswer) -> RenderableType:
     """Second line: the depths that cost next to nothing, and what the usual shape costs."""
     near = row.near_best[0]
-    low, high = ("beyond the data" if end is None else f"{end:.0f}" for end in (near.depth_low, near.depth_high))
+    low = "1" if near.depth_low is None or near.depth_low < 1 else f"{near.depth_low:.0f}"
+    high = "all that can be spoken of" if near.depth_high is None else f"{near.depth_high:.0f}"
     text = (
         f" cost next to nothing at equal size: {near.percent:g} % of the loss, as if you had "
         f"{near.less_compute:.1f} % less compute."
@@ -224,7 +236,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[RenderableType]
     best = row.optimum
     size = f"{row.depth} × {row.width}, {format_count(best.n_params)}"
     if row.verdict == "refused":
-        return [Text.assemble((size, "bold"), f": no verdict. {best.reach}")]
+        return [Text.assemble((size, "bold"), f": no verdict; {best.reach}")]
     lines: list[RenderableType] = [Text.assemble((f"{size}: {row.verdict}", "bold"), f" ({best.source})")]
     for constraint in CONSTRAINTS:
         cost, better = row.costs[constraint], row.best[constraint]
