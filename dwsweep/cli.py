@@ -164,14 +164,18 @@ def run(
 def status(
     directory: SweepDirectory,
     follow: Annotated[bool, typer.Option("--follow", help="Refresh until the sweep is finished.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Counts and a table of runs: state, step, loss, tokens/s, reason of failure."""
     from dwsweep.report.terminal import sweep_status
 
+    if follow and json:
+        raise InputError("--json: prints one moment, --follow all of them; allowed: one of them")
     if follow:
         sweep_status.follow(directory, terminal.console())
     else:
-        terminal.console().print(sweep_status.render(directory))
+        now = sweep_status.snapshot(directory)
+        terminal.show(sweep_status.show(now), sweep_status.to_json(now), json)
 
 
 @_command(

@@ -55,6 +55,7 @@ def fit(
     confidence: Annotated[float, number_option("SHARE", "Of every interval, from 0.5 to below 1.")] = 0.95,
     draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, at least 100.")] = 2000,
     shape_noise: Annotated[float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.")] = None,
+    json: AsJson = False,
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
     from dwsweep.fit import output
@@ -79,8 +80,8 @@ def fit(
         out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))
         waiting.update("drawing")
         written = [*output.write(result, out), *registry.draw(result, out)]
-    terminal.console().print(fit_tables.render(result))
-    print("\n".join(map(str, written)))
+    terminal.show(fit_tables.render(result), result.to_dict(), json)
+    print("\n".join(map(str, written)), file=sys.stderr if json else sys.stdout)
 
 
 @_command(

@@ -166,3 +166,11 @@ def test_a_target_that_cannot_be_compiled_for_is_one_line_and_exit_2(
     assert result.returncode == 2
     (line,) = result.stderr.strip().splitlines()
     assert line.startswith("error: --target: ") and all(word in line for word in words), line
+
+
+def test_fit_prints_json_alone_where_it_is_asked_for(dwsweep: Command, tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("n_layer,d_model,val_loss\n2,64,3.1\n4,45,3.0\n", encoding="utf-8")
+    result = dwsweep("fit", table, "--json", "--draws", "100")
+    assert json.loads(result.stdout)["provenance"]["columns_taken"][0] == "depth = n_layer"
+    assert str(tmp_path / "a-fit" / "fit.json") in result.stderr

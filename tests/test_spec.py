@@ -178,3 +178,8 @@ def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("smoke").write_text("name: mine\ngrid: {depths: [1], budgets: [1e4]}\ntrain: {steps: 5}\n", encoding="utf-8")
     assert load_spec("smoke").name == "mine"
+
+
+def test_the_table_of_keys_in_the_readme_is_that_of_the_schema():
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert reference.table() in readme

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import time
 from pathlib import Path
@@ -42,6 +43,18 @@ def large(tmp_path: Path) -> tuple[Plan, SweepStore]:
     store = SweepStore(tmp_path / "sweep")
     store.write_plan(plan)
     return plan, store
+
+
+def test_json_has_every_run_with_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, _ = large(tmp_path)
+    dwsweep = command(monkeypatch, capsys)
+    found = json.loads(dwsweep("status", tmp_path / "sweep", "--json").stdout)
+    assert [row["run_id"] for row in found["runs"]] == [run.run_id for run in plan.runs]
+    assert {row["run_state"] for row in found["runs"]} == {"pending"} and found["live"] is False
+    refused = dwsweep("status", tmp_path / "sweep", "--json", "--follow")
+    assert refused.returncode == 2 and "--json" in refused.stderr
 
 
 def test_no_sweep_directory_is_one_clear_line(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import platform
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -312,6 +313,7 @@ def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:
     )
 
 
+@cache
 def _published() -> PublishedLaw:
     law = laws.published()
     return PublishedLaw(

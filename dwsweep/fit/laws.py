@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -138,6 +139,7 @@ def published() -> Law:
     return Law(published_law.NAME, "exponential", theta, low, high, region, published_law.COVARIANCE_TAG)
 
 
+@cache
 def published_rivals() -> tuple[Law, ...]:
     """The linear and the power form through points of the published law, by least squares in ln d_x; without errors.
 

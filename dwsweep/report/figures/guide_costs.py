@@ -80,16 +80,15 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
             where = (shape.depth, cost.less_compute)
             axes.plot(*where, marker="o", markersize=11, markerfacecolor="none", color=style.INK, linestyle="none")
             left, right = axes.get_xlim()
-            side = "left" if where[0] < left + 0.2 * (right - left) else "center"
             axes.annotate(
                 f"{said} {shape.label}",
                 where,
-                (0, 10 if said == "usual" else 26),
-                textcoords="offset points",
-                ha=side,
+                (shape.depth, 0.95 if said == "recommended" else 0.87),
+                textcoords=("data", "axes fraction"),
+                ha="left" if where[0] < left + 0.2 * (right - left) else "center",
+                va="top",
                 fontsize=8,
-                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
-                arrowprops={"arrowstyle": "-", "linewidth": 0.7, "color": style.INK},
+                arrowprops={"arrowstyle": "-", "linewidth": 0.6, "color": style.FAINT, "shrinkB": 6},
             )
     _widths(axes, shapes)
     counted = "parameters, embeddings included" if row.total else "non-embedding parameters"

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from dwsweep.cost import find
 from dwsweep.records.pack_files import StartFacts
+from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, snapshot, step_of, time_left
@@ -35,6 +36,21 @@ def render(directory: str | os.PathLike[str]) -> RenderableType:
         InputError: not a sweep directory.
     """
     return show(snapshot(directory))
+
+
+def to_json(now: Snapshot) -> dict[str, object]:
+    """For ``--json``: the runs with their plan and state, the packs that are running, what is damaged."""
+    return {
+        "name": now.name,
+        "live": now.is_live,
+        "runs": [
+            {**to_dict(run.plan), "pack_id": run.pack_id, **{f"run_{k}": v for k, v in to_dict(run.state).items()}}
+            for run in now.runs
+        ],
+        "running": {pack: to_dict(progress) for pack, progress in now.progress.items()},
+        "orphans": now.orphans,
+        "damaged": list(now.damaged),
+    }
 
 
 def follow(directory: str | os.PathLike[str], console: Console | None = None) -> None:
