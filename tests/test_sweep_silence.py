@@ -6,7 +6,7 @@ import pytest
 
 from dwsweep.report.terminal.sweep_progress import Pace
 from dwsweep.sweep import policy
-from dwsweep.sweep.events import Begun, Compiling, Progress
+from dwsweep.sweep.events import Begun, Compiling, Evaluating, Progress
 from dwsweep.sweep.policy import Silence
 
 
@@ -40,6 +40,9 @@ def test_a_worker_that_stands_still_is_named_with_its_process_and_log(clock: Clo
     quiet.heard("p", Progress(1, 30))
     clock.now += policy.NOTICE_SECONDS
     assert "5 min while training" in next(quiet.notices())
+    quiet.heard("p", Evaluating(0.5))
+    clock.now += policy.NOTICE_SECONDS
+    assert "5 min while evaluating" in next(quiet.notices())
     assert not list(quiet.deaf())  # nobody asked it to stop
     quiet.end("p")
     clock.now += 1e6

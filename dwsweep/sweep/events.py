@@ -111,6 +111,11 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Evaluating:
+    share: float  # of the held-out set that is done
+
+
+@dataclass(frozen=True)
 class Finished:
     run_id: str
     loss: float  # held-out nats per token
@@ -145,7 +150,20 @@ class Ended:
     microbatch: int | None = None  # sequences per forward pass that the trainer used, where it came that far
 
 
-Event = Joined | Released | Begun | Resumed | Compiling | Started | Progress | Finished | Diverged | Note | Ended
+Event = (
+    Joined
+    | Released
+    | Begun
+    | Resumed
+    | Compiling
+    | Started
+    | Progress
+    | Evaluating
+    | Finished
+    | Diverged
+    | Note
+    | Ended
+)
 Emit = Callable[[Event], None]
 Post = Callable[[str, Event], None]
 """Receives (pack_id, event), from any thread."""
@@ -153,7 +171,7 @@ Post = Callable[[str, Event], None]
 _COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in (Join, Train, Stop, Release)}
 _EVENTS: dict[str, type] = {
     kind.__name__.lower(): kind
-    for kind in (Joined, Released, Resumed, Compiling, Started, Progress, Finished, Diverged, Note, Ended)
+    for kind in (Joined, Released, Resumed, Compiling, Started, Progress, Evaluating, Finished, Diverged, Note, Ended)
 }
 
 

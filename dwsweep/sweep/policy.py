@@ -22,7 +22,7 @@ from dwsweep.cost.memory import halved
 from dwsweep.errors import InputError
 from dwsweep.records.pack_files import REBUILT, Pack, PackEvent, PackState
 from dwsweep.records.run_files import DONE, FAILED, INTERRUPTED, OOM, PENDING
-from dwsweep.sweep.events import Begun, Compiling, Ended, Event, Progress, Started
+from dwsweep.sweep.events import Begun, Compiling, Ended, Evaluating, Event, Progress, Started
 
 CRASH, ERROR, DISK_FULL = "crash", "error", "disk_full"
 ENDS = (DONE, INTERRUPTED, OOM, CRASH, ERROR, DISK_FULL)  # how an attempt can end
@@ -40,7 +40,10 @@ NOTICE_SECONDS = 300.0  # of silence before the first notice; each further one a
 STOP_NOTICE_SECONDS = 60.0  # of silence after a stop was asked for
 STOP_KILL_SECONDS = 300.0  # likewise: a checkpoint of a large model takes a while to write
 
-_PHASES: dict[type, str] = {Begun: "starting", Compiling: "compiling", Started: "training", Progress: "training"}
+_PHASES: dict[type, str] = {
+    **{Begun: "starting", Compiling: "compiling", Started: "training", Progress: "training"},
+    Evaluating: "evaluating",
+}
 
 
 def of_exception(error: BaseException) -> tuple[str, str]:

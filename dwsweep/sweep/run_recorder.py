@@ -28,6 +28,7 @@ from dwsweep.sweep.loggers import Logger
 from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.train.recorder import Recorder
 
+EVALUATING_SECONDS = 10.0  # between two reports while the held-out set is read
 PROGRESS_SECONDS = 1.0  # between two writes of progress.json
 
 
@@ -60,6 +61,7 @@ class RunRecorder(Recorder):
         self._progress = PackProgress(steps=pack.branch_steps[-1])
         self._has_step = False
         self._written_at = float("-inf")
+        self._evaluated_at = float("-inf")
         self._missed: set[str] = set()  # runs whose lost rows were reported
         self._cut = False  # whether this attempt has cut what earlier ones recorded beyond its start
 
@@ -67,6 +69,12 @@ class RunRecorder(Recorder):
 
     def compiling(self, microbatch: int) -> None:
         self.emit(events.Compiling(microbatch))
+
+    def evaluating(self, share: float) -> None:
+        now = time.monotonic()
+        if now - self._evaluated_at >= EVALUATING_SECONDS:
+            self._evaluated_at = now
+            self.emit(events.Evaluating(share))
 
     def started(self, facts: StartFacts) -> None:
         step = facts.step

@@ -18,7 +18,7 @@ from dwsweep.plan import Plan
 from dwsweep.records.pack_files import REBUILT, Pack, PackEvent
 from dwsweep.records.run_files import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
 from dwsweep.sweep import loggers, ownership, policy, repair, work_queue
-from dwsweep.sweep.events import Compiling, Diverged, Ended, Event, Job, Note, Post, Progress, Started
+from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post, Progress, Started
 from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
 from dwsweep.sweep.multihost import join_slice
 from dwsweep.sweep.ownership import Shard
@@ -183,6 +183,8 @@ class _Sweep:
                 self.view.stepped(pack_id, event)
             case Compiling():
                 self.view.compiling(pack_id)
+            case Evaluating(share):
+                self.view.evaluating(pack_id, share)
             case Started(facts):
                 self.store.update_manifest(lambda manifest: manifest.with_device(facts))
             case Note(message):

@@ -331,7 +331,7 @@ class _Trainer:
     def _finish_runs(self, branch: int) -> None:
         """Evaluate and record the runs that end with a phase."""
         ended = [i for i, r in enumerate(self.pack.replicas) if r.run_ids[branch] not in self.progress.diverged]
-        heldout = self.program.evaluate(self.state, self.heldout) if ended else []
+        heldout = self.program.evaluate(self.state, self.heldout, self.recorder.evaluating) if ended else []
         for i in ended:
             run_id = self.pack.replicas[i].run_ids[branch]
             self.recorder.finished(run_id, self._result(branch, i, heldout[i]), heldout[i].documents)

@@ -267,14 +267,16 @@ class Program:
             )
         return tokens
 
-    def evaluate(self, state: State, heldout: HeldoutSet) -> list[HeldoutLoss]:
-        """Held-out loss of each replica."""
+    def evaluate(
+        self, state: State, heldout: HeldoutSet, tell: Callable[[float], None] = lambda share: None
+    ) -> list[HeldoutLoss]:
+        """Held-out loss of each replica; ``tell`` hears the share of the set that is done."""
 
         def call(params: Any, windows: np.ndarray) -> jax.Array:
             return self.run_evaluate(params, self.choices.layout.put(windows, self.choices.layout.by_sequence))
 
         self._in_vocabulary(heldout.windows)
-        return heldout_losses(call, self.blueprint.named(state)["params"], heldout, self.eval_batch)
+        return heldout_losses(call, self.blueprint.named(state)["params"], heldout, self.eval_batch, tell)
 
 
 def compile_program(

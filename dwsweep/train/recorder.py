@@ -30,6 +30,9 @@ class Recorder:
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
         """Once per dispatch: steps done of all, the pack's rate over all replicas, the last loss of each replica."""
 
+    def evaluating(self, share: float) -> None:
+        """While the held-out set is read, which takes minutes where it is large: the share of it that is done."""
+
     def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
         """A run is done. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document."""
 

@@ -206,9 +206,14 @@ def make_evaluate(model: Model) -> Callable[[Params, jax.Array], jax.Array]:
 
 
 def heldout_losses(
-    evaluate: Callable[[Params, Any], jax.Array], params: Params, heldout: HeldoutSet, batch: int
+    evaluate: Callable[[Params, Any], jax.Array],
+    params: Params,
+    heldout: HeldoutSet,
+    batch: int,
+    tell: Callable[[float], None] = lambda share: None,
 ) -> list[HeldoutLoss]:
-    """The held-out loss of each replica; sums in float64, in the fixed order of the set."""
+    """The held-out loss of each replica; sums in float64, in the fixed order of the set. tell: called with the share
+    that is done, after every batch."""
     n, sums = len(heldout.windows), []
     for start in range(0, n, batch):
         windows = np.zeros((batch, heldout.windows.shape[1]), heldout.windows.dtype)
@@ -223,6 +228,7 @@ def heldout_losses(
                 for row in nll
             ]
         )
+        tell(min(1.0, (start + batch) / n))
     return [heldout_loss(nats, heldout) for nats in np.sum(np.array(sums), axis=0)]
 
 

@@ -202,6 +202,17 @@ class ProgressView:
         if self._bars and active and active.task is not None:
             self._bars.update(active.task, facts="compiling")
 
+    def evaluating(self, pack_id: str, share: float) -> None:
+        active = self._active.get(pack_id)
+        if active is None:
+            return
+        facts = f"evaluating, {share:.0%}"
+        if self._bars and active.task is not None:
+            self._bars.update(active.task, facts=facts)
+        elif self._clock() - active.shown >= LINE_SECONDS:
+            active.shown = self._clock()
+            self.say(f"{active.pack.shape.label}: {facts}{self._all_facts(', ')}")
+
     def stepped(self, pack_id: str, progress: Steps) -> None:
         active = self._active.get(pack_id)
         if active is None:
