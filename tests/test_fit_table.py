@@ -289,3 +289,9 @@ def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(tmp
             (tmp_path / "fit.json").write_text(result.to_json())
             assert fit_result.read(tmp_path).to_json() == result.to_json(), name
     assert 60 < refused < len(tables)
+
+
+@pytest.mark.parametrize("vocabulary", [-1, 0, 0.5, 1, math.inf, None])
+def test_a_vocabulary_that_is_none_says_nothing_of_chance(vocabulary):
+    rows = [{"depth": d, "width": w, "loss": 3.0, "vocab_size": vocabulary} for d in (2, 4) for w in (64, 90, 128)]
+    assert not [line for line in fit_table(rows, draws=100).warnings if "TOO EARLY" in line or "NOT TRAINED" in line]

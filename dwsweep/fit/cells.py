@@ -202,15 +202,21 @@ def _treat_diverged(parts: _Parts, excluded: dict[Shape, str]) -> str | None:
     return "; ".join(rules)
 
 
+def chance_loss(run: Run) -> float | None:
+    """ln V, the loss of guessing every token alike; None where the table names no vocabulary."""
+    vocabulary = run.row.get("vocab_size")
+    return math.log(vocabulary) if vocabulary and 1 < vocabulary < math.inf else None
+
+
 def _leave_out_untrained(parts: _Parts, excluded: dict[Shape, str]) -> None:
     """A net near ln V guesses the next token almost uniformly: its loss says nothing about depth."""
     losses: dict[Shape, dict[float | None, list[float]]] = defaultdict(lambda: defaultdict(list))
     uniform: dict[Shape, float] = {}
     for run in parts.runs:
-        vocabulary = run.row.get("vocab_size")
-        if vocabulary and 1 < vocabulary < math.inf:
+        chance = chance_loss(run)
+        if chance is not None:
             losses[run.shape][run.learning_rate].append(run.loss)
-            uniform[run.shape] = math.log(vocabulary)
+            uniform[run.shape] = chance
     best = {shape: min(math.fsum(v) / len(v) for v in by_rate.values()) for shape, by_rate in losses.items()}
     shapes = sorted(shape for shape, loss in best.items() if loss > (1.0 - LEARNED_SHARE) * uniform[shape])
     if not shapes:

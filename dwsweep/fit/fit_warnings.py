@@ -13,7 +13,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.bad_runs import BadRun, named
-from dwsweep.fit.cells import Run
+from dwsweep.fit.cells import Run, chance_loss
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.row_selection import Row
 from dwsweep.fit.table import rename
@@ -29,7 +29,7 @@ OTHER_QUANTITIES = {  # parts of a column's name → what it holds
     "accuracy": ("acc", "accuracy"),
     "bits": ("bpb", "bpc", "bits"),
 }
-LEARNED_SHARE = 0.8  # of ln V; the frequencies of tokens alone bring a net to about 0.85 of it
+NEAR_CHANCE = 0.8  # of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
 RISING_SHARE = 0.6  # of a depth's steps from one size to the next
 
 SHOULD_AGREE = {
@@ -110,15 +110,14 @@ def check_runs(runs: Sequence[Run], loss_column: str) -> list[str]:
 
 def _near_chance(runs: Sequence[Run]) -> list[str]:
     """A warning where nets have learned little more than how frequent each token is."""
-    known = [run for run in runs if run.row.get("vocab_size")]
-    near = [run for run in known if run.loss > LEARNED_SHARE * math.log(run.row["vocab_size"])]
+    known = [(run, chance) for run in runs if (chance := chance_loss(run)) is not None]
+    near = [(run, chance) for run, chance in known if run.loss > NEAR_CHANCE * chance]
     if not near or 4 * len(near) < len(runs):
         return []
-    worst = max(near, key=lambda run: run.loss)
-    chance = math.log(worst.row["vocab_size"])
+    worst, chance = max(near, key=lambda pair: pair[0].loss)
     what = f"({worst.loss:.3g} at {worst.depth}×{worst.width:g}, where ln V is {chance:.3g})"
     return [
-        f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {LEARNED_SHARE:.0%} of ln V, that of "
+        f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, that of "
         f"guessing {what}: which depth is ahead says little of nets that have learned; train longer"
     ]
 

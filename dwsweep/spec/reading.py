@@ -30,12 +30,8 @@ def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] 
     Raises:
         InputError: the file is missing or no YAML mapping, or keys or values are wrong; all of them at once.
     """
-    file = paths.as_path(path)
-    if not file.exists():
-        file = builtin.find(str(path)) or file
     try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+        raw = _read(path)
         text = raw.decode()
     except FileNotFoundError:
         known = ", ".join(builtin.names())
@@ -54,6 +50,24 @@ def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] 
     for override in overrides:
         _apply(content, override)
     return parse_spec(content)
+
+
+def _read(path: str | PathLike[str]) -> bytes:
+    """The start of a file, or of the built-in spec of that name where there is no such file.
+
+    Raises:
+        OSError: neither is there, or it cannot be read.
+    """
+    file = paths.as_path(path)
+    try:
+        stream = file.open("rb")
+    except FileNotFoundError:
+        known = builtin.find(str(path))
+        if known is None:
+            raise
+        stream = known.open("rb")
+    with stream:
+        return stream.read(MAX_BYTES + 1)
 
 
 def parse_spec(content: dict[str, Any]) -> Spec:
