@@ -90,7 +90,7 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
 
     sweep = load_spec(spec, set_ or ())
     planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(sweep))
-    terminal.show(plan_tables.render(planned), plan_tables.to_json(planned), json)
+    terminal.show(lambda: plan_tables.render(planned), lambda: plan_tables.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
 
@@ -174,8 +174,7 @@ def status(
     if follow:
         sweep_status.follow(directory, terminal.console())
     else:
-        now = sweep_status.snapshot(directory)
-        terminal.show(sweep_status.show(now), sweep_status.to_json(now), json)
+        terminal.show(lambda: sweep_status.render(directory), lambda: sweep_status.to_json(directory), json)
 
 
 @_command(
@@ -224,7 +223,7 @@ def bench(
         if target:
             found = bench_rows.kept(found, directory)
         compiled = list(track(found, "compile", total=shapes * len(places), console=console))
-        terminal.show(bench_tables.render_compiled(compiled), [asdict(row) for row in compiled], json)
+        terminal.show(lambda: bench_tables.render_compiled(compiled), lambda: list(map(asdict, compiled)), json)
         if target:
             print(f"wrote {bench_rows.write_compiled(compiled, directory)}", file=sys.stderr)
         return
@@ -232,7 +231,7 @@ def bench(
 
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
-    terminal.show(bench_tables.render(rows), [asdict(row) for row in rows], json)
+    terminal.show(lambda: bench_tables.render(rows), lambda: list(map(asdict, rows)), json)
     print(f"wrote {bench_rows.write(rows, directory)}", file=sys.stderr)
 
 

@@ -80,7 +80,7 @@ def fit(
         out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))
         waiting.update("drawing")
         written = [*output.write(result, out), *registry.draw(result, out)]
-    terminal.show(fit_tables.render(result), result.to_dict(), json)
+    terminal.show(lambda: fit_tables.render(result), result.to_dict, json)
     print("\n".join(map(str, written)), file=sys.stderr if json else sys.stdout)
 
 
@@ -147,7 +147,7 @@ def guide(
             raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
         print(exported(found, options, export))
     else:
-        terminal.show(guide_tables.render(found), found.to_dict(), json)
+        terminal.show(lambda: guide_tables.render(found), found.to_dict, json)
     if out is not None:
         written = guide_costs.draw(found, out)
         lines = [f"wrote {path}" for path in written] or ["nothing to draw: no budget with shapes, and no rule"]
@@ -208,7 +208,7 @@ def design(
         paths.make_directory(file.parent)
         paths.write_atomic(file, filled.text)
         print(f"wrote {file}", file=sys.stderr)
-    terminal.show(design_tables.render(found), found.to_dict(), json)
+    terminal.show(lambda: design_tables.render(found), found.to_dict, json)
     if out is not None:
         print(f"wrote {design_tables.draw(found, out / 'design.png')}", file=sys.stderr)
 
@@ -233,7 +233,7 @@ def theory(
     from dwsweep.theory import limits
 
     facts = limits.summary(width=width, depth=depth, heads=heads)
-    terminal.show(theory_tables.render(facts), facts, json)
+    terminal.show(lambda: theory_tables.render(facts), lambda: facts, json)
 
 
 @_command(epilog="Example: dwsweep schema > dwsweep.schema.json, for an editor that completes YAML")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -173,21 +174,27 @@ def token_bytes(vocab_size: int) -> int:
     return 2 if vocab_size <= 1 << 16 else 4
 
 
-def match_width(depth: int, budget: float, block: Block, width_multiple: int) -> Shape:
-    """The shape of this depth whose matched count ``n_params`` is nearest to ``budget``.
+def match_width(
+    depth: int,
+    budget: float,
+    block: Block,
+    width_multiple: int,
+    count: Callable[[Shape], int] = lambda shape: shape.n_params,
+) -> Shape:
+    """The shape of this depth whose ``count``, the matched one by default, is nearest to ``budget``.
 
     The count grows with the width, so the answer is one of the two multiples around the exact solution.
-    The mismatch is ``shape.n_params / budget - 1``.
+    The mismatch is ``count(shape) / budget - 1``.
     """
     step = block.width_step(width_multiple)
     low, high = 1, 1
-    while block.shape(depth, high * step).n_params < budget:
+    while count(block.shape(depth, high * step)) < budget:
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        if block.shape(depth, middle * step).n_params < budget:
+        if count(block.shape(depth, middle * step)) < budget:
             low = middle
         else:
             high = middle
     candidates = [block.shape(depth, k * step) for k in sorted({low, high})]
-    return min(candidates, key=lambda shape: abs(shape.n_params - budget))
+    return min(candidates, key=lambda shape: abs(count(shape) - budget))

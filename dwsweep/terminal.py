@@ -9,6 +9,7 @@ import os
 import select
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -61,14 +62,14 @@ def waiting(what: str) -> Any:
     return console(stderr=True).status(what)
 
 
-def show(renderable: Any, as_json: Any, wants_json: bool) -> None:
-    """Tables for a person, or JSON."""
+def show(table: Callable[[], Any], content: Callable[[], Any], wants_json: bool) -> None:
+    """Tables for a person, or JSON; only what is asked for is made."""
     if wants_json:
         import json
 
-        print(json.dumps(as_json, indent=1, allow_nan=False))
+        print(json.dumps(content(), indent=1, allow_nan=False))
     else:
-        console().print(renderable)
+        console().print(table())
 
 
 def tolerant_streams() -> None:

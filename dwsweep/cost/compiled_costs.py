@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from dwsweep.cost.hlo import Array, Computation, Instruction, Module, groups_of, parse
 from dwsweep.cost.matrix_products import Products, products_in
 
@@ -120,17 +122,9 @@ def axes_of(groups: tuple[tuple[int, ...], ...], sizes: Mapping[str, int]) -> tu
     names, lengths = list(sizes), list(sizes.values())
     found = set()
     for group in groups or (tuple(range(math.prod(lengths))),):
-        places = [_place(device, lengths) for device in group]
+        places = [np.unravel_index(device, lengths) for device in group]
         found |= {name for i, name in enumerate(names) if len({place[i] for place in places}) > 1}
     return tuple(name for name in names if name in found)
-
-
-def _place(device: int, lengths: list[int]) -> tuple[int, ...]:
-    place = []
-    for length in reversed(lengths):
-        device, at = divmod(device, length)
-        place.append(at)
-    return tuple(reversed(place))
 
 
 def _launched(module: Module, inside: Computation, times: int) -> Iterator[tuple[int, Computation, Instruction]]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
 
 BITS = {"pred": 8, "token": 0, "opaque": 0}
 """Of one element, for types whose name does not end in their width."""
@@ -236,7 +237,7 @@ def groups_of(instruction: Instruction) -> tuple[tuple[int, ...], ...]:
     if iota := re.search(r"replica_groups=\[([0-9,]+)\]<=\[([0-9,]+)\](?:T\(([0-9,]+)\))?", text):
         rows, sizes = (tuple(map(int, iota.group(i).split(","))) for i in (1, 2))
         order = tuple(map(int, iota.group(3).split(","))) if iota.group(3) else tuple(range(len(sizes)))
-        flat = list(_transposed(sizes, order))
+        flat = _transposed(sizes, order)
         each = math.prod(rows[1:])
         return tuple(tuple(flat[i : i + each]) for i in range(0, len(flat), each))
     if pairs := re.search(r"source_target_pairs=\{((?:\{[0-9,]*\},?)*)\}", text):
@@ -257,18 +258,12 @@ def _along(mesh: str, axes: str) -> tuple[tuple[int, ...], ...]:
             varying.append(len(sizes) + (1 if part else 0))
         sizes += cut
     fixed = [i for i in range(len(sizes)) if i not in varying]
-    flat = list(_transposed(tuple(sizes), (*fixed, *varying)))
+    flat = _transposed(tuple(sizes), (*fixed, *varying))
     each = math.prod(sizes[i] for i in varying)
     return tuple(tuple(flat[i : i + each]) for i in range(0, len(flat), each))
 
 
-def _transposed(sizes: tuple[int, ...], order: tuple[int, ...]) -> Iterator[int]:
+def _transposed(sizes: tuple[int, ...], order: tuple[int, ...]) -> list[int]:
     """0 … n−1 in an array of ``sizes``, read with its axes in ``order``."""
-    strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    moved = [(sizes[i], strides[i]) for i in order]
-    for n in range(math.prod(sizes)):
-        at = 0
-        for size, stride in reversed(moved):
-            n, place = divmod(n, size)
-            at += place * stride
-        yield at
+    found: list[int] = np.arange(math.prod(sizes)).reshape(sizes).transpose(order).ravel().tolist()
+    return found

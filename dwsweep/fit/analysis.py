@@ -109,7 +109,8 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
     surface = fit_loss_model(group.curves, confidence) if group.curves else None
     guide = own_guide(surface) if options.axis == "n_params" else None
     if surface and group.curves:
-        group = replace(group, pairs=with_surface(group.pairs, group.curves, LossSurface(surface), confidence))
+        drawn = guide.surface if guide else LossSurface(surface)
+        group = replace(group, pairs=with_surface(group.pairs, group.curves, drawn, confidence))
         warnings += disagreements(group.pairs)
     rivals = form_guides(guide) if guide else []
     transitions = group.transitions(confidence)

@@ -32,6 +32,7 @@ from dwsweep.guide.candidates import (
     best_of,
     block_params,
     costed,
+    counted,
     matched,
     meets,
     near_best,
@@ -269,19 +270,21 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     Balanced: between the lower end of the source's own interval and its upper end plus one step of a law's grid (at its
     transition a depth ties with the next, and the best lies between the two; below the grid's first depth at most twice
     the best), or, in losses of one's own, at a cost of at most 0.1 %. Too deep or too shallow: outside the one
-    interval, of form, parameters and recipe; undecided between the two. The size is 12·L·d_x², or the true count of the
-    block that ``options`` describe.
+    interval, of form, parameters and recipe; undecided between the two. The size is the true count of the block that
+    ``options`` describe, 12·L·d_x² for the standard one.
     """
     own = _own_shape(depth, width, options)
     if why := options.refusal(own):
         raise InputError(f"--shape: {depth}x{width}; {why}")
-    standard = options.mlp == "plain" and options.kv_heads is None and options.mlp_ratio is None
-    n_params = float(12 * depth * width**2 if standard else own.n_params)
+    n_params = float(own.n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source)
     if found.refused or found.depth is None:
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
     loss = source.loss(n_params)
-    cost = size_cost(depth, n_params, source)
+    asked = float(counted(own, options))
+    candidates = costed(_with(_shapes(asked, n_params, loss, options), own), asked, n_params, source, options)
+    mine = next(c for c in candidates if (c.depth, c.width) == (depth, width))
+    cost = mine.size
     said = "balanced"
     if source.surface is not None and cost is not None and cost.nats <= TOLERANCES[0] * loss.level(n_params):
         pass
@@ -289,18 +292,13 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         said = "too deep" if found.depth_high is not None and depth > found.depth_high else "undecided"
     elif found.law_low is not None and depth < found.law_low:
         said = "too shallow" if found.depth_low is not None and depth < found.depth_low else "undecided"
-    asked = float(own.n_params_total) if options.total else n_params
-    candidates = costed(_with(_shapes(asked, n_params, loss, options), own), asked, n_params, source, options)
-    mine = next(c for c in candidates if (c.depth, c.width) == (depth, width))
-    costs = {constraint: mine.cost(constraint) for constraint in CONSTRAINTS}
-    costs["size"] = cost
     return ShapeAnswer(
         optimum=found,
         depth=depth,
         width=width,
         verdict=said,
         depth_ratio=depth / found.depth,
-        costs=costs,
+        costs={constraint: mine.cost(constraint) for constraint in CONSTRAINTS},
         best={constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS},
         loss_tag=loss.tag,
     )

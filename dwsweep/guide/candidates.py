@@ -30,19 +30,9 @@ MOST_WIDTHS = 24  # tried, where their steps are small
 
 def matched(depth: int, n_params: float, options: Options) -> Shape:
     """The shape of this depth nearest to the budget: by its block weights, or by all its parameters with ``total``."""
-    block, step = options.block(n_params), options.step(n_params)
-    if not options.total:
-        return match_width(depth, n_params, block, step)
-    low, high = 1, 2
-    while block.shape(depth, high * step).n_params_total < n_params:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if block.shape(depth, middle * step).n_params_total < n_params:
-            low = middle
-        else:
-            high = middle
-    return min((block.shape(depth, k * step) for k in (low, high)), key=lambda s: abs(s.n_params_total - n_params))
+    return match_width(
+        depth, n_params, options.block(n_params), options.step(n_params), lambda shape: counted(shape, options)
+    )
 
 
 def block_params(n_params: float, options: Options, optimal_depth: Callable[[float], float | None]) -> float:

@@ -72,6 +72,11 @@ class Surface(FitPart):
     forms: tuple[LossForm, ...]
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
 
+    @property
+    def bounded(self) -> list[SizedOptimum]:
+        """The sizes at which the data bound the best depth on one side at least."""
+        return [row for row in self.optima if row.depth_low is not None or row.depth_high is not None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class WidthLaw(FitPart):

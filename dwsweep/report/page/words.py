@@ -27,8 +27,7 @@ def interval(low: float | None, high: float | None, form: Any = format_count) ->
 
 def best_depths(fit: FitResult) -> list[str]:
     """The best depth at each size where the data bound it; that there is none, if so."""
-    optima = fit.surface.optima if fit.surface else ()
-    known = [row for row in optima if row.depth_low is not None or row.depth_high is not None]
+    known = fit.surface.bounded if fit.surface else []
     if not known or fit.surface is None:
         return ["Not known: these losses bound it at no size."]
     size = "N" if fit.curves.axis == "n_params" else fit.curves.axis

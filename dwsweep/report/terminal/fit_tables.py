@@ -276,7 +276,7 @@ def _best_depths(result: FitResult) -> list[Any]:
     axis = "N" if result.curves.axis == "n_params" else result.curves.axis
     level = round(100 * result.surface.confidence)
     title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
-    known = [row for row in result.surface.optima if row.depth_low is not None or row.depth_high is not None]
+    known = result.surface.bounded
     if not known:
         return [Text(title), Text("  not known: the data bound it at none of their sizes")]
     table = _table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))

@@ -38,8 +38,13 @@ def render(directory: str | os.PathLike[str]) -> RenderableType:
     return show(snapshot(directory))
 
 
-def to_json(now: Snapshot) -> dict[str, object]:
-    """For ``--json``: the runs with their plan and state, the packs that are running, what is damaged."""
+def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
+    """For ``--json``: the runs with their plan and state, the packs that are running, what is damaged.
+
+    Raises:
+        InputError: not a sweep directory.
+    """
+    now = snapshot(directory)
     return {
         "name": now.name,
         "live": now.is_live,
