@@ -175,7 +175,7 @@ def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):
     assert {"smoke", "levine2020", "levine-mini", "lr-transfer"} <= set(builtin.names())
     with pytest.raises(InputError, match="levine-mini, levine2020"):
         load_spec("smoky")
-    with pytest.raises(InputError, match="^SPEC: "):
+    with pytest.raises(InputError, match=r"^SPEC: "):
         load_spec("a" * 5000)  # longer than any name of a file may be
     monkeypatch.chdir(tmp_path)
     Path("smoke").write_text("name: mine\ngrid: {depths: [1], budgets: [1e4]}\ntrain: {steps: 5}\n", encoding="utf-8")
