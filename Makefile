@@ -6,6 +6,7 @@ OUT ?= runs/smoke
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 CHIPS ?= .venv-chips
+JOBS ?= 2
 
 .PHONY: help smoke install test test-slow test-chips bench lint clean
 
@@ -44,8 +45,9 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy dwsweep
 
+# two processes: most of a test is one core's work (compiling); idle cores can take more, `make test JOBS=8`
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-slow: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m slow

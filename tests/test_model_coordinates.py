@@ -65,7 +65,7 @@ def test_completep_moves_every_shape_alike(depth: int, width: int) -> None:
         assert 0.55 < ratio < 1.6
 
 
-@pytest.mark.parametrize(("depth", "width"), [(2, 256), (48, 32)])
+@pytest.mark.parametrize(("depth", "width"), [(2, 256), pytest.param(48, 32, marks=pytest.mark.slow)])
 def test_standard_moves_large_shapes_more(depth: int, width: int) -> None:
     _, stream, logits = ratios("standard", depth, width)
     assert stream > 3 or logits > 3

@@ -85,6 +85,7 @@ def test_a_deep_net_loses_nothing_that_a_rounded_stream_would() -> None:
     assert stream_wrong > 5 * stream and gradient_wrong > 4 * gradient
 
 
+@pytest.mark.slow
 def test_the_error_does_not_grow_with_depth() -> None:
     """A bias that grew with depth would tilt every comparison of a sweep; that of a rounded stream does (× 3)."""
     shallow, deep = errors(2, "bfloat16", False), errors(DEPTH, "bfloat16", False)

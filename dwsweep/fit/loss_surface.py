@@ -116,9 +116,21 @@ def transition(form: str, theta: np.ndarray, depth: np.ndarray, frame: Frame) ->
 
 def gradient(form: str, theta: np.ndarray, x: np.ndarray | float, y: np.ndarray, frame: Frame) -> np.ndarray:
     """dh/dl for theta (..., 5), x and y broadcast."""
-    lead = x - transition(form, theta, np.exp(y), frame)
-    speed = theta[..., 2] * np.exp((1.0 - theta[..., 3]) * (y - frame.centre[1]))
-    return -speed * lead / np.sqrt(1.0 + np.maximum(theta[..., 4], 0.0) * lead**2)
+    return _gradient(x - transition(form, theta, np.exp(y), frame), _speed(theta, y, frame), theta[..., 4])
+
+
+def _speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
+    return theta[..., 2] * np.exp((1.0 - theta[..., 3]) * (y - frame.centre[1]))
+
+
+def _gradient(lead: np.ndarray, speed: np.ndarray, saturation: np.ndarray) -> np.ndarray:
+    root = np.square(lead)
+    root *= np.maximum(saturation, 0.0)
+    root += 1.0
+    np.sqrt(root, out=root)
+    found = speed * lead
+    found /= root
+    return np.negative(found, out=found)
 
 
 @cache
@@ -162,12 +174,14 @@ class Depth:
 
 @dataclass(frozen=True)
 class _Group:
-    """The draws of one form: theta (D, 5), coefficients (D, T), shift (D,) of ln N outside the sizes of the data."""
+    """The draws of one form: theta (D, 5), coefficients (D, T), shift (D,) of ln N outside the sizes of the data;
+    transition (D, G) and speed (D, G) on the grid of depths, which are the same for every size."""
 
-    form: str
     theta: np.ndarray
     coefficients: np.ndarray
     shift: np.ndarray
+    transition: np.ndarray
+    speed: np.ndarray
 
 
 class LossSurface:
@@ -216,7 +230,14 @@ class LossSurface:
         theta[:, :2] = np.clip(theta[:, :2], self.frame.low - reach, self.frame.high + reach)
         theta[:, 3] = np.clip(theta[:, 3], *GAIN_POWERS)
         shift = self._misfit(form.form, theta, coefficients) * rng.standard_normal(n)
-        return _Group(form.form, theta, coefficients, shift)
+        of_draws, y = theta[:, None, :], self.grid
+        return _Group(
+            theta,
+            coefficients,
+            shift,
+            transition(form.form, of_draws, np.exp(y), self.frame),
+            _speed(of_draws, y, self.frame),
+        )
 
     def _misfit(self, form: str, theta: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """(D,) root mean square over the depths of how far δ moves the transition away from the form's, in ln N."""
@@ -249,25 +270,31 @@ class LossSurface:
         if x not in self._kept:
             if len(self._kept) >= KEPT_SIZES:
                 del self._kept[next(iter(self._kept))]
-            slope, step = self._slopes(x), np.diff(self.grid)
+            slope, half_step = self._slopes(x), np.diff(self.grid) / 2.0
             running = np.zeros_like(slope)
-            np.cumsum((slope[:, 1:] + slope[:, :-1]) / 2.0 * step, axis=1, out=running[:, 1:])
+            areas = slope[:, 1:] + slope[:, :-1]
+            areas *= half_step
+            np.cumsum(areas, axis=1, out=running[:, 1:])
             self._kept[x] = slope, running
         return self._kept[x]
 
+    @cached_property
+    def _inside(self) -> slice:
+        """The points of the grid at the depths trained."""
+        first, last = (math.log(depth) for depth in (self.frame.shallowest, self.frame.deepest))
+        return slice(*np.searchsorted(self.grid, (first - 1e-9, last + 1e-9)).tolist())
+
     def _slopes(self, x: float) -> np.ndarray:
-        y = self.grid
-        inside = (y >= math.log(self.frame.shallowest) - 1e-9) & (y <= math.log(self.frame.deepest) + 1e-9)
         at = min(max(x, self.record.low), self.record.high)
         outside = min(1.0, abs(x - at))
-        terms = self._departures(at, y[inside])
+        terms = self._departures(at, self.grid[self._inside])
         rows = []
         for group in self.groups:
-            moved = x + outside * group.shift[:, None]
-            slope = gradient(group.form, group.theta[:, None, :], moved, y, self.frame)
-            slope[:, inside] += group.coefficients @ terms.T
+            lead = (x + outside * group.shift[:, None]) - group.transition
+            slope = _gradient(lead, group.speed, group.theta[:, 4:5])
+            slope[:, self._inside] += group.coefficients @ terms.T
             rows.append(slope)
-        return np.concatenate(rows)
+        return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
     def profile(self, x: float) -> np.ndarray:
         """(D, G) loss on the grid above that of the grid's first depth, nats."""
@@ -317,38 +344,32 @@ class LossSurface:
     def penalties(self, n: float, depths: np.ndarray) -> np.ndarray:
         """(D, M) nats that ``depths`` lose at a size against the best depth."""
         running = self.profile(math.log(n))
-        at = np.log(np.asarray(depths, dtype=float))
-        values = np.stack([np.interp(at, self.grid, row) for row in running])
+        values = self._between(running, np.log(np.asarray(depths, dtype=float)))
         return np.maximum(values - running.min(axis=1, keepdims=True), 0.0)
 
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
         """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
         middle = self.frame.centre[1]
-        inside = (self.grid >= math.log(self.frame.shallowest) - 1e-9) & (
-            self.grid <= math.log(self.frame.deepest) + 1e-9
-        )
         running = self.profile(x)
-        at_middle = np.stack([np.interp(middle, self.grid, row) for row in running])
+        at_middle = self._between(running, np.array([middle]))[:, 0]
         shared = np.concatenate([group.coefficients @ self.frame.basis(x, middle)[0] for group in self.groups])
-        return self.grid[inside], running[:, inside] + (shared - at_middle)[:, None]
+        return self.grid[self._inside], running[:, self._inside] + (shared - at_middle)[:, None]
 
     def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
         """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
         the draws first."""
-        ends = [np.searchsorted(self.grid, np.log(pair) - 1e-9) for pair in pairs]
+        shallow, deep = np.log(np.array(pairs, dtype=float)).T
         out = np.empty((len(pairs), 1 + sum(len(group.theta) for group in self.groups), len(x)))
         for m, value in enumerate(x):
             running = self.profile(float(value))
-            for p, (pair, index) in enumerate(zip(pairs, ends, strict=True)):
-                losses = [self._between(running, i, math.log(depth)) for i, depth in zip(index, pair, strict=True)]
-                out[p, 1:, m] = losses[0] - losses[1]
+            out[:, 1:, m] = (self._between(running, shallow) - self._between(running, deep)).T
         out[:, 0] = out[:, 1:].mean(axis=1)
         return out
 
-    def _between(self, running: np.ndarray, index: int, y: float) -> np.ndarray:
-        """(D,) the running integral at y, which lies at or before grid point ``index``."""
-        left = max(int(index) - 1, 0)
-        share = (y - self.grid[left]) / (self.grid[left + 1] - self.grid[left])
+    def _between(self, running: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """(D, M) the running integral (D, G) at y (M,), linear between the points of the grid, constant beyond."""
+        left = np.clip(np.searchsorted(self.grid, y - 1e-9) - 1, 0, len(self.grid) - 2)
+        share = np.clip((y - self.grid[left]) / (self.grid[left + 1] - self.grid[left]), 0.0, 1.0)
         return running[:, left] * (1.0 - share) + running[:, left + 1] * share
 
     def level(self, x: float) -> float:

@@ -294,7 +294,9 @@ def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]], siz
 
 def settle(made: Figure, *labels: EndLabels) -> Figure:
     """Solve the layout once, for good, then spread the labels that would touch."""
-    made.draw_without_rendering()
+    engine = made.get_layout_engine()
+    if engine is not None:
+        engine.execute(made)
     made.set_layout_engine(None)  # it would be solved anew for every file
     for group in labels:
         box = group.axes.get_window_extent()
