@@ -47,6 +47,10 @@ def fit(
     out: Annotated[
         PathValue | None, path_option("--out", "DIR", "Folder to write; default DIR/fit, for table.csv table-fit.")
     ] = None,
+    beside: Annotated[
+        list[PathValue] | None,
+        path_option("--with", "DIR|TABLE", "Another table, fitted alike and shown beside this one; may be repeated."),
+    ] = None,
     axis: Annotated[Axis, typer.Option(help="The size that is matched between depths.")] = Axis.n_params,
     noise: Noise = None,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
@@ -75,6 +79,7 @@ def fit(
             draws=draws,
             confidence=confidence,
             params=params or (),
+            beside=beside or (),
         )
         check_fitted(result)
         out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from dwsweep.fit.guideline import form_guides, guideline_rows, own_guide
 from dwsweep.fit.law_selection import LawReport, fit_laws
 from dwsweep.fit.loss_model import fit_loss_model
 from dwsweep.fit.loss_surface import LossSurface
-from dwsweep.fit.output import fit_curves
+from dwsweep.fit.output import fit_curves, pair_curves
 from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_rows, with_surface
 from dwsweep.fit.row_selection import Row
 from dwsweep.fit.sweep_evidence import document_covariance, still_falling
@@ -33,11 +34,12 @@ from dwsweep.records.fit_result import (
     FitOptions,
     FitResult,
     NoiseSummary,
+    OtherFit,
     Provenance,
     PublishedLaw,
     TransitionCovariance,
 )
-from dwsweep.records.fit_rows import Cell, RateRun, TokenTransition, Transition, numbers
+from dwsweep.records.fit_rows import Cell, RateRun, TokenTransition, Transition, numbers, references
 from dwsweep.theory import published_law
 
 
@@ -54,6 +56,7 @@ def fit_table(
     confidence: float = 0.95,
     params: Iterable[float] = (),
     documents: bool = True,
+    beside: Iterable[Any] = (),
 ) -> FitResult:
     """Depth-efficiency transitions, width law and guideline of any table of runs.
 
@@ -66,6 +69,8 @@ def fit_table(
     columns: ``{ours: theirs}``; where: row filters. draws, seed: Gaussian draws behind the errors. confidence: of every
     interval. params: further budgets (non-embedding parameters) for the guideline.
     documents: use the held-out losses per document of a sweep directory, where every run has them.
+    beside: other tables, read and fitted with the same options: what they say of each pair stands beside this one's
+    (``others``); nothing of them enters the fit.
 
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
@@ -89,12 +94,30 @@ def fit_table(
     )
     # its matrices are small: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
-        return _fit(data, options, params)
+        others = [_other(read_table(other, columns, where), options) for other in beside]
+        return replace(_fit(data, options, params), others=others)
+
+
+def _other(data: Table, options: FitOptions) -> OtherFit:
+    groups = _token_groups(data.rows)
+    group = TokenGroup.of(data, groups[_largest(groups)], options)
+    return OtherFit(
+        name=PurePath(data.directory or data.source).stem or data.source,
+        input=data.source,
+        input_sha256=data.sha256,
+        transitions=references(group.transitions(options.confidence)),
+        pairs=pair_curves(group.pairs),
+    )
+
+
+def _largest(groups: dict[float | None, list[Row]]) -> float | None:
+    """The token count with the most shapes, the larger one of two."""
+    return max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
 
 
 def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult:
     groups = _token_groups(data.rows)
-    main = max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
+    main = _largest(groups)
     by_count = {key: TokenGroup.of(data, rows, options) for key, rows in groups.items()}
     group = by_count[main]
     warnings = list(group.warnings)

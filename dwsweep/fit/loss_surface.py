@@ -124,13 +124,7 @@ def _speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
 
 
 def _gradient(lead: np.ndarray, speed: np.ndarray, saturation: np.ndarray) -> np.ndarray:
-    root = np.square(lead)
-    root *= np.maximum(saturation, 0.0)
-    root += 1.0
-    np.sqrt(root, out=root)
-    found = speed * lead
-    found /= root
-    return np.negative(found, out=found)
+    return -speed * lead / np.sqrt(1.0 + np.maximum(saturation, 0.0) * lead**2)
 
 
 @cache

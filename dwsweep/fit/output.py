@@ -12,7 +12,7 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.fit import laws
 from dwsweep.fit.cells import AXES
-from dwsweep.fit.curves import Curves, distinct, pchip
+from dwsweep.fit.curves import Curves, Difference, distinct, pchip
 from dwsweep.fit.guideline import OwnGuide, width_at
 from dwsweep.fit.law_selection import LawReport
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law
@@ -58,7 +58,7 @@ def fit_curves(
         axis_label=AXES[axis],
         confidence=confidence,
         depths=tuple(_depth(curves, d) for d in curves.depths) if curves else (),
-        pairs=tuple(_pair(p) for p in pairs if p.difference is not None),
+        pairs=pair_curves(pairs),
         laws={name: _band(law, curves) for name, law in forms.items()},
         fixed_n=tuple(_fixed(curves, LossSurface(surface) if surface else None)) if curves else (),
         guideline={name: _guideline(law) for name, law in guiding.items()},
@@ -93,9 +93,13 @@ def _depth(curves: Curves, depth: int) -> DepthCurve:
     )
 
 
-def _pair(pair: Pair) -> PairCurve:
-    d, c = pair.difference, pair.crossing
-    assert d is not None
+def pair_curves(pairs: Sequence[Pair]) -> tuple[PairCurve, ...]:
+    """The difference curves of the pairs that have one."""
+    return tuple(_pair(pair, pair.difference) for pair in pairs if pair.difference is not None)
+
+
+def _pair(pair: Pair, d: Difference) -> PairCurve:
+    c = pair.crossing
     critical = c.critical
     return PairCurve(
         shallow=pair.shallow,

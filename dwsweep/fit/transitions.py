@@ -10,6 +10,7 @@ import numpy as np
 from dwsweep.fit.curves import Difference
 from dwsweep.fit.noise import chi2_quantile, t_two_sided
 from dwsweep.fit.shape_noise import SEPARABLE_SIZES
+from dwsweep.records.fit_rows import Transition
 
 NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
 FEW_SIZES = "few sizes"
@@ -193,3 +194,21 @@ def _root(
     slope = float(np.interp(root, x, gradient))
     spread = float(np.interp(root, x, se))
     return root, slope, spread / abs(slope) if slope else math.inf
+
+
+def size_ratio(row: Transition, other: Transition) -> tuple[float, float | None, float | None] | None:
+    """(N / N, low, high) of the crossings of one pair in two sweeps that share no run; None where one has not crossed.
+
+    The interval of a difference of ln N from the intervals of the two, which may be lopsided or open (Zou and Donner
+    2008, Statistics in Medicine 27): each end goes as far as the root of the sum of squares of the two distances.
+    """
+    if row.n_params is None or other.n_params is None:
+        return None
+    ratio = row.n_params / other.n_params
+    down = _distance(row.n_params, row.n_params_low, other.n_params, other.n_params_high)
+    up = _distance(row.n_params, row.n_params_high, other.n_params, other.n_params_low)
+    return ratio, None if down is None else ratio * math.exp(-down), None if up is None else ratio * math.exp(up)
+
+
+def _distance(n: float, end: float | None, other: float, other_end: float | None) -> float | None:
+    return None if end is None or other_end is None else math.hypot(math.log(n / end), math.log(other / other_end))

@@ -75,6 +75,11 @@ class PairCurve(_Sampled):
     root_high: float | None
     reason: str
 
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The two depths."""
+        return self.shallow, self.deep
+
 
 @dataclass(frozen=True, kw_only=True)
 class LawBand(_Sampled):

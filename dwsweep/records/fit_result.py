@@ -11,7 +11,7 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import reader
-from dwsweep.records.fit_curves import FitCurves, SizedOptimum
+from dwsweep.records.fit_curves import FitCurves, PairCurve, SizedOptimum
 from dwsweep.records.fit_rows import (
     Cell,
     Contrast,
@@ -190,6 +190,22 @@ class Provenance(FitPart):
     options: FitOptions
 
 
+@dataclass(frozen=True, kw_only=True)
+class OtherFit(FitPart):
+    """What another table says of its pairs of depths, fitted by the same options, to stand beside this one's."""
+
+    name: str  # of its folder or file
+    input: str
+    input_sha256: str
+    transitions: list[Transition]  # by the reference estimator
+    pairs: tuple[PairCurve, ...] = field(repr=False)
+
+    def crossing(self, pair: Transition) -> Transition | None:
+        """Its row of the same two depths; None where it has none."""
+        found = (row for row in self.transitions if (row.shallow, row.deep) == (pair.shallow, pair.deep))
+        return next(found, None)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FitResult(FitPart):
     """What a table of losses says about depth and width.
@@ -217,6 +233,7 @@ class FitResult(FitPart):
     contrasts: list[Contrast] = field(default_factory=list)  # any two depths at equal size
     left_out: list[LeftOutRun] = field(default_factory=list)  # impossible losses
     with_left_out: list[Transition] = field(default_factory=list)  # of the reference estimator, had they counted
+    others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
     provenance: Provenance
 
     @property

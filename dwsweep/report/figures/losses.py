@@ -3,6 +3,7 @@ differences of a pair with their simultaneous bands, and the trend of its crossi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -277,6 +278,44 @@ def _difference_panel(axes: Axes, curve: PairCurve, transition: Transition, conf
     where = f" at {format_count(root)}" if root is not None else ""
     unknown = "" if known else " (noise unknown)"
     axes.set_title(f"{transition.name}: {transition.status.replace('_', ' ')}{where}{unknown}", fontsize=9)
+
+
+def beside_others(fit: FitResult) -> Figure:
+    """One panel per pair that another sweep has too: the difference curves of all of them, in millinats."""
+    shared = []
+    for own in fit.curves.pairs:
+        beside = [(curve, other.name) for other in fit.others for curve in other.pairs if curve.pair == own.pair]
+        if beside:
+            shared.append([(own, "this sweep"), *beside])
+    if not shared:
+        made = style.figure(7.6, 1.3)
+        names = ", ".join(other.name for other in fit.others)
+        style.says(made.subplots(), f"No two neighbouring depths that {names} has too: nothing to compare.")
+        return style.settle(made)
+    columns = min(2, len(shared))
+    made = style.figure(7.6, 1.0 + (2.6 if columns > 1 else 3.2) * -(-len(shared) // columns))
+    looks = [(style.OWN, "-"), *zip(style.RIVALS, style.LINES[1:], strict=False)]
+    for axes, curves in zip(style.panels(made, len(shared), columns), shared, strict=True):
+        for (curve, name), (colour, dashes) in zip(curves, itertools.cycle(looks), strict=False):
+            x, g = style.floats(curve.x), MILLI * style.floats(curve.g)
+            if curve.se is not None:
+                half = MILLI * style.half_band(curve.se, fit.curves.confidence)
+                axes.fill_between(x, g - half, g + half, color=colour, alpha=0.18, linewidth=0)
+            axes.plot(x, g, color=colour, linestyle=dashes, label=name)
+            if curve.status == "crossed" and curve.root is not None:
+                axes.plot(
+                    [curve.root], [0.0], marker="o", markersize=5.5, color="white", markeredgecolor=colour, zorder=4
+                )
+        ends = [end for curve, _ in curves for end in style.floats(curve.x)[[0, -1]]]
+        style.log_axis(axes, "x", min(ends) / 1.12, max(ends) * 1.12, at_most=5 if columns > 1 else 9)
+        axes.axhline(0.0, color=style.INK, linewidth=0.9)
+        axes.set_title("{} → {}".format(*curves[0][0].pair))
+        axes.legend(fontsize=8)
+    made.supxlabel(axis_label(fit), fontsize=9)
+    made.supylabel("loss of the shallower − deeper\n(10⁻³ nats per token)", fontsize=9, multialignment="center")
+    note = f"Above zero the deeper net is ahead. Bands: pointwise {100 * fit.curves.confidence:.0f} %. Circle: crossed."
+    made.suptitle(note, x=0.01, ha="left", fontsize=7.5, color=style.FAINT)
+    return style.settle(made)
 
 
 def against_tokens(fit: FitResult) -> Figure:

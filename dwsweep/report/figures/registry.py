@@ -58,6 +58,14 @@ DRAWINGS = (
         losses.differences,
     ),
     Drawing(
+        "others",
+        "Difference curve of each pair of depths beside those of other sweeps",
+        "Curves of one pair, each with its pointwise band: where they lie above one another the sweeps agree, where "
+        "they cross zero at other sizes the transition moved with what differs between them (tokens, data, recipe).",
+        losses.beside_others,
+        lambda fit: bool(fit.others),
+    ),
+    Drawing(
         "width_law",
         "Transition width against depth, with the width law, its rivals and the published law",
         "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "

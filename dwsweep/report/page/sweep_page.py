@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -154,6 +155,8 @@ def _transitions(fit: FitResult) -> str:
     if fit.by_tokens:
         by_tokens = [row for row in fit.by_tokens if row.is_reference]
         body += "<h3>Against training tokens</h3>" + page_tables.transitions(by_tokens)
+    for other in fit.others:
+        body += f"<h3>Of {html.escape(other.name)}, for comparison</h3>" + page_tables.transitions(other.transitions)
     return body
 
 

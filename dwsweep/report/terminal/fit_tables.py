@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit_result import FitResult, OtherFit
 from dwsweep.records.fit_rows import Contrast, Transition, references
 from dwsweep.text import format_count, format_factor
 from dwsweep.theory import published_law
@@ -41,6 +41,7 @@ def render(result: FitResult) -> RenderableType:
         parts += [Text(""), *_best_depths(result)]
     if result.transitions:
         parts += [Text(""), Folded(_transitions(result), beside="interval")]
+    parts += [part for other in result.others for part in (Text(""), _other(result, other))]
     if _uncrossed(result):
         parts += [Text(""), Folded(_contrasts(result), beside="interval")]
     if result.by_tokens:
@@ -143,6 +144,38 @@ def _status(row: Transition) -> str:
     if row.tie_low is not None:
         status += ", then a tie" if row.status == "not_reached" else ", after a tie"
     return status
+
+
+def _other(result: FitResult, other: OtherFit) -> Any:
+    """The pairs that both have, and how far apart their transitions lie."""
+    from rich.text import Text
+
+    from dwsweep.fit.transitions import size_ratio
+    from dwsweep.report.terminal.folding import Folded
+
+    shared = [(row, found) for row in references(result.transitions) if (found := other.crossing(row))]
+    if not shared:
+        return Text(f"Beside {other.name}: no two neighbouring depths that both have")
+    table = _table(f"Beside {other.name} ({other.input})", "pair> here< there< ratio> interval<")
+    for row, found in shared:
+        ratio = size_ratio(row, found)
+        table.add_row(
+            f"{row.shallow}→{row.deep}",
+            _place(row),
+            _place(found),
+            f"{ratio[0]:.2f}" if ratio else "–",
+            _range(*ratio[1:], lambda v: f"{v:.2f}") if ratio else "",
+        )
+    return Folded(table, beside="interval")
+
+
+def _place(row: Transition) -> str:
+    """Where a pair crosses, with its interval, or the bound that it has."""
+    bounded = row.n_params_low is not None or row.n_params_high is not None
+    span = _range(row.n_params_low, row.n_params_high, format_count) if bounded else ""
+    if row.n_params:
+        return f"{format_count(row.n_params)} ({span})"
+    return " ".join(filter(None, (_status(row), span)))
 
 
 def _uncrossed(result: FitResult) -> list[Contrast]:

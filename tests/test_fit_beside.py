@@ -1,0 +1,110 @@
+"""Two sweeps side by side: ``fit_table(..., beside=...)`` and ``fit --with``."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_sweeps
+
+import dwsweep
+from dwsweep.errors import InputError
+from dwsweep.fit.simulated_sweeps import Scenario, Truth, simulate
+from dwsweep.fit.transitions import size_ratio
+from dwsweep.records import fit_result
+from dwsweep.records.fit_rows import Transition, references
+from dwsweep.report.figures import registry
+from dwsweep.report.page import sweep_page
+from dwsweep.report.terminal.fit_tables import to_text
+from dwsweep.theory import published_law
+
+DRAWS = 300
+HERE = Scenario(Truth((6, 12, 18)))
+# every transition at three times the size: the widths of the law √3 times larger
+FACTOR = 3.0
+THERE = replace(HERE, truth=Truth((6, 12, 18), theta=(published_law.A - math.log(FACTOR) / 2, published_law.B)))
+
+
+def table(scenario: Scenario, seed: int) -> list[dict]:
+    return simulate(scenario, np.random.default_rng(seed))
+
+
+@pytest.fixture(scope="module")
+def both() -> fit_result.FitResult:
+    return dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(THERE, 1)])
+
+
+def row(n: float | None, low: float | None, high: float | None) -> Transition:
+    blank = dict.fromkeys(Transition.keys())
+    return Transition(**{**blank, "n_params": n, "n_params_low": low, "n_params_high": high})
+
+
+def test_the_ratio_of_two_sizes_and_its_interval() -> None:
+    """Symmetric intervals in ln N add as normal errors do; lopsided ones by the ends that face each other."""
+    ratio, low, high = size_ratio(row(1e8, 1e8 / 2, 2e8), row(5e7, 5e7 / 2, 1e8))
+    assert ratio == pytest.approx(2)
+    assert math.log(high / 2) == pytest.approx(math.sqrt(2) * math.log(2)) == pytest.approx(math.log(2 / low))
+    ratio, low, high = size_ratio(row(1e8, 1e7, 1e8), row(1e8, 1e8, 1e8))
+    assert (ratio, high) == pytest.approx((1, 1)) and low == pytest.approx(0.1)
+    assert size_ratio(row(1e8, None, 2e8), row(1e8, 5e7, 2e8))[1] is None
+    assert size_ratio(row(None, 1e7, None), row(1e8, 5e7, 2e8)) is None
+
+
+def test_the_factor_between_two_truths_is_found() -> None:
+    """24 pairs of sweeps, two transitions each: nominal 95 %."""
+    every = [table(scenario, seed) for seed in range(24) for scenario in (HERE, THERE)]
+    others = dwsweep.fit_table(every[0], draws=DRAWS, beside=every).others
+    ratios = []
+    for own, other in zip(others[::2], others[1::2], strict=True):
+        ratios += [size_ratio(pair, other.crossing(pair)) for pair in own.transitions]
+    found = [ratio for ratio in ratios if ratio]
+    covered = sum((low or 0) <= FACTOR <= (high or math.inf) for _, low, high in found)
+    assert len(ratios) == 48 and len(found) >= 32 and covered >= 0.88 * len(found)
+    assert np.median([ratio for ratio, _, _ in found]) == pytest.approx(FACTOR, rel=0.05)
+    assert np.median([high / low for _, low, high in found if low and high]) < 2
+
+
+def test_nothing_of_another_table_enters_the_fit(both: fit_result.FitResult) -> None:
+    alone = dwsweep.fit_table(table(HERE, 0), draws=DRAWS).to_dict()
+    assert alone.pop("others") == []
+    assert {k: v for k, v in both.to_dict().items() if k != "others"} == alone
+
+
+def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_result.FitResult) -> None:
+    text = to_text(both)
+    (line,) = [line for line in text.splitlines() if line.lstrip().startswith("6→12") and "(" in line]
+    ratio = size_ratio(references(both.transitions)[0], both.others[0].transitions[0])
+    assert f"{ratio[0]:.2f}" in line and f"{ratio[1]:.2f} … {ratio[2]:.2f}" in line
+    assert max(map(len, text.splitlines())) <= 100
+    apart = dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(Scenario(Truth((24, 30))), 1)])
+    assert "no two neighbouring depths that both have" in to_text(apart)
+
+
+def test_it_is_drawn_kept_and_reported(both: fit_result.FitResult, tmp_path: Path) -> None:
+    directory = report_sweeps.sweep(tmp_path / "mine", "one_pair")
+    beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
+    result = dwsweep.fit_table(directory, draws=DRAWS, beside=[beside])
+    (directory / "fit" / "fit.json").write_text(result.to_json())
+    read = fit_result.read(directory)
+    assert read.to_json() == result.to_json() and read.others[0].name == "theirs"
+    names = {path.name for path in registry.draw(read, directory / "fit")}
+    assert {"others.png", "others.svg"} <= names
+    sweep_page.write(directory)
+    page = (directory / "report.html").read_text()
+    assert "beside those of other sweeps" in page and "theirs" in page
+    assert "others.png" not in {
+        path.name for path in registry.draw(dwsweep.fit_table(directory, draws=DRAWS), tmp_path)
+    }
+
+
+def test_a_table_that_cannot_be_read_is_refused_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        dwsweep.fit_table(table(HERE, 0), beside=[tmp_path / "nowhere.csv"])
+    earlier = json.loads(dwsweep.fit_table(table(HERE, 0), draws=DRAWS).to_json())
+    del earlier["others"]  # of a fit.json that an earlier version wrote
+    (tmp_path / "fit.json").write_text(json.dumps(earlier))
+    assert fit_result.read(tmp_path).others == []
