@@ -1,25 +1,38 @@
 """dwsweep: depth-width sweeps of decoder-only language models.
 
-At a given parameter budget, how deep and how wide? ``dwsweep run`` trains a sweep at matched 12·L·d² budgets, and
-``fit_table`` turns the losses into transition points, a width law and a guideline. Importing this package imports
-neither JAX nor SciPy: each is imported by what needs it.
+At a given parameter budget, how deep and how wide? ``dwsweep run`` trains a sweep at matched 12·L·d² budgets,
+``fit_table`` turns losses into transition points, a width law and a guideline, and ``guide`` says what to build;
+``summary`` and ``plot`` show either. Importing this package imports neither JAX nor SciPy: each is imported by what
+needs it.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dwsweep import guide
+    from dwsweep.errors import InputError
     from dwsweep.fit.analysis import fit_table
+    from dwsweep.notebook import plot, summary
     from dwsweep.records.fit_result import FitResult
 
 __version__ = "0.1.0"
-__all__ = ["FitResult", "__version__", "fit_table"]
+__all__ = ["FitResult", "InputError", "__version__", "fit_table", "guide", "plot", "summary"]
+
+_HOME = {
+    "FitResult": "records.fit_result",
+    "InputError": "errors",
+    "fit_table": "fit.analysis",
+    "plot": "notebook",
+    "summary": "notebook",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("FitResult", "fit_table"):
-        from dwsweep.fit import analysis
-
-        return getattr(analysis, name)
+    if name == "guide":
+        return importlib.import_module("dwsweep.guide")
+    if name in _HOME:
+        return getattr(importlib.import_module(f"dwsweep.{_HOME[name]}"), name)
     raise AttributeError(f"module 'dwsweep' has no attribute {name!r}")

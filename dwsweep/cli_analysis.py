@@ -129,28 +129,30 @@ def guide(
     calibration = Calibration.chosen(bench, device) if bench else None
     if bench is not None and calibration is None:
         raise InputError(f"--bench: {bench}; holds no rate of {device}, nor one that was measured")
-    options = Options(
-        width_multiple=width_multiple,
-        head_size=head_size,
-        kv_heads=kv_heads,
-        mlp=mlp.value,
-        mlp_ratio=mlp_ratio,
-        vocab_size=vocab_size,
-        tied_embeddings=tied_embeddings,
-        context=context,
-        tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        total=total,
-        at=at.value,
-        tokens=tokens,
-        device=device,
-        calibration=calibration,
-    )
-    found = answer(params or (), shape or (), rules=rule or (), fit=fit, compare=compare, options=options)
-    if export is not None:
-        if json:
-            raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
-        print(exported(found, options, export))
+    if export is not None and json:
+        raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
+    with options_named():
+        options = Options(
+            width_multiple=width_multiple,
+            head_size=head_size,
+            kv_heads=kv_heads,
+            mlp=mlp.value,
+            mlp_ratio=mlp_ratio,
+            vocab_size=vocab_size,
+            tied_embeddings=tied_embeddings,
+            context=context,
+            tensor_parallel=tensor_parallel,
+            pipeline_parallel=pipeline_parallel,
+            total=total,
+            at=at.value,
+            tokens=tokens,
+            device=device,
+            calibration=calibration,
+        )
+        found = answer(params or (), shape or (), rules=rule or (), fit=fit, compare=compare, options=options)
+        configuration = exported(found, options, export) if export is not None else None
+    if configuration is not None:
+        print(configuration)
     else:
         terminal.show(lambda: guide_tables.render(found), found.to_dict, json)
     if out is not None:

@@ -62,6 +62,18 @@ def waiting(what: str) -> Any:
     return console(stderr=True).status(what)
 
 
+def plain_text(table: Any) -> str:
+    """A rich table or group of them as text, without colours and at most ``PLAIN_WIDTH`` columns wide."""
+    from rich.console import Console
+
+    plain = Console(
+        width=PLAIN_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, markup=False, emoji=False
+    )
+    with plain.capture() as capture:
+        plain.print(table)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
 def show(table: Callable[[], Any], content: Callable[[], Any], wants_json: bool) -> None:
     """Tables for a person, or JSON; only what is asked for is made."""
     if wants_json:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dwsweep.cost import decode_bytes_per_token, find
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, options_named
 from dwsweep.fit import laws
 from dwsweep.guide import Options, answer, export, exported, published_source, rules, trust
 from dwsweep.guide.answers import CONSTRAINTS
@@ -32,6 +32,13 @@ TABLE = {
     "175B": (80.5, 13422),
     "1T": (94.7, 29657),
 }
+
+
+@pytest.fixture(autouse=True)
+def as_on_the_command_line():
+    """Messages name options; test_notebook.py has those that name arguments."""
+    with options_named():
+        yield
 
 
 def test_overview_is_the_published_table() -> None:

@@ -28,7 +28,7 @@ GROUND = [
 ]
 TRAINING = [{"data", "model"}, {"plan"}, {"train"}, {"sweep"}]
 ANALYSIS = [{"fit"}, {"design", "guide"}]
-ABOVE = [{"report"}, {"parameters", "__init__"}, {"cli_analysis"}, {"cli"}, {"__main__"}]
+ABOVE = [{"report"}, {"parameters", "notebook", "__init__"}, {"cli_analysis"}, {"cli"}, {"__main__"}]
 # a room may import from its own level and from those below; that the two halves do not meet is a rule of its own
 LEVEL = {room: level for level, rooms in enumerate([*GROUND, *TRAINING, *ANALYSIS, *ABOVE]) for room in rooms}
 TRAINING_ROOMS, ANALYSIS_ROOMS = set().union(*TRAINING), set().union(*ANALYSIS)
@@ -41,7 +41,7 @@ IMPORTERS = {
     "tensorflow_datasets": {"data/tfds"},
     "tensorflow": set(),
     "ray": {"sweep"},
-    "matplotlib": {"report"},
+    "matplotlib": {"report", "notebook"},
 }
 
 # Rooms that are still being rebuilt. An entry goes when its arrow does: one that is no longer needed fails too.

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dwsweep.cost.duration import ASSUMED, Calibration
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 from dwsweep.guide import export, trust
 from dwsweep.guide import rules as rules_of_thumb
 from dwsweep.guide.answers import (
@@ -77,12 +77,14 @@ def answer(
     chosen = options or Options()
     least = 1e3 if fit is not None else 1e5
     errors = [
-        f"--params: {value:g}; must be at least {least:g} (and at most 1e30) non-embedding parameters"
+        f"{argument('params')}: {value:g}; must be at least {least:g} (and at most 1e30) non-embedding parameters"
         for value in params
         if not (least <= value <= 1e30)
     ]
     if compare and fit is None:
-        errors.append("--compare: compares a fit of your own with the published law; allowed with --fit PATH")
+        errors.append(
+            f"{argument('compare')}: compares a fit of your own with the published law; allowed with {argument('fit')}"
+        )
     parsed, parsed_rules = [], []
     for text in shapes:
         try:
@@ -93,7 +95,9 @@ def answer(
         try:
             rule = rules_of_thumb.parse(text)
             if all(rule.depth(float(n)) is None for n in RULE_SIZES):
-                raise InputError(f"--rule: {text[:60]!r}; has a shape at no size from 1e7 to 1e12")
+                raise InputError(
+                    f"{argument('rules', '--rule')}: {text[:60]!r}; has a shape at no size from 1e7 to 1e12"
+                )
             parsed_rules.append(rule)
         except InputError as error:
             errors += error.lines
@@ -145,7 +149,10 @@ def exported(found: Answer, options: Options, project: str) -> str:
     ]
     chosen += [(row.depth, row.width, None) for row in found.verdicts]
     if not chosen:
-        raise InputError("--export: no shape is recommended; allowed with it: --params N or --shape LxD")
+        raise InputError(
+            f"{argument('project', '--export')}: no shape is recommended; allowed with it: {argument('params')} or "
+            f"{argument('shapes', '--shape')}"
+        )
     depth, width, n_params = chosen[0]
     shape = _own_shape(depth, width, options) if n_params is None else options.shape(depth, width, n_params)
     return export.text(shape, project)
@@ -160,10 +167,12 @@ def parse_shape(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
     # twelve digits are beyond any net and keep 12·L·d_x² inside the range of floats
     if not found or not all(len(part) <= 12 and int(part) for part in found.groups()):
-        raise InputError(f"--shape: {text[:40]!r}; allowed: DEPTHxWIDTH, such as 96x12288")
+        raise InputError(f"{argument('shapes', '--shape')}: {text[:40]!r}; allowed: DEPTHxWIDTH, such as 96x12288")
     depth, width = int(found[1]), int(found[2])
     if depth > DEEPER_THAN_WIDE * width and depth >= 128:
-        raise InputError(f"--shape: {text[:40]!r}; the depth comes first: did you mean {width}x{depth}?")
+        raise InputError(
+            f"{argument('shapes', '--shape')}: {text[:40]!r}; the depth comes first: did you mean {width}x{depth}?"
+        )
     return depth, width
 
 
@@ -275,7 +284,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     """
     own = _own_shape(depth, width, options)
     if why := options.refusal(own):
-        raise InputError(f"--shape: {depth}x{width}; {why}")
+        raise InputError(f"{argument('shapes', '--shape')}: {depth}x{width}; {why}")
     n_params = float(own.n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source)
     if found.refused or found.depth is None:
@@ -316,7 +325,7 @@ def _own_shape(depth: int, width: int, options: Options) -> Shape:
     except ValueError as error:
         if options.head_size is None and options.kv_heads is None and options.tensor_parallel == 1:
             return replace(options, head_size=width // (1 + (width % 2 == 0))).shape(depth, width)
-        raise InputError(f"--shape: {depth}x{width}; {error}") from None
+        raise InputError(f"{argument('shapes', '--shape')}: {depth}x{width}; {error}") from None
 
 
 def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:

@@ -10,7 +10,7 @@ import numpy as np
 from dwsweep.cost.devices import Device
 from dwsweep.cost.duration import BANDWIDTH_SHARE, assumed_mfu
 from dwsweep.cost.flops import decode_bytes_per_token, training_flops_per_token
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import Candidate, Cost, NearBest
 from dwsweep.guide.law_sources import Source
 from dwsweep.guide.loss import LossModel, smaller_percent
@@ -58,8 +58,8 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
         low, high = (low, middle) if excess(middle) > 0 else (middle, high)
     if high < LEAST_SHARE * n_params:
         raise InputError(
-            f"--params: {n_params:g}; embeddings of a vocabulary of {options.vocab_size:,} leave nothing for the "
-            "blocks; allowed: more parameters, a smaller --vocab-size, or the non-embedding count"
+            f"{argument('params')}: {n_params:g}; embeddings of a vocabulary of {options.vocab_size:,} leave nothing "
+            f"for the blocks; allowed: more parameters, a smaller {argument('vocab_size')}, or the non-embedding count"
         )
     return high
 
@@ -82,9 +82,10 @@ def shapes_near(budget: float, n_params: float, best: float, low: float, high: f
         InputError: constraints that no net has.
     """
     if options.step(n_params) > WIDEST_STEP:
+        asked = ", ".join(map(argument, ("width_multiple", "head_size", "kv_heads", "tensor_parallel")))
         raise InputError(
-            f"--width-multiple, --head-size, --kv-heads, --tensor-parallel: together they ask for widths that are "
-            f"multiples of {options.step(n_params):,}; allowed: at most {WIDEST_STEP:,}"
+            f"{asked}: together they ask for widths that are multiples of {options.step(n_params):,}; "
+            f"allowed: at most {WIDEST_STEP:,}"
         )
     depths = [*pick_depths(best, low, high, options), *_depths_of_widths(budget, n_params, low, high, options)]
     found = {}

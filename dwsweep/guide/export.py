@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 from dwsweep.shapes import Shape
 
 PROJECTS = ("hf", "nanochat", "maxtext", "olmo")
@@ -24,7 +24,7 @@ def fields(shape: Shape, project: str) -> Fields:
         InputError: no such project, or it has no such block.
     """
     if project not in PROJECTS:
-        raise InputError(f"--export: {project!r}; allowed: {', '.join(PROJECTS)}")
+        raise InputError(f"{argument('project', '--export')}: {project!r}; allowed: {', '.join(PROJECTS)}")
     gated = shape.mlp == "gated"
     if gated or project != "hf":  # GPT-2's positions are learned
         _even_heads(shape, project)
@@ -32,7 +32,10 @@ def fields(shape: Shape, project: str) -> Fields:
         return _llama(shape) if gated else _gpt2(shape)
     if project == "nanochat":
         if gated or shape.mlp_hidden != 4 * shape.width:
-            raise InputError("--export: nanochat has a plain MLP of 4·d_x; allowed with it: --mlp plain, --mlp-ratio 4")
+            raise InputError(
+                f"{argument('project', '--export')}: nanochat has a plain MLP of 4·d_x; allowed with it: "
+                f"{argument('mlp')} plain, {argument('mlp_ratio')} 4"
+            )
         _whole_heads(shape, project)
         return {
             "sequence_len": shape.seq_len,
@@ -86,13 +89,16 @@ def text(shape: Shape, project: str) -> str:
 def _even_heads(shape: Shape, project: str) -> None:
     if shape.head_size % 2:
         raise InputError(
-            f"--export: {project} has rotary positions, which need an even head size, not {shape.head_size}"
+            f"{argument('project', '--export')}: {project} has rotary positions, which need an even head size, not "
+            f"{shape.head_size}"
         )
 
 
 def _whole_heads(shape: Shape, project: str) -> None:
     if shape.heads * shape.head_size != shape.width:
-        raise InputError(f"--export: {project} has heads of d_x/H, and this shape {shape.head_size}")
+        raise InputError(
+            f"{argument('project', '--export')}: {project} has heads of d_x/H, and this shape {shape.head_size}"
+        )
 
 
 def _llama(shape: Shape) -> Fields:
@@ -112,7 +118,10 @@ def _llama(shape: Shape) -> Fields:
 
 def _gpt2(shape: Shape) -> Fields:
     if shape.kv_heads != shape.heads:
-        raise InputError("--export: hf's GPT-2 has no key/value heads of its own; allowed with them: --mlp gated")
+        raise InputError(
+            f"{argument('project', '--export')}: hf's GPT-2 has no key/value heads of its own; allowed with them: "
+            f"{argument('mlp')} gated"
+        )
     _whole_heads(shape, "hf")
     return {
         "model_type": "gpt2",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dwsweep.errors import argument
 from dwsweep.fit import laws
 from dwsweep.fit.guideline import OwnGuide, form_guides, guides
 from dwsweep.fit.laws import Law
@@ -90,7 +91,7 @@ def fitted_source(path: str | Path) -> Source:
     Raises:
         InputError: there is no fit.json at ``path``.
     """
-    fit = fit_result.read(path)
+    fit = fit_result.read(path, argument("fit"))
     own = guides(fit)
     notes = [f"{path}: {fit.law_statement}"]
     if own is None:

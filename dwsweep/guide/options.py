@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dwsweep.cost.devices import Device, find, suggestion
 from dwsweep.cost.duration import Calibration
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape
 
@@ -52,23 +52,30 @@ class Options:
             "pipeline_parallel",
         )
         wrong = [
-            f"--{name.replace('_', '-')}: {getattr(self, name)}; must be at least 1 and at most {MOST:g}"
+            f"{argument(name)}: {getattr(self, name)}; must be at least 1 and at most {MOST:g}"
             for name in sizes
             if getattr(self, name) is not None and not 1 <= getattr(self, name) <= MOST
         ]
         if self.mlp not in ("plain", "gated"):
-            wrong.append(f"--mlp: {self.mlp!r}; allowed: plain, gated")
+            wrong.append(f"{argument('mlp')}: {self.mlp!r}; allowed: plain, gated")
         if self.mlp_ratio is not None and not MLP_RATIOS[0] <= self.mlp_ratio <= MLP_RATIOS[1]:
-            wrong.append(f"--mlp-ratio: {self.mlp_ratio}; must be from {MLP_RATIOS[0]:g} to {MLP_RATIOS[1]:g}")
+            wrong.append(
+                f"{argument('mlp_ratio')}: {self.mlp_ratio}; must be from {MLP_RATIOS[0]:g} to {MLP_RATIOS[1]:g}"
+            )
         if find(self.device) is None:
-            wrong.append(f"--device: {self.device!r} is not in the table; allowed: {suggestion(self.device)}")
+            wrong.append(
+                f"{argument('device')}: {self.device!r} is not in the table; allowed: {suggestion(self.device)}"
+            )
         if self.at not in CONSTRAINTS:
-            wrong.append(f"--at: {self.at!r}; allowed: {', '.join(CONSTRAINTS)}")
+            wrong.append(f"{argument('at')}: {self.at!r}; allowed: {', '.join(CONSTRAINTS)}")
         if self.tokens is not None and not 1e3 <= self.tokens <= 1e18:
-            wrong.append(f"--tokens: {self.tokens:g}; must be from 1e3 to 1e18")
+            wrong.append(f"{argument('tokens')}: {self.tokens:g}; must be from 1e3 to 1e18")
         kv, tensor = self.kv_heads, self.tensor_parallel
         if not wrong and kv is not None and kv % tensor and tensor % kv:
-            wrong.append(f"--kv-heads: {kv}; must divide --tensor-parallel {tensor}, or be a multiple of it")
+            wrong.append(
+                f"{argument('kv_heads')}: {kv}; must divide {argument('tensor_parallel')} {tensor}, "
+                "or be a multiple of it"
+            )
         if wrong:
             raise InputError(*wrong)
 
@@ -96,13 +103,13 @@ class Options:
         """Which of the options a shape does not meet, empty if none."""
         tensor, kv = self.tensor_parallel, shape.kv_heads
         if shape.heads % tensor:
-            return f"{shape.heads} heads are no multiple of --tensor-parallel {tensor}"
+            return f"{shape.heads} heads are no multiple of {argument('tensor_parallel')} {tensor}"
         if self.kv_heads is not None and kv % tensor and tensor % kv:
-            return f"{kv} key/value heads do not go with --tensor-parallel {tensor}"
+            return f"{kv} key/value heads do not go with {argument('tensor_parallel')} {tensor}"
         if shape.depth % self.pipeline_parallel:
-            return f"{shape.depth} layers are no multiple of --pipeline-parallel {self.pipeline_parallel}"
+            return f"{shape.depth} layers are no multiple of {argument('pipeline_parallel')} {self.pipeline_parallel}"
         if self.width_multiple is not None and shape.width % self.width_multiple:
-            return f"the width {shape.width} is no multiple of --width-multiple {self.width_multiple}"
+            return f"the width {shape.width} is no multiple of {argument('width_multiple')} {self.width_multiple}"
         return ""
 
     def shape(self, depth: int, width: int, n_params: float | None = None) -> Shape:

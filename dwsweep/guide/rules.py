@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 from dwsweep.theory import published_law
 
 NAMED = {
@@ -72,14 +72,14 @@ def parse(text: str) -> Rule:
     left, equals, right = said.partition("=")
     target = ALIASES.get(left.strip().lower(), "")
     if not equals or target not in ("depth", "width") or len(said) > LONGEST:
-        raise InputError(f"--rule: {text[:60]!r}; {ALLOWED}")
+        raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; {ALLOWED}")
     try:
         body = ast.parse(right.strip(), mode="eval").body
         used = _names(body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise InputError(f"--rule: {text[:60]!r}; cannot be read; {ALLOWED}") from None
+        raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; cannot be read; {ALLOWED}") from None
     if target in used:
-        raise InputError(f"--rule: {text[:60]!r}; {target} stands on both sides; {ALLOWED}")
+        raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; {target} stands on both sides; {ALLOWED}")
 
     def excess(depth: float, n_params: float) -> float:
         """ln of what the rule says over what the size has; NaN where the rule says no positive number."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from dwsweep.text import format_factor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from dwsweep.guide.answers import Answer, Assumptions, BudgetAnswer, Candidate, RuleAnswer
 
@@ -30,23 +31,33 @@ def draw(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
     """``guide.png`` and ``guide.svg`` with one panel per budget, cost against depth; ``rules.png`` and ``rules.svg``
     with one row per rule, cost and depth against size. No file where the answer holds no budget with shapes, or no
     rule."""
-    rows = [row for row in answer.budgets if row.candidates]
-    written: list[Path] = []
-    if not rows and not answer.rules:
-        return written
+    made = figures(answer)
+    if not made:
+        return []
     folder = paths.make_directory(paths.as_path(out_dir))
     with style.styled():
-        if rows:
-            figure = style.figure(6.4, 0.5 + 3.5 * len(rows))
-            for axes, row in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
-                _panel(axes, row, answer.assumptions)
-            written += style.save(figure, folder, "guide")
-        if answer.rules:
-            figure = style.figure(9.0, 0.3 + 3.3 * len(answer.rules))
-            for pair, rule in zip(figure.subplots(len(answer.rules), 2, squeeze=False), answer.rules, strict=True):
-                _rule(pair[0], pair[1], rule)
-            written += style.save(figure, folder, "rules")
-    return written
+        return [path for name, figure in made.items() for path in style.save(figure(), folder, name)]
+
+
+def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
+    """What makes each figure that the answer has, by its name: ``guide``, ``rules``."""
+    rows = [row for row in answer.budgets if row.candidates]
+    made = {"guide": lambda: _costs(rows, answer.assumptions), "rules": lambda: _rules(answer.rules)}
+    return {name: figure for name, figure in made.items() if (rows if name == "guide" else answer.rules)}
+
+
+def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
+    made = style.figure(6.4, 0.5 + 3.5 * len(rows))
+    for axes, row in zip(made.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+        _panel(axes, row, assumptions)
+    return made
+
+
+def _rules(rules: Sequence[RuleAnswer]) -> Figure:
+    made = style.figure(9.0, 0.3 + 3.3 * len(rules))
+    for pair, rule in zip(made.subplots(len(rules), 2, squeeze=False), rules, strict=True):
+        _rule(pair[0], pair[1], rule)
+    return made
 
 
 def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:

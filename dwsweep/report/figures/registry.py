@@ -5,6 +5,7 @@ A figure that has nothing to show (one depth, no finished run) says so in its pl
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,6 +105,11 @@ def drawings(fit: FitResult) -> list[Drawing]:
     return [drawing for drawing in DRAWINGS if drawing.has_content(fit)]
 
 
+def figures(fit: FitResult) -> dict[str, Callable[[], Figure]]:
+    """What makes each figure that a fit has, by its name."""
+    return {drawing.name: functools.partial(drawing.draw, fit) for drawing in drawings(fit)}
+
+
 def draw(fit: FitResult, out_dir: Path) -> list[Path]:
     """Draw every figure of ``fit`` into ``out_dir``.
 
@@ -112,8 +118,5 @@ def draw(fit: FitResult, out_dir: Path) -> list[Path]:
     """
     out = paths.as_path(out_dir)
     paths.make_directory(out)
-    written = []
     with style.styled():
-        for drawing in drawings(fit):
-            written += style.save(drawing.draw(fit), out, drawing.name)
-    return written
+        return [path for name, figure in figures(fit).items() for path in style.save(figure(), out, name)]

@@ -6,27 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from dwsweep.records.fit_result import FitResult, OtherFit
 from dwsweep.records.fit_rows import Contrast, Transition, references
+from dwsweep.terminal import plain_text
 from dwsweep.text import format_count, format_factor
 from dwsweep.theory import published_law
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-COLUMNS = 100
 CONTRASTS_SHOWN = 12
 _BRIEF = {"already_crossed": "already"}  # beside the reference estimator's status, where room is scarce
 
 
 def to_text(result: FitResult) -> str:
     """The summary without colours, at most 100 columns wide."""
-    from rich.console import Console
-
-    console = Console(
-        width=COLUMNS, color_system=None, force_terminal=False, legacy_windows=False, markup=False, emoji=False
-    )
-    with console.capture() as capture:
-        console.print(render(result))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    return plain_text(render(result))
 
 
 def render(result: FitResult) -> RenderableType:
