@@ -84,8 +84,11 @@ def fit(
         check_fitted(result)
         out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))
         waiting.update("drawing")
+        note = output.replaced(result, out)
         written = [*output.write(result, out), *registry.draw(result, out)]
     terminal.show(lambda: fit_tables.render(result), result.to_dict, json)
+    if note:
+        print(f"note: {note}", file=sys.stderr)
     print("\n".join(map(str, written)), file=sys.stderr if json else sys.stdout)
 
 

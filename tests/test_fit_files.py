@@ -271,3 +271,17 @@ def test_a_loss_that_still_falls_steeply_is_said(tmp_path):
         lines = [json.dumps({"step": step, "loss": 3.0 + 4.0 / step}) for step in range(1, 501, 10)]
         (run / "metrics.jsonl").write_text("\n".join(lines))
     assert not any("STILL FALLING" in line for line in dwsweep.fit_table(tmp_path, draws=100).warnings)
+
+
+def test_a_fit_that_replaces_another_says_so(tmp_path):
+    table = simulate(scenarios()["base"], np.random.default_rng(0))
+    first = dwsweep.fit_table(table, draws=100)
+    assert output.replaced(first, tmp_path) == ""
+    output.write(first, tmp_path)
+    assert output.replaced(first, tmp_path) == ""
+    other = dwsweep.fit_table(table, draws=100, where="depth < 20", confidence=0.9)
+    assert output.replaced(other, tmp_path) == (
+        f"replaces the fit in {tmp_path} (where [] → ['depth < 20'], confidence 0.95 → 0.9); --out DIR keeps both"
+    )
+    (tmp_path / "fit.json").write_text("{")
+    assert "could not be read" in output.replaced(first, tmp_path)

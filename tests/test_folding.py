@@ -38,7 +38,7 @@ def table() -> Table:
     for name in ("row", "first", "interval", "words", "last"):
         made.add_column(name, no_wrap=name != "words")
     for k in range(3):
-        made.add_row(f"r{k}", f"{k}.23456789", f"{k}.1 … {k}.9", "some words that may well wrap", f"9{k}.87654321")
+        made.add_row(f"r{k}", f"{k}.23456789", f"{k}.1 … {k}.9", f"{k} words that may well wrap", f"9{k}.87654321")
     return made
 
 
@@ -93,3 +93,24 @@ def test_the_command_line_follows_the_columns_of_the_terminal() -> None:
     lines = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8").stdout
     assert max(map(len, lines.splitlines())) <= 60
     assert "3.67 ms" in lines
+
+
+def test_what_every_row_says_is_said_once_where_room_is_scarce() -> None:
+    made = table()
+    made.add_column("unit", no_wrap=True)
+    for column in made.columns[5:]:
+        column._cells = ["tokens"] * 3
+    assert "In every row" not in "\n".join(printed(Folded(made), 100))
+    lines = printed(Folded(made, beside="interval"), 65)
+    assert lines[-1] == "In every row: unit tokens" and sum("row" in line for line in lines) == 2
+
+
+def test_optional_columns_are_left_to_the_file_that_has_them() -> None:
+    folded = Folded(table(), beside="interval", optional=("words", "last"), file="all.csv")
+    assert printed(folded, 100) == printed(table(), 100)
+    lines = printed(folded, 50)
+    assert lines[-1] == "In all.csv: words" and "may well" not in "\n".join(lines)
+    assert [line for line in lines if line.startswith("row")] == [lines[0]] and "last" in lines[0]
+    # where leaving them out would not do, none is left out
+    lines = printed(folded, 24)
+    assert "words" in "\n".join(lines) and "In all.csv" not in "\n".join(lines)

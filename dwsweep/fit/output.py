@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep import paths
+from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.cells import AXES
 from dwsweep.fit.curves import Curves, Difference, distinct, pchip
@@ -29,6 +30,7 @@ from dwsweep.records.fit_curves import (
     SurfaceCut,
     TrainedModel,
 )
+from dwsweep.records import fit_result
 from dwsweep.records.fit_result import TABLES, FitResult, Surface
 from dwsweep.records.fit_rows import GuidelineRow, TokenTransition, csv_text, numbers
 from dwsweep.text import format_factor
@@ -220,6 +222,23 @@ def write(result: FitResult, out_dir: Any) -> list[str]:
     for name, text in texts.items():
         paths.write_atomic(out / name, text)
     return [str(out / name) for name in texts]
+
+
+def replaced(result: FitResult, out_dir: Any) -> str:
+    """Says so where the folder holds a fit of another table or with other options, which ``write`` will replace; empty
+    where it holds none, or an earlier one of this table."""
+    file = paths.as_path(out_dir) / "fit.json"
+    if not file.exists():
+        return ""
+    try:
+        old, new = fit_result.read(file).provenance, result.provenance
+    except InputError:
+        return f"{file} could not be read and is replaced"
+    if old.input != new.input:
+        return f"replaces the fit of {old.input} in {file.parent}; --out DIR keeps both"
+    was, now = old.options.to_dict(), new.options.to_dict()
+    changed = [f"{name} {was[name]!r} → {now[name]!r}" for name in now if was.get(name) != now[name]]
+    return f"replaces the fit in {file.parent} ({', '.join(changed)}); --out DIR keeps both" if changed else ""
 
 
 def guideline_notes(result: FitResult) -> list[str]:

@@ -33,13 +33,21 @@ def render(result: FitResult) -> RenderableType:
     if result.surface and result.surface.optima:
         parts += [Text(""), *_best_depths(result)]
     if result.transitions:
-        parts += [Text(""), Folded(_transitions(result), beside="interval")]
+        parts += [
+            Text(""),
+            Folded(_transitions(result), beside="interval", optional=("levine", "surface"), file="transitions.csv"),
+        ]
     parts += [part for other in result.others for part in (Text(""), _other(result, other))]
     if _uncrossed(result):
         parts += [Text(""), Folded(_contrasts(result), beside="interval")]
     if result.by_tokens:
         parts += [Text(""), Folded(_by_tokens(result))]
-    parts += [Text(""), *_law(result), Text(""), Folded(_guideline(result), beside="interval")]
+    parts += [
+        Text(""),
+        *_law(result),
+        Text(""),
+        Folded(_guideline(result), beside="interval", optional=("trained",), file="guideline.csv"),
+    ]
     if result.warnings:
         parts += [Text(""), Text("Warnings")]
         parts.append(_list(result.warnings))
@@ -96,7 +104,9 @@ def _table(title: str, columns: str) -> Any:
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
+    )
     for word in columns.split():
         table.add_column(word[:-1], justify="left" if word[-1] == "<" else "right", no_wrap=True)
     return table
@@ -280,7 +290,7 @@ def _guideline(result: FitResult) -> Any:
         factor = row.extrapolation_factor
         table.add_row(
             row.name,
-            f"{row.n_params:.3g}",
+            format_count(row.n_params),
             trained,
             "refused" if refused and "refused" in row.law else "–" if refused else f"{row.depth:.1f}",
             "" if refused else _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),

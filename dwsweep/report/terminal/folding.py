@@ -1,12 +1,16 @@
-"""Tables that fit any terminal: columns that find no room go below, beside the first one again. No number is cut."""
+"""Tables that fit any terminal. Where there is no room for every column, those that say the same in every row are said
+once, in a line; then those that a file has too are left to it; then columns go below, beside the first one again. No
+number is cut."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
+from rich.text import Text
 
 UNLIMITED = 10_000
 # where words may wrap, a column is not made narrower than this for the sake of its neighbours
@@ -18,11 +22,15 @@ class Folded:
 
     table: every column with ``no_wrap`` keeps its full width; the others may wrap down to ``WORDS`` characters.
     keys: how many of the first columns say what a row is; they lead every block. beside: heading of columns that stay
-    with the column before them (the interval of a value).
+    with the column before them (the interval of a value). optional: headings of columns that may be left out, the first
+    of them first, where all others then stand in one block; file: where they are found instead.
     """
 
-    def __init__(self, table: Table, keys: int = 1, beside: str = "") -> None:
+    def __init__(
+        self, table: Table, keys: int = 1, beside: str = "", optional: Sequence[str] = (), file: str = ""
+    ) -> None:
         self.table, self.keys, self.beside = table, keys, beside
+        self.optional, self.file = optional, file
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.update(max_width=UNLIMITED)
@@ -33,9 +41,47 @@ class Folded:
             row = self._part(indices, titled=False, cells=[["x" * widths[index]] for index in indices])
             return Measurement.get(console, wide, row).maximum <= options.max_width
 
+        shown = list(range(len(self.table.columns)))
+        constant = {} if fits(shown) else self._constant()
+        shown = [index for index in shown if index not in constant]
+        left_out: list[int] = []
+        for heading in self.optional:
+            if not fits([index for index in shown if index not in left_out]):
+                left_out += [index for index in shown if self.table.columns[index].header == heading]
+        remaining = [index for index in shown if index not in left_out]
+        if fits(remaining):
+            shown = remaining
+        else:
+            left_out = []
+        for number, block in enumerate(self._blocks(shown, fits)):
+            if number:
+                yield ""
+            yield self._part(block, titled=number == 0)
+        if constant:
+            yield Text("In every row: " + ", ".join(f"{self._name(k)} {cell}" for k, cell in constant.items()))
+        if left_out:
+            yield Text(f"In {self.file}: {', '.join(map(self._name, left_out))}")
+
+    def _name(self, index: int) -> str:
+        return str(self.table.columns[index].header)
+
+    def _constant(self) -> dict[int, str]:
+        """The columns that say the same in every row, and what. A value with its interval is none, nor is a row of
+        blanks one."""
+        columns = self.table.columns
+        found = {}
+        for index in range(self.keys, len(columns)):
+            cells = {str(cell) for cell in columns[index].cells if str(cell).strip()}
+            tied = self.beside and self.beside in {str(c.header) for c in columns[index : index + 2]}
+            if len(cells) == 1 and len(self.table.rows) > 1 and not tied:
+                found[index] = cells.pop()
+        return found
+
+    def _blocks(self, shown: list[int], fits: Callable[[list[int]], bool]) -> list[list[int]]:
+        """The columns ``shown`` in blocks that fit, each led by the keys."""
         keys = list(range(self.keys))
         units: list[list[int]] = []
-        for index in range(self.keys, len(self.table.columns)):
+        for index in shown[self.keys :]:
             pair = [*units[-1], index] if units and self.table.columns[index].header == self.beside else []
             if pair and fits([*keys, *pair]):
                 units[-1] = pair
@@ -45,13 +91,10 @@ class Folded:
         current: list[int] = []
         for unit in units:
             if current and not fits([*keys, *current, *unit]):
-                blocks.append(current)
+                blocks.append([*keys, *current])
                 current = []
             current = current + unit
-        for number, block in enumerate([*blocks, current]):
-            if number:
-                yield ""
-            yield self._part([*keys, *block], titled=number == 0)
+        return [*blocks, [*keys, *current]]
 
     def _part(self, indices: list[int], titled: bool, cells: list[list[str]] | None = None) -> Table:
         """The columns ``indices`` alone, with ``cells`` in place of their own. A later block whose cells are all empty
