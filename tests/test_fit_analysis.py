@@ -132,11 +132,11 @@ def change(base, **changes):
 POOR = {
     "three depths": (
         lambda: [r for r in simulate(change("base"), rng()) if r["depth"] < 24],
-        "2 pair(s); 3 are needed",
+        "3 depths give 2 pairs; 3 pairs are needed",
     ),
-    "two depths": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] < 18], "3 are needed"),
-    "one depth": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] == 6], "3 are needed"),
-    "one cell": (lambda: simulate(change("base"), rng())[:1], "3 are needed"),
+    "two depths": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] < 18], "3 pairs are needed"),
+    "one depth": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] == 6], "3 pairs are needed"),
+    "one cell": (lambda: simulate(change("base"), rng())[:1], "3 pairs are needed"),
     "one size": (lambda: simulate(change("base", budgets=(1e7,)), rng()), "0 of 4 pairs crossed"),
     "one seed, three sizes": (
         lambda: simulate(change("one_seed", budgets=(1e6, 1e7, 1e8)), rng()),

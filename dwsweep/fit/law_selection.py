@@ -78,9 +78,9 @@ def fit_laws(
     crossed = [p for p in usable if p.crossing.status == "crossed"]
     informative = [p for p in usable if p.crossing.status in ("crossed", "not_reached", "already_crossed")]
     if len(curves.depths) <= FEWEST_PAIRS:
-        return LawReport.none(
-            f"{len(curves.depths)} depth(s) give {max(len(curves.depths) - 1, 0)} pair(s); {FEWEST_PAIRS} are needed"
-        )
+        n = len(curves.depths)
+        given = "one depth gives no pair" if n == 1 else f"{n} depths give {n - 1} pair{'s' if n > 2 else ''}"
+        return LawReport.none(f"{given}; {FEWEST_PAIRS} pairs are needed")
     if not crossed or len(informative) < FEWEST_PAIRS:
         return LawReport.none(
             f"{len(crossed)} of {len(pairs)} pairs crossed and {len(informative) - len(crossed)} more bound their "

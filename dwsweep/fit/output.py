@@ -19,6 +19,7 @@ from dwsweep.fit.law_selection import LawReport
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law
 from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.pairs import Pair
+from dwsweep.records import fit_result
 from dwsweep.records.fit_curves import (
     DepthCurve,
     FitCurves,
@@ -30,7 +31,6 @@ from dwsweep.records.fit_curves import (
     SurfaceCut,
     TrainedModel,
 )
-from dwsweep.records import fit_result
 from dwsweep.records.fit_result import TABLES, FitResult, Surface
 from dwsweep.records.fit_rows import GuidelineRow, TokenTransition, csv_text, numbers
 from dwsweep.text import format_factor

@@ -38,7 +38,7 @@ class Folded:
 
         def fits(indices: list[int]) -> bool:
             # one row of the right widths, so that rich adds its padding: the table itself is measured once, above
-            row = self._part(indices, titled=False, cells=[["x" * widths[index]] for index in indices])
+            row = self._part(indices, cells=[["x" * widths[index]] for index in indices])
             return Measurement.get(console, wide, row).maximum <= options.max_width
 
         shown = list(range(len(self.table.columns)))
@@ -53,10 +53,12 @@ class Folded:
             shown = remaining
         else:
             left_out = []
+        if self.table.title:  # by itself: rich would wrap it to the width of the table
+            yield Text(str(self.table.title), style="italic")
         for number, block in enumerate(self._blocks(shown, fits)):
             if number:
                 yield ""
-            yield self._part(block, titled=number == 0)
+            yield self._part(block)
         if constant:
             yield Text("In every row: " + ", ".join(f"{self._name(k)} {cell}" for k, cell in constant.items()))
         if left_out:
@@ -96,14 +98,12 @@ class Folded:
             current = current + unit
         return [*blocks, [*keys, *current]]
 
-    def _part(self, indices: list[int], titled: bool, cells: list[list[str]] | None = None) -> Table:
+    def _part(self, indices: list[int], cells: list[list[str]] | None = None) -> Table:
         """The columns ``indices`` alone, with ``cells`` in place of their own. A later block whose cells are all empty
         in a row keeps that row: blocks are read side by side."""
         table = self.table
         part = Table(
             *[_bare(table.columns[index], header=cells is None) for index in indices],
-            title=table.title if titled else None,
-            title_justify=table.title_justify,
             box=table.box,
             pad_edge=table.pad_edge,
             padding=table.padding,
