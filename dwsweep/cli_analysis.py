@@ -233,17 +233,41 @@ def report(directory: SweepDirectory) -> None:
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
 def theory(
-    width: Annotated[int, whole_option("D", "Width d_x.")],
+    width: Annotated[int | None, whole_option("D", "Width d_x.")] = None,
     depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
     heads: Annotated[int, whole_option("H", "Heads.")] = 2,
+    check: Annotated[bool, typer.Option("--check", help="Measure the rank of small random networks.")] = False,
+    out: Annotated[PathValue | None, path_option("--out", "DIR", "With --check: write the figure here.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs."""
+    """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs; the bounds, tried."""
     from dwsweep.report.terminal import theory_tables
     from dwsweep.theory import limits
 
+    if check == (width is not None) or (out is not None and not check):
+        raise InputError("--width, --check: the bounds of a width, or a trial of the bounds; --out goes with --check")
+    if check:
+        _check_ranks(out, json)
+        return
+    assert width is not None
     facts = limits.summary(width=width, depth=depth, heads=heads)
     terminal.show(lambda: theory_tables.render(facts), lambda: facts, json)
+
+
+def _check_ranks(out: PathValue | None, json: bool) -> None:
+    from dataclasses import asdict
+
+    from dwsweep.report.figures import separation_ranks
+    from dwsweep.report.terminal import theory_tables
+    from dwsweep.theory import rank_check
+
+    with terminal.waiting("measuring ranks"):
+        found = rank_check.check()
+    terminal.show(lambda: theory_tables.render_check(found), lambda: [asdict(row) for row in found], json)
+    if out is not None:
+        print("\n".join(f"wrote {path}" for path in separation_ranks.draw(found, out)), file=sys.stderr)
+    if any(row.wrong for row in found):
+        raise typer.Exit(1)
 
 
 @_command(epilog="Example: dwsweep schema > dwsweep.schema.json, for an editor that completes YAML")

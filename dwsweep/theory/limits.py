@@ -19,7 +19,7 @@ constants: ln 3 = 1.10 a layer against the fitted 0.0555.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dwsweep.errors import InputError
@@ -71,26 +71,45 @@ def mixed_inputs(depth: int) -> float:
     return (3.0**depth - 1) / 2
 
 
+@dataclass(frozen=True)
+class Theorem:
+    """Bounds of log_3 of the separation rank; the lower one is 0 where it says nothing (a rank is at least 1)."""
+
+    equation: int  # 7 or 8
+    applies: bool  # whether L and d_x are in its regime
+    lower: float
+    upper: float
+    constants: dict[str, float]
+
+
+def theorem_1(depth: int, width: float, heads: int) -> Theorem:
+    """Eq. (7), of L < log_3 d_x; needs d_x > H."""
+    a = -depth + 2 - log3(2)
+    lower = 3.0 ** (depth - 2) * (log3(width - heads) + a)
+    upper = mixed_inputs(depth) * log3(width + heads)
+    return Theorem(7, depth < log3(width), max(lower, 0.0), upper, {"a": a})
+
+
+def theorem_2(depth: int, width: float, heads: int) -> Theorem:
+    """Eq. (8), of L > log_3 d_x; needs d_x > H."""
+    b1, b2 = -depth * (heads / 2 + 1), -width * (1 + log3((width - heads) / 2) / 2)
+    c1, c2 = float(depth), -2 * width * log3(width / (2 * math.sqrt(2 * math.e))) + log3(width)
+    lower, upper = width * depth / 2 + b1 + b2, 2 * width * depth + c1 + c2
+    constants = {"b1": b1, "b2": b2, "c1": c1, "c2": c2}
+    return Theorem(8, depth >= log3(width), max(lower, 0.0), upper, constants)
+
+
 def bounds(depth: int, width: float, heads: int) -> tuple[float, float]:
     """(lower, upper) bound of log_3 of the separation rank, of the regime that L and d_x are in.
-
-    A lower bound below 0 says nothing (a rank is at least 1) and is returned as 0.
 
     Raises:
         InputError: d_x ≤ H, where the bounds are not defined.
     """
     if width <= heads:
         raise InputError(f"width: {width:g}; must be greater than the number of heads, {heads}")
-    if depth < log3(width):
-        a = -depth + 2 - log3(2)
-        lower = 3.0 ** (depth - 2) * (log3(width - heads) + a)
-        upper = (3.0**depth - 1) / 2 * log3(width + heads)
-    else:
-        b1, b2 = -depth * (heads / 2 + 1), -width * (1 + log3((width - heads) / 2) / 2)
-        lower = width * depth / 2 + b1 + b2
-        c2 = -2 * width * log3(width / (2 * math.sqrt(2 * math.e))) + log3(width)
-        upper = 2 * width * depth + depth + c2
-    return max(lower, 0.0), upper
+    found = theorem_1(depth, width, heads)
+    found = found if found.applies else theorem_2(depth, width, heads)
+    return found.lower, found.upper
 
 
 @dataclass(frozen=True)
@@ -164,6 +183,7 @@ def summary(*, width: int, depth: int | None = None, heads: int = 2) -> dict[str
         "mixed_inputs": mixed_inputs(depth),
         "log3_separation_rank_lower": lower,
         "log3_separation_rank_upper": upper,
+        "theorems": [asdict(theorem(depth, width, heads)) for theorem in (theorem_1, theorem_2)],
         "published_transition_width": published_law.transition_width(depth),
         "published_transition_n_params": published_law.transition_n_params(depth),
         "widths_needed": [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
@@ -12,6 +13,9 @@ from rich.text import Text
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.theory import published_law
 from dwsweep.theory.limits import DEPTH_EFFICIENT
+
+if TYPE_CHECKING:
+    from dwsweep.theory.rank_check import RankCheck
 
 
 def render(facts: dict[str, Any]) -> Group:
@@ -43,7 +47,7 @@ def render(facts: dict[str, Any]) -> Group:
         f"d_x = {facts['published_transition_width']:,.0f}",
         f"N = {facts['published_transition_n_params']:.3g} non-embedding parameters",
     )
-    parts: list[Any] = [Folded(table)]
+    parts: list[Any] = [Folded(table), Text(), Folded(_theorems(facts["theorems"]))]
     if facts["widths_needed"]:
         needed = Table(box=None, pad_edge=False, title="\nWidth that a shallower net needs", title_justify="left")
         needed.add_column("depth", justify="right")
@@ -68,6 +72,43 @@ def render(facts: dict[str, Any]) -> Group:
         )
     parts.append(Text(f"\n{words} Trained nets (the fit) pass their transition at a far greater depth than log_3 d_x."))
     return Group(*parts)
+
+
+def _theorems(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, title="Bounds of log_3 of the separation rank")
+    for name in ("eq.", "applies", "lower", "upper", "constants"):
+        table.add_column(name, justify="right" if name in ("lower", "upper") else "left", no_wrap=name != "constants")
+    for row in rows:
+        constants = ", ".join(f"{name} {value:,.4g}" for name, value in row["constants"].items())
+        lower = f"{row['lower']:,.1f}" if row["lower"] > 0 else "empty"
+        applies = "yes" if row["applies"] else "no"
+        table.add_row(f"({row['equation']})", applies, lower, f"{row['upper']:,.1f}", constants)
+    return table
+
+
+def render_check(checks: Sequence[RankCheck]) -> Group:
+    """The ranks that were measured, and whether they are what the theorems say."""
+    table = Table(box=None, pad_edge=False, title="Separation rank of random analysed networks, exact")
+    for name in ("L", "d_x", "H", "bound ≥", "rank", "bound ≤", "partitions", "verdict"):
+        table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
+    for row in checks:
+        ranks = sorted(set(row.ranks))
+        verdict = "; ".join(row.wrong) or "as stated"
+        table.add_row(
+            *map(str, (row.depth, row.width, row.heads)),
+            f"{3**row.lower:,.1f}",
+            " ≠ ".join(map(str, ranks)),
+            f"{3**row.upper:,.0f}",
+            str(len(row.ranks)),
+            verdict,
+        )
+    wrong = sum(bool(row.wrong) for row in checks)
+    words = (
+        "Every rank lies between the bounds, is the same for every balanced partition, and grows with depth and width."
+        if not wrong
+        else f"{wrong} of {len(checks)} networks are NOT as the theorems say."
+    )
+    return Group(Folded(table, keys=3), Text(f"\n{words}"))
 
 
 def _power_of_ten(exponent: float) -> str:
