@@ -9,9 +9,10 @@ import pytest
 
 import dwsweep
 from dwsweep.fit.guideline import guideline_rows, guides, own_guide
-from dwsweep.fit.loss_surface import Frame, gradient, height, linearised, transition
+from dwsweep.fit.loss_forms import Frame, gradient, height, linearised, transition
 from dwsweep.fit.simulated_sweeps import SmoothTruth, draw, through_published_widths
 from dwsweep.records import fit_result
+from dwsweep.report.terminal.fit_tables import to_text
 
 SIZES = (1e7, 3e7, 1e8)
 FRAME = Frame(13.8, 20.2, 6.0, 30.0)
@@ -75,6 +76,24 @@ def test_a_rejected_form_does_not_guide():
 def test_identical_curves_have_no_best_depth():
     result = fitted(SmoothTruth(effect=0.0))
     assert result.guideline_law is None and "levine" in result.guideline[0].law
+
+
+def test_what_the_worst_depth_loses_is_what_the_true_losses_say():
+    truth = SmoothTruth()
+    result = fitted(truth)
+    rows = result.surface.optima
+    assert len(rows) >= 7
+    for row in rows:
+        tried = [span.depth for span in result.surface.spans if span.low <= row.ln_x <= span.high]
+        losses = {depth: float(truth.loss(depth, row.ln_x)) for depth in tried}
+        fine = min(float(truth.loss(depth, row.ln_x)) for depth in np.linspace(min(tried), max(tried), 400))
+        worst = max(losses, key=losses.get)
+        true = 100 * (losses[worst] - fine) / fine
+        assert row.worst_depth == worst
+        assert row.worst_percent == pytest.approx(true, abs=0.1 + 0.05 * true)
+        assert row.worst_percent_low - 0.05 <= true <= row.worst_percent_high + 0.05
+    text = " ".join(to_text(result).split())
+    assert f"{rows[-1].worst_depth:g} layers lose {rows[-1].worst_percent:.2g} %" in text
 
 
 def test_three_depths_speak_of_their_own_sizes_alone():

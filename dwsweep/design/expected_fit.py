@@ -29,16 +29,9 @@ import numpy as np
 
 from dwsweep.design.prior import Curves
 from dwsweep.fit.laws import from_ends
+from dwsweep.fit.loss_forms import DERIVATIVE_STEPS, Frame, gradient, transition
 from dwsweep.fit.loss_model import Expected
-from dwsweep.fit.loss_surface import (
-    DEEPEST_FACTOR,
-    DERIVATIVE_STEPS,
-    LARGEST_SHIFT,
-    SHIFT_POINTS,
-    Frame,
-    gradient,
-    transition,
-)
+from dwsweep.fit.loss_surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS
 
 Cells = Mapping[tuple[int, int], frozenset[int]]
 """(depth, width) → the seeds that are run."""

@@ -23,7 +23,8 @@ import numpy as np
 
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.loss_surface import Frame, linearised
+from dwsweep.fit.loss_forms import Frame, linearised
+from dwsweep.fit.loss_surface import with_optima
 from dwsweep.records.fit_result import DepthSpan, LossForm, Surface
 
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
@@ -54,8 +55,6 @@ JITTER = 1e-12  # nats²: losses kept as float32 are no better
 
 def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
     """The model with every form; None with fewer than three depths, too few cells, or no noise estimate."""
-    from dwsweep.fit.loss_surface import with_optima
-
     sizes = [len(curves.sizes(d)) for d in curves.depths]
     enough = len(curves.x) >= FEWEST_CELLS and sum(n >= FEWEST_SIZES for n in sizes) >= 2
     if len(sizes) < FEWEST_DEPTHS or not enough or not curves.noise.known:

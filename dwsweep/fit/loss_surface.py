@@ -1,20 +1,5 @@
-"""The loss of all depths together, as a function of size and depth: what it is made of, the best depth at any size,
-what another depth costs. ``loss_model`` estimates it.
-
-With x = ln N and y = ln L
-
-    loss(x, y) = f0(x) + h(x, y; θ) + δ(x, y)
-
-f0   what all depths share: a parabola in x, and higher Legendre polynomials that are shrunk.
-h    what depth does if the transition follows a form of the law: one more layer gains κ·S(x − x_T), so that
-
-         dh/dl = −c·(L/L_m)^(1−p)·S(x − x_T(y)),    S(u) = u / √(1 + s·u²),    h = 0 at the middle depth L_m
-
-     with x_T(y) = ln 12L + 2·ln d(L) the size at which depth L is the best one (its inverse is the best depth), ln d
-     exponential, power or linear in L (laws.py). κ falls with depth as L^(−p); s lets a lead level off far from x_T.
-δ    how the data depart from that form: products of Legendre polynomials in x and y, shrunk.
-
-θ = (x_T at the shallowest depth, at the deepest, c in nats per unit of x and y, p, s).
+"""The fitted loss of all depths together: the best depth at any size, what another depth costs. ``loss_forms`` says
+what it is made of, ``loss_model`` estimates it.
 
 One definition of the best depth holds inside and outside the data. For each draw of the parameters from the forms in
 proportion to their weights,
@@ -32,18 +17,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from dwsweep.fit.loss_forms import Frame, gradient_of_lead, speed, transition
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.records.fit_curves import Optimum, SizedOptimum
 from dwsweep.records.fit_result import LossForm, Surface
-
-THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "saturation")
-HIGHEST_X, HIGHEST_L = 8, 6
-QUADRATURE = 10
-DERIVATIVE_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4])  # of the derivatives with respect to θ
 
 DRAWS, DRAWS_OF_A_FORM = 1000, 400
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
@@ -54,107 +36,6 @@ FARTHEST = 40.0  # from the data in ln N, of a transition at either end of the d
 GAIN_POWERS = (-3.0, 7.0)
 SHIFT_POINTS = 9
 LARGEST_SHIFT = 3.0
-
-
-@dataclass(frozen=True)
-class Frame:
-    """Where the data lie. low, high: ends of x; shallowest, deepest: of the depths."""
-
-    low: float
-    high: float
-    shallowest: float
-    deepest: float
-
-    @property
-    def centre(self) -> tuple[float, float]:
-        """(x, y) in the middle."""
-        return (self.low + self.high) / 2.0, math.log(self.shallowest * self.deepest) / 2.0
-
-    @property
-    def scale(self) -> tuple[float, float]:
-        """Half the span of x and of y."""
-        return max(self.high - self.low, 1e-6) / 2.0, math.log(self.deepest / self.shallowest) / 2.0
-
-    @cached_property
-    def terms(self) -> np.ndarray:
-        """(T, 2) powers (j, k) of the Legendre polynomials in x and y; k = 0 belongs to f0."""
-        return np.array(
-            [(j, k) for k in range(HIGHEST_L + 1) for j in range(HIGHEST_X + 1) if j + k <= max(HIGHEST_X, HIGHEST_L)]
-        )
-
-    def basis(self, x: np.ndarray | float, y: np.ndarray | float, derivative: bool = False) -> np.ndarray:
-        """(…, T) the polynomials at x and y, or their derivatives with respect to y."""
-        from numpy.polynomial import legendre
-
-        (x0, l0), (dx, dl) = self.centre, self.scale
-        in_x = legendre.legvander((np.asarray(x, dtype=float) - x0) / dx, HIGHEST_X)
-        in_l = legendre.legvander((np.asarray(y, dtype=float) - l0) / dl, HIGHEST_L)
-        if derivative:
-            matrix = np.zeros((HIGHEST_L + 1, HIGHEST_L + 1))
-            for k in range(1, HIGHEST_L + 1):
-                matrix[:k, k] = legendre.legder(np.eye(HIGHEST_L + 1)[k])[:k]
-            in_l = in_l @ matrix / dl
-        return in_x[..., self.terms[:, 0]] * in_l[..., self.terms[:, 1]]
-
-
-def transition(form: str, theta: np.ndarray, depth: np.ndarray, frame: Frame) -> np.ndarray:
-    """x_T at ``depth`` for theta (..., 5), broadcast: ln of the size at which that depth is the best one."""
-    first, last = frame.shallowest, frame.deepest
-    low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at the ends
-    high = theta[..., 1] - np.log(12.0 * last)
-    if form == "linear":
-        at_first = np.exp(low / 2.0)
-        width = at_first + (np.exp(high / 2.0) - at_first) * (depth - first) / (last - first)
-        # a width that would be none: far below every size
-        return np.log(12.0 * depth) + 2.0 * np.log(np.maximum(width, 1e-3 * at_first))
-    if form == "power":
-        share = np.log(depth / first) / math.log(last / first)
-    else:
-        share = (depth - first) / (last - first)
-    return np.log(12.0 * depth) + low + (high - low) * share
-
-
-def gradient(form: str, theta: np.ndarray, x: np.ndarray | float, y: np.ndarray, frame: Frame) -> np.ndarray:
-    """dh/dl for theta (..., 5), x and y broadcast."""
-    return _gradient(x - transition(form, theta, np.exp(y), frame), _speed(theta, y, frame), theta[..., 4])
-
-
-def _speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
-    return theta[..., 2] * np.exp((1.0 - theta[..., 3]) * (y - frame.centre[1]))
-
-
-def _gradient(lead: np.ndarray, speed: np.ndarray, saturation: np.ndarray) -> np.ndarray:
-    return -speed * lead / np.sqrt(1.0 + np.maximum(saturation, 0.0) * lead**2)
-
-
-@cache
-def _quadrature() -> tuple[np.ndarray, np.ndarray]:
-    return np.polynomial.legendre.leggauss(QUADRATURE)
-
-
-def height(form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
-    """(K,) h at x (K,) and y (K,) for theta (5,), by Gauss–Legendre quadrature from the middle depth."""
-    at, weight = _quadrature()
-    half = (y - frame.centre[1]) / 2.0
-    points = frame.centre[1] + half[:, None] * (at + 1.0)
-    return (gradient(form, theta, x[:, None], points, frame) * weight).sum(axis=1) * half
-
-
-def linearised(
-    form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Frame
-) -> tuple[np.ndarray, np.ndarray]:
-    """h (K,) at ``theta`` and its derivatives with respect to it (K, 5)."""
-    here = theta
-    value = height(form, here, x, y, frame)
-    columns = []
-    for i, step in enumerate(DERIVATIVE_STEPS):
-        shift = np.eye(len(DERIVATIVE_STEPS))[i] * step
-        above = height(form, here + shift, x, y, frame)
-        if i == 4 and here[4] <= step:  # saturation is not negative
-            columns.append((above - value) / step)
-        else:
-            columns.append((above - height(form, here - shift, x, y, frame)) / (2.0 * step))
-    return value, np.stack(columns, axis=1)
 
 
 @dataclass(frozen=True)
@@ -230,7 +111,7 @@ class LossSurface:
             coefficients,
             shift,
             transition(form.form, of_draws, np.exp(y), self.frame),
-            _speed(of_draws, y, self.frame),
+            speed(of_draws, y, self.frame),
         )
 
     def _misfit(self, form: str, theta: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
@@ -240,8 +121,8 @@ class LossSurface:
         inside = (x >= self.record.low) & (x <= self.record.high)
         at = np.clip(x, self.record.low, self.record.high)
         slope = np.einsum("dgt,dt->dg", self._departures(at, y), coefficients)
-        speed = np.maximum(theta[:, 2:3], 1e-6) * np.exp((1.0 - theta[:, 3:4]) * (y - self.frame.centre[1]))
-        moved = np.clip(slope / speed, -LARGEST_SHIFT, LARGEST_SHIFT) ** 2
+        gain = np.maximum(theta[:, 2:3], 1e-6) * np.exp((1.0 - theta[:, 3:4]) * (y - self.frame.centre[1]))
+        moved = np.clip(slope / gain, -LARGEST_SHIFT, LARGEST_SHIFT) ** 2
         count = inside.sum(axis=1)
         return np.sqrt(np.where(count > 0, (moved * inside).sum(axis=1) / np.maximum(count, 1), LARGEST_SHIFT**2))
 
@@ -285,7 +166,7 @@ class LossSurface:
         rows = []
         for group in self.groups:
             lead = (x + outside * group.shift[:, None]) - group.transition
-            slope = _gradient(lead, group.speed, group.theta[:, 4:5])
+            slope = gradient_of_lead(lead, group.speed, group.theta[:, 4:5])
             slope[:, self._inside] += group.coefficients @ terms.T
             rows.append(slope)
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
@@ -315,7 +196,7 @@ class LossSurface:
     def optimum(self, x: float) -> Optimum | None:
         """Best depth at ln axis x among the depths that have shapes of that size; an end beyond them is None. None with
         fewer than three such depths."""
-        present = [span.depth for span in self.record.spans if span.low - 1e-9 <= x <= span.high + 1e-9]
+        present = self._present(x)
         if len(present) < 3:
             return None
         found = summary(self.drawn_depths(x), self.record.confidence)
@@ -334,6 +215,29 @@ class LossSurface:
             depth_min=first,
             depth_max=last,
         )
+
+    def worst(self, x: float) -> dict[str, Any]:
+        """Of the depths that have shapes at ln axis x, the one with the highest loss, and by how many percent it is
+        above that of the best depth between them, with the interval of the fit's confidence."""
+        present = self._present(x)
+        y, drawn = self.losses(x)
+        inside = (y >= math.log(min(present)) - 1e-9) & (y <= math.log(max(present)) + 1e-9)
+        at = np.stack([np.interp(np.log(present), y, row) for row in (drawn.mean(axis=0), *drawn)])
+        best = np.concatenate([drawn.mean(axis=0)[None], drawn])[:, inside].min(axis=1)
+        percent = 100.0 * (at - best[:, None]) / best[:, None]
+        k = int(percent[0].argmax())
+        tail = (1.0 - self.record.confidence) / 2.0
+        low, high = np.quantile(percent[1:, k], [tail, 1.0 - tail])
+        return {
+            "worst_depth": float(present[k]),
+            "worst_percent": float(percent[0, k]),
+            "worst_percent_low": float(low),
+            "worst_percent_high": float(high),
+        }
+
+    def _present(self, x: float) -> list[int]:
+        """The depths that have shapes of that size."""
+        return [span.depth for span in self.record.spans if span.low - 1e-9 <= x <= span.high + 1e-9]
 
     def penalties(self, n: float, depths: np.ndarray) -> np.ndarray:
         """(D, M) nats that ``depths`` lose at a size against the best depth."""
@@ -386,10 +290,14 @@ def summary(ln_depths: np.ndarray, confidence: float) -> Depth:
 
 
 def with_optima(record: Surface) -> Surface:
-    """The record with the best depths at a few sizes."""
+    """The record with the best depths at a few sizes, and what shape matters there."""
     surface = LossSurface(record)
-    found = [row for row in (surface.optimum(float(x)) for x in np.linspace(record.low, record.high, ROWS)) if row]
-    return replace(record, optima=tuple(SizedOptimum(**vars(row), n_params=math.exp(row.ln_x)) for row in found))
+    rows = []
+    for x in np.linspace(record.low, record.high, ROWS):
+        found = surface.optimum(float(x))
+        if found is not None:
+            rows.append(SizedOptimum(**vars(found), n_params=math.exp(found.ln_x), **surface.worst(float(x))))
+    return replace(record, optima=tuple(rows))
 
 
 def forms_left(record: Surface) -> Sequence[LossForm]:

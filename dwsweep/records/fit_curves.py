@@ -129,6 +129,10 @@ class SizedOptimum(Optimum):
     """An optimum of the list in fit.json, with its size."""
 
     n_params: float  # the value of the axis
+    worst_depth: float | None = None  # of the depths tried at this size: the one with the highest loss …
+    worst_percent: float | None = None  # … and by how many percent of the best depth's loss it is above that
+    worst_percent_low: float | None = None
+    worst_percent_high: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dwsweep.records.fit_curves import SizedOptimum
 from dwsweep.records.fit_result import FitResult, OtherFit
 from dwsweep.records.fit_rows import Contrast, Transition, references
 from dwsweep.terminal import plain_text
@@ -314,7 +315,7 @@ def _best_depths(result: FitResult) -> list[Any]:
     title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
     known = result.surface.bounded
     if not known:
-        return [Text(title), Text("  not known: the data bound it at none of their sizes")]
+        return [Text(title), Text("  not known: the data bound it at none of their sizes"), Text(shape_matters(result))]
     table = _table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
     for row in known:
         table.add_row(
@@ -323,4 +324,21 @@ def _best_depths(result: FitResult) -> list[Any]:
             _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
             *([f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth else "–"] if axis == "N" else []),
         )
-    return [Folded(table, beside="interval")]
+    return [Folded(table, beside="interval"), Text(shape_matters(result))]
+
+
+def shape_matters(result: FitResult) -> str:
+    """How much the worst of the depths tried loses to the best one, at the smallest and at the largest size."""
+    rows = [row for row in (result.surface.optima if result.surface else ()) if row.worst_percent is not None]
+    if not rows:
+        return ""
+    axis = "N" if result.curves.axis == "n_params" else result.curves.axis
+
+    def said(row: SizedOptimum) -> str:
+        ends = _range(row.worst_percent_low, row.worst_percent_high, lambda v: f"{v:.2g}")
+        return f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % ({ends}) of the loss at {axis} = " + (
+            format_count(row.n_params)
+        )
+
+    ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
+    return "  shape matters: of the depths tried, " + ", ".join(map(said, ends))

@@ -1,0 +1,133 @@
+"""The model of the loss of all depths together, as a function of size and depth: what it is made of.
+
+With x = ln N and y = ln L
+
+    loss(x, y) = f0(x) + h(x, y; θ) + δ(x, y)
+
+f0   what all depths share: a parabola in x, and higher Legendre polynomials that are shrunk.
+h    what depth does if the transition follows a form of the law: one more layer gains κ·S(x − x_T), so that
+
+         dh/dl = −c·(L/L_m)^(1−p)·S(x − x_T(y)),    S(u) = u / √(1 + s·u²),    h = 0 at the middle depth L_m
+
+     with x_T(y) = ln 12L + 2·ln d(L) the size at which depth L is the best one (its inverse is the best depth), ln d
+     exponential, power or linear in L (laws.py). κ falls with depth as L^(−p); s lets a lead level off far from x_T.
+δ    how the data depart from that form: products of Legendre polynomials in x and y, shrunk.
+
+θ = (x_T at the shallowest depth, at the deepest, c in nats per unit of x and y, p, s).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+
+THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "saturation")
+HIGHEST_X, HIGHEST_L = 8, 6
+QUADRATURE = 10
+DERIVATIVE_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4])  # of the derivatives with respect to θ
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where the data lie. low, high: ends of x; shallowest, deepest: of the depths."""
+
+    low: float
+    high: float
+    shallowest: float
+    deepest: float
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        """(x, y) in the middle."""
+        return (self.low + self.high) / 2.0, math.log(self.shallowest * self.deepest) / 2.0
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Half the span of x and of y."""
+        return max(self.high - self.low, 1e-6) / 2.0, math.log(self.deepest / self.shallowest) / 2.0
+
+    @cached_property
+    def terms(self) -> np.ndarray:
+        """(T, 2) powers (j, k) of the Legendre polynomials in x and y; k = 0 belongs to f0."""
+        return np.array(
+            [(j, k) for k in range(HIGHEST_L + 1) for j in range(HIGHEST_X + 1) if j + k <= max(HIGHEST_X, HIGHEST_L)]
+        )
+
+    def basis(self, x: np.ndarray | float, y: np.ndarray | float, derivative: bool = False) -> np.ndarray:
+        """(…, T) the polynomials at x and y, or their derivatives with respect to y."""
+        from numpy.polynomial import legendre
+
+        (x0, l0), (dx, dl) = self.centre, self.scale
+        in_x = legendre.legvander((np.asarray(x, dtype=float) - x0) / dx, HIGHEST_X)
+        in_l = legendre.legvander((np.asarray(y, dtype=float) - l0) / dl, HIGHEST_L)
+        if derivative:
+            matrix = np.zeros((HIGHEST_L + 1, HIGHEST_L + 1))
+            for k in range(1, HIGHEST_L + 1):
+                matrix[:k, k] = legendre.legder(np.eye(HIGHEST_L + 1)[k])[:k]
+            in_l = in_l @ matrix / dl
+        return in_x[..., self.terms[:, 0]] * in_l[..., self.terms[:, 1]]
+
+
+def transition(form: str, theta: np.ndarray, depth: np.ndarray, frame: Frame) -> np.ndarray:
+    """x_T at ``depth`` for theta (..., 5), broadcast: ln of the size at which that depth is the best one."""
+    first, last = frame.shallowest, frame.deepest
+    low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at the ends
+    high = theta[..., 1] - np.log(12.0 * last)
+    if form == "linear":
+        at_first = np.exp(low / 2.0)
+        width = at_first + (np.exp(high / 2.0) - at_first) * (depth - first) / (last - first)
+        # a width that would be none: far below every size
+        return np.log(12.0 * depth) + 2.0 * np.log(np.maximum(width, 1e-3 * at_first))
+    if form == "power":
+        share = np.log(depth / first) / math.log(last / first)
+    else:
+        share = (depth - first) / (last - first)
+    return np.log(12.0 * depth) + low + (high - low) * share
+
+
+def gradient(form: str, theta: np.ndarray, x: np.ndarray | float, y: np.ndarray, frame: Frame) -> np.ndarray:
+    """dh/dl for theta (..., 5), x and y broadcast."""
+    return gradient_of_lead(x - transition(form, theta, np.exp(y), frame), speed(theta, y, frame), theta[..., 4])
+
+
+def speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
+    """c·(L/L_m)^(1−p) at y = ln L for theta (..., 5)."""
+    return theta[..., 2] * np.exp((1.0 - theta[..., 3]) * (y - frame.centre[1]))
+
+
+def gradient_of_lead(lead: np.ndarray, speed: np.ndarray, saturation: np.ndarray) -> np.ndarray:
+    """dh/dl where the lead x − x_T and ``speed`` are known."""
+    return -speed * lead / np.sqrt(1.0 + np.maximum(saturation, 0.0) * lead**2)
+
+
+@cache
+def _quadrature() -> tuple[np.ndarray, np.ndarray]:
+    return np.polynomial.legendre.leggauss(QUADRATURE)
+
+
+def height(form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
+    """(K,) h at x (K,) and y (K,) for theta (5,), by Gauss–Legendre quadrature from the middle depth."""
+    at, weight = _quadrature()
+    half = (y - frame.centre[1]) / 2.0
+    points = frame.centre[1] + half[:, None] * (at + 1.0)
+    return (gradient(form, theta, x[:, None], points, frame) * weight).sum(axis=1) * half
+
+
+def linearised(
+    form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Frame
+) -> tuple[np.ndarray, np.ndarray]:
+    """h (K,) at ``theta`` and its derivatives with respect to it (K, 5)."""
+    here = theta
+    value = height(form, here, x, y, frame)
+    columns = []
+    for i, step in enumerate(DERIVATIVE_STEPS):
+        shift = np.eye(len(DERIVATIVE_STEPS))[i] * step
+        above = height(form, here + shift, x, y, frame)
+        if i == 4 and here[4] <= step:  # saturation is not negative
+            columns.append((above - value) / step)
+        else:
+            columns.append((above - height(form, here - shift, x, y, frame)) / (2.0 * step))
+    return value, np.stack(columns, axis=1)
