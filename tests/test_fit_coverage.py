@@ -70,7 +70,8 @@ def test_a_few_simulations_cover(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in scenarios() if "sizes_" not in name])
 def test_coverage(name, folder):
-    """Base 92–98 %, elsewhere 90–99 % (one simulation in a hundred of slack above: wider is no error of the method)."""
+    """Base 92–98 %, elsewhere 90 % or more. The pair of the deepest two has differences of a few millinats, so that some
+    of its sets have an open end and cover more: 99.5 % there. That a set is not too wide is held by its ratio."""
     rows = coverage.run(folder, [name], N, processes=os.cpu_count() or 1)[name]
     summary = coverage.summarise(name, rows)
     print("\n" + coverage.table([summary]))
@@ -81,7 +82,7 @@ def test_coverage(name, folder):
     low = 0.92 if name == "base" else 0.90
     high = 0.98 + SLACK / 3.0 if name == "base" else 1.0
     for pair in summary["pairs"]:
-        assert low <= pair["coverage"] <= high
+        assert low <= pair["coverage"] <= (high if pair["unbounded"] == 0.0 else max(high, 0.995))
         if pair["ratio"] is not None and pair["unbounded"] < 0.5:
             assert pair["ratio"] <= (2.0 if name == "one_seed" else 1.5)
     if name == "rival_law":

@@ -315,7 +315,7 @@ def _best_depths(result: FitResult) -> list[Any]:
     title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
     known = result.surface.bounded
     if not known:
-        return [Text(title), Text("  not known: the data bound it at none of their sizes"), Text(shape_matters(result))]
+        return [Text(title), Text("  not known: the data bound it at none of their sizes"), _shape(result)]
     table = _table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
     for row in known:
         table.add_row(
@@ -324,7 +324,14 @@ def _best_depths(result: FitResult) -> list[Any]:
             _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
             *([f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth else "–"] if axis == "N" else []),
         )
-    return [Folded(table, beside="interval"), Text(shape_matters(result))]
+    return [Folded(table, beside="interval"), _shape(result)]
+
+
+def _shape(result: FitResult) -> Any:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    return Padding(Text(shape_matters(result)), (0, 0, 0, 2))
 
 
 def shape_matters(result: FitResult) -> str:
@@ -341,4 +348,4 @@ def shape_matters(result: FitResult) -> str:
         )
 
     ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
-    return "  shape matters: of the depths tried, " + ", ".join(map(said, ends))
+    return "shape matters: of the depths tried, " + ", ".join(map(said, ends))
