@@ -70,8 +70,8 @@ def test_a_few_simulations_cover(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in scenarios() if "sizes_" not in name])
 def test_coverage(name, folder):
-    """Base 92–98 %, elsewhere 90 % or more. The pair of the deepest two has differences of a few millinats, so that some
-    of its sets have an open end and cover more: 99.5 % there. That a set is not too wide is held by its ratio."""
+    """Base 92–98 %, elsewhere 90 % or more. The deepest pair has differences of a few millinats, so that some of its
+    sets have an open end and cover more: 99.5 % there. That a set is not too wide is held by its ratio."""
     rows = coverage.run(folder, [name], N, processes=os.cpu_count() or 1)[name]
     summary = coverage.summarise(name, rows)
     print("\n" + coverage.table([summary]))
