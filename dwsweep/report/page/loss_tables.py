@@ -39,7 +39,6 @@ def tables(source: Source) -> dict[str, Any]:
     parts = _of_losses(source) if own else _of_published_law()
     return {
         "source": source.name,
-        "notes": list(source.notes),
         "tag": source.loss(law.valid_from).tag,
         "own": own,
         "spacing": source.spacing,
