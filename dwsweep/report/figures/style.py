@@ -176,16 +176,6 @@ def depth_styles(depths: Sequence[int]) -> dict[int, DepthStyle]:
     }
 
 
-def colours_on_dark(depths: Sequence[int]) -> dict[int, str]:
-    """The colours of the same scale for a dark ground: cut before its dark end."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    ordered = sorted(set(depths))
-    last = max(len(ordered) - 1, 1)
-    return {depth: to_hex(colormaps["cividis"](0.4 + 0.6 * place / last)) for place, depth in enumerate(ordered)}
-
-
 def plain(value: float) -> str:
     """A width or a depth: 768, 12,288, 23.5."""
     if abs(value) >= 100 or float(value).is_integer():

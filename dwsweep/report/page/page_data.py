@@ -35,6 +35,7 @@ NUMBERS = {
 }
 WORDS = {"run_id": "id", "status": "status"}
 DIGITS = 7
+HALF_TURN = ((-0.574, 1.430, 0.144), (0.426, 0.430, 0.144), (0.426, 1.430, -0.856))  # hue-rotate(180deg)
 
 
 def collected(
@@ -50,7 +51,7 @@ def collected(
 def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     by_depth = {curve.depth: curve for curve in fit.curves.depths}
     depths = sorted({*by_depth, *(int(float(row["depth"])) for row in runs)})
-    light, dark = style.depth_styles(depths), style.colours_on_dark(depths)
+    looks = style.depth_styles(depths)
     level = fit.curves.confidence
     return {
         "axis_label": AXIS_LABELS.get(fit.curves.axis, fit.curves.axis_label),
@@ -59,8 +60,8 @@ def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]
         "depths": [
             {
                 "depth": depth,
-                "on_light": light[depth]["color"],
-                "on_dark": dark[depth],
+                "on_light": looks[depth]["color"],
+                "on_dark": on_dark(looks[depth]["color"]),
                 "curve": _curve(by_depth[depth], level) if depth in by_depth else None,
             }
             for depth in depths
@@ -78,6 +79,14 @@ def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]
         ],
         "runs": [_run(row, fit.curves.axis) for row in runs],
     }
+
+
+def on_dark(colour: str) -> str:
+    """A colour as the style sheet turns the figures over in the dark: invert(0.92) hue-rotate(180deg) brightness(1.15),
+    by the matrices of the W3C's Filter Effects, so that a depth has one colour in all drawings of a theme."""
+    inverted = [0.92 - 0.84 * int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    turned = [sum(a * b for a, b in zip(row, inverted, strict=True)) for row in HALF_TURN]
+    return "#" + "".join(f"{round(255 * min(max(1.15 * value, 0.0), 1.0)):02x}" for value in turned)
 
 
 def _run(row: Mapping[str, str], axis: str) -> dict[str, Any]:

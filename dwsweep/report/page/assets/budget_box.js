@@ -145,7 +145,8 @@ function budgetBox(root, tables) {
   }
 
   root.replaceChildren(
-    el("p", { class: "soft" }, `As \`dwsweep guide\` answers, computed here, by ${tables.source}. Nats ${tables.tag}.`),
+    el("p", { class: "soft" }, "What ", el("code", {}, "dwsweep guide"), ` answers, computed in this page. `
+      + `Source: ${tables.source}. Nats ${tables.tag}.`),
     form, error, verdict, figure, save, table);
   update();
 }

@@ -8,7 +8,7 @@ function lossesChart(root, data) {
   const { runs, depths, cells } = data.losses;
   const axes = Object.keys(AXES).filter((key) => runs.some((run) => run[key] > 0 && run.loss !== null));
   const points = runs.length ? runs : cells;
-  const state = { axis: axes.includes("n") || !axes.length ? "n" : axes[0], off: new Set(), trend: false, at: -1 };
+  const state = { axis: axes.includes("n") || !axes.length ? "n" : axes[0], off: new Set(), trend: depths.length > 1, at: -1 };
   const box = el("div", { class: "drawing", id: "losses-drawing" });
   const readout = el("p", { class: "readout", role: "status", "aria-live": "polite" });
   const idle = "Point at a run, or focus the chart and use the arrow keys.";
@@ -164,7 +164,8 @@ function lossesChart(root, data) {
 
   const select_axis = el("select", { id: "losses-axis", change: () => { state.axis = select_axis.value; redraw(); } },
     ...axes.map((key) => el("option", { value: key }, AXES[key])));
-  const trend = el("input", { type: "checkbox", change: () => { state.trend = trend.checked; redraw(); } });
+  // losses fall by whole nats over a sweep while depths differ by hundredths: without the trend their order shows
+  const trend = el("input", { type: "checkbox", id: "losses-trend", checked: state.trend, change: () => { state.trend = trend.checked; redraw(); } });
   root.replaceChildren(
     el("div", { class: "controls" },
       axes.length > 1 ? el("label", { for: "losses-axis" }, "Against ", select_axis) : null,
