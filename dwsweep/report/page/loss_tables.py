@@ -165,7 +165,10 @@ def _best(source: Source, low: float, high: float) -> dict[str, Any]:
     def row(x: float) -> list[Optional]:
         n = math.exp(x)
         others = [form.depth(n)[0] for form in (*forms.values(), *rejected.values())]
-        return [_ln(value) for value in (*source.law.depth(n), *trust.interval(source, n), *others)]
+        found = source.law.depth(n)
+        # one's own losses have one interval
+        ends = found[1:] if source.surface is not None else trust.interval(source, n)
+        return [_ln(value) for value in (*found, *ends, *others)]
 
     stops = [low, high]
     if source.surface is not None:
