@@ -82,11 +82,11 @@ def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]
 
 
 def on_dark(colour: str) -> str:
-    """A colour as the style sheet turns the figures over in the dark: invert(0.92) hue-rotate(180deg) brightness(1.15),
+    """A colour as the style sheet turns the figures over in the dark: invert(0.92) hue-rotate(180deg) brightness(1.25),
     by the matrices of the W3C's Filter Effects, so that a depth has one colour in all drawings of a theme."""
     inverted = [0.92 - 0.84 * int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     turned = [sum(a * b for a, b in zip(row, inverted, strict=True)) for row in HALF_TURN]
-    return "#" + "".join(f"{round(255 * min(max(1.15 * value, 0.0), 1.0)):02x}" for value in turned)
+    return "#" + "".join(f"{round(255 * min(max(1.25 * value, 0.0), 1.0)):02x}" for value in turned)
 
 
 def _run(row: Mapping[str, str], axis: str) -> dict[str, Any]:

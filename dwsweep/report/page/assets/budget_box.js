@@ -124,13 +124,16 @@ function budgetBox(root, tables) {
     const low = Math.max(spoken[0], Math.min(...depths) / 1.3);
     const high = Math.min(spoken[spoken.length - 1], Math.max(...depths) * 1.3);
     const top = 1.15 * Math.max(2, ...known.map((row) => row[at].less), ...(mine ? [mine[at].less] : []));
-    const drawing = plot({ width, height: Math.min(340, Math.max(260, width * 0.45)), x: [low, high], y: [0, top], logX: true,
+    const drawing = plot({ width, height: Math.min(340, Math.max(260, width * 0.45)), x: [low, high], y: [-0.05 * top, top], logX: true,
       xLabel: "depth L", yLabel: "as if % less compute", xFormat: (value) => String(value),
       label: `What each depth costs at ${formatCount(n)} parameters; least at ${numberText(answer.optimum.depth)} layers` });
     const { marks, x, y, frame } = drawing, near = answer.near[0];
     const [a, b] = [near.low ?? low, near.high ?? high].map((d) => x(Math.min(high, Math.max(low, d))));
     marks.append(svg("rect", { class: "near", x: a, y: frame.top, width: Math.max(0, b - a), height: frame.bottom - frame.top }),
       svg("path", { class: "curve", d: lineThrough(guide.curve(n, low, high).map(([d, , less]) => [x(d), y(less)])) }));
+    if (at !== "size") {
+      marks.append(svg("path", { class: "curve dashed", d: lineThrough(known.map((row) => [x(row.depth), y(row[at].less)])) }));
+    }
     const named = (row, kind, label, place) => marks.append(
       svg("circle", { class: kind, cx: x(row.depth), cy: y(row[at].less), r: kind === "shape" ? 3.5 : 6 },
         svg("title", {}, `${labelOf(row)}: ${percent(row[at])} % at ${SPOKEN[at]}`)),
@@ -140,8 +143,8 @@ function budgetBox(root, tables) {
     if (answer.recommended) named(answer.recommended, "chosen", `build ${labelOf(answer.recommended)}`, -12);
     if (mine) named(mine, "mine", `yours ${labelOf(mine)}`, -26);
     figure.replaceChildren(drawing.root,
-      el("p", { class: "soft" }, `Line: cost of each depth at equal size; points: shapes one can build, at ${SPOKEN[at]}; `
-        + "shaded: depths that cost next to nothing."));
+      el("p", { class: "soft" }, `Line: cost of each depth at equal size; points${at === "size" ? "" : ", dashed"}: shapes one `
+        + `can build, at ${SPOKEN[at]}; ` + "shaded: depths that cost next to nothing."));
   }
 
   root.replaceChildren(

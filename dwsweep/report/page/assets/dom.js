@@ -41,7 +41,7 @@ function saveCsv(name, rows) {
 /** A drawing as a file of its own: what the style sheet gives it is written into it. */
 function saveSvg(name, drawing) {
   const copy = drawing.cloneNode(true), from = drawing.querySelectorAll("*"), to = copy.querySelectorAll("*");
-  const styled = ["fill", "stroke", "stroke-width", "opacity", "font-size", "font-weight"];
+  const styled = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-weight"];
   from.forEach((node, k) => {
     const style = getComputedStyle(node);
     styled.forEach((key) => to[k].setAttribute(key, style.getPropertyValue(key)));
@@ -55,7 +55,9 @@ function saveSvg(name, drawing) {
   save(name, new XMLSerializer().serializeToString(copy), "image/svg+xml");
 }
 
-/** Draw into a box now and whenever its width changes. */
+const PAPER = 700; // px, so that the letters of a drawing are as large on paper as those around it
+
+/** Draw into a box whenever its width changes, and for paper. */
 function drawnIn(box, draw) {
   let width = 0;
   const redraw = () => {
@@ -63,5 +65,7 @@ function drawnIn(box, draw) {
     if (width > 0) draw(width);
   };
   new ResizeObserver(() => { if (Math.abs(box.clientWidth - width) > 1) redraw(); }).observe(box);
+  addEventListener("beforeprint", () => { if (box.clientWidth > 0) draw(PAPER); });
+  addEventListener("afterprint", redraw);
   return redraw;
 }

@@ -3,7 +3,7 @@
 What depends on the loss alone comes from Python as tables over ln N (loss_tables.py): interpolated here, never computed
 again. What depends on the reader's input is computed here as in dwsweep/guide: the shapes that one can build, their
 counts, FLOPs, bytes and seconds, and what each costs. Constants come with the tables, so they stand in one place.
-tests/test_report_browser.py holds every number against dwsweep.guide. */
+tests/test_page_guide.py holds every number against dwsweep.guide. */
 
 function makeGuide(tables) {
   const K = tables.constants;
@@ -134,7 +134,8 @@ function makeGuide(tables) {
   }
 
   function extrapolation(n) { return Math.max(1, n / tables.valid_to, tables.valid_from / n); }
-  function refuses(n) { return extrapolation(n) > tables.limit; }
+  function tooSmall(n) { return Math.log(n) < L.x[0] - 1e-6; }
+  function refuses(n) { return extrapolation(n) > tables.limit || tooSmall(n); }
 
   function lessCompute(n, nats) { return 100 * (1 - Math.exp(-nats / slope(n))); }
 
@@ -350,7 +351,7 @@ function makeGuide(tables) {
     const pairs = (columns) => Object.entries(columns)
       .map(([form, values]) => [form, column(values, n)]).filter(([, value]) => value !== null);
     const found = {
-      n, depth, factor: extrapolation(n), refused: depth === null || depth < 1 || refuses(n),
+      n, depth, factor: extrapolation(n), tooSmall: tooSmall(n), refused: depth === null || depth < 1 || refuses(n),
       rivals: Object.fromEntries(pairs(B.rivals)),
       rejected: Object.fromEntries(pairs(B.rejected)),
     };
@@ -384,6 +385,10 @@ function makeGuide(tables) {
     return bad.map(([name]) => `${name}: must be a whole number from 1 to ${K.most}`).join("; ");
   }
 
+  function tooWide(n, options) {
+    return `width multiple, KV heads: together they ask for widths that are multiples of ${widthStep(n, options)}`;
+  }
+
   function device(options) { return tables.devices.find((one) => one.name === options.device); }
 
   // ---- the two questions ----
@@ -395,9 +400,7 @@ function makeGuide(tables) {
     if (error) return { error };
     const found = optimum(n);
     if (found.refused) return { optimum: found };
-    if (widthStep(n, options) > K.widest_step) {
-      return { error: `width multiple, KV heads: together they ask for widths that are multiples of ${widthStep(n, options)}` };
-    }
+    if (widthStep(n, options) > K.widest_step) return { error: tooWide(n, options) };
     const usual = usualShape(n, options);
     const rows = costed(withOne(shapesAt(n, options), usual), n, options, device(options));
     const best = bests(rows);
@@ -422,6 +425,7 @@ function makeGuide(tables) {
     if (error) return { error };
     const found = optimum(own.n);
     if (found.refused) return { depth, width, n: own.n, optimum: found, said: "refused" };
+    if (widthStep(own.n, options) > K.widest_step) return { error: tooWide(own.n, options) };
     const rows = costed(withOne(shapesAt(own.n, options), own), own.n, options, device(options));
     const mine = rows.find((row) => same(row, own));
     let said = "balanced";

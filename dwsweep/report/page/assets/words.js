@@ -99,8 +99,9 @@ function trustLine(found, tables) {
 /** Why there is no answer at a size. */
 function refusal(found, tables) {
   const span = `${formatCount(tables.valid_from)} to ${formatCount(tables.valid_to)}`;
+  if (found.factor <= tables.limit && found.tooSmall) return "Refused: smaller than all that this page has numbers for.";
   if (found.factor <= tables.limit) {
-    return found.depth === null ? `No best depth: the loss falls up to the deepest net that the source can speak of.`
+    return found.depth === null ? "No best depth: it lies beyond the depths that the source can speak of."
       : `Refused: the law puts the best depth below one layer; its range is ${span}.`;
   }
   return `Refused: ${formatFactor(found.factor)} times outside the range of the law, ${span}; `
