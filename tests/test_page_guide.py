@@ -74,8 +74,8 @@ def same_optimum(found: dict[str, Any], expected: BestDepth) -> None:
     ends |= {"lawLow": expected.law_low, "lawHigh": expected.law_high}
     for name, value in ends.items():
         assert (found[name] is None) == (value is None), name
-        # quantiles of draws are no smooth function of the size
-        assert value is None or found[name] == pytest.approx(value, rel=5e-3 if name == "depth" else 2e-2), name
+        # quantiles of draws on a grid of depths are no smooth function of the size
+        assert value is None or found[name] == pytest.approx(value, rel=1e-2 if name == "depth" else 2e-2), name
 
 
 def same_costs(found: dict[str, Any], expected: Candidate) -> None:

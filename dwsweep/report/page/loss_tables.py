@@ -24,7 +24,8 @@ from dwsweep.theory import published_law
 
 LEAST_PUBLISHED, LEAST_OWN = 1e5, 1e3  # budgets that guide takes
 STEP_OF_LAW, STEP_INSIDE, STEP_OUTSIDE = 0.12, 0.1, 0.5  # of ln N, between rows of penalties
-STEP_OF_BEST, STEP_OF_FAR_BEST = 0.12, 0.25  # of ln N, between best depths: of a law or inside the data, outside them
+STEP_OF_BEST, STEP_OF_FAR_BEST = 0.12, 0.3  # of ln N, between best depths: of a law or near the data, further off
+NEAR_DATA = 2.0  # in ln N
 DEPTHS_OF_LAW = 141
 SLOPE_STEP = 0.05  # that of SurfaceLoss.slope
 STRETCH_POINTS = 4  # a cubic's
@@ -170,13 +171,14 @@ def _best(source: Source, low: float, high: float) -> dict[str, Any]:
         ends = found[1:] if source.surface is not None else trust.interval(source, n)
         return [_ln(value) for value in (*found, *ends, *others)]
 
-    stops = [low, high]
+    near = (low, high)
     if source.surface is not None:
         record = source.surface.surface.record
-        stops = [low, *(end for end in (record.low, record.high) if low < end < high), high]
+        near = (max(low, record.low - NEAR_DATA), min(high, record.high + NEAR_DATA))
+    stops = sorted({low, *near, high})
     x = [low]
-    for k, (start, stop) in enumerate(itertools.pairwise(stops)):
-        step = STEP_OF_BEST if len(stops) < 4 or k == 1 else STEP_OF_FAR_BEST
+    for start, stop in itertools.pairwise(stops):
+        step = STEP_OF_BEST if near[0] <= start and stop <= near[1] else STEP_OF_FAR_BEST
         x += np.linspace(start, stop, 1 + math.ceil((stop - start) / step))[1:].tolist()
     rows = _refined(x, row)
     columns = list(zip(*(values for _, values in rows), strict=True))
