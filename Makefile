@@ -13,7 +13,7 @@ JOBS ?= 2
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
 	@echo "make test       venv, test extras, ruff, mypy, pytest"
-	@echo "make test-slow  the slow tier: coverage by simulation, many kills, browser, Ray"
+	@echo "make test-slow  the slow tier: coverage by simulation, many kills, Ray"
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
 	@echo "make bench      side by side with PyTorch, where that is installed"
 

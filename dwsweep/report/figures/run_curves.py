@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dwsweep.report.figures.style import DepthStyle, Floats
 
 
-BINS = 80  # along ln step: about what a panel can show, and smoother than the single steps
+BINS = 60  # along ln step: about what a panel can show, and smoother than the single steps
 
 FEWEST_RATES = 3  # rates of a shape below which there is no curve to speak of
 

@@ -1,54 +1,29 @@
-"""The pieces of a self-contained page: escaping, tables, figures as data URIs, the style sheet.
+"""The pieces of a self-contained page: escaping, tables, figures as data URIs, the style sheet, the script.
 
-A page made of these loads nothing: no script, no font, no style sheet, no image by address. All text is escaped here,
-so that a name in a table can never become markup.
+A page made of these loads nothing: no font, no style sheet, no image, no script by address. All text is escaped here,
+so that a name in a table can never become markup. The script is one, inline and named by its hash in the page's policy,
+beside one block of data; it adds to a page that can be read without it.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
 
-STYLE_SHEET = """
-:root { color-scheme: light dark; --ink: #1d1f21; --soft: #5c6066; --rule: #d9dce0; --ground: #ffffff; --card: #f6f7f8;
-  --mark: #0b5a8c; --alert: #fff4df; --alert-rule: #d98e00; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e6e8; --soft: #a2a8ae; --rule: #3a3f45; --ground: #17191b;
-  --card: #202327; --mark: #7fbfe8; --alert: #33280f; --alert-rule: #d98e00; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 74rem; padding: 1.5rem 1.25rem 4rem; background: var(--ground); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
-h1 { font-size: 1.7rem; margin: 0 0 .2rem; }
-h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; padding-top: .4rem; border-top: 1px solid var(--rule); }
-h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
-p, ul { max-width: 52rem; margin: .5rem 0; }
-a { color: var(--mark); }
-nav { margin: .8rem 0 0; font-size: .92rem; }
-nav a { margin-right: 1rem; white-space: nowrap; }
-.soft { color: var(--soft); font-size: .9rem; }
-.answer { background: var(--card); border-left: 4px solid var(--mark); padding: .5rem 1rem; margin: 1rem 0; }
-.answer li { margin: .3rem 0; }
-.warnings { background: var(--alert); border-left: 4px solid var(--alert-rule); padding: .4rem 1rem; margin: 1rem 0; }
-.scroll { overflow: auto; max-height: 34rem; border: 1px solid var(--rule); border-radius: 4px; margin: .6rem 0; }
-table { border-collapse: collapse; font-size: .84rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: .28rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
-th { position: sticky; top: 0; background: var(--card); font-weight: 600; vertical-align: bottom; }
-td.text, th.text { text-align: left; }
-td.long { white-space: normal; min-width: 16rem; }
-tr:last-child td { border-bottom: 0; }
-figure { margin: 1.2rem 0; }
-figure img { width: 100%; height: auto; background: #fff; border-radius: 4px; border: 1px solid var(--rule);
-  padding: .4rem; }
-figcaption { color: var(--soft); font-size: .9rem; max-width: 56rem; }
-details { margin: .6rem 0; }
-summary { cursor: pointer; color: var(--mark); }
-pre { overflow: auto; background: var(--card); padding: .6rem .8rem; font-size: .82rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; font-size: .88rem; }
-dt { color: var(--soft); }
-dd { margin: 0; overflow-wrap: anywhere; }
-@media print { .scroll { max-height: none; overflow: visible; } nav { display: none; } }
-"""
+STYLE_SHEET = "page.css"
+SCRIPTS = (
+    *("guide.js", "words.js", "dom.js", "plots.js"),
+    *("budget_box.js", "losses_chart.js", "runs_table.js", "page.js"),
+)
+# the browser itself is told that the page may load nothing: its own style sheet, script and images are in it
+POLICY = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {}; base-uri 'none'"
 
 
 @dataclass(frozen=True)
@@ -77,8 +52,34 @@ def box(kind: str, body: str) -> str:
     return f'<div class="{text(kind)}">{body}</div>'
 
 
-def details(summary: str, body: str) -> str:
-    return f"<details><summary>{text(summary)}</summary>{body}</details>"
+def details(summary: str, body: str, kind: str = "") -> str:
+    opened = f'<details class="{text(kind)}">' if kind else "<details>"
+    return f"{opened}<summary>{text(summary)}</summary>{body}</details>"
+
+
+def placeholder(anchor: str, without: str) -> str:
+    """Where the script puts something; ``without``: what a reader without scripts sees there."""
+    return f'<div id="{text(anchor)}"></div><noscript>{paragraph(without, "soft")}</noscript>'
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of ``assets``."""
+    return (resources.files("dwsweep.report.page") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def script() -> str:
+    """All of the script, in a scope of its own."""
+    return '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
+
+
+def data_block(data: Mapping[str, Any]) -> str:
+    """JSON in which no text can end the element or start another."""
+    content = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 and the like are escaped
+    for sign in "<>&":
+        content = content.replace(sign, f"\\u{ord(sign):04x}")
+    return f'<script type="application/json" id="data">{content}</script>'
 
 
 def preformatted(value: str) -> str:
@@ -110,7 +111,7 @@ def table(
         "<tr>" + "".join(cell("td", kind, value) for kind, value in zip(kinds, row, strict=True)) + "</tr>"
         for row in rows
     )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def picture(svg: bytes, description: str, caption: str) -> str:
@@ -125,14 +126,19 @@ def picture(svg: bytes, description: str, caption: str) -> str:
     )
 
 
-def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
-    """The whole document."""
+def page(title: str, subtitle: str, sections: Sequence[Section], data: Mapping[str, Any] | None = None) -> str:
+    """The whole document; with ``data`` for its script."""
+    added, allowed = "", "'none'"
+    if data is not None:
+        allowed = f"'sha256-{base64.b64encode(hashlib.sha256(script().encode()).digest()).decode('ascii')}'"
+        added = f"{data_block(data)}\n<script>{script()}</script>"
     links = "".join(f'<a href="#{text(s.anchor)}">{text(s.title)}</a>' for s in sections)
     body = "".join(f'<section id="{text(s.anchor)}"><h2>{text(s.title)}</h2>{s.body}</section>' for s in sections)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(title)}</title><style>{STYLE_SHEET}</style></head>\n"
+        f"<title>{text(title)}</title><style>{asset(STYLE_SHEET)}</style></head>\n"
         f'<body><header><h1>{text(title)}</h1><p class="soft">{text(subtitle)}</p><nav>{links}</nav></header>\n'
-        f"<main>{body}</main></body></html>\n"
+        f"<main>{body}</main>{added}</body></html>\n"
     )

@@ -86,30 +86,36 @@ def runs(rows: Sequence[Row]) -> str:
             ]
         )
     columns = ["depth", "width", "N", "seeds", "learning rate", "tokens", "loss", "status", "tokens/s", "seconds (sum)"]
-    return table(columns, body, left=["status"]) + details(f"All {len(rows)} runs", _all_runs(rows))
+    return table(columns, body, left=["status"]) + details(f"All {len(rows)} runs", _all_runs(rows), "all-runs")
+
+
+def ordered(rows: Sequence[Row]) -> list[Row]:
+    """The runs as the table of all runs has them."""
+    return sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
 
 
 def _all_runs(rows: Sequence[Row]) -> str:
-    columns: Columns = {
-        "run": ("run_id", str),
-        "depth": ("depth", plain_text),
-        "width": ("width", plain_text),
-        "seed": ("seed", str),
-        "learning rate": ("learning_rate", significant(3)),
-        "N": ("n_params", short),
-        "tokens": ("tokens", short),
-        "loss": ("loss", number(5)),
-        "± (documents)": ("loss_stderr", number(5)),
-        "bits/byte": ("bits_per_byte", number(4)),
-        "status": ("status", str),
-    }
-    ordered = sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
-    body = [[show(row.get(name), form) for name, form in columns.values()] for row in ordered]
-    return table(list(columns), body, left=["run", "status"])
+    body = [[show(row.get(name), form) for name, form in RUN_COLUMNS.values()] for row in ordered(rows)]
+    return table(list(RUN_COLUMNS), body, left=["run", "status"])
 
 
 def plain_text(value: Any) -> str:
     return plain(float(value))
+
+
+RUN_COLUMNS: Columns = {
+    "run": ("run_id", str),
+    "depth": ("depth", plain_text),
+    "width": ("width", plain_text),
+    "seed": ("seed", str),
+    "learning rate": ("learning_rate", significant(3)),
+    "N": ("n_params", short),
+    "tokens": ("tokens", short),
+    "loss": ("loss", number(5)),
+    "± (documents)": ("loss_stderr", number(5)),
+    "bits/byte": ("bits_per_byte", number(4)),
+    "status": ("status", str),
+}
 
 
 def cells(rows: Sequence[Cell]) -> str:

@@ -12,14 +12,27 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.guide import fitted_source
 from dwsweep.records import fit_result
 from dwsweep.records.fit_result import FitResult
 from dwsweep.records.fit_rows import references
 from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import FINAL
 from dwsweep.report.figures import registry, run_curves, style
-from dwsweep.report.page import page_tables, words
-from dwsweep.report.page.html import Section, box, bullets, definitions, details, page, paragraph, picture, preformatted
+from dwsweep.report.figures.run_curves import TrainingCurve
+from dwsweep.report.page import page_data, page_tables, words
+from dwsweep.report.page.html import (
+    Section,
+    box,
+    bullets,
+    definitions,
+    details,
+    page,
+    paragraph,
+    picture,
+    placeholder,
+    preformatted,
+)
 from dwsweep.sweep.sweep_directory import SweepStore
 
 HOW_TO_READ = (
@@ -35,6 +48,8 @@ HOW_TO_READ = (
     "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates.",
     "At a transition the two depths tie, so the best depth at that size lies between them; the surface says where.",
 )
+WITHOUT_BUDGET = "With scripts allowed, this page answers here; `dwsweep guide --params N --fit DIR` says the same."
+WITHOUT_CHART = "With scripts allowed, a chart of every run stands here; the figures below show the same losses."
 
 
 def write(directory: str | PathLike[str]) -> Any:
@@ -51,10 +66,13 @@ def write(directory: str | PathLike[str]) -> Any:
         raise InputError(f"DIR: {root}; it has no fit/fit.json, run `dwsweep fit {root}` first")
     fit = fit_result.read(file, "DIR")
     runs = _read_csv(root / "results.csv")
+    curves = _curves(runs, root)
     manifest = to_dict(SweepStore(root).manifest)
     sections = [
         Section("answer", "The answer", _answer(fit)),
+        Section("budget", "Your budget", placeholder("budget-box", WITHOUT_BUDGET)),
         Section("warnings", "Warnings", _warnings([*_stale(runs, root), *fit.warnings])),
+        Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART)),
         Section("figures", "Figures", _figures(fit, root)),
         Section("transitions", "Transitions", _transitions(fit)),
         Section("guideline", "Guideline", _guideline(fit)),
@@ -63,7 +81,7 @@ def write(directory: str | PathLike[str]) -> Any:
             "Runs",
             page_tables.runs(runs) + details("Cells: the mean of each shape", page_tables.cells(fit.cells)),
         ),
-        Section("training", "Training curves", _training(runs, root)),
+        Section("training", "Training curves", _training(curves)),
         Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
         Section("reading", "How to read it", bullets(HOW_TO_READ)),
     ]
@@ -72,7 +90,8 @@ def write(directory: str | PathLike[str]) -> Any:
     used = fit.provenance.rows_used
     subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes; {used} runs used."
     path = root / "report.html"
-    paths.write_atomic(path, page(title, subtitle, sections))
+    data = page_data.collected(fit, page_tables.ordered(runs), curves, fitted_source(file))
+    paths.write_atomic(path, page(title, subtitle, sections, data))
     return path
 
 
@@ -168,7 +187,7 @@ def _guideline(fit: FitResult) -> str:
     return body
 
 
-def _training(runs: Sequence[Mapping[str, str]], root: Any) -> str:
+def _curves(runs: Sequence[Mapping[str, str]], root: Any) -> list[TrainingCurve]:
     curves = []
     for row in runs:
         rows = paths.read_lines(root / "runs" / row["run_id"] / "metrics.jsonl") if row.get("run_id") else []
@@ -181,6 +200,10 @@ def _training(runs: Sequence[Mapping[str, str]], root: Any) -> str:
         )
         if found is not None:
             curves.append(found)
+    return curves
+
+
+def _training(curves: Sequence[TrainingCurve]) -> str:
     if not curves:
         return paragraph("No run has logged a training loss: nothing to draw.", "soft")
     with style.styled():

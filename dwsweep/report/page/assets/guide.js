@@ -1,0 +1,448 @@
+/* The arithmetic of `dwsweep guide`, for one budget or one shape.
+
+What depends on the loss alone comes from Python as tables over ln N (loss_tables.py): interpolated here, never computed
+again. What depends on the reader's input is computed here as in dwsweep/guide: the shapes that one can build, their
+counts, FLOPs, bytes and seconds, and what each costs. Constants come with the tables, so they stand in one place.
+tests/test_page_guide.py holds every number against dwsweep.guide. */
+
+function makeGuide(tables) {
+  const K = tables.constants;
+
+  // ---- numbers ----
+
+  /** To the nearest whole number, halves to the even one, as Python rounds. */
+  function rounded(value) {
+    const low = Math.floor(value), part = value - low;
+    return part > 0.5 || (part === 0.5 && low % 2 !== 0) ? low + 1 : low;
+  }
+
+  function gcd(a, b) { return b ? gcd(b, a % b) : a; }
+  function lcm(a, b) { return a / gcd(a, b) * b; }
+
+  function linspace(low, high, count) {
+    return Array.from({ length: count }, (_, k) => (k === count - 1 ? high : low + (high - low) * k / (count - 1)));
+  }
+
+  /** Spread by ratio, both ends exact. */
+  function geomspace(low, high, count) {
+    const inner = linspace(Math.log(low), Math.log(high), count).map(Math.exp);
+    inner[0] = low;
+    inner[count - 1] = high;
+    return inner;
+  }
+
+  function lowest(values) {
+    let best = 0;
+    values.forEach((value, k) => { if (value < values[best]) best = k; });
+    return best;
+  }
+
+  /** Index k with at[k] <= x <= at[k + 1]; the first or the last interval beyond the ends. */
+  function interval(at, x) {
+    let low = 0, high = at.length - 1;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (at[middle] <= x) low = middle; else high = middle;
+    }
+    return low;
+  }
+
+  /** [[index, weight], …] of the cubic through the four points around x, all of them from `first` to `last`. */
+  function cubic(at, x, first, last) {
+    const from = Math.max(first, Math.min(interval(at, x) - 1, last - 3));
+    const out = [];
+    for (let i = from; i < from + 4; i++) {
+      let weight = 1;
+      for (let j = from; j < from + 4; j++) if (j !== i) weight *= (x - at[j]) / (at[i] - at[j]);
+      out.push([i, weight]);
+    }
+    return out;
+  }
+
+  function linear(at, x) {
+    const k = interval(at, x), share = Math.min(1, Math.max(0, (x - at[k]) / (at[k + 1] - at[k])));
+    return [[k, 1 - share], [k + 1, share]];
+  }
+
+  function mixed(values, weights) {
+    return weights.reduce((sum, [k, weight]) => sum + weight * values[k], 0);
+  }
+
+  // ---- the loss: tables over ln N and ln L ----
+
+  const L = tables.loss, B = tables.best;
+
+  /** Weights at ln N; a stencil stays within one stretch, since the model has kinks between them. */
+  function atSize(x) {
+    const last = L.stretches.length - 1;
+    let k = 0;
+    while (k < last && x > L.x[L.stretches[k][1]]) k++;
+    return cubic(L.x, x, L.stretches[k][0], L.stretches[k][1]);
+  }
+
+  function level(n) { return mixed(L.level, atSize(Math.log(n))); }
+
+  /** −d loss / d ln N of the best depth. */
+  function slope(n) {
+    if (L.slope) return mixed(L.slope, atSize(Math.log(n)));
+    const x = Math.log(n), step = L.slope_step;
+    return (mixed(L.level, atSize(x - step)) - mixed(L.level, atSize(x + step))) / (2 * step);
+  }
+
+  const kept = new Map();
+
+  /** Nats above the best depth along L.y at a size. */
+  function profile(n) {
+    if (!kept.has(n)) {
+      if (kept.size > 200) kept.clear();
+      const weights = atSize(Math.log(n));
+      const row = L.y.map((_, j) => weights.reduce((sum, [k, weight]) => sum + weight * L.penalty[k][j], 0));
+      const least = L.from_lowest ? Math.min(...row) : 0;
+      kept.set(n, row.map((value) => value - least));
+    }
+    return kept.get(n);
+  }
+
+  function penalties(n, depths) {
+    const row = profile(n), last = L.y.length - 1;
+    return depths.map((depth) => {
+      const y = Math.min(Math.max(Math.log(depth), L.y[0]), L.y[last]);
+      return mixed(row, L.cubic ? cubic(L.y, y, 0, last) : linear(L.y, y));
+    });
+  }
+
+  /** A column of the table of best depths at a size (kept as ln); null where there is none. */
+  function column(values, n) {
+    const x = Math.log(n), [[k, left], [, right]] = linear(B.x, x);
+    const a = values[k], b = values[k + 1];
+    if (a === null || b === null) {
+      const nearest = left >= right ? a : b;
+      return nearest === null ? null : Math.exp(nearest);
+    }
+    const around = B.cubic ? cubic(B.x, x, 0, B.x.length - 1) : [];
+    if (around.length && around.every(([j]) => values[j] !== null)) return Math.exp(mixed(values, around));
+    return Math.exp(left * a + right * b);
+  }
+
+  function bestDepthAt(n) { return column(B.depth, n); }
+
+  /** Depths that the source can speak of, as dwsweep.guide.loss spreads them. */
+  function spoken(n) {
+    const best = bestDepthAt(n) ?? L.deepest;
+    const low = Math.max(1, Math.min(L.shallowest ?? Infinity, best / 8));
+    return geomspace(low, Math.min(Math.max(L.deepest ?? 2, best * 8), L.end ?? Infinity), K.depths);
+  }
+
+  function extrapolation(n) { return Math.max(1, n / tables.valid_to, tables.valid_from / n); }
+  function tooSmall(n) { return Math.log(n) < L.x[0] - 1e-6; }
+  function refuses(n) { return extrapolation(n) > tables.limit || tooSmall(n); }
+
+  function lessCompute(n, nats) { return 100 * (1 - Math.exp(-nats / slope(n))); }
+
+  /** (shallow, deep) ends of the depths at most `nats` above the best. */
+  function ends(depths, above, nats) {
+    const best = lowest(above), least = above[best];
+    let low = best, high = best;
+    while (low > 0 && !(above[low - 1] - least > nats)) low--;
+    while (high < depths.length - 1 && !(above[high + 1] - least > nats)) high++;
+    return [depths[low], depths[high]];
+  }
+
+  function stretch(n, tolerance) {
+    const depths = spoken(n);
+    return ends(depths, penalties(n, depths), tolerance * level(n));
+  }
+
+  function nearBest(n, tolerance) {
+    const depths = spoken(n), nats = tolerance * level(n);
+    const bounded = (value) =>
+      value <= depths[0] * 1.000001 || value >= depths[depths.length - 1] * 0.999999 ? null : value;
+    const [low, high] = ends(depths, penalties(n, depths), nats);
+    return { percent: 100 * tolerance, nats, less: lessCompute(n, nats), low: bounded(low), high: bounded(high) };
+  }
+
+  // ---- shapes ----
+
+  function headSize(n) { return n >= 3e9 ? 128 : n >= 3e7 ? 64 : null; }
+
+  function widthStep(n, options) {
+    const head = headSize(n), heads = options.kvHeads || 1;
+    const usual = n >= 1e9 ? 128 : n >= 1e8 ? 64 : 8;
+    return lcm(options.widthMultiple || usual, head ? head * heads : 2 * lcm(2, heads));
+  }
+
+  /** The shape with a head size (null: two heads, or as many as key/value heads ask for); null: heads do not fit. */
+  function built(depth, width, head, options) {
+    const gated = options.mlp === "gated";
+    const count = head ? width / head : lcm(2, options.kvHeads || 1);
+    const size = head || width / count;
+    if (!Number.isInteger(count) || !Number.isInteger(size) || count < 1) return null;
+    const kv = options.kvHeads || count;
+    if (count % kv) return null;
+    const multiple = gated ? 8 : 1, ratio = gated ? 8 / 3 : 4;
+    const hidden = multiple * Math.max(1, rounded(ratio * width / multiple));
+    const layer = 2 * width * count * size + 2 * width * kv * size + (gated ? 3 : 2) * width * hidden;
+    const n = depth * layer;
+    const total = n + 2 * options.vocab * width + (2 * depth + 1) * width;
+    return { depth, width, heads: count, headSize: size, kvHeads: kv, hidden, gated, n, total };
+  }
+
+  /** The shape for a net of about n parameters; with key/value heads its head size is always that of its own size. */
+  function shape(depth, width, options, n) {
+    const own = 12 * depth * width ** 2;
+    return built(depth, width, headSize(n === undefined || options.kvHeads ? own : n), options);
+  }
+
+  /** The width of this depth that comes nearest to a budget. */
+  function matchedWidth(depth, budget, options) {
+    const step = widthStep(budget, options), head = headSize(budget);
+    const count = (k) => built(depth, k * step, head, options).n;
+    let low = 1, high = 1;
+    while (count(high) < budget) [low, high] = [high, 2 * high];
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (count(middle) < budget) low = middle; else high = middle;
+    }
+    return step * (Math.abs(count(high) - budget) < Math.abs(count(low) - budget) ? high : low);
+  }
+
+  function meets(one, budget) { return Math.abs(one.n / budget - 1) <= K.budget_tolerance; }
+
+  function refused(one, options) { return Boolean(options.widthMultiple && one.width % options.widthMultiple); }
+
+  function pickedDepths(best, low, high) {
+    const spread = geomspace(Math.max(low, 1), Math.max(high, low * 1.01, 1), 9).map(rounded);
+    return [...spread, Math.floor(best), Math.ceil(best)].map((depth) => Math.max(1, depth));
+  }
+
+  /** The depth at which each possible width comes nearest to the budget. */
+  function depthsOfWidths(budget, low, high, options) {
+    const step = widthStep(budget, options), head = headSize(budget);
+    const layer = built(1, step, head, options).n / step ** 2;
+    const [narrow, wide] = [high, low].map((depth) => Math.sqrt(budget / (layer * depth)) / step);
+    const found = [];
+    for (const value of linspace(Math.max(1, Math.floor(narrow)), Math.ceil(wide), K.most_widths)) {
+      const [one, two] = [1, 2].map((depth) => built(depth, rounded(value) * step, head, options).n);
+      const depth = rounded(1 + (budget - one) / (two - one));
+      if (low <= depth && depth <= high) found.push(depth);
+    }
+    return found;
+  }
+
+  function shapesNear(budget, best, low, high, options) {
+    const found = [];
+    for (const depth of new Set([...pickedDepths(best, low, high), ...depthsOfWidths(budget, low, high, options)])) {
+      const one = shape(depth, matchedWidth(depth, budget, options), options, budget);
+      const share = one && one.n / budget;
+      if (one && !refused(one, options) && 1 / K.farthest <= share && share <= K.farthest) found.push(one);
+    }
+    found.sort((a, b) => a.depth - b.depth);
+    const off = (one) => Math.abs(one.n / budget - 1);
+    const nearest = [...found].sort((a, b) => off(a) - off(b));
+    const meeting = found.filter((one) => meets(one, budget)).length;
+    return nearest.slice(0, Math.max(meeting, K.fewest_rows)).sort((a, b) => a.depth - b.depth);
+  }
+
+  function shapesAt(n, options) {
+    const depths = spoken(n), best = depths[lowest(penalties(n, depths))];
+    let shapes = [];
+    for (const tolerance of K.tolerances.slice(1)) {
+      shapes = shapesNear(n, best, ...stretch(n, tolerance), options);
+      if (shapes.filter((one) => meets(one, n)).length >= K.fewest_rows) break;
+    }
+    return shapes;
+  }
+
+  /** The shape of GPT-3's table at a size; null where no width comes near. */
+  function usualShape(n, options) {
+    const at = tables.gpt3.map((row) => row[0]), x = Math.min(Math.max(Math.log(n), at[0]), at[at.length - 1]);
+    const depth = Math.max(1, rounded(Math.exp(mixed(tables.gpt3.map((row) => row[1]), linear(at, x)))));
+    const one = shape(depth, matchedWidth(depth, n, options), options, n);
+    return one && meets(one, n) && !refused(one, options) ? one : null;
+  }
+
+  function withOne(shapes, more) {
+    if (!more || shapes.some((one) => same(one, more))) return shapes;
+    return [...shapes, more].sort((a, b) => a.depth - b.depth || a.width - b.width);
+  }
+
+  function same(a, b) { return Boolean(a && b) && a.depth === b.depth && a.width === b.width; }
+
+  // ---- what a shape costs ----
+
+  function flopsPerToken(one, options) {
+    const attention = 4 * one.depth * one.heads * one.headSize * options.context;
+    return 3 * (2 * one.n + attention + 2 * options.vocab * one.width);
+  }
+
+  /** Assumed seconds of one training token on one device: products, then the traffic that small widths cannot hide. */
+  function trainingSeconds(one, options, device) {
+    const inner = one.hidden * (one.gated ? 2 : 1), float32 = 4, operand = 2;
+    const again = 2 * float32 * (one.heads * options.context + inner);
+    const block = (2 * float32 + 3 * operand) * one.width + 4 * operand * one.heads * one.headSize
+      + float32 * one.heads + operand * inner;
+    const once = 2 * float32 * options.vocab + (float32 + operand) * one.width + again;
+    const traffic = K.activation_passes * (one.depth * (block + again) + once)
+      + 7 * float32 * one.total / K.tokens_per_step;
+    return flopsPerToken(one, options) / (K.peak_share * device.peak_flops)
+      + traffic / (K.bandwidth_share * device.bandwidth);
+  }
+
+  function decodeSeconds(one, options, device) {
+    const cache = 2 * one.depth * one.kvHeads * one.headSize * options.context;
+    const bytes = 2 * (one.n + options.vocab * one.width + cache);
+    return bytes / (K.bandwidth_share * device.bandwidth) + one.depth * K.layer_seconds;
+  }
+
+  /** At equal size, against the best depth there; null where the source says nothing of it. */
+  function sizeCost(depth, n) {
+    if (refuses(n) || bestDepthAt(n) === null) return null;
+    const depths = spoken(n);
+    if (depth < depths[0] - 1e-9 || depth > depths[depths.length - 1] + 1e-9) return null;
+    const [nats] = penalties(n, [depth]);
+    return { nats, less: lessCompute(n, nats) };
+  }
+
+  function costed(shapes, n, options, device) {
+    const rate = slope(n), fits = shapes.map((one) => meets(one, n)), none = !fits.some(Boolean);
+    const rows = shapes.map((one, k) => ({
+      ...one,
+      off: one.n / n - 1,
+      within: fits[k],
+      size: sizeCost(one.depth, one.n),
+      flopsPerToken: flopsPerToken(one, options),
+      seconds: trainingSeconds(one, options, device),
+      decodeSeconds: decodeSeconds(one, options, device),
+    }));
+    const compared = rows.map((row) => row.size !== null && (row.within || none));
+    const spending = (name, spent) => {
+      const above = rows.map((row) => (row.size ? row.size.nats + rate * Math.log(spent(row) / row.n) : NaN));
+      const least = Math.min(...above.filter((_, k) => compared[k]));
+      rows.forEach((row, k) => {
+        const nats = above[k] - least;
+        row[name] = compared[k] ? { nats, less: lessCompute(n, nats) } : null;
+      });
+    };
+    spending("flops", (row) => row.flopsPerToken);
+    spending("time", (row) => row.seconds);
+    return rows;
+  }
+
+  /** Of least cost under a constraint; of those that tie with it, the one nearest to the budget. */
+  function bestOf(rows, constraint) {
+    const known = rows.filter((row) => row.within && row[constraint]);
+    const least = Math.min(...known.map((row) => row[constraint].nats));
+    const tied = known.filter((row) => row[constraint].nats <= least + K.tie_nats);
+    return tied.reduce((best, row) => (!best || Math.abs(row.off) < Math.abs(best.off) ? row : best), null);
+  }
+
+  function bests(rows) { return Object.fromEntries(K.constraints.map((name) => [name, bestOf(rows, name)])); }
+
+  function thinned(rows, keep) {
+    if (rows.length <= K.most_rows) return rows;
+    const even = new Set(linspace(0, rows.length - 1, K.most_rows).map(rounded));
+    return rows.filter((row, k) => even.has(k) || keep.some((other) => same(other, row)));
+  }
+
+  // ---- the best depth and how far to trust it ----
+
+  function optimum(n) {
+    const depth = bestDepthAt(n);
+    const pairs = (columns) => Object.entries(columns)
+      .map(([form, values]) => [form, column(values, n)]).filter(([, value]) => value !== null);
+    const found = {
+      n, depth, factor: extrapolation(n), tooSmall: tooSmall(n), refused: depth === null || depth < 1 || refuses(n),
+      rivals: Object.fromEntries(pairs(B.rivals)),
+      rejected: Object.fromEntries(pairs(B.rejected)),
+    };
+    if (!found.refused) {
+      Object.assign(found, { low: column(B.low, n), high: column(B.high, n), lawLow: column(B.law_low, n),
+        lawHigh: column(B.law_high, n), width: Math.sqrt(n / (12 * depth)) });
+    }
+    found.trust = trust(found);
+    return found;
+  }
+
+  /** Level by the rule in dwsweep/guide/trust.py, with the numbers that it rests on. */
+  function trust(found) {
+    if (found.refused) return { level: "low", forms: [] };
+    const every = [found.depth, ...Object.values(found.rivals)];
+    if (found.factor > 1) every.push(...Object.values(found.rejected));
+    const least = Math.min(...every), most = Math.max(...every);
+    const apart = most / least, spread = found.low && found.high ? found.high / found.low : Infinity;
+    let level = "medium";
+    if (found.factor > (tables.own ? K.near : 1) || apart > K.forms_apart || spread === Infinity) level = "low";
+    else if (tables.own && found.factor <= 1 && apart <= K.forms_agree && spread <= K.ends_agree) level = "high";
+    return { level, apart, least, most, forms: every };
+  }
+
+  /** What is wrong with the options, in words; empty if nothing. */
+  function wrong(options) {
+    const sizes = { "width multiple": options.widthMultiple, "KV heads": options.kvHeads,
+      vocabulary: options.vocab, context: options.context };
+    const bad = Object.entries(sizes).filter(([, value]) =>
+      value !== null && !(Number.isInteger(value) && value >= 1 && value <= K.most));
+    return bad.map(([name]) => `${name}: must be a whole number from 1 to ${K.most}`).join("; ");
+  }
+
+  function tooWide(n, options) {
+    return `width multiple, KV heads: together they ask for widths that are multiples of ${widthStep(n, options)}`;
+  }
+
+  function device(options) { return tables.devices.find((one) => one.name === options.device); }
+
+  // ---- the two questions ----
+
+  /** How deep and how wide for n non-embedding parameters. */
+  function budget(n, options) {
+    const error = wrong(options) || (n >= tables.least && n <= 1e30 ? ""
+      : `parameters: must be at least ${tables.least} (and at most 1e30)`);
+    if (error) return { error };
+    const found = optimum(n);
+    if (found.refused) return { optimum: found };
+    if (widthStep(n, options) > K.widest_step) return { error: tooWide(n, options) };
+    const usual = usualShape(n, options);
+    const rows = costed(withOne(shapesAt(n, options), usual), n, options, device(options));
+    const best = bests(rows);
+    return {
+      optimum: found,
+      near: K.tolerances.map((tolerance) => nearBest(n, tolerance)),
+      best,
+      recommended: best[options.at],
+      usual: rows.find((row) => same(row, usual)) || null,
+      rows: thinned(rows, [...Object.values(best), usual]),
+      level: level(n),
+    };
+  }
+
+  /** Too deep, too shallow, balanced or undecided, and what a shape costs at its own size. */
+  function verdict(depth, width, options) {
+    let own = shape(depth, width, options);
+    // where the usual head size does not divide the width: two heads, or one, which hardly count
+    if (!own && !options.kvHeads) own = built(depth, width, Math.floor(width / (1 + (width % 2 === 0))), options);
+    const error = wrong(options) || (!own ? `${depth}x${width}: the heads do not fit this width`
+      : refused(own, options) ? `${depth}x${width}: the width is no multiple of ${options.widthMultiple}` : "");
+    if (error) return { error };
+    const found = optimum(own.n);
+    if (found.refused) return { depth, width, n: own.n, optimum: found, said: "refused" };
+    if (widthStep(own.n, options) > K.widest_step) return { error: tooWide(own.n, options) };
+    const rows = costed(withOne(shapesAt(own.n, options), own), own.n, options, device(options));
+    const mine = rows.find((row) => same(row, own));
+    let said = "balanced";
+    if (tables.own && mine.size && mine.size.nats <= K.tolerances[0] * level(own.n)) said = "balanced";
+    else if (found.lawHigh !== null && depth > found.lawHigh + Math.min(tables.spacing, found.depth)) {
+      said = found.high !== null && depth > found.high ? "too deep" : "undecided";
+    } else if (found.lawLow !== null && depth < found.lawLow) {
+      said = found.low !== null && depth < found.low ? "too shallow" : "undecided";
+    }
+    return { depth, width, n: own.n, optimum: found, said, ratio: depth / found.depth, costs: mine, best: bests(rows) };
+  }
+
+  /** [[depth, nats, percent less compute], …] at a size, for the curve. */
+  function curve(n, low, high) {
+    const depths = geomspace(low, high, 121), nats = penalties(n, depths);
+    return depths.map((depth, k) => [depth, Math.max(0, nats[k]), lessCompute(n, Math.max(0, nats[k]))]);
+  }
+
+  return { budget, verdict, curve, optimum, stretch, spoken };
+}
