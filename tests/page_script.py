@@ -43,9 +43,12 @@ def chromium() -> Iterator[Any]:
 
 
 def arithmetic(asked: dict[str, Any], change: tuple[str, str] | None = None) -> list[dict[str, Any]]:
-    """What guide.js answers; ``asked``: {tables, budgets: [[n, options], …], shapes: [[depth, width, options], …]}.
-    ``change``: one text of the script for another, to see that a wrong script is noticed."""
-    source = html.asset("guide.js") + html.asset("words.js")
+    """What guide.js answers, in the words of words.js.
+
+    ``asked``: {tables, budgets: [[n, options], …], shapes: [[depth, width, options], …]}. ``change``: one
+    text of the script for another, to see that a wrong script is noticed.
+    """
+    source = "".join(html.asset(name) for name in ("numbers.js", "guide.js", "words.js"))
     if change is not None:
         assert source.count(change[0]) == 1, change
         source = source.replace(*change)

@@ -115,6 +115,7 @@ def test_data_cannot_end_its_block() -> None:
     block = html.data_block(hostile)
     content = block.removeprefix('<script type="application/json" id="data">').removesuffix("</script>")
     assert not re.search("[<>&\u2028\u2029]", content) and json.loads(content) == hostile
+    assert all(html.asset(name).count("\n") <= 400 for name in html.SCRIPTS)
     assert "</script" not in html.script() and "<!--" not in html.script()
 
 
