@@ -6,7 +6,7 @@ OUT ?= runs/smoke
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 CHIPS ?= .venv-chips
-JOBS ?= 2
+JOBS ?= 3
 
 .PHONY: help smoke install test test-slow test-chips bench lint clean
 
@@ -45,7 +45,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy dwsweep
 
-# two processes: most of a test is one core's work (compiling); idle cores can take more, `make test JOBS=8`
+# of two cores: a third process works while others wait for a child; more cores take more, `make test JOBS=12`
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 

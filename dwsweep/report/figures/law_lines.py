@@ -226,7 +226,7 @@ def guideline(fit: FitResult) -> Figure:
         transform=upper.get_xaxis_transform(), ha="center", va="top", fontsize=7.5, color=style.FAINT,
     )  # fmt: skip
     whose = "this sweep's losses" if len(laws) > 1 else "the published law (this sweep shows no best depth)"
-    upper.set_title(f"Best shape at fixed N by {whose}; diamonds: GPT-3 as trained")
+    upper.set_title(f"Best shape by {whose}; diamonds: GPT-3 as trained")
     upper.set_ylabel("best depth L (log scale)")
     lower.set_ylabel("best width $d_x$ (log scale)")
     lower.set_xlabel("non-embedding parameters N = 12·L·d²")
