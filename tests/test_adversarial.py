@@ -161,13 +161,13 @@ def test_the_scatter_of_hundreds_of_cells_takes_their_square_and_not_gigabytes()
 
 @pytest.mark.parametrize("shape", ["9" * 400 + "x5", "5x" + "9" * 13])
 def test_shapes_beyond_floats_are_refused(shape: str) -> None:
-    with pytest.raises(InputError, match="^shapes: "):
+    with pytest.raises(InputError, match=r"^shapes: "):
         answer((), [shape])
 
 
 @pytest.mark.parametrize("ratio", [float("inf"), 1e30, 0.0])
 def test_an_mlp_ratio_beyond_reason_is_refused(ratio: float) -> None:
-    with pytest.raises(InputError, match="^mlp_ratio: "):
+    with pytest.raises(InputError, match=r"^mlp_ratio: "):
         Options(mlp_ratio=ratio)
 
 
