@@ -102,7 +102,7 @@ def test_it_is_drawn_kept_and_reported(both: fit_result.FitResult, tmp_path: Pat
 
 
 def test_a_table_that_cannot_be_read_is_refused_in_a_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere"):
+    with pytest.raises(InputError, match=r"^beside: .*nowhere.csv; no such file"):
         dwsweep.fit_table(table(HERE, 0), beside=[tmp_path / "nowhere.csv"])
     earlier = json.loads(dwsweep.fit_table(table(HERE, 0), draws=DRAWS).to_json())
     del earlier["others"]  # of a fit.json that an earlier version wrote

@@ -94,11 +94,16 @@ def fit_table(
     )
     # its matrices are small: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
-        others = [_other(read_table(other, columns, where), options) for other in beside]
+        others = [_other(other, options) for other in beside]
         return replace(_fit(data, options, params), others=others)
 
 
-def _other(data: Table, options: FitOptions) -> OtherFit:
+def _other(table: Any, options: FitOptions) -> OtherFit:
+    try:
+        data = read_table(table, options.columns, options.where)
+    except InputError as error:
+        name = argument("beside", "--with")
+        raise InputError(*(f"{name}: {line.removeprefix('table: ')}" for line in error.lines)) from None
     groups = _token_groups(data.rows)
     group = TokenGroup.of(data, groups[_largest(groups)], options)
     return OtherFit(
