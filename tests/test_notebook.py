@@ -46,6 +46,7 @@ def test_a_figure_is_made_by_its_name_and_can_be_drawn_on(tmp_path: Path) -> Non
     with pytest.raises(dwsweep.InputError, match=r"^figure: ''; allowed: none, as nothing here can be drawn"):
         dwsweep.plot(dwsweep.guide(shapes="96x12288"))
     assert "Transitions" in dwsweep.summary(fit)
+    assert fit.plot("differences").axes[0].get_title() == dwsweep.plot(fit, "differences").axes[0].get_title()
 
 
 @pytest.mark.parametrize(

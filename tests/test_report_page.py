@@ -16,6 +16,7 @@ import pytest
 import report_sweeps
 
 from dwsweep.errors import InputError
+from dwsweep.fit import output
 from dwsweep.records import fit_result
 from dwsweep.records.fit_rows import Transition, references
 from dwsweep.report.figures.law_lines import drawn_guides, drawn_laws
@@ -275,3 +276,19 @@ def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
     reader.feed(page_tables.runs(rows))
     assert reader.text.count("2 done, 1 failed") == 1 and "3 done" in reader.text
     assert sum(tag == "tr" for tag, _ in reader.tags) == (1 + 2) + (1 + 6)
+
+
+def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
+    table = tmp_path / "mine-fit"
+    output.write(report_sweeps.fit("law"), table)
+    assert sweep_page.write(table) == table / "report.html"
+    text = (table / "report.html").read_text()
+    assert "mine-fit: how deep and how wide" in text and "Best depth at each size" in text
+    assert {path.name for path in table.glob("*.svg")} >= {"differences.svg", "guideline.svg"}
+    with pytest.raises(InputError, match=r"nor fit\.json"):
+        sweep_page.write(tmp_path)
+
+
+def test_the_fit_folder_of_a_sweep_is_that_sweep(pair: Path, tmp_path: Path) -> None:
+    directory = copy(pair, tmp_path / "sweep")
+    assert sweep_page.write(directory / "fit") == directory / "report.html"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -247,6 +248,11 @@ class FitResult(FitPart):
 
         rows = getattr(self, table)
         return pandas.DataFrame([row.to_dict() for row in rows], columns=rows[0].keys() if rows else None)
+
+    def plot(self, figure: str | None = None) -> Any:
+        """A figure of the fit as a Matplotlib figure, see ``dwsweep.plot``."""
+        # by its name: a record knows nothing of what is drawn of it, and imports nothing that stands above it
+        return importlib.import_module("dwsweep.notebook").plot(self, figure)
 
     def __repr__(self) -> str:
         used = [row for row in self.cells if not row.excluded]

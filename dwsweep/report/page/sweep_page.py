@@ -53,17 +53,21 @@ WITHOUT_CHART = "With scripts allowed, a chart of every run stands here; the fig
 
 
 def write(directory: str | PathLike[str]) -> Any:
-    """Write ``report.html`` into a sweep directory that ``dwsweep fit`` has been run on; returns its path.
+    """Write ``report.html`` into a sweep directory that ``dwsweep fit`` has been run on, or into the folder that it
+    wrote for a table; returns its path. Of a table there are no runs to show, only their cells.
 
     Raises:
         InputError: there is no such directory, or no fit in it.
     """
     root = paths.as_path(directory)
     if not root.is_dir():
-        raise InputError(f"DIR: {root}; must be an existing sweep directory")
-    file = root / "fit" / "fit.json"
-    if not file.exists():
-        raise InputError(f"DIR: {root}; it has no fit/fit.json, run `dwsweep fit {root}` first")
+        raise InputError(f"DIR: {root}; must be an existing sweep directory, or the folder of a table's fit")
+    folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
+    if folder is None:
+        raise InputError(f"DIR: {root}; it has no fit/fit.json nor fit.json, run `dwsweep fit {root}` first")
+    if folder == root and (root.parent / "results.csv").exists():  # the fit of a sweep: the page is that of the sweep
+        root = root.parent
+    file = folder / "fit.json"
     fit = fit_result.read(file, "DIR")
     runs = _read_csv(root / "results.csv")
     curves = _curves(runs, root)
@@ -71,9 +75,9 @@ def write(directory: str | PathLike[str]) -> Any:
     sections = [
         Section("answer", "The answer", _answer(fit)),
         Section("budget", "Your budget", placeholder("budget-box", WITHOUT_BUDGET)),
-        Section("warnings", "Warnings", _warnings([*_stale(runs, root), *fit.warnings])),
+        Section("warnings", "Warnings", _warnings([*_stale(runs, root, folder), *fit.warnings])),
         Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART)),
-        Section("figures", "Figures", _figures(fit, root)),
+        Section("figures", "Figures", _figures(fit, folder)),
         Section("transitions", "Transitions", _transitions(fit)),
         Section("guideline", "Guideline", _guideline(fit)),
         Section(
@@ -129,7 +133,7 @@ def _warnings(lines: Sequence[str]) -> str:
     return box("warnings", bullets(lines)) if lines else paragraph("None.")
 
 
-def _stale(runs: Sequence[Mapping[str, str]], root: Any) -> list[str]:
+def _stale(runs: Sequence[Mapping[str, str]], root: Any, folder: Any) -> list[str]:
     """What is missing from the sweep, or has changed since the fit."""
     lines = []
     states = Counter(row.get("status") or "unknown" for row in runs)
@@ -137,14 +141,13 @@ def _stale(runs: Sequence[Mapping[str, str]], root: Any) -> list[str]:
     if missing:
         found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         lines.append(f"unfinished: {missing} of {len(runs)} runs have no result ({found})")
-    if runs and not _newer(root / "fit" / "fit.json", root / "results.csv"):
+    if runs and not _newer(folder / "fit.json", root / "results.csv"):
         lines.append("stale: results.csv is newer than the fit; run `dwsweep fit` again")
     return lines
 
 
-def _figures(fit: FitResult, root: Any) -> str:
+def _figures(fit: FitResult, folder: Any) -> str:
     """The figures; those that ``dwsweep fit`` drew, unless fit.json is newer."""
-    folder = root / "fit"
     drawings = registry.drawings(fit)
     pictures = [folder / f"{drawing.name}.svg" for drawing in drawings]
     if not all(_newer(path, folder / "fit.json") for path in pictures):
