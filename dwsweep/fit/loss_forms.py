@@ -120,14 +120,13 @@ def linearised(
     form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Frame
 ) -> tuple[np.ndarray, np.ndarray]:
     """h (K,) at ``theta`` and its derivatives with respect to it (K, 5)."""
-    here = theta
-    value = height(form, here, x, y, frame)
+    value = height(form, theta, x, y, frame)
     columns = []
     for i, step in enumerate(DERIVATIVE_STEPS):
         shift = np.eye(len(DERIVATIVE_STEPS))[i] * step
-        above = height(form, here + shift, x, y, frame)
-        if i == 4 and here[4] <= step:  # saturation is not negative
+        above = height(form, theta + shift, x, y, frame)
+        if i == 4 and theta[4] <= step:  # saturation is not negative
             columns.append((above - value) / step)
         else:
-            columns.append((above - height(form, here - shift, x, y, frame)) / (2.0 * step))
+            columns.append((above - height(form, theta - shift, x, y, frame)) / (2.0 * step))
     return value, np.stack(columns, axis=1)

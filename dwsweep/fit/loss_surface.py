@@ -222,9 +222,9 @@ class LossSurface:
         present = self._present(x)
         y, drawn = self.losses(x)
         inside = (y >= math.log(min(present)) - 1e-9) & (y <= math.log(max(present)) + 1e-9)
-        at = np.stack([np.interp(np.log(present), y, row) for row in (drawn.mean(axis=0), *drawn)])
-        best = np.concatenate([drawn.mean(axis=0)[None], drawn])[:, inside].min(axis=1)
-        percent = 100.0 * (at - best[:, None]) / best[:, None]
+        rows = np.concatenate([drawn.mean(axis=0)[None], drawn])
+        at, best = _between(y, rows, np.log(present)), rows[:, inside].min(axis=1, keepdims=True)
+        percent = 100.0 * (at - best) / best
         k = int(percent[0].argmax())
         tail = (1.0 - self.record.confidence) / 2.0
         low, high = np.quantile(percent[1:, k], [tail, 1.0 - tail])
@@ -242,14 +242,14 @@ class LossSurface:
     def penalties(self, n: float, depths: np.ndarray) -> np.ndarray:
         """(D, M) nats that ``depths`` lose at a size against the best depth."""
         running = self.profile(math.log(n))
-        values = self._between(running, np.log(np.asarray(depths, dtype=float)))
+        values = _between(self.grid, running, np.log(np.asarray(depths, dtype=float)))
         return np.maximum(values - running.min(axis=1, keepdims=True), 0.0)
 
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
         """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
         middle = self.frame.centre[1]
         running = self.profile(x)
-        at_middle = self._between(running, np.array([middle]))[:, 0]
+        at_middle = _between(self.grid, running, np.array([middle]))[:, 0]
         shared = np.concatenate([group.coefficients @ self.frame.basis(x, middle)[0] for group in self.groups])
         return self.grid[self._inside], running[:, self._inside] + (shared - at_middle)[:, None]
 
@@ -260,15 +260,9 @@ class LossSurface:
         out = np.empty((len(pairs), 1 + sum(len(group.theta) for group in self.groups), len(x)))
         for m, value in enumerate(x):
             running = self.profile(float(value))
-            out[:, 1:, m] = (self._between(running, shallow) - self._between(running, deep)).T
+            out[:, 1:, m] = (_between(self.grid, running, shallow) - _between(self.grid, running, deep)).T
         out[:, 0] = out[:, 1:].mean(axis=1)
         return out
-
-    def _between(self, running: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """(D, M) the running integral (D, G) at y (M,), linear between the points of the grid, constant beyond."""
-        left = np.clip(np.searchsorted(self.grid, y - 1e-9) - 1, 0, len(self.grid) - 2)
-        share = np.clip((y - self.grid[left]) / (self.grid[left + 1] - self.grid[left]), 0.0, 1.0)
-        return running[:, left] * (1.0 - share) + running[:, left + 1] * share
 
     def level(self, x: float) -> float:
         """Loss of the best depth among those trained at ln axis x, nats per token."""
@@ -278,6 +272,13 @@ class LossSurface:
     def measured(self) -> bool:
         """Whether the data themselves bound the best depth on both sides at some size."""
         return any(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima)
+
+
+def _between(grid: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(D, M) ``rows`` (D, G), which stand on ``grid`` (G,), at y (M,): linear between its points, constant beyond."""
+    left = np.clip(np.searchsorted(grid, y - 1e-9) - 1, 0, len(grid) - 2)
+    share = np.clip((y - grid[left]) / (grid[left + 1] - grid[left]), 0.0, 1.0)
+    return rows[:, left] * (1.0 - share) + rows[:, left + 1] * share
 
 
 def summary(ln_depths: np.ndarray, confidence: float) -> Depth:

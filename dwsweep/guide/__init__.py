@@ -12,10 +12,10 @@ from typing import Any
 
 from dwsweep.guide.advice import answer, exported
 from dwsweep.guide.answers import Answer
-from dwsweep.guide.law_sources import Source, fitted_source, published_source
+from dwsweep.guide.law_sources import Source, fitted_source, published_source, source_of
 from dwsweep.guide.options import Options
 
-__all__ = ["Options", "Source", "answer", "exported", "fitted_source", "published_source"]
+__all__ = ["Options", "Source", "answer", "exported", "fitted_source", "published_source", "source_of"]
 
 
 class _Guide(ModuleType):

@@ -13,6 +13,7 @@ from dwsweep.fit.guideline import OwnGuide, form_guides, guides
 from dwsweep.fit.laws import Law
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
 from dwsweep.records import fit_result
+from dwsweep.records.fit_result import FitResult
 from dwsweep.text import format_count, format_factor
 from dwsweep.theory import published_law
 
@@ -91,7 +92,11 @@ def fitted_source(path: str | Path) -> Source:
     Raises:
         InputError: there is no fit.json at ``path``.
     """
-    fit = fit_result.read(path, argument("fit"))
+    return source_of(fit_result.read(path, argument("fit")), path)
+
+
+def source_of(fit: FitResult, path: str | Path) -> Source:
+    """``fitted_source`` of a fit that was read from ``path`` already."""
     own = guides(fit)
     notes = [f"{path}: {fit.law_statement}"]
     if own is None:

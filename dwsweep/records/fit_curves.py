@@ -180,3 +180,8 @@ class FitCurves(FitPart):
     fixed_n: tuple[FixedSize, ...]
     guideline: dict[str, GuidelineBand]
     gpt3: tuple[TrainedModel, ...]
+
+    @property
+    def size_name(self) -> str:
+        """How a value of the axis is called in a sentence."""
+        return "N" if self.axis == "n_params" else self.axis

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class RankCheck:
     ranks: tuple[int, ...]
     lower: float
     upper: float
-    wrong: tuple[str, ...] = field(default=())
+    wrong: tuple[str, ...] = ()
 
 
 def check(networks: Sequence[tuple[int, int, int]] = NETWORKS, *, seed: int = 0) -> list[RankCheck]:

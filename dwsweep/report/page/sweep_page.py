@@ -12,7 +12,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.guide import fitted_source
+from dwsweep.guide import source_of
 from dwsweep.records import fit_result
 from dwsweep.records.fit_result import FitResult
 from dwsweep.records.fit_rows import references
@@ -94,7 +94,7 @@ def write(directory: str | PathLike[str]) -> Any:
     used = fit.provenance.rows_used
     subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes; {used} runs used."
     path = root / "report.html"
-    data = page_data.collected(fit, page_tables.ordered(runs), curves, fitted_source(file))
+    data = page_data.collected(fit, page_tables.ordered(runs), curves, source_of(fit, file))
     paths.write_atomic(path, page(title, subtitle, sections, data))
     return path
 

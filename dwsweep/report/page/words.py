@@ -30,7 +30,7 @@ def best_depths(fit: FitResult) -> list[str]:
     known = fit.surface.bounded if fit.surface else []
     if not known or fit.surface is None:
         return ["Not known: these losses bound it at no size."]
-    size = "N" if fit.curves.axis == "n_params" else fit.curves.axis
+    size = fit.curves.size_name
     level = f"{100 * fit.surface.confidence:.0f} %"
     lines = []
     for row in known:

@@ -310,7 +310,7 @@ def _best_depths(result: FitResult) -> list[Any]:
     from dwsweep.report.terminal.folding import Folded
 
     assert result.surface
-    axis = "N" if result.curves.axis == "n_params" else result.curves.axis
+    axis = result.curves.size_name
     level = round(100 * result.surface.confidence)
     title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
     known = result.surface.bounded
@@ -339,7 +339,7 @@ def shape_matters(result: FitResult) -> str:
     rows = [row for row in (result.surface.optima if result.surface else ()) if row.worst_percent is not None]
     if not rows:
         return ""
-    axis = "N" if result.curves.axis == "n_params" else result.curves.axis
+    axis = result.curves.size_name
 
     def said(row: SizedOptimum) -> str:
         ends = _range(row.worst_percent_low, row.worst_percent_high, lambda v: f"{v:.2g}")
