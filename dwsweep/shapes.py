@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+ROPE_THETA = 10_000.0  # Su et al. 2021
 MLP_RATIOS = (0.01, 1000.0)  # inner width of an MLP over d_x, beyond what anybody builds
 
 
@@ -27,12 +28,18 @@ class Shape:
     vocab_size: int
     seq_len: int
     norm: str = "pre"  # pre | post
-    activation: str = "gelu"  # gelu | relu
+    activation: str = "gelu"  # gelu | relu | silu | relu2 | none
     mlp: str = "plain"  # plain | gated
     positions: str = "learned"  # learned | sinusoidal | rotary
     tied_embeddings: bool = False
     biases: bool = True
     head_size_follows_width: bool = True  # heads.count rule: d_p grows with d_x; False: heads.size fixes it
+    norm_type: str = "layernorm"  # layernorm | rmsnorm | none
+    qk_norm: bool = False  # queries and keys of each head are normalised
+    rope_theta: float = ROPE_THETA  # base of rotary positions' wavelengths
+    attention: str = "softmax"  # softmax | linear
+    logit_softcap: float | None = None  # logits lie within ± this
+    z_loss: float = 0.0  # weight of (log Σ exp logits)² in the training loss
 
     @property
     def attention_params(self) -> int:
@@ -58,12 +65,14 @@ class Shape:
 
     @property
     def bias_and_norm_params(self) -> int:
-        """Biases of every projection and the gains (and biases) of every LayerNorm.
+        """Biases of every projection, and the gains of every norm (a LayerNorm has biases too).
 
-        A pre-norm model has two norms per block and one before the unembedding; a post-norm model two per block.
+        A pre-norm model has two norms per block and one before the unembedding; a post-norm model two per block. Where
+        queries and keys are normalised, a block's heads share a gain for each.
         """
-        norms = 2 * self.depth + (1 if self.norm == "pre" else 0)
-        norm_params = norms * self.width * (2 if self.biases else 1)
+        norms = 0 if self.norm_type == "none" else 2 * self.depth + (1 if self.norm == "pre" else 0)
+        norm_params = norms * self.width * (2 if self.biases and self.norm_type == "layernorm" else 1)
+        norm_params += 2 * self.depth * self.head_size if self.qk_norm else 0
         if not self.biases:
             return norm_params
         attention = (self.heads + 2 * self.kv_heads) * self.head_size + self.width
@@ -125,6 +134,12 @@ class Block:
     tied_embeddings: bool = False
     biases: bool = True
     mlp_multiple: int = 1  # the inner width of the MLP is rounded to it
+    norm_type: str = "layernorm"
+    qk_norm: bool = False
+    rope_theta: float = ROPE_THETA
+    attention: str = "softmax"
+    logit_softcap: float | None = None
+    z_loss: float = 0.0
 
     def shape(self, depth: int, width: int) -> Shape:
         """The shape at this depth and width.
@@ -155,6 +170,12 @@ class Block:
             tied_embeddings=self.tied_embeddings,
             biases=self.biases,
             head_size_follows_width=self.head_rule.size is None,
+            norm_type=self.norm_type,
+            qk_norm=self.qk_norm,
+            rope_theta=self.rope_theta if self.positions == "rotary" else ROPE_THETA,  # elsewhere it says nothing
+            attention=self.attention,
+            logit_softcap=self.logit_softcap,
+            z_loss=self.z_loss,
         )
 
     def width_step(self, width_multiple: int) -> int:

@@ -13,7 +13,8 @@ import optax
 import pytest
 
 from dwsweep.model import ops
-from dwsweep.model.ops import causal_attention, mean_nll, rotary, sinusoids, token_nll
+from dwsweep.model.attention import causal_attention, rotary, sinusoids
+from dwsweep.model.ops import mean_nll, token_nll
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:
@@ -56,10 +57,19 @@ def test_linear(bias: bool, outputs: int) -> None:
     agree(lambda x, w, b: ops.linear(x, w, b, "float32", "float32"), plain, x, w, b)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
+PLAIN: dict[str, Callable[[Any], Any]] = {
+    "gelu": lambda h: 0.5 * h * (1 + jnp.tanh(np.sqrt(2 / np.pi) * (h + 0.044715 * h**3))),
+    "relu": lambda h: jnp.maximum(h, 0.0),
+    "silu": lambda h: h / (1 + jnp.exp(-h)),
+    "relu2": lambda h: jnp.maximum(h, 0.0) ** 2,
+    "none": lambda h: h,
+}
+
+
+@pytest.mark.parametrize("activation", list(ops.ACTIVATIONS))
 @pytest.mark.parametrize("gated", [True, False])
 def test_activated_linear(activation: str, gated: bool) -> None:
-    act = getattr(jax.nn, activation)
+    act = PLAIN[activation]
     h, w, b = normal(0, 2, 5, 16), normal(1, 8 if gated else 16, 6), normal(2, 6)
 
     def plain(h: Any, w: Any, b: Any) -> Any:
@@ -79,6 +89,22 @@ def test_layer_norm(bias: bool) -> None:
     agree(ops.layer_norm, plain, x, gain, b)
 
 
+def test_rms_norm() -> None:
+    x, gain = 3 + 2 * normal(0, 4, 7, 12), normal(1, 12)
+
+    def plain(x: Any, gain: Any) -> Any:
+        return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + ops.NORM_EPSILON) * gain
+
+    agree(ops.rms_norm, plain, x, gain)
+
+
+def test_the_norm_of_bfloat16_heads_counts_in_float32() -> None:
+    x, gain = jnp.asarray(normal(0, 4, 8), jnp.bfloat16), normal(1, 8)
+    y, pull = jax.vjp(ops.rms_norm, x, gain)
+    assert y.dtype == jnp.float32 and pull(y)[0].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(y, ops.rms_norm(x.astype(jnp.float32), gain))
+
+
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 def test_attention_against_jax_nn(kv_heads: int) -> None:
     q, k, v = normal(0, 2, 9, 4, 6), normal(1, 2, 9, kv_heads, 6), normal(2, 2, 9, kv_heads, 6)
@@ -89,20 +115,36 @@ def test_attention_against_jax_nn(kv_heads: int) -> None:
     agree(lambda q, k, v: causal_attention(q, k, v, 0.7), plain, q, k, v)
 
 
+@pytest.mark.parametrize("kv_heads", [1, 4])
+def test_linear_attention_is_a_mean_over_the_past(kv_heads: int) -> None:
+    q, k, v = normal(0, 2, 9, 4, 6), normal(1, 2, 9, kv_heads, 6), normal(2, 2, 9, kv_heads, 6)
+
+    def plain(q: Any, k: Any, v: Any) -> Any:
+        k, v = (jnp.repeat(x, 4 // kv_heads, axis=2) for x in (k, v))
+        of = [jnp.einsum("bhp,bshp,bshr->bhr", q[:, t], k[:, : t + 1], v[:, : t + 1]) / (t + 1) for t in range(9)]
+        return 0.7 * jnp.stack(of, axis=1)
+
+    agree(lambda q, k, v: causal_attention(q, k, v, 0.7, kind="linear"), plain, q, k, v)
+
+
 def test_attention_survives_large_logits() -> None:
     q = 1e4 * normal(0, 1, 8, 2, 4)
     out, gradient = jax.jit(jax.value_and_grad(lambda q: causal_attention(q, q, q, 1.0).sum()))(q)
     assert jnp.isfinite(out) and jnp.isfinite(gradient).all()
 
 
-def test_mean_nll_against_optax() -> None:
+@pytest.mark.parametrize(("softcap", "z_loss"), [(None, 0.0), (3.0, 0.0), (None, 0.1), (3.0, 0.1)])
+def test_mean_nll_against_optax(softcap: float | None, z_loss: float) -> None:
     x, table = normal(0, 30, 8), normal(1, 50, 8)
     targets = np.random.default_rng(2).integers(0, 50, 30)
 
     def plain(x: Any, table: Any) -> Any:
-        return optax.softmax_cross_entropy_with_integer_labels(x @ table.T, targets).mean()
+        logits = x @ table.T
+        logits = logits if softcap is None else softcap * jnp.tanh(logits / softcap)
+        z = jnp.log(jnp.exp(logits).sum(-1))
+        return (optax.softmax_cross_entropy_with_integer_labels(logits, targets) + z_loss * z**2).mean()
 
-    agree(lambda x, table: mean_nll(x, table, targets, "float32"), plain, x, table)
+    agree(lambda x, table: mean_nll(x, table, targets, "float32", softcap, z_loss), plain, x, table)
     per_token = jax.jit(optax.softmax_cross_entropy_with_integer_labels)(x @ table.T, targets)
     np.testing.assert_allclose(jax.jit(token_nll)(x @ table.T, targets), per_token, rtol=1e-5)
 
@@ -145,6 +187,13 @@ def test_rotary_depends_on_distance_only() -> None:
         diagonal = np.diagonal(scores, distance)
         np.testing.assert_allclose(diagonal, diagonal[0], rtol=1e-4, atol=1e-5)
     assert np.ptp(scores) > 0.1
+
+
+def test_rotary_turns_by_its_base() -> None:
+    """The pair i of P/2 turns by base^(−2i/P) a position: the last one by base^(−1/2) where there are two."""
+    turned = jax.jit(rotary, static_argnums=1)(np.array([0, 1.0, 0, 0], np.float32) * np.ones((1, 9, 1, 1)), 100.0)
+    angle = np.arctan2(turned[0, :, 0, 3], turned[0, :, 0, 1])
+    np.testing.assert_allclose(angle, 0.1 * np.arange(9), rtol=1e-5)
 
 
 def test_sinusoids_have_their_wavelengths() -> None:

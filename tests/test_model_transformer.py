@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from train_support import make_spec
 
@@ -27,6 +28,10 @@ OPTIONS: list[dict[str, Any]] = [
     {"mlp": "gated", "mlp_ratio": 2.6},
     {"kv_heads": 1},
     {"norm": "post", "biases": False, "mlp": "gated", "positions": "rotary", "tied_embeddings": True, "kv_heads": 2},
+    {"preset": "llama"},
+    {"preset": "qwen3", "kv_heads": 2, "z_loss": 1e-4},
+    {"preset": "nanochat", "biases": True},
+    {"attention": "linear", "activation": "none", "norm_type": "none"},
 ]
 NAMES = ["-".join(f"{value}" for value in option.values()) or "default" for option in OPTIONS]
 HEADS = {"count": 4, "size": 6}  # head size apart from d_x / H
@@ -133,6 +138,34 @@ def test_every_parameter_has_its_group() -> None:
     assert groups["blocks.attention.out.kernel"] == groups["blocks.mlp.down.kernel"] == s.residual
     for name in ("attention.qkv.bias", "mlp.down.bias", "attention_norm.gain", "mlp_norm.bias"):
         assert groups[f"blocks.{name}"] == s.block_vector
+
+
+def test_queries_and_keys_are_normalised_by_head() -> None:
+    """Scaled weights of q and k change nothing then; those of v do."""
+    model = make(qk_norm=True, biases=False)
+    params, tokens = params_and_tokens(model)
+    H, P = HEADS["count"], HEADS["size"]
+
+    def scaled(columns: slice) -> jax.Array:
+        qkv = params["blocks"]["attention"]["qkv"]["kernel"]
+        block = {**params["blocks"], "attention": {**params["blocks"]["attention"]}}
+        block["attention"]["qkv"] = {"kernel": qkv.at[..., columns].multiply(3.0)}
+        return model.logits({**params, "blocks": block}, tokens)
+
+    logits = model.logits(params, tokens)
+    np.testing.assert_allclose(scaled(slice(0, 2 * H * P)), logits, atol=2e-3)
+    assert np.abs(scaled(slice(2 * H * P, None)) - logits).max() > 0.02
+
+
+def test_capped_logits_stay_within_the_cap() -> None:
+    model = make(logit_softcap=0.5)
+    params, tokens = params_and_tokens(model)
+    large = {**params, "unembedding": 100 * params["unembedding"]}
+    logits = model.logits(large, tokens)
+    assert 0.49 < np.abs(logits).max() <= 0.5
+    # what is trained on is the loss of those logits
+    nll = optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], tokens[:, 1:]).mean()
+    np.testing.assert_allclose(model.mean_loss(large, tokens), nll, rtol=1e-5)
 
 
 def test_any_part_of_the_noise_is_that_part_of_one_draw() -> None:

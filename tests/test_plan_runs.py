@@ -53,6 +53,13 @@ def ids(facts: DataFacts | None = DATA, **sections: dict) -> list[str]:
         {"model": {"base_width": 32}},
         {"model": {"base_depth": 4}},
         {"model": {"activation": "relu"}},
+        {"model": {"norm_type": "rmsnorm"}},
+        {"model": {"qk_norm": True}},
+        {"model": {"attention": "linear"}},
+        {"model": {"logit_softcap": 15.0}},
+        {"model": {"z_loss": 1e-4}},
+        {"model": {"mlp_multiple": 24}},
+        {"model": {"preset": "llama"}},
         {"model": {"positions": "rotary"}},
         {"model": {"norm": "post"}},
         {"model": {"tied_embeddings": True}},
@@ -84,6 +91,24 @@ def test_what_changes_a_result_changes_every_id(change: dict) -> None:
 )
 def test_what_changes_no_result_changes_no_id(change: dict) -> None:
     assert ids(**change) == ids()
+
+
+def test_a_preset_is_nothing_but_its_values() -> None:
+    spelled = {
+        **{"norm_type": "rmsnorm", "activation": "silu", "mlp": "gated", "mlp_ratio": 8 / 3, "mlp_multiple": 8},
+        **{"positions": "rotary", "biases": False, "qk_norm": True, "rope_theta": 1e6},
+    }
+    assert ids(model={"preset": "qwen3"}) == ids(model=spelled)
+    assert ids(model={"preset": "gpt2"}) == ids()
+    # a value that is given wins
+    assert ids(model={"preset": "llama", "activation": "gelu"}) != ids(model={"preset": "llama"})
+    assert ids(model={"preset": "qwen3", "qk_norm": False, "rope_theta": 1e4}) == ids(model={"preset": "llama"})
+
+
+def test_the_base_of_rotary_positions_counts_only_where_they_are_rotary() -> None:
+    assert ids(model={"rope_theta": 500.0}) == ids()
+    rotary = {"positions": "rotary"}
+    assert not set(ids(model=rotary)) & set(ids(model={**rotary, "rope_theta": 500.0}))
 
 
 def test_base_shape_counts_only_where_the_rule_uses_it() -> None:

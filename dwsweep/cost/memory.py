@@ -46,6 +46,7 @@ def activation_bytes_per_token(shape: Shape, precision: str, remat: bool) -> tup
         residual stream              2 · 4 · d_x
         operands of products         3 · p · d_x
         q, k, v, attention's output  4 · p · H · d_p, and 4 · H for the softmax
+        q and k before their norm    p · (H + H_kv) · d_p, where they are normalised
         MLP, before the activation   p a unit, twice that if gated
 
     Attention probabilities and activations are computed again in the backward pass, of one block at a time: they live
@@ -56,6 +57,8 @@ def activation_bytes_per_token(shape: Shape, precision: str, remat: bool) -> tup
     width, query = shape.width, shape.heads * shape.head_size
     inner = shape.mlp_hidden * (2 if shape.mlp == "gated" else 1)
     block = (2 * FLOAT32 + 3 * product) * width + 4 * product * query + FLOAT32 * shape.heads + product * inner
+    if shape.qk_norm:
+        block += product * (shape.heads + shape.kv_heads) * shape.head_size
     once = 2 * FLOAT32 * shape.vocab_size + (FLOAT32 + product) * width + recomputed_bytes_per_token(shape)
     if remat:
         return FLOAT32 * width, once + block

@@ -1,16 +1,17 @@
-"""The operations of the model, most with hand-written derivatives: fewer passes over memory, fewer saved activations.
+"""Products, norms, activations and the loss, most with hand-written derivatives: fewer passes over memory, fewer saved
+activations.
 
 Left to itself, automatic differentiation saves every intermediate of a softmax or a GELU for the backward pass, and a
 scan over layers then copies each of them twice. Here each operation saves its inputs and recomputes the rest; in
 bfloat16 the cotangents of matrix products are rounded like their operands, so that backward products are bfloat16 too.
 Each is tested against automatic differentiation of its plain form.
 
-Dimension key: N rows (B·T) or tokens, B batch, T sequence, H query heads, K key/value heads (a divisor of H), P head
-size, D, I and O widths, V vocabulary.
+Dimension key: N rows (B·T) or tokens, D, I and O widths, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,8 +19,6 @@ import jax
 import jax.numpy as jnp
 
 NORM_EPSILON = 1e-5
-MASKED = -1e30
-"""Logit of a masked position: far below any real one, and finite, so that no row can turn into NaN."""
 
 
 def product(a: jax.Array, b: jax.Array, dtype: str, contract: tuple[int, int] = (-1, -2)) -> jax.Array:
@@ -65,16 +64,21 @@ def _linear_backward(dtype: str, out: str, saved: Any, g: jax.Array) -> Any:
 linear.defvjp(_linear_forward, _linear_backward)
 
 
-def _activate(h: jax.Array, activation: str) -> jax.Array:
-    return jax.nn.relu(h) if activation == "relu" else jax.nn.gelu(h)
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "gelu": jax.nn.gelu,  # its approximation by tanh, as GPT-2's
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,  # with a gate: SwiGLU (Shazeer 2020)
+    "relu2": lambda h: jnp.square(jax.nn.relu(h)),  # So et al. 2021, Primer
+    "none": lambda h: h,
+}
 
 
 def _inner(h: jax.Array, activation: str, gated: bool) -> jax.Array:
     h = h.astype(jnp.float32)
     if not gated:
-        return _activate(h, activation)
+        return ACTIVATIONS[activation](h)
     gate, value = jnp.split(h, 2, axis=-1)
-    return _activate(gate, activation) * value
+    return ACTIVATIONS[activation](gate) * value
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
@@ -133,80 +137,31 @@ def _norm_backward(saved: Any, g: jax.Array) -> Any:
 layer_norm.defvjp(_norm_forward, _norm_backward)
 
 
-def _scores(q: jax.Array, k: jax.Array, scale: float) -> jax.Array:
-    """Masked logits of queries (…, T, P) and keys (…, S, P), S ≥ T: query t stands at position S − T + t."""
-    T, S = q.shape[-2], k.shape[-2]
-    s = product(q, k, str(q.dtype), (-1, -1)) * scale
-    return jnp.where(jnp.tril(jnp.ones((T, S), bool), S - T), s, MASKED)
+def _root_mean_square(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x = x.astype(jnp.float32)
+    inverse = jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + NORM_EPSILON)
+    return x * inverse, inverse
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
-def attend(q_BxHxTxP: jax.Array, k_BxHxTxP: jax.Array, v_BxHxTxP: jax.Array, scale: float) -> jax.Array:
-    """softmax(scale·q·kᵀ + causal mask)·v, (B, H, T, P), in the dtype of q; softmax statistics in float32.
-
-    Saves the output and the log of each row's sum, and recomputes the weights (Dao et al. 2022, the backward pass of
-    FlashAttention).
-    """
-    return _attend_forward(q_BxHxTxP, k_BxHxTxP, v_BxHxTxP, scale)[0]
+@jax.custom_vjp
+def rms_norm(x: jax.Array, gain: jax.Array) -> jax.Array:
+    """x/√(mean x² + ε)·gain over the last axis, in float32 (Zhang & Sennrich 2019). Saves x only."""
+    return _root_mean_square(x)[0] * gain
 
 
-def _attend_forward(q: jax.Array, k: jax.Array, v: jax.Array, scale: float) -> Any:
-    s = _scores(q, k, scale)
-    top = jnp.max(s, axis=-1, keepdims=True)
-    e = jnp.exp(s - top)
-    total = jnp.sum(e, axis=-1, keepdims=True)
-    out = (product(e, v, str(q.dtype)) / total).astype(q.dtype)
-    return out, (q, k, v, out, top + jnp.log(total))
+def _rms_forward(x: jax.Array, gain: jax.Array) -> Any:
+    return rms_norm(x, gain), (x, gain)
 
 
-def _attend_backward(scale: float, saved: Any, g: jax.Array) -> Any:
-    q, k, v, out, lse = saved
-    dtype = str(q.dtype)
-    g32 = g.astype(jnp.float32)
-    delta = jnp.sum(g32 * out.astype(jnp.float32), axis=-1, keepdims=True)
-    weights = jnp.exp(_scores(q, k, scale) - lse)
-    ds = weights * (product(g, v, dtype, (-1, -1)) - delta) * scale
-    dq, dk = product(ds, k, dtype), product(ds, q, dtype, (-2, -2))
-    dv = product(weights, g, dtype, (-2, -2))
-    return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
+def _rms_backward(saved: Any, g: jax.Array) -> Any:
+    x, gain = saved
+    y, inverse = _root_mean_square(x)
+    dy = g * gain
+    dx = inverse * (dy - y * jnp.mean(dy * y, axis=-1, keepdims=True))
+    return dx.astype(x.dtype), _column_sum((g * y).reshape(-1, x.shape[-1]))
 
 
-attend.defvjp(_attend_forward, _attend_backward)
-
-
-def causal_attention(
-    q_BxTxHxP: jax.Array, k_BxTxKxP: jax.Array, v_BxTxKxP: jax.Array, scale: float, kernel: str = "xla"
-) -> jax.Array:
-    """softmax(scale·q·kᵀ + causal mask)·v, shape (B, T, H, P), in the dtype of q; query head h reads key head ⌊h·K/H⌋.
-
-    ``kernel``: ``xla``, or ``cudnn`` (flash attention; an NVIDIA GPU, bfloat16, head sizes that it takes).
-    """
-    if kernel == "cudnn":
-        return jax.nn.dot_product_attention(
-            q_BxTxHxP, k_BxTxKxP, v_BxTxKxP, scale=scale, is_causal=True, implementation="cudnn"
-        )
-    groups = q_BxTxHxP.shape[2] // k_BxTxKxP.shape[2]
-    if groups > 1:
-        k_BxTxKxP, v_BxTxKxP = (jnp.repeat(x, groups, axis=2) for x in (k_BxTxKxP, v_BxTxKxP))
-    q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q_BxTxHxP, k_BxTxKxP, v_BxTxKxP))
-    return jnp.swapaxes(attend(q, k, v, scale), 1, 2)
-
-
-def rotary(x_BxTxHxP: jax.Array, base: float = 10_000.0) -> jax.Array:
-    """Rotary positions (Su et al. 2021): pair (i, i + P/2) turned by t·base^(−2i/P). The head size P is even."""
-    T, P = x_BxTxHxP.shape[1], x_BxTxHxP.shape[-1]
-    angles_TxP2 = jnp.arange(T)[:, None] * base ** (-jnp.arange(P // 2) * 2.0 / P)
-    cos, sin = jnp.cos(angles_TxP2)[:, None, :], jnp.sin(angles_TxP2)[:, None, :]
-    first, second = jnp.split(x_BxTxHxP.astype(jnp.float32), 2, axis=-1)
-    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return turned.astype(x_BxTxHxP.dtype)
-
-
-def sinusoids(T: int, D: int) -> jax.Array:
-    """Fixed positions (Vaswani et al. 2017), shape (T, D): sines, then cosines, wavelengths 2π … 10,000·2π."""
-    half = (D + 1) // 2
-    angles = jnp.arange(T)[:, None] * 10_000.0 ** (-jnp.arange(half) / max(half - 1, 1))
-    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)[:, :D]
+rms_norm.defvjp(_rms_forward, _rms_backward)
 
 
 def token_nll(logits_NxV: jax.Array, targets_N: jax.Array) -> jax.Array:
@@ -216,30 +171,55 @@ def token_nll(logits_NxV: jax.Array, targets_N: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(logits, axis=-1) - target
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
-def mean_nll(x_NxD: jax.Array, table_VxD: jax.Array, targets_N: jax.Array, dtype: str) -> jax.Array:
-    """Mean of ``token_nll`` over logits x·tableᵀ, the product in ``dtype``.
+def softcapped(logits: jax.Array, cap: float | None) -> jax.Array:
+    """cap·tanh(logits/cap), which lies within ±cap (Bello et al. 2017); the logits themselves where cap is None."""
+    return logits if cap is None else cap * jnp.tanh(logits / cap)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+def mean_nll(
+    x_NxD: jax.Array,
+    table_VxD: jax.Array,
+    targets_N: jax.Array,
+    dtype: str,
+    softcap: float | None = None,
+    z_loss: float = 0.0,
+) -> jax.Array:
+    """Mean of ``token_nll`` over ``softcapped`` logits x·tableᵀ, the product in ``dtype``, plus ``z_loss`` times the
+    mean of (log Σ exp logits)² (Chowdhery et al. 2022, PaLM, section 5).
 
     The derivative of a mean is known up to a factor, so the forward pass of a differentiated call makes it at once:
-    ∂/∂logits = (softmax(logits) − onehot(target))/N. Logits are never read a second time, nor kept.
+    ∂/∂logits = (softmax(logits)·(1 + 2·z_loss·log Σ exp) − onehot(target))/N, times 1 − (logits/cap)² where they are
+    capped. Logits are never read a second time, nor kept.
     """
-    return jnp.mean(token_nll(product(x_NxD, table_VxD, dtype, (-1, -1)), targets_N))
+    logits = softcapped(product(x_NxD, table_VxD, dtype, (-1, -1)), softcap)
+    loss = jnp.mean(token_nll(logits, targets_N))
+    return loss + z_loss * jnp.mean(jnp.square(jax.nn.logsumexp(logits, axis=-1))) if z_loss else loss
 
 
-def _nll_forward(x: jax.Array, table: jax.Array, targets: jax.Array, dtype: str) -> Any:
+def _nll_forward(
+    x: jax.Array, table: jax.Array, targets: jax.Array, dtype: str, softcap: float | None, z_loss: float
+) -> Any:
     N, V = x.shape[0], table.shape[0]
-    logits = product(x, table, dtype, (-1, -1))
+    logits = softcapped(product(x, table, dtype, (-1, -1)), softcap)
     top = jnp.max(logits, axis=-1, keepdims=True)
     e = jnp.exp(logits - top)
     total = jnp.sum(e, axis=-1, keepdims=True)
     chosen = jnp.take_along_axis(logits, targets[:, None], axis=-1)
     loss = jnp.mean(top + jnp.log(total) - chosen)
     onehot = targets[:, None] == jnp.arange(V, dtype=targets.dtype)
-    g = e * (1.0 / (total * N)) - jnp.where(onehot, 1.0 / N, 0.0)
+    share = 1.0 / (total * N)
+    if z_loss:
+        log_sum = top + jnp.log(total)
+        loss += z_loss * jnp.mean(jnp.square(log_sum))
+        share *= 1.0 + 2.0 * z_loss * log_sum
+    g = e * share - jnp.where(onehot, 1.0 / N, 0.0)
+    if softcap is not None:
+        g *= 1.0 - jnp.square(logits / softcap)
     return loss, (product(g, table, dtype), weight_gradient(x, g, dtype).T)
 
 
-def _nll_backward(dtype: str, saved: Any, scale: jax.Array) -> Any:
+def _nll_backward(dtype: str, softcap: float | None, z_loss: float, saved: Any, scale: jax.Array) -> Any:
     dx, dtable = saved
     return scale * dx, scale * dtable, None
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import NamedSharding
 
-from dwsweep.model import ops
+from dwsweep.model import attention, ops
 from dwsweep.model.initializers import ONES, ZEROS, Params, initial_values, metadata, parameter
 from dwsweep.model.parametrization import Scales
 from dwsweep.shapes import Shape
@@ -66,6 +66,30 @@ class LayerNorm(nnx.Module):
         return ops.layer_norm(x, self.gain[...], None if self.bias is None else self.bias[...])
 
 
+class RMSNorm(nnx.Module):
+    """x/√(mean x² + ε)·gain over the last axis; float32 whatever x is."""
+
+    def __init__(self, width: int, *, group: str) -> None:
+        self.gain = parameter(group, width, start=ONES)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return ops.rms_norm(x, self.gain[...])
+
+
+class NoNorm(nnx.Module):
+    """x, with no parameters."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x
+
+
+def _norm(shape: Shape, group: str) -> LayerNorm | RMSNorm | NoNorm:
+    """A norm of the residual stream."""
+    if shape.norm_type == "layernorm":
+        return LayerNorm(shape.width, bias=shape.biases, group=group)
+    return RMSNorm(shape.width, group=group) if shape.norm_type == "rmsnorm" else NoNorm()
+
+
 class Attention(nnx.Module):
     """Multi-head causal self-attention; q, k and v come from one product."""
 
@@ -73,8 +97,12 @@ class Attention(nnx.Module):
         H, K, P = shape.heads, shape.kv_heads, shape.head_size
         self.qkv = Linear(shape.width, (H + 2 * K) * P, bias=shape.biases, group="hidden")
         self.out = Linear(H * P, shape.width, bias=shape.biases, group="residual")
+        # of each head, before its positions, as in Qwen3
+        self.q_norm = RMSNorm(P, group="block_vector") if shape.qk_norm else None
+        self.k_norm = RMSNorm(P, group="block_vector") if shape.qk_norm else None
         self.sizes = (H, K, P)
-        self.rotary = shape.positions == "rotary"
+        self.rotary_base = shape.rope_theta if shape.positions == "rotary" else None
+        self.kind = shape.attention
         self.scale, self.compute = scales.attention_scale, compute
 
     def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
@@ -84,9 +112,11 @@ class Attention(nnx.Module):
         qkv = ops.linear(x_BxTxD, *self.qkv.values(), dtype, dtype).reshape(B, T, H + 2 * K, P)
         # split and not sliced: the derivative of three slices pads each to the whole and adds them up
         q, k, v = jax.lax.split(qkv, (H, K, K), axis=2)
-        if self.rotary:
-            q, k = ops.rotary(q), ops.rotary(k)
-        mixed = ops.causal_attention(q, k, v, self.scale, self.compute.kernel)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q).astype(dtype), self.k_norm(k).astype(dtype)
+        if self.rotary_base is not None:
+            q, k = attention.rotary(q, self.rotary_base), attention.rotary(k, self.rotary_base)
+        mixed = attention.causal_attention(q, k, v, self.scale, self.compute.kernel, self.kind)
         return ops.linear(mixed.reshape(B, T, H * P), *self.out.values(), dtype, "float32")
 
 
@@ -106,12 +136,12 @@ class Mlp(nnx.Module):
 
 
 class Block(nnx.Module):
-    """One layer. Pre-norm: x + c·F(LN(x)); post-norm: LN(x + c·F(x)); c the residual multiplier."""
+    """One layer. Pre-norm: x + c·F(norm(x)); post-norm: norm(x + c·F(x)); c the residual multiplier."""
 
     def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
-        self.attention_norm = LayerNorm(shape.width, bias=shape.biases, group="block_vector")
+        self.attention_norm = _norm(shape, "block_vector")
         self.attention = Attention(shape, scales, compute)
-        self.mlp_norm = LayerNorm(shape.width, bias=shape.biases, group="block_vector")
+        self.mlp_norm = _norm(shape, "block_vector")
         self.mlp = Mlp(shape, compute)
         self.pre = shape.norm == "pre"
         self.multiplier = scales.residual_multiplier
@@ -144,7 +174,7 @@ class Transformer(nnx.Module):
         self.embedding = parameter("embedding", V, D)
         self.positions = parameter("embedding", T, D) if shape.positions == "learned" else None
         self.blocks = nnx.vmap(lambda _: Block(shape, scales, compute))(jnp.arange(shape.depth))
-        self.final_norm = LayerNorm(D, bias=shape.biases, group="final_norm") if shape.norm == "pre" else None
+        self.final_norm = _norm(shape, "final_norm") if shape.norm == "pre" else NoNorm()
         self.unembedding = None if shape.tied_embeddings else parameter("unembedding", V, D)
         # the root mean square of a fixed table is the initial one of a learned table
         self.sinusoid_amplitude = scales.embedding.init_std * 2**0.5 if shape.positions == "sinusoidal" else 0.0
@@ -156,7 +186,7 @@ class Transformer(nnx.Module):
         if self.positions is not None:
             x = x + self.positions[...][:T]
         elif self.sinusoid_amplitude:
-            x = x + self.sinusoid_amplitude * ops.sinusoids(T, D)
+            x = x + self.sinusoid_amplitude * attention.sinusoids(T, D)
         graph, layers = nnx.split(self.blocks)
         placed = self.compute.placement
         x = _constrained(x, placed.stream if placed else None)
@@ -172,8 +202,7 @@ class Transformer(nnx.Module):
 
     def normalised(self, tokens_BxT: jax.Array) -> jax.Array:
         """What the unembedding reads, (B, T, D): with pre-norm blocks the stream still has to be normalised."""
-        x = self(tokens_BxT)
-        return x if self.final_norm is None else self.final_norm(x)
+        return self.final_norm(self(tokens_BxT))
 
 
 @dataclass(frozen=True)
@@ -197,13 +226,18 @@ class Model:
         """Next-token logits (B, T, V), float32."""
         x = self.hidden(params, tokens) * self.scales.unembedding_multiplier
         logits = ops.product(x.reshape(-1, x.shape[-1]), self.table(params), self.compute.dtype, (-1, -1))
-        return logits.reshape(*tokens.shape, -1)
+        return ops.softcapped(logits, self.shape.logit_softcap).reshape(*tokens.shape, -1)
 
     def mean_loss(self, params: Params, windows: jax.Array) -> jax.Array:
-        """Mean nats per token over windows (B, T + 1): inputs are all but the last token, targets all but the first."""
+        """What is trained on, over windows (B, T + 1): inputs are all but the last token, targets all but the first.
+
+        Mean nats per token, and the z-loss where the shape has one.
+        """
         x = self.hidden(params, windows[:, :-1]) * self.scales.unembedding_multiplier
         targets = windows[:, 1:].reshape(-1)
-        return ops.mean_nll(x.reshape(-1, x.shape[-1]), self.table(params), targets, self.compute.dtype)
+        x = x.reshape(-1, x.shape[-1])
+        cap, z_loss = self.shape.logit_softcap, self.shape.z_loss
+        return ops.mean_nll(x, self.table(params), targets, self.compute.dtype, cap, z_loss)
 
 
 def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:

@@ -18,13 +18,20 @@ from dwsweep.plan.training_schedule import branch_steps
 from dwsweep.plan.units import DataFacts, Plan, Run
 from dwsweep.records.pack_files import Pack, Replica
 from dwsweep.records.sweep_tables import DROP, RUN, SKIP
-from dwsweep.shapes import Shape, match_width
+from dwsweep.shapes import ROPE_THETA, Shape, match_width
 from dwsweep.spec import Spec
 
 UNHASHED = "unhashed"
 """Stands for the hash in every id while the data is not prepared."""
 
 HASH_VERSION = 2  # raise it when the same settings come to mean another result
+
+ADDED = {
+    **{"norm_type": "layernorm", "qk_norm": False, "rope_theta": ROPE_THETA, "attention": "softmax"},
+    **{"logit_softcap": None, "z_loss": 0.0},
+}
+"""Facts of a shape that came after sweeps were trained, and what they were before: hashed where they are anything else.
+"""
 
 Finished = Callable[[str], str | None] | Mapping[str, str]
 
@@ -231,7 +238,7 @@ def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, A
         names.add("cooldown_fraction")
     return {
         "version": HASH_VERSION,
-        "shape": shape.to_dict(),
+        "shape": {key: value for key, value in shape.to_dict().items() if ADDED.get(key, ...) != value},
         "attention": model.attention,
         "parametrization": parametrization,
         "train": train.model_dump(mode="json", include=names),

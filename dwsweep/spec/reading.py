@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.spec import builtin
-from dwsweep.spec.sections import Spec
+from dwsweep.spec.sections import PRESETS, Spec
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50
@@ -47,7 +47,8 @@ def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] 
         raise InputError(f"SPEC: {path} is empty; must be a mapping with the keys {_keys(Spec)}")
     if not isinstance(content, dict):
         raise InputError(f"SPEC: {path} holds {type(content).__name__}; must be a mapping with the keys {_keys(Spec)}")
-    for override in overrides:
+    # a preset first, so that another key of the command line wins over it wherever it stands
+    for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() != "model.preset"):
         _apply(content, override)
     return parse_spec(content)
 
@@ -100,6 +101,9 @@ def _apply(content: dict[str, Any], override: str) -> None:
     if path == ["train"] and last in lengths:
         for other in lengths:
             node.pop(other, None)
+    if path == ["model"] and last == "preset":
+        for name in {name for values in PRESETS.values() for name in values}:
+            node.pop(name, None)
     if path == ["grid"] and last in ("budgets", "widths"):
         node.pop("widths" if last == "budgets" else "budgets", None)
     node[last] = parsed

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from dwsweep.shapes import MLP_RATIOS, Block, HeadRule
+from dwsweep.shapes import MLP_RATIOS, ROPE_THETA, Block, HeadRule
 
 # bounds: beyond any model that was trained or planned, and inside what floats, and int32 on a device, can count
 MAX_STEPS = 2**31 - 1
@@ -171,19 +171,55 @@ class Grid(Section):
         return sorted(self.widths) if self.widths else sorted(self.depths)
 
 
+Preset = Literal["gpt2", "llama", "qwen3", "nanochat"]
+_LLAMA = {
+    **{"norm": "pre", "norm_type": "rmsnorm", "activation": "silu", "mlp": "gated", "mlp_ratio": 8 / 3},
+    **{"mlp_multiple": 8, "positions": "rotary", "rope_theta": ROPE_THETA, "biases": False},
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    "gpt2": {
+        **{"norm": "pre", "norm_type": "layernorm", "activation": "gelu", "mlp": "plain", "mlp_ratio": 4.0},
+        **{"positions": "learned", "biases": True},
+    },
+    "llama": _LLAMA,
+    "qwen3": {**_LLAMA, "rope_theta": 1.0e6, "qk_norm": True},
+    "nanochat": {
+        **{"norm": "pre", "norm_type": "rmsnorm", "activation": "relu2", "mlp": "plain", "mlp_ratio": 4.0},
+        **{"positions": "rotary", "rope_theta": ROPE_THETA, "qk_norm": True, "logit_softcap": 15.0, "biases": False},
+    },
+}
+"""Blocks as those families have them, in our keys. Left to the sweep: heads and their groups, the embeddings (tied in
+the small models of a family and free in its large ones), the parametrization. Norms have gains here, nanochat's none.
+"""
+
+
 class ModelSpec(Section):
+    preset: Preset | None = None
+    """values of the keys below, as the blocks of that family have them; a key that is given wins"""
     norm: Literal["pre", "post"] = "pre"
     """where the norms stand"""
-    activation: Literal["gelu", "relu"] = "gelu"
-    """of the MLP"""
+    norm_type: Literal["layernorm", "rmsnorm", "none"] = "layernorm"
+    """kind of norm"""
+    activation: Literal["gelu", "relu", "silu", "relu2", "none"] = "gelu"
+    """of the MLP, of its gate if gated; relu2: the square of relu"""
     positions: Literal["learned", "sinusoidal", "rotary"] = "learned"
     """how positions enter"""
-    attention: Literal["softmax"] = "softmax"
-    """kind of attention"""
+    rope_theta: Annotated[PositiveFloat, Field(gt=1)] = ROPE_THETA
+    """base of rotary positions' wavelengths"""
+    attention: Literal["softmax", "linear"] = "softmax"
+    """linear: no softmax, the mean over positions of (q·k)·v"""
+    qk_norm: bool = False
+    """RMSNorm of each head's queries and keys, before rotary positions"""
+    logit_softcap: Annotated[PositiveFloat, Field(ge=1e-3)] | None = None
+    """logits become cap·tanh(logits / cap); None: off"""
+    z_loss: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)] = 0.0
+    """weight of (log Σ exp logits)² in the training loss; not in the held-out one"""
     mlp: Literal["plain", "gated"] = "plain"
     """gated: three matrices, as in SwiGLU"""
     mlp_ratio: MlpRatio = 4.0
     """inner width of the MLP / d_x"""
+    mlp_multiple: Width = 1
+    """the inner width is rounded to it"""
     kv_heads: HeadCount | None = None
     """grouped key/value heads; None: as many as query heads"""
     tied_embeddings: bool = False
@@ -196,6 +232,13 @@ class ModelSpec(Section):
     """depth at which the base rate is the rate"""
     base_width: Width = 64
     """width at which the base rate is the rate"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_preset(cls, given: Any) -> Any:
+        """What is given over the values of the preset."""
+        name = given.get("preset") if isinstance(given, dict) else None
+        return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
 
 class DataSpec(Section):
@@ -338,9 +381,7 @@ class Spec(Section):
             head_rule=HeadRule(self.grid.heads.count, self.grid.heads.size),
             vocab_size=self.data.vocab_size,
             seq_len=self.train.seq_len,
-            **self.model.model_dump(
-                include={"mlp_ratio", "kv_heads", "norm", "activation", "mlp", "positions", "tied_embeddings", "biases"}
-            ),
+            **self.model.model_dump(exclude={"preset", "parametrization", "base_depth", "base_width"}),
         )
 
     def to_yaml(self) -> str:

@@ -14,7 +14,7 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 
-from dwsweep.model.ops import causal_attention
+from dwsweep.model.attention import causal_attention
 from dwsweep.shapes import Shape
 
 XLA, CUDNN = "xla", "cudnn"
@@ -48,6 +48,8 @@ def choose(asked: str, shape: Shape, precision: str, sequences: int, device: jax
 def _obstacle(shape: Shape, precision: str, device: jax.Device) -> str | None:
     if "cuda" not in device.client.platform_version.lower():  # ROCm's devices are of platform gpu too
         return f"the only kernel on {device.platform}"
+    if shape.attention != "softmax":
+        return f"model.attention {shape.attention}; cudnn's is softmax"
     if precision != "bfloat16":
         return f"train.precision {precision}; cudnn takes bfloat16"
     if shape.head_size % 8 or shape.head_size > CUDNN_HEAD_SIZE:

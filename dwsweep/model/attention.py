@@ -1,0 +1,137 @@
+"""Attention and positions: how the tokens of a window meet.
+
+Dimension key: B batch, T sequence, H query heads, K key/value heads (a divisor of H), P head size, D width.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dwsweep.model.ops import product
+
+MASKED = -1e30
+"""Logit of a masked position: far below any real one, and finite, so that no row can turn into NaN."""
+
+
+def _scores(q: jax.Array, k: jax.Array, scale: float, masked: float = MASKED) -> jax.Array:
+    """Masked logits of queries (…, T, P) and keys (…, S, P), S ≥ T: query t stands at position S − T + t."""
+    T, S = q.shape[-2], k.shape[-2]
+    s = product(q, k, str(q.dtype), (-1, -1)) * scale
+    return jnp.where(jnp.tril(jnp.ones((T, S), bool), S - T), s, masked)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def attend(q_BxHxTxP: jax.Array, k_BxHxTxP: jax.Array, v_BxHxTxP: jax.Array, scale: float) -> jax.Array:
+    """softmax(scale·q·kᵀ + causal mask)·v, (B, H, T, P), in the dtype of q; softmax statistics in float32.
+
+    Saves the output and the log of each row's sum, and recomputes the weights (Dao et al. 2022, the backward pass of
+    FlashAttention).
+    """
+    return _attend_forward(q_BxHxTxP, k_BxHxTxP, v_BxHxTxP, scale)[0]
+
+
+def _attend_forward(q: jax.Array, k: jax.Array, v: jax.Array, scale: float) -> Any:
+    s = _scores(q, k, scale)
+    top = jnp.max(s, axis=-1, keepdims=True)
+    e = jnp.exp(s - top)
+    total = jnp.sum(e, axis=-1, keepdims=True)
+    out = (product(e, v, str(q.dtype)) / total).astype(q.dtype)
+    return out, (q, k, v, out, top + jnp.log(total))
+
+
+def _attend_backward(scale: float, saved: Any, g: jax.Array) -> Any:
+    q, k, v, out, lse = saved
+    dtype = str(q.dtype)
+    g32 = g.astype(jnp.float32)
+    delta = jnp.sum(g32 * out.astype(jnp.float32), axis=-1, keepdims=True)
+    weights = jnp.exp(_scores(q, k, scale) - lse)
+    ds = weights * (product(g, v, dtype, (-1, -1)) - delta) * scale
+    dq, dk = product(ds, k, dtype), product(ds, q, dtype, (-2, -2))
+    dv = product(weights, g, dtype, (-2, -2))
+    return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
+
+
+attend.defvjp(_attend_forward, _attend_backward)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def attend_linearly(q_BxHxTxP: jax.Array, k_BxHxTxP: jax.Array, v_BxHxTxP: jax.Array, scale: float) -> jax.Array:
+    """Attention without a softmax: Σ over s ≤ t of scale·(q_t·k_s)·v_s, divided by the t + 1 positions summed over.
+
+    That is the attention of the network that Levine et al. 2020 analyse (their eq. 3), causal, as a mean in place of
+    a sum. Saves q, k and v.
+    """
+    q, k, v = q_BxHxTxP, k_BxHxTxP, v_BxHxTxP
+    return product(_linear_weights(q, k, scale), v, str(q.dtype)).astype(q.dtype)
+
+
+def _linear_weights(q: jax.Array, k: jax.Array, scale: float) -> jax.Array:
+    return _scores(q, k, scale, masked=0.0) / _visible(q, k)
+
+
+def _visible(q: jax.Array, k: jax.Array) -> jax.Array:
+    """How many positions each query sees, (T, 1)."""
+    T, S = q.shape[-2], k.shape[-2]
+    return jnp.arange(S - T + 1.0, S + 1.0)[:, None]
+
+
+def _linear_forward(q: jax.Array, k: jax.Array, v: jax.Array, scale: float) -> Any:
+    return attend_linearly(q, k, v, scale), (q, k, v)
+
+
+def _linear_backward(scale: float, saved: Any, g: jax.Array) -> Any:
+    q, k, v = saved
+    dtype = str(q.dtype)
+    dv = product(_linear_weights(q, k, scale), g, dtype, (-2, -2))
+    ds = _scores(g, v, scale, masked=0.0) / _visible(q, k)
+    dq, dk = product(ds, k, dtype), product(ds, q, dtype, (-2, -2))
+    return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
+
+
+attend_linearly.defvjp(_linear_forward, _linear_backward)
+
+
+def causal_attention(
+    q_BxTxHxP: jax.Array,
+    k_BxTxKxP: jax.Array,
+    v_BxTxKxP: jax.Array,
+    scale: float,
+    kernel: str = "xla",
+    kind: str = "softmax",
+) -> jax.Array:
+    """softmax(scale·q·kᵀ + causal mask)·v, shape (B, T, H, P), in the dtype of q; query head h reads key head ⌊h·K/H⌋.
+
+    ``kernel``: ``xla``, or ``cudnn`` (flash attention; an NVIDIA GPU, bfloat16, head sizes that it takes). ``kind``:
+    ``softmax``, or ``linear`` (see ``attend_linearly``; by XLA only).
+    """
+    if kernel == "cudnn":
+        return jax.nn.dot_product_attention(
+            q_BxTxHxP, k_BxTxKxP, v_BxTxKxP, scale=scale, is_causal=True, implementation="cudnn"
+        )
+    groups = q_BxTxHxP.shape[2] // k_BxTxKxP.shape[2]
+    if groups > 1:
+        k_BxTxKxP, v_BxTxKxP = (jnp.repeat(x, groups, axis=2) for x in (k_BxTxKxP, v_BxTxKxP))
+    q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q_BxTxHxP, k_BxTxKxP, v_BxTxKxP))
+    out = attend(q, k, v, scale) if kind == "softmax" else attend_linearly(q, k, v, scale)
+    return jnp.swapaxes(out, 1, 2)
+
+
+def rotary(x_BxTxHxP: jax.Array, base: float = 10_000.0) -> jax.Array:
+    """Rotary positions (Su et al. 2021): pair (i, i + P/2) turned by t·base^(−2i/P). The head size P is even."""
+    T, P = x_BxTxHxP.shape[1], x_BxTxHxP.shape[-1]
+    angles_TxP2 = jnp.arange(T)[:, None] * base ** (-jnp.arange(P // 2) * 2.0 / P)
+    cos, sin = jnp.cos(angles_TxP2)[:, None, :], jnp.sin(angles_TxP2)[:, None, :]
+    first, second = jnp.split(x_BxTxHxP.astype(jnp.float32), 2, axis=-1)
+    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return turned.astype(x_BxTxHxP.dtype)
+
+
+def sinusoids(T: int, D: int) -> jax.Array:
+    """Fixed positions (Vaswani et al. 2017), shape (T, D): sines, then cosines, wavelengths 2π … 10,000·2π."""
+    half = (D + 1) // 2
+    angles = jnp.arange(T)[:, None] * 10_000.0 ** (-jnp.arange(half) / max(half - 1, 1))
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)[:, :D]
