@@ -95,6 +95,7 @@ OPTIONS = [
     {"mlp": "gated", "mlp_ratio": 8 / 3},
     {"mlp_ratio": 2.0},
     {"positions": "rotary"},
+    {"positions": "rotary", "qk_norm": True, "norm_type": "rmsnorm", "logit_softcap": 15.0},
     {"positions": "sinusoidal"},
     {"norm": "post"},
     {"biases": False},
