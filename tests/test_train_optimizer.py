@@ -12,6 +12,8 @@ import optax
 import pytest
 from train_support import Kept, make_pack, make_store, same_bits
 
+from dwsweep.model.parametrization import resolve
+from dwsweep.model.transformer import build
 from dwsweep.plan.training_schedule import multipliers
 from dwsweep.spec import parse_spec
 from dwsweep.train import optimizer
@@ -41,6 +43,74 @@ def test_another_optimizer_is_one_more_chain(tmp_path: Path, monkeypatch: pytest
     train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3)
     assert parts.resumes == [6] and whole.losses("s0-lr0.01-12")[-1] < whole.losses("s0-lr0.01-12")[0]
     same_bits(whole, parts)
+
+
+def orthogonal(matrix: np.ndarray) -> np.ndarray:
+    """Five steps of the quintic iteration with the coefficients of Jordan et al. 2024, in float64."""
+    x = matrix.astype(np.float64) / np.linalg.norm(matrix)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x
+
+
+def test_muon_turns_each_matrix_of_each_layer() -> None:
+    """Two steps by hand: q, k and v apart, momentum of Nesterov, decay, the factor of the spectral condition."""
+    spec = parse_spec(
+        {
+            **{
+                "name": "t",
+                "grid": {"widths": {3: [32]}, "heads": {"count": 2, "size": 12}},
+                "data": {"vocab_size": 256},
+            },
+            "model": {"kv_heads": 1, "base_width": 8, "base_depth": 1},
+            "train": {"seq_len": 8, "steps": 20, "optimizer": "muon", "grad_clip": None, "momentum": 0.9},
+        }
+    )
+    shape, rate, decay = spec.block().shape(3, 32), 0.02, 0.1
+    model = build(shape, resolve(shape, spec.model, spec.train, rate))
+    own = optimizer.by_leaf(model).optimizer(spec.train)
+    params = model.init(jax.random.key(0))
+    moments, start = own.init(params), params["blocks"]["attention"]["qkv"]["kernel"]
+    random = np.random.default_rng(0)
+    draws = [random.normal(size=start.shape).astype(np.float32) for _ in range(2)]
+    for k, draw in enumerate(draws):
+        grads = jax.tree.map(jnp.zeros_like, params)
+        grads["blocks"]["attention"]["qkv"]["kernel"] = draw
+        step, norm, base = jnp.int32(k), jnp.float32(1), jnp.float32(rate)
+        params, moments = jax.jit(own.update)(grads, moments, params, step=step, norm=norm, rate=base)
+
+    expected, momentum = np.array(start, np.float64), 0.0
+    for draw in draws:
+        momentum = 0.9 * momentum + draw
+        looked_ahead = draw + 0.9 * momentum
+        turned = np.zeros_like(expected)
+        for layer in range(3):
+            for a, b in [(0, 24), (24, 36), (36, 48)]:  # q of two heads, k and v of one
+                factor = 0.2 * np.sqrt(8 * (b - a) / 32)
+                turned[layer, :, a:b] = factor * orthogonal(looked_ahead[layer, :, a:b].T).T
+        expected -= rate * (turned + decay * expected)
+    np.testing.assert_allclose(params["blocks"]["attention"]["qkv"]["kernel"], expected, atol=3e-6)
+    assert set(moments) == {"m", "v", "trace"} and moments["m"]["blocks"]["attention"]["qkv"]["kernel"] is None
+    # what is no matrix of a block is Adam's
+    assert moments["trace"]["embedding"] is None and moments["v"]["embedding"] is not None
+
+
+def test_muon_resumes_to_the_bit_and_learns(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    pack = make_pack(store)
+    pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "muon"}))
+    whole, parts, asked = Kept(), Kept(), iter([False, False])
+    train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=3)
+    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3, should_stop=lambda: next(asked, True))
+    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3)
+    assert parts.resumes == [6] and whole.losses("s0-lr0.01-12")[-1] < whole.losses("s0-lr0.01-12")[0]
+    same_bits(whole, parts)
+    # a replica trained alone
+    alone, single = replace(pack, replicas=pack.replicas[1:]), Kept()
+    train_pack(alone, store, tmp_path / "alone", single, dispatch_steps=3)
+    name = pack.replicas[1].run_ids[0]
+    assert single.results[name].loss == whole.results[name].loss
 
 
 def test_moments_are_kept_by_name_where_a_group_has_them() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -31,12 +32,20 @@ Params = dict[str, Any]
 NORMAL, ONES, ZEROS = "normal", "ones", "zeros"
 
 
-def parameter(group: str, *shape: int, start: str = NORMAL) -> nnx.Param:
+@dataclass(frozen=True)
+class Matrices:
+    """The matrices of one array (…, n_in, Σ n_out), side by side; none in what is no weight of a block."""
+
+    n_in: int = 0
+    n_out: tuple[int, ...] = ()
+
+
+def parameter(group: str, *shape: int, start: str = NORMAL, matrices: Matrices = Matrices()) -> nnx.Param:
     """A parameter of the parametrization's ``group``, which starts from a normal of the group's scale, ones or zeros.
 
     The value here stands for its shape only: modules are built abstractly and filled by ``initial_values``.
     """
-    return nnx.Param(jnp.zeros(shape), group=group, start=start)
+    return nnx.Param(jnp.zeros(shape), group=group, start=start, matrices=matrices)
 
 
 def metadata(declared: nnx.State, name: str) -> Params:

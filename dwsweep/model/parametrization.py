@@ -19,6 +19,17 @@ without its depth factors (Yang & Hu et al. 2022, "Tensor Programs V"), from whi
 is the head size at the base width where the head size follows the width, and d_p itself (so 1/√d_p) where it is fixed.
 ε follows the size of the gradients: all carry the unembedding's m_N^(−1), those inside a block its m_L^(−α) as well.
 
+Muon's update of a hidden matrix is an orthogonal one, of spectral norm 1, so that its learning rate is η·m_L^(α−1) and
+its decay λ at every width, and the update is multiplied by
+
+    mup, completep   0.2·√(d_base·n_out/n_in)    the spectral condition ‖ΔW‖ ∝ √(n_out/n_in) of Yang et al. 2023
+                                                 (arXiv 2310.17813), under which features move alike at every width
+    standard         0.2·√(max(n_in, n_out))     the root mean square of Adam's updates (Liu et al. 2025, arXiv
+                                                 2502.16982), at every width
+
+The two agree for a square matrix at the base width, so that one base rate η serves Muon and the Adam beside it, and a
+grid of rates that was chosen for AdamW is one for Muon. Depth enters as for Adam, whose updates are normalised too.
+
 `standard` is GPT-2's: σ = 0.02 everywhere, and 0.02/√(2L) for the two matrices of a block that write to the residual
 stream. For `mup` and `completep` the σ of hidden matrices is GPT-2's 0.02 at its width 768 carried to the base width by
 1/√d, so that the initial function does not depend on which base width was chosen. Unembedding and tied embeddings
@@ -36,6 +47,8 @@ from dataclasses import dataclass
 from dwsweep.shapes import Shape
 from dwsweep.spec import ModelSpec, TrainSpec
 
+ADAM_UPDATE = 0.2
+"""Root mean square of an update by Adam over its learning rate, as Liu et al. 2025 take it."""
 ALPHA = 1.0
 """CompleteP's depth exponent: the one under which every layer keeps learning non-linear features."""
 TABLE_STD = 0.02
@@ -67,11 +80,18 @@ class Scales:
     residual_multiplier: float
     unembedding_multiplier: float
     attention_scale: float  # logits = scale · q·k
+    orthogonal_width: float | None = None  # d_base of Muon's factor; None: the standard one
 
     def groups(self) -> dict[str, Group]:
         """The groups by name."""
         names = ("embedding", "hidden", "residual", "block_vector", "final_norm", "unembedding")
         return {name: getattr(self, name) for name in names}
+
+    def orthogonal_factor(self, n_in: int, n_out: int) -> float:
+        """What an orthogonal update of a matrix is multiplied by, besides its learning rate."""
+        if self.orthogonal_width is None:
+            return ADAM_UPDATE * math.sqrt(max(n_in, n_out))
+        return ADAM_UPDATE * math.sqrt(self.orthogonal_width * n_out / n_in)
 
 
 def resolve(shape: Shape, model: ModelSpec, train: TrainSpec, learning_rate: float) -> Scales:
@@ -85,19 +105,22 @@ def resolve(shape: Shape, model: ModelSpec, train: TrainSpec, learning_rate: flo
     embedding_std = EMBEDDING_STD if scaled and not shape.tied_embeddings else TABLE_STD
     hidden_std = TABLE_STD * math.sqrt(GPT2_WIDTH / model.base_width / m_N) if scaled else TABLE_STD
     residual_std = hidden_std if scaled else TABLE_STD / math.sqrt(2 * shape.depth)
-    hidden_rate = learning_rate / m_N * depth_rate
+    # Muon's update has the same spectral norm at every width, Adam's grows with it
+    m_fan = 1.0 if train.optimizer == "muon" else m_N
+    hidden_rate = learning_rate / m_fan * depth_rate
     inside, outside = train.epsilon / m_N * m_L**-ALPHA, train.epsilon / m_N
 
     base_head_size = shape.head_size / m_N if shape.head_size_follows_width else shape.head_size
     return Scales(
         learning_rate=learning_rate,
         embedding=Group(learning_rate, embedding_std, decay, outside),
-        hidden=Group(hidden_rate, hidden_std, decay * m_N, inside),
-        residual=Group(hidden_rate, residual_std, decay * m_N, inside),
+        hidden=Group(hidden_rate, hidden_std, decay * m_fan, inside),
+        residual=Group(hidden_rate, residual_std, decay * m_fan, inside),
         block_vector=Group(learning_rate * depth_rate, 0.0, 0.0, inside),
         final_norm=Group(learning_rate, 0.0, 0.0, outside),
         unembedding=Group(learning_rate, TABLE_STD, decay, outside),
         residual_multiplier=m_L**-ALPHA,
         unembedding_multiplier=1.0 / m_N,
         attention_scale=math.sqrt(base_head_size) / shape.head_size,
+        orthogonal_width=model.base_width if scaled else None,
     )

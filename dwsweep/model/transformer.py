@@ -20,7 +20,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from dwsweep.model import attention, ops
-from dwsweep.model.initializers import ONES, ZEROS, Params, initial_values, metadata, parameter
+from dwsweep.model.initializers import ONES, ZEROS, Matrices, Params, initial_values, metadata, parameter
 from dwsweep.model.parametrization import Scales
 from dwsweep.shapes import Shape
 
@@ -45,11 +45,11 @@ class Compute:
 
 
 class Linear(nnx.Module):
-    """The parameters of x·W (+ b)."""
+    """The parameters of x·W (+ b), W one matrix or several side by side."""
 
-    def __init__(self, n_in: int, n_out: int, *, bias: bool, group: str) -> None:
-        self.kernel = parameter(group, n_in, n_out)
-        self.bias = parameter("block_vector", n_out, start=ZEROS) if bias else None
+    def __init__(self, n_in: int, *n_out: int, bias: bool, group: str) -> None:
+        self.kernel = parameter(group, n_in, sum(n_out), matrices=Matrices(n_in, n_out))
+        self.bias = parameter("block_vector", sum(n_out), start=ZEROS) if bias else None
 
     def values(self) -> tuple[jax.Array, jax.Array | None]:
         return self.kernel[...], None if self.bias is None else self.bias[...]
@@ -95,7 +95,7 @@ class Attention(nnx.Module):
 
     def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
         H, K, P = shape.heads, shape.kv_heads, shape.head_size
-        self.qkv = Linear(shape.width, (H + 2 * K) * P, bias=shape.biases, group="hidden")
+        self.qkv = Linear(shape.width, H * P, K * P, K * P, bias=shape.biases, group="hidden")
         self.out = Linear(H * P, shape.width, bias=shape.biases, group="residual")
         # of each head, before its positions, as in Qwen3
         self.q_norm = RMSNorm(P, group="block_vector") if shape.qk_norm else None
@@ -125,8 +125,8 @@ class Mlp(nnx.Module):
 
     def __init__(self, shape: Shape, compute: Compute) -> None:
         self.gated = shape.mlp == "gated"
-        inner = shape.mlp_hidden * (2 if self.gated else 1)
-        self.up = Linear(shape.width, inner, bias=shape.biases, group="hidden")
+        inner = [shape.mlp_hidden] * (2 if self.gated else 1)
+        self.up = Linear(shape.width, *inner, bias=shape.biases, group="hidden")
         self.down = Linear(shape.mlp_hidden, shape.width, bias=shape.biases, group="residual")
         self.activation, self.dtype = shape.activation, compute.dtype
 
@@ -214,6 +214,7 @@ class Model:
     compute: Compute
     declared: Params  # shape and dtype of each parameter
     groups: Params  # the parametrization's group of each, by name
+    matrices: Params  # the ``Matrices`` of each
     init: Callable[[jax.Array], Params]  # PRNG key → parameters
     residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
     hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: what the unembedding reads
@@ -259,5 +260,5 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
     def hidden(params: Params, tokens: jax.Array) -> jax.Array:
         return filled(params).normalised(tokens)
 
-    declared, groups = nnx.to_pure_dict(abstract), metadata(abstract, "group")
-    return Model(shape, scales, compute, declared, groups, init, residual, hidden)
+    groups, matrices = metadata(abstract, "group"), metadata(abstract, "matrices")
+    return Model(shape, scales, compute, nnx.to_pure_dict(abstract), groups, matrices, init, residual, hidden)

@@ -236,6 +236,8 @@ def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, A
     names |= {"precision", "eval_tokens"}
     if train.schedule == "wsd":
         names.add("cooldown_fraction")
+    if train.optimizer == "muon":
+        names.add("momentum")
     return {
         "version": HASH_VERSION,
         "shape": {key: value for key, value in shape.to_dict().items() if ADDED.get(key, ...) != value},

@@ -283,8 +283,10 @@ class TrainSpec(Section):
     """of n_params"""
     token_branches: list[Tokens] = Field(default_factory=list)
     """wsd: finished runs at these token counts too"""
-    optimizer: Literal["adamw"] = "adamw"
-    """how weights are updated"""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """how weights are updated; muon: the matrices of the blocks, the rest by adamw"""
+    momentum: Fraction = 0.95
+    """of Muon"""
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
     """of Adam"""
     epsilon: Annotated[PositiveFloat, Field(ge=1e-30)] = 1e-8

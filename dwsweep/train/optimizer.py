@@ -11,6 +11,14 @@ AdamW's chain, element by element (Loshchilov & Hutter 2019; Kingma & Ba 2015), 
 with the group's ε, λ and ratio of its rate to the base rate. All in float32. Another optimizer is another entry of
 ``CHAINS``, and its name in ``spec.TrainSpec.optimizer``.
 
+Muon's chain (Jordan et al. 2024) for the weight matrices of the blocks, O the orthogonal factor of a matrix by Optax's
+Newton–Schulz iteration, c the parametrization's factor; AdamW's for everything else:
+
+    m ← μ·m + g
+    p ← p − η_t·( c·O(g + μ·m) + λ·p )
+
+Matrices that lie side by side in one array (q, k and v; gate and up) have an O each, and so have layers and replicas.
+
 Optax's state is taken apart between steps into what is kept per parameter, by name (``m``, ``v``), and the number of
 steps, which all replicas share: a checkpoint then names the moments as it names the parameters and depends on no class
 of Optax.
@@ -44,6 +52,7 @@ class Settings(NamedTuple):
     epsilon: Any
     weight_decay: Any
     ratio: Any  # of its rate to the base rate
+    matrices: tuple[tuple[int, float], ...] = ()  # (columns, Muon's factor) of each of an array's; () where it has none
 
 
 def settings_by_group(model: Model) -> dict[str, Settings]:
@@ -90,6 +99,38 @@ def adamw(train: TrainSpec, group: Settings) -> optax.GradientTransformationExtr
     )
 
 
+def orthogonalized(matrices: tuple[tuple[int, float], ...]) -> optax.GradientTransformation:
+    """Each matrix (…, n_in, columns) of an array times its factor after its orthogonal factor took its place."""
+    # Optax's own momentum is off: it is Optax's trace, whose state has a name
+    turn = optax.contrib.scale_by_muon(
+        beta=0.0,
+        nesterov=False,
+        weight_dimension_numbers=lambda parts: jax.tree.map(
+            lambda _: optax.contrib.MuonDimensionNumbers(-2, -1), parts
+        ),
+    )
+    ends = np.cumsum([columns for columns, _ in matrices])[:-1]
+
+    def of_array(array: jax.Array) -> jax.Array:
+        parts = jnp.split(array, ends, axis=-1)
+        turned, _ = turn.update(parts, turn.init(parts))
+        return jnp.concatenate([factor * part for part, (_, factor) in zip(turned, matrices, strict=True)], axis=-1)
+
+    return optax.stateless(lambda updates, params: jax.tree.map(of_array, updates))
+
+
+def muon(train: TrainSpec, group: Settings) -> optax.GradientTransformationExtraArgs:
+    """Muon for the matrices of the blocks, AdamW for the rest."""
+    if not group.matrices:
+        return adamw(train, group)
+    return optax.chain(
+        optax.trace(train.momentum, nesterov=True),
+        orthogonalized(group.matrices),
+        optax.add_decayed_weights(group.weight_decay),
+        scale_by_rate(group.ratio),
+    )
+
+
 @dataclass(frozen=True)
 class Chain:
     """What ``train.optimizer`` can name."""
@@ -98,7 +139,7 @@ class Chain:
     elementwise: bool  # no element's update depends on another's, so parameters may lie as one vector
 
 
-CHAINS = {"adamw": Chain(adamw, elementwise=True)}
+CHAINS = {"adamw": Chain(adamw, elementwise=True), "muon": Chain(muon, elementwise=False)}
 
 NAMES = {"mu": "m", "nu": "v"}
 """Fields of Optax's states that are kept per parameter, by their names in a checkpoint; others keep Optax's name."""
@@ -203,9 +244,12 @@ def by_leaf(model: Model) -> ParamLayout:
         return params
 
     labels = jax.tree_util.tree_map_with_path(lambda path, _: jax.tree_util.keystr(path), model.groups)
-    by_group = settings_by_group(model)
-    names = zip(jax.tree.leaves(labels), jax.tree.leaves(model.groups), strict=True)
-    settings = {label: by_group[group] for label, group in names}
+    by_group, factor = settings_by_group(model), model.scales.orthogonal_factor
+    leaves = zip(*(jax.tree.leaves(tree) for tree in (labels, model.groups, model.matrices)), strict=True)
+    settings = {
+        label: by_group[group]._replace(matrices=tuple((n, factor(matrices.n_in, n)) for n in matrices.n_out))
+        for label, group, matrices in leaves
+    }
     return ParamLayout(same, same, labels, lambda: settings, is_tree=True)
 
 
@@ -230,9 +274,10 @@ def as_vector(model: Model) -> ParamLayout:
 
     def spread() -> dict[str, Settings]:
         # computed from an element's place where it is needed, and never stored
-        last = {settings[i]: end for i, end in zip(order, ends, strict=True)}
+        last = {settings[i][:3]: end for i, end in zip(order, ends, strict=True)}
         place = jnp.arange(ends[-1])
-        return {"all": Settings(*(_steps(place, [*last.values()], column) for column in zip(*last, strict=True)))}
+        columns = [_steps(place, [*last.values()], column) for column in zip(*last, strict=True)]
+        return {"all": Settings(columns[0], columns[1], columns[2])}
 
     return ParamLayout(pack, unpack, "all", spread)
 
