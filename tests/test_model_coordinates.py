@@ -22,14 +22,15 @@ STEPS, RATE = 4, 2e-3
 
 
 @cache
-def movement(parametrization: str, depth: int, width: int) -> tuple[float, float, float]:
+def movement(parametrization: str, depth: int, width: int, optimizer: str) -> tuple[float, float, float]:
     """Root mean squares: of the stream at the start, of its change in ``STEPS`` steps, of the logits' change."""
     spec = make_spec(
-        model={"parametrization": parametrization, "base_width": 32, "base_depth": 2}, train={"grad_clip": None}
+        model={"parametrization": parametrization, "base_width": 32, "base_depth": 2},
+        train={"grad_clip": None, "optimizer": optimizer},
     )
     shape = spec.block().shape(depth, width)
     model = build(shape, resolve(shape, spec.model, spec.train, RATE))
-    optimizer = by_leaf(model).optimizer(spec.train)
+    own = by_leaf(model).optimizer(spec.train)
     windows = np.random.default_rng(1).integers(0, 256, (4, 17)).astype(np.int32)
 
     @jax.jit
@@ -40,9 +41,9 @@ def movement(parametrization: str, depth: int, width: int) -> tuple[float, float
             params, moments = carry
             grads = jax.grad(model.mean_loss)(params, windows)
             norm, rate = jnp.float32(1), jnp.float32(RATE)  # nothing is clipped
-            return optimizer.update(grads, moments, params, step=k, norm=norm, rate=rate), None
+            return own.update(grads, moments, params, step=k, norm=norm, rate=rate), None
 
-        (end, _), _ = jax.lax.scan(step, (start, optimizer.init(start)), jnp.arange(STEPS))
+        (end, _), _ = jax.lax.scan(step, (start, own.init(start)), jnp.arange(STEPS))
         tokens = windows[:, :-1]
         before, after = model.residual(start, tokens), model.residual(end, tokens)
         logits = model.logits(end, tokens) - model.logits(start, tokens)
@@ -53,29 +54,40 @@ def movement(parametrization: str, depth: int, width: int) -> tuple[float, float
     return first, second, third
 
 
-def ratios(parametrization: str, depth: int, width: int) -> list[float]:
+def ratios(parametrization: str, depth: int, width: int, optimizer: str = "adamw") -> list[float]:
     """Stream, its change and the logits' change, relative to the base shape L2 d32."""
-    base = movement(parametrization, 2, 32)
-    return [a / b for a, b in zip(movement(parametrization, depth, width), base, strict=True)]
+    base = movement(parametrization, 2, 32, optimizer)
+    return [a / b for a, b in zip(movement(parametrization, depth, width, optimizer), base, strict=True)]
 
 
-@pytest.mark.parametrize(("depth", "width"), [(2, 256), (48, 32)])
-def test_completep_moves_every_shape_alike(depth: int, width: int) -> None:
-    for ratio in ratios("completep", depth, width):
+DEEP_MUON = pytest.param(48, 32, "muon", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "optimizer"), [(2, 256, "adamw"), (48, 32, "adamw"), (2, 256, "muon"), DEEP_MUON]
+)
+def test_completep_moves_every_shape_alike(depth: int, width: int, optimizer: str) -> None:
+    """Measured with Muon: 0.98 to 1.02 at d256, 0.59 to 0.79 at L48; with AdamW 0.90 to 1.02 and 0.63 to 0.99."""
+    for ratio in ratios("completep", depth, width, optimizer):
         assert 0.55 < ratio < 1.6
 
 
-@pytest.mark.parametrize(("depth", "width"), [(2, 256), pytest.param(48, 32, marks=pytest.mark.slow)])
-def test_standard_moves_large_shapes_more(depth: int, width: int) -> None:
-    _, stream, logits = ratios("standard", depth, width)
+DEEP = [pytest.param(48, 32, name, marks=pytest.mark.slow) for name in ("adamw", "muon")]
+
+
+@pytest.mark.parametrize(("depth", "width", "optimizer"), [(2, 256, "adamw"), (2, 256, "muon"), *DEEP])
+def test_standard_moves_large_shapes_more(depth: int, width: int, optimizer: str) -> None:
+    """Measured with Muon: stream 3.7 and logits 4.8 at d256, stream 17 at L48."""
+    _, stream, logits = ratios("standard", depth, width, optimizer)
     assert stream > 3 or logits > 3
 
 
 @pytest.mark.slow
 def test_the_check_over_a_grid_of_widths_and_depths() -> None:
     for depth, width in [(2, 64), (2, 128), (2, 512), (6, 32), (12, 32), (24, 32), (12, 128), (48, 128)]:
-        print(depth, width, ratios("completep", depth, width), ratios("standard", depth, width))
-        assert all(0.5 < ratio < 1.8 for ratio in ratios("completep", depth, width)), (depth, width)
+        for optimizer in ("adamw", "muon"):
+            print(depth, width, optimizer, *(ratios(rule, depth, width, optimizer) for rule in ("completep", "standard")))
+            assert all(0.5 < ratio < 1.8 for ratio in ratios("completep", depth, width, optimizer)), (depth, width)
 
 
 @pytest.mark.slow
