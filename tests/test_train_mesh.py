@@ -150,6 +150,18 @@ def test_eight_devices_equal_one_and_their_checkpoint_resumes_on_one(
         assert_close({**alone, "losses": {}}, rest)
 
 
+@pytest.mark.slow
+def test_muon_on_eight_devices_equals_one(store_path: str, tmp_path: Path) -> None:
+    """The orthogonal factor is of a whole matrix, however its parts lie on the devices."""
+    common = {"store": store_path, "dispatch_steps": 6}
+    muon = {"optimizer": "muon"}
+    one = {**sections(), "train": {**sections()["train"], **muon}}
+    mesh = sections(replica=2, data=2, fsdp=2)
+    (eight,) = train(tmp_path, {**common, "sections": {**mesh, "train": {**mesh["train"], **muon}}, "devices": 8})
+    assert eight["facts"][0]["devices"] == 8
+    assert_close(train_here(tmp_path / "one", **common, sections=one), eight)
+
+
 def test_two_cores_equal_one_and_a_pack_of_any_size(store_path: str, tmp_path: Path, alone: dict[str, Any]) -> None:
     common = {"store": store_path, "sections": sections(), "devices": 2}
     apart = {**common, "replicas": 1, "directory": str(tmp_path / "apart")}
