@@ -69,6 +69,7 @@ def _header(plan: Plan) -> Group:
     shapes = (
         f": {len(_groups(plan))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
         f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}"
+        f"{f', {spec.model.preset} block' if spec.model.preset else ''}"
     )
     lines = []
     if plan.data is None:
@@ -82,7 +83,7 @@ def _header(plan: Plan) -> Group:
         )
     lines.append(
         f"step: {train.batch_size} × {train.seq_len} tokens, {train.schedule}, {train.warmup_steps:,} warm-up steps, "
-        f"{train.precision}"
+        f"{train.precision}{', Muon' if train.optimizer == 'muon' else ''}"
     )
     return Group(Text.assemble((spec.name, "bold"), shapes), *map(Text, lines))
 
