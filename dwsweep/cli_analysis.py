@@ -236,7 +236,7 @@ def theory(
     width: Annotated[int | None, whole_option("D", "Width d_x.")] = None,
     depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
     heads: Annotated[int, whole_option("H", "Heads.")] = 2,
-    check: Annotated[bool, typer.Option("--check", help="Measure the rank of small random networks.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Measure ranks of small random networks and heads.")] = False,
     out: Annotated[PathValue | None, path_option("--out", "DIR", "With --check: write the figure here.")] = None,
     json: AsJson = False,
 ) -> None:
@@ -259,14 +259,16 @@ def _check_ranks(out: PathValue | None, json: bool) -> None:
 
     from dwsweep.report.figures import separation_ranks
     from dwsweep.report.terminal import theory_tables
-    from dwsweep.theory import rank_check
+    from dwsweep.theory import head_bottleneck, rank_check
 
     with terminal.waiting("measuring ranks"):
         found = rank_check.check()
-    terminal.show(lambda: theory_tables.render_check(found), lambda: [asdict(row) for row in found], json)
+    heads = head_bottleneck.check()
+    rows = {"networks": [asdict(row) for row in found], "heads": [asdict(row) for row in heads]}
+    terminal.show(lambda: theory_tables.render_check(found, heads), lambda: rows, json)
     if out is not None:
         print("\n".join(f"wrote {path}" for path in separation_ranks.draw(found, out)), file=sys.stderr)
-    if any(row.wrong for row in found):
+    if any(row.wrong for row in found) or any(row.wrong for row in heads):
         raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ import pytest
 from dwsweep.report.figures import separation_ranks
 from dwsweep.report.terminal.theory_tables import render_check
 from dwsweep.terminal import plain_text
-from dwsweep.theory import rank_check
+from dwsweep.theory import head_bottleneck, rank_check
 from dwsweep.theory.rank_check import PRIME, Network, check, product, rank, separation_rank
 
 
@@ -64,7 +64,7 @@ def test_one_layer_has_rank_width_plus_one(checks: list[rank_check.RankCheck]) -
 def test_every_network_is_as_the_theorems_say(checks: list[rank_check.RankCheck]) -> None:
     assert not [row for row in checks if row.wrong]
     assert all(len(row.ranks) == rank_check.PARTITIONS for row in checks)
-    text = plain_text(render_check(checks))
+    text = plain_text(render_check(checks, head_bottleneck.check()))
     assert "as stated" in text and "Every rank lies between the bounds" in text
 
 
@@ -76,7 +76,9 @@ def test_what_is_not_as_stated_is_said(checks: list[rank_check.RankCheck]) -> No
         (replace(row, ranks=(3, 3)), "no larger than a smaller network's"),
     ):
         assert words in rank_check._wrong(broken, checks)
-    assert "1 of 1 networks are NOT" in plain_text(render_check([replace(row, wrong=("outside the bounds",))]))
+    assert "1 of 1 networks are NOT" in plain_text(
+        render_check([replace(row, wrong=("outside the bounds",))], head_bottleneck.check())
+    )
 
 
 def test_rank_and_product_modulo_a_prime() -> None:
@@ -103,4 +105,6 @@ def test_command(tmp_path) -> None:
 
     run = CliRunner()
     result = run.invoke(cli_analysis.commands, ["theory", "--check", "--json"])
-    assert result.exit_code == 0 and len(json.loads(result.stdout)) == len(rank_check.NETWORKS)
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0 and len(found["networks"]) == len(rank_check.NETWORKS)
+    assert [row["head_size"] for row in found["heads"]] == list(range(1, 10))

@@ -15,7 +15,8 @@ from dwsweep.theory import published_law
 from dwsweep.theory.limits import DEPTH_EFFICIENT
 
 if TYPE_CHECKING:
-    from dwsweep.theory.rank_check import RankCheck
+    from dwsweep.theory.head_bottleneck import HeadCheck
+from dwsweep.theory.rank_check import RankCheck
 
 
 def render(facts: dict[str, Any]) -> Group:
@@ -86,7 +87,7 @@ def _theorems(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def render_check(checks: Sequence[RankCheck]) -> Group:
+def render_check(checks: Sequence[RankCheck], heads: Sequence[HeadCheck]) -> Group:
     """The ranks that were measured, and whether they are what the theorems say."""
     table = Table(box=None, pad_edge=False, title="Separation rank of random analysed networks, exact")
     for name in ("L", "d_x", "H", "bound ≥", "rank", "bound ≤", "partitions", "verdict"):
@@ -108,7 +109,24 @@ def render_check(checks: Sequence[RankCheck]) -> Group:
         if not wrong
         else f"{wrong} of {len(checks)} networks are NOT as the theorems say."
     )
-    return Group(Folded(table, keys=3), Text(f"\n{words}"))
+    return Group(Folded(table, keys=3), Text(f"\n{words}"), _heads(heads))
+
+
+def _heads(checks: Sequence[HeadCheck]) -> Group:
+    """What heads of each size do with one attention matrix, and whether it is what its rank says."""
+    n, needed = checks[0].positions, checks[0].needed
+    table = Table(box=None, pad_edge=False, title=f"One head, {n} positions, a random attention matrix")
+    for name in ("head size", "largest error", "verdict"):
+        table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
+    for row in checks:
+        exact = "exact" if row.head_size >= needed else "cannot: the rank of its logits is too small"
+        table.add_row(str(row.head_size), f"{row.error:.1e}", "; ".join(row.wrong) or exact)
+    words = (
+        f"Its logits, less what a softmax does not see, have rank {needed}: a head of {needed} represents it, a smaller "
+        f"one does not. A head of {n - 1} represents every attention matrix of {n} positions; Bhojanapalli et al. 2020, "
+        f"Theorem 1, as a secondary source has it, asks for {n}: the column means are the one that is saved."
+    )
+    return Group(Text(), table, Text(f"\n{words}"))
 
 
 def _power_of_ten(exponent: float) -> str:
