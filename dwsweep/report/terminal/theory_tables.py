@@ -122,9 +122,9 @@ def _heads(checks: Sequence[HeadCheck]) -> Group:
         exact = "exact" if row.head_size >= needed else "cannot: the rank of its logits is too small"
         table.add_row(str(row.head_size), f"{row.error:.1e}", "; ".join(row.wrong) or exact)
     words = (
-        f"Its logits, less what a softmax does not see, have rank {needed}: a head of {needed} represents it, a smaller "
-        f"one does not. A head of {n - 1} represents every attention matrix of {n} positions; Bhojanapalli et al. 2020, "
-        f"Theorem 1, as a secondary source has it, asks for {n}: the column means are the one that is saved."
+        f"Its logits, less what a softmax does not see, have rank {needed}: a head of {needed} represents it, a "
+        f"smaller one does not. A head of {n - 1} represents every attention matrix of {n} positions; Theorem 1 of "
+        f"Bhojanapalli et al. 2020, as a secondary source has it, asks for {n}: the column means are the one saved."
     )
     return Group(Text(), table, Text(f"\n{words}"))
 
