@@ -28,7 +28,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, optimal_depth
 from dwsweep.fit.loss_forms import Frame
 from dwsweep.fit.loss_model import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
 from dwsweep.plan import DROP, build
-from dwsweep.plan.training_schedule import total_steps
+from dwsweep.plan.run_lengths import RunLengths
 from dwsweep.shapes import Block, Shape, match_width
 from dwsweep.spec import Spec
 from dwsweep.text import format_count
@@ -169,15 +169,14 @@ def _depths(cells: Cells) -> int:
 class Costs:
     """FLOPs of one run of a shape under the spec's length, all learning rates together."""
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+    def __init__(self, lengths: RunLengths) -> None:
+        self.lengths, self.n_rates = lengths, len(lengths.spec.grid.learning_rates)
         self._known: dict[Shape, int] = {}
 
     def __call__(self, shape: Shape) -> int:
         if shape not in self._known:
-            train = self.spec.train
-            tokens = total_steps(self.spec, shape.n_params) * train.batch_size * train.seq_len
-            self._known[shape] = training_flops(shape, tokens) * len(self.spec.grid.learning_rates)
+            tokens = self.lengths.total_steps(shape) * self.lengths.tokens_per_step
+            self._known[shape] = training_flops(shape, tokens) * self.n_rates
         return self._known[shape]
 
 
@@ -330,7 +329,7 @@ def study(
     if len(depths) < 2:
         raise InputError(f"grid.depths: {depths}; a design needs at least two depths to compare")
     aim = target or float(max(shape.n_params for shape in shapes))
-    judge, costs = Judge(prior, depths, aim), Costs(spec)
+    judge, costs = Judge(prior, depths, aim), Costs(RunLengths(spec))
     finished = {shape: frozenset(range(n)) for shape, n in done.items()}
     planned: dict[tuple[int, int], frozenset[int]] = dict(finished)
     for run in runs:

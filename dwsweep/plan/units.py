@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from dwsweep.cost.memory import Memory
+from dwsweep.plan.run_lengths import RunLengths
 from dwsweep.records.pack_files import Pack
 from dwsweep.records.run_files import RunConfig
 from dwsweep.records.sweep_tables import PlanRow
@@ -99,6 +100,7 @@ class Plan:
     warnings: tuple[str, ...]
     data: DataFacts | None
     estimates: Estimates
+    lengths: RunLengths
 
     @property
     def waits_for_data(self) -> bool:

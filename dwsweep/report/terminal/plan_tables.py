@@ -28,6 +28,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "name": plan.spec.name,
         "data": None if plan.data is None else vars(plan.data),
         "waits_for_data": plan.waiting_figures,
+        "length": {"key": plan.lengths.key, "value": plan.lengths.value},
         "totals": {
             "run": plan.count(RUN),
             "skip": plan.count(SKIP),
@@ -84,7 +85,19 @@ def _header(plan: Plan) -> Group:
         f"step: {train.batch_size} × {train.seq_len} tokens, {train.schedule}, {train.warmup_steps:,} warm-up steps, "
         f"{train.precision}"
     )
+    if plan.lengths.is_budget:
+        lines.append(_length(plan))
     return Group(Text.assemble((spec.name, "bold"), shapes), *map(Text, lines))
+
+
+def _length(plan: Plan) -> str:
+    """What the steps of the shapes were made from."""
+    steps = {run.shape: plan.lengths.total_steps(run.shape) for run in plan.runs}
+    fewest, most = (pick(steps, key=steps.__getitem__) for pick in (min, max))
+    ends = f"{steps[fewest]:,} steps at {fewest.label}"
+    if steps[most] > steps[fewest]:
+        ends += f" to {steps[most]:,} at {most.label}"
+    return f"length: {plan.lengths.value:.6g} FLOPs per run (train.flops): {ends}".replace("e+", "e")
 
 
 def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
@@ -98,7 +111,8 @@ def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
 def _table(plan: Plan, notes: dict[str, int]) -> Table:
     several_rates = len(plan.spec.grid.learning_rates) > 1
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    headings = ("L", "d_x", "heads", "N", "off", "N total", "tokens", "FLOPs", "6ND", "memory", "time")
+    steps = ("steps",) if plan.lengths.is_budget else ()
+    headings = ("L", "d_x", "heads", "N", "off", "N total", *steps, "tokens", "FLOPs", "6ND", "memory", "time")
     for heading in (*headings, "lr ×" if several_rates else "hid lr", "resid"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("runs", no_wrap=True)
@@ -143,6 +157,7 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, in
         format_count(shape.n_params),
         f"{shape.n_params / longest.budget - 1:+.1%}" if longest.budget else "",
         format_count(shape.n_params_total),
+        *([f"{longest.steps:,}"] if plan.lengths.is_budget else []),
         format_count(longest.tokens),
         _power(cost.flops),
         _power(cost.flops_6nd),
@@ -212,7 +227,10 @@ def _legend(plan: Plan) -> Table:
         ("L, d_x, heads", "depth, width, number of heads × head size"),
         ("N, off", "weights of the blocks, 12·L·d_x² in a standard block; how far that is from the budget"),
         ("N total", "all parameters: with embeddings, biases and norms"),
-        ("tokens", "that one run trains on" + (" at its full length" if plan.spec.train.token_branches else "")),
+        (
+            "steps, tokens" if plan.lengths.is_budget else "tokens",
+            "that one run trains on" + (" at its full length" if plan.spec.train.token_branches else ""),
+        ),
         (
             "FLOPs, 6ND",
             "of one run: forward and backward, 3 × forward, attention over the full window and unembedding "
