@@ -20,6 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
+from dwsweep.spec import ModelSpec, Section, TrainSpec
 from dwsweep.train.mesh import agreed, all_agree
 
 FORMAT = 2
@@ -27,6 +28,7 @@ FORMAT = 2
 
 Meta = Mapping[str, Any]
 """Meta data as JSON gives it back."""
+_SECTIONS: dict[str, type[Section]] = {"model": ModelSpec, "train": TrainSpec}
 
 
 @dataclass
@@ -67,6 +69,7 @@ def check_identity(theirs: Mapping[str, object], pack: Pack, directory: Any) -> 
         InputError: it names what differs.
     """
     ours = _identity(pack)
+    theirs = {name: _with_defaults(section, name) for name, section in theirs.items()}
     if theirs != ours:
         raise InputError(
             f"{directory}: these checkpoints are of another pack "
@@ -84,6 +87,14 @@ def _identity(pack: Pack) -> dict[str, object]:
         "train": pack.train.model_dump(mode="json"),
         "data_hash": pack.data_hash,
     }
+
+
+def _with_defaults(section: object, name: str) -> object:
+    """A section of the spec as it was stored, with the keys that came into it since: they are as if never given."""
+    kind = _SECTIONS.get(name)
+    if kind is None or not isinstance(section, dict):
+        return section
+    return {**kind.model_construct().model_dump(mode="json"), **section}
 
 
 def fingerprints(tree: Any, xp: Any = jnp) -> Any:
