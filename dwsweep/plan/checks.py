@@ -70,6 +70,8 @@ def length_errors(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
     """Lengths of the runs of these shapes; without shapes what is the same for any of them."""
     if lengths.common_steps is not None:
         fewest = most = lengths.common_steps
+    elif shapes and lengths.needs_rates and not all(map(lengths.knows_rate, shapes)):
+        return [lengths.no_rate()]
     elif shapes:
         fewest, most = (pick(map(lengths.total_steps, shapes)) for pick in (min, max))
     else:
@@ -130,6 +132,7 @@ def cautions(lengths: RunLengths, runs: Sequence[Run], data: DataFacts | None) -
     return (
         *length_cautions.warm_up(spec, kept),
         *_learning_rate(spec, shapes),
+        *length_cautions.rates(lengths, shapes),
         *length_cautions.rounding(lengths, shapes),
         *length_cautions.tokens(lengths, kept),
         *_transitions(shapes),

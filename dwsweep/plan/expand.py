@@ -13,9 +13,11 @@ from typing import Any
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
 from dwsweep.plan.checks import cautions, device_errors, head_errors, length_errors, pack_members, size_errors
-from dwsweep.plan.estimates import Calibrations, estimate, misfits
+from dwsweep.plan.clock import Calibrations, clock_of
+from dwsweep.plan.estimates import estimate, misfits
 from dwsweep.plan.run_lengths import RunLengths
 from dwsweep.plan.units import DataFacts, Plan, Run
+from dwsweep.records.fixed_rates import FixedRate
 from dwsweep.records.pack_files import Pack, Replica
 from dwsweep.records.sweep_tables import DROP, RUN, SKIP
 from dwsweep.shapes import Shape, match_width
@@ -43,6 +45,7 @@ def build(
     finished: Finished | None = None,
     device: str | None = None,
     calibration: Calibrations = None,
+    rates: Sequence[FixedRate] = (),
 ) -> Plan:
     """Expand a spec.
 
@@ -54,11 +57,13 @@ def build(
         device: a name of the table of devices, or JAX's device_kind; default: ``execution.device``.
         calibration: rates measured by ``bench``, or several in order of preference, or the path of a bench's file; a
             path that does not exist is passed over.
+        rates: those at which lengths were fixed before (``train.seconds``); they stand, whatever ``calibration`` says.
 
     Raises:
         InputError: combinations that cannot be built or trained, all at once; a text too short for one batch.
     """
-    lengths = RunLengths(spec)
+    clock = clock_of(spec, device, calibration)
+    lengths = RunLengths(clock, tuple(rates))
     _check(lengths, None)
     status_of: Callable[[str], str | None] = finished if callable(finished) else dict(finished or {}).get
     candidates = _shapes(spec)
@@ -95,7 +100,7 @@ def build(
                             reason="; ".join(part for part in (skip or resumed, note) if part),
                         )
                     )
-    estimates = estimate(spec, runs, packs, data, device=device, calibration=calibration)
+    estimates = estimate(spec, runs, packs, data, clock)
     return Plan(
         spec=spec,
         runs=tuple(runs),

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from dwsweep.cost.duration import ASSUMED, COMPILED, MEASURED
 from dwsweep.plan.run_lengths import RunLengths
 from dwsweep.plan.training_schedule import cooldown_steps
 from dwsweep.plan.units import DataFacts, Run
+from dwsweep.records.fixed_rates import FixedRate
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
 from dwsweep.text import format_count
 
 SAME_TOKENS = 0.01  # relative difference of tokens that is let pass
-SAME_BUDGET = 0.02  # and of what whole steps spend of a budget
+SAME_BUDGET = 0.02  # and of what whole steps, or other rates, make of a budget
+SAME_SHAPE = 1.01  # factor in depth and width
+BASES = (MEASURED, COMPILED, ASSUMED)  # of rates, the best first
 
 
 def warm_up(spec: Spec, runs: Sequence[Run]) -> list[str]:
@@ -29,6 +33,72 @@ def warm_up(spec: Spec, runs: Sequence[Run]) -> list[str]:
             f"last {cooldown_steps(train, shortest):,} of {shortest:,} steps and begins after the warm-up instead"
         ]
     return []
+
+
+def rates(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
+    """What the rates behind ``train.seconds`` stand on, and how they differ from what is known now."""
+    if not lengths.needs_rates:
+        return []
+    found = {shape: lengths.rate(shape) for shape in shapes}
+    return [*_unmeasured(lengths, found), *_elsewhere(found), *_later(found), *_moved(lengths, found)]
+
+
+def _unmeasured(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
+    lines = []
+    for label, why in ((ASSUMED, "a share of the peak"), (COMPILED, "rooflines that no run reaches")):
+        found = [rate for rate in rates.values() if rate.time_basis == label]
+        if not found:
+            continue
+        line = (
+            f"{lengths.shown}: the rates of {len(found)} of {len(rates)} shapes are {label.upper()} for "
+            f"{' and '.join(dict.fromkeys(rate.device for rate in found))} ({why}), so that runs will take another "
+            "time, and unequal ones"
+        )
+        before = "; `dwsweep bench SPEC` before the first `run` or `plan --out` measures them"
+        lines.append(line + before * any(rate.fixed is None for rate in found))
+    return lines
+
+
+def _elsewhere(rates: Mapping[Shape, FixedRate]) -> list[str]:
+    far = {shape: rate.distance for shape, rate in rates.items() if rate.distance and rate.distance > SAME_SHAPE}
+    if not far:
+        return []
+    worst = max(far, key=far.__getitem__)
+    return [
+        f"train.seconds: {len(far)} of {len(rates)} shapes were not benched and take the FLOP/s of the nearest that "
+        f"was, {worst.label} of one {far[worst]:.3g} times away in depth and width"
+    ]
+
+
+def _later(rates: Mapping[Shape, FixedRate]) -> list[str]:
+    first = min((rate.fixed for rate in rates.values() if rate.fixed), default=None)
+    later = {shape: rate for shape, rate in rates.items() if rate.fixed != first}
+    if first is None or not later:
+        return []
+    shape, rate = next(iter(later.items()))
+    return [
+        f"train.seconds: {len(later)} of {len(rates)} shapes, such as {shape.label}, came after the rates of the "
+        f"others were fixed ({first}); theirs are {rate.time_basis} for {rate.device} as of {rate.fixed or 'now'}, not "
+        "side by side with them"
+    ]
+
+
+def _moved(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
+    """Rates that stand although others are known now, on no worse a basis."""
+    times = {}
+    for shape, rate in rates.items():
+        now = lengths.rate_by_now(shape)
+        if rate.fixed and now and BASES.index(now.time_basis) <= BASES.index(rate.time_basis):
+            times[shape] = rate.tokens_per_second / now.tokens_per_second
+    low, high = min(times.values(), default=1.0), max(times.values(), default=1.0)
+    if max(abs(low - 1), abs(high - 1)) <= SAME_BUDGET:
+        return []
+    span = f"{high:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+    return [
+        f"{lengths.shown}: by the rates that are {lengths.clock.label} now, runs would take {span} times that; those "
+        "fixed earlier stand, so that each run is the same run again. Another --out begins with the new ones, and so "
+        "does this one, as long as no run is in it, without its manifest.json"
+    ]
 
 
 def rounding(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:

@@ -30,6 +30,7 @@ MlpRatio = Annotated[float, Field(ge=MLP_RATIOS[0], le=MLP_RATIOS[1], allow_inf_
 Budget = Annotated[float, Field(ge=100, le=1e15, allow_inf_nan=False)]  # n_params
 Tokens = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
 Flops = Annotated[float, Field(ge=1, le=1e30, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=1e-3, le=1e10, allow_inf_nan=False)]
 Sequences = Annotated[int, Field(gt=0, le=100_000_000)]
 Steps = Annotated[int, Field(gt=0, le=MAX_STEPS)]
 LearningRate = Annotated[float, Field(ge=1e-12, le=1e6, allow_inf_nan=False)]
@@ -37,7 +38,7 @@ Devices = Annotated[int, Field(gt=0, le=1_000_000)]
 Processes = Annotated[int, Field(gt=0, le=10_000)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
-LENGTHS = ("steps", "tokens", "tokens_per_param", "flops")  # keys of `train`, one of which says how long a run is
+LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # of `train`: one says how long a run is
 
 # what data.source may be
 SOURCE_FORMS = (
@@ -236,13 +237,15 @@ class TrainSpec(Section):
     batch_size: Sequences = 16
     """sequences per step"""
     steps: Steps | None = None
-    """give one of steps, tokens, tokens_per_param, flops"""
+    """give one of steps, tokens, tokens_per_param, flops, seconds"""
     tokens: Tokens | None = None
     """length of a run in tokens"""
     tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = None
     """of n_params"""
     flops: Flops | None = None
     """of a run, attention and unembedding counted; its tokens follow from its shape"""
+    seconds: Seconds | None = None
+    """device-seconds of a run; its tokens follow from its shape's rate by `bench`, or on execution.device"""
     token_branches: list[Tokens] = Field(default_factory=list)
     """wsd: finished runs at these token counts too"""
     optimizer: Literal["adamw"] = "adamw"
@@ -323,7 +326,7 @@ class ExecutionSpec(Section):
     loggers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
     """where metrics go beside the directory"""
     device: str | None = None
-    """a name of the table of devices, for the estimates of `plan`"""
+    """a name of the table of devices, for the estimates of `plan` and the rates of train.seconds"""
 
 
 class Spec(Section):

@@ -14,6 +14,7 @@ from rich.text import Text
 from dwsweep.cost.flops import CONVENTION
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
+from dwsweep.records.reader import to_dict
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
@@ -28,7 +29,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "name": plan.spec.name,
         "data": None if plan.data is None else vars(plan.data),
         "waits_for_data": plan.waiting_figures,
-        "length": {"key": plan.lengths.key, "value": plan.lengths.value},
+        "length": _length_json(plan),
         "totals": {
             "run": plan.count(RUN),
             "skip": plan.count(SKIP),
@@ -97,7 +98,15 @@ def _length(plan: Plan) -> str:
     ends = f"{steps[fewest]:,} steps at {fewest.label}"
     if steps[most] > steps[fewest]:
         ends += f" to {steps[most]:,} at {most.label}"
-    return f"length: {plan.lengths.value:.6g} FLOPs per run (train.flops): {ends}".replace("e+", "e")
+    return f"length: {ends}, from {plan.lengths.basis(steps)}"
+
+
+def _length_json(plan: Plan) -> dict[str, Any]:
+    found: dict[str, Any] = {"key": plan.lengths.key, "value": plan.lengths.value}
+    if plan.lengths.needs_rates:
+        rates = dict.fromkeys(plan.lengths.rate(run.shape) for run in plan.runs)
+        found["rates"] = [to_dict(rate) for rate in rates]
+    return found
 
 
 def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
@@ -111,7 +120,7 @@ def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
 def _table(plan: Plan, notes: dict[str, int]) -> Table:
     several_rates = len(plan.spec.grid.learning_rates) > 1
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    steps = ("steps",) if plan.lengths.is_budget else ()
+    steps = (*(["tok/s"] if plan.lengths.needs_rates else []), *(["steps"] if plan.lengths.is_budget else []))
     headings = ("L", "d_x", "heads", "N", "off", "N total", *steps, "tokens", "FLOPs", "6ND", "memory", "time")
     for heading in (*headings, "lr ×" if several_rates else "hid lr", "resid"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -157,6 +166,7 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, in
         format_count(shape.n_params),
         f"{shape.n_params / longest.budget - 1:+.1%}" if longest.budget else "",
         format_count(shape.n_params_total),
+        *([format_count(plan.lengths.rate(shape).tokens_per_second)] if plan.lengths.needs_rates else []),
         *([f"{longest.steps:,}"] if plan.lengths.is_budget else []),
         format_count(longest.tokens),
         _power(cost.flops),
@@ -227,6 +237,11 @@ def _legend(plan: Plan) -> Table:
         ("L, d_x, heads", "depth, width, number of heads × head size"),
         ("N, off", "weights of the blocks, 12·L·d_x² in a standard block; how far that is from the budget"),
         ("N total", "all parameters: with embeddings, biases and norms"),
+        *(
+            [("tok/s", "tokens per second of one device, all runs of a pack together; steps follow from it")]
+            if plan.lengths.needs_rates
+            else []
+        ),
         (
             "steps, tokens" if plan.lengths.is_budget else "tokens",
             "that one run trains on" + (" at its full length" if plan.spec.train.token_branches else ""),
