@@ -86,10 +86,12 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
     from dwsweep.data.prepare import find
     from dwsweep.report.terminal import plan_tables
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.sweep_directory import plan_of_rest, write_plan
+    from dwsweep.sweep.planning import plan_of_rest, with_rates_fixed, write_plan
 
     sweep = load_spec(spec, set_ or ())
     planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(sweep))
+    if out is not None:
+        planned = with_rates_fixed(planned, out)
     terminal.show(lambda: plan_tables.render(planned), lambda: plan_tables.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
@@ -132,18 +134,17 @@ def run(
 ) -> int:
     """Train what the plan says RUN, in isolated workers; resume what was interrupted, skip what is finished."""
     from dwsweep.data.prepare import prepare as prepare_store
-    from dwsweep.plan import build
     from dwsweep.report.terminal.sweep_progress import ProgressView
     from dwsweep.spec import load_spec
+    from dwsweep.sweep.planning import check, plan_of_rest
     from dwsweep.sweep.runner import run_sweep
-    from dwsweep.sweep.sweep_directory import plan_of_rest
     from dwsweep.sweep.work_queue import parse_shard
 
     sweep = load_spec(spec, set_ or ())
     part = parse_shard(shard)
-    build(sweep)  # everything that is wrong is refused before the data is prepared
-    store = prepare_store(sweep.data)
     directory = out or _default_directory(sweep)
+    check(sweep, directory)  # everything that is wrong is refused before the data is prepared
+    store = prepare_store(sweep.data)
     retries = {item.value for item in retry or ()}
     planned = plan_of_rest(sweep, store, directory, retries)
     return run_sweep(
@@ -198,6 +199,7 @@ def bench(
 
     from dwsweep.data import prepare
     from dwsweep.plan import DataFacts, build
+    from dwsweep.plan.run_lengths import with_nominal_length
     from dwsweep.records import bench_rows
     from dwsweep.report.terminal import bench_tables
     from dwsweep.spec import load_spec
@@ -206,11 +208,13 @@ def bench(
     counts = device_counts(devices)
     if target and not compile_only:
         raise InputError(f"--target: {target[0]!r}; nothing can run on it here, add --compile-only")
-    sweep = load_spec(spec, set_ or ())
+    # a length in seconds is what rates are wanted for; neither they nor the programs depend on it
+    sweep = with_nominal_length(load_spec(spec, set_ or ()))
     build(sweep)
     store = (prepare.find if compile_only else prepare.prepare)(sweep.data)  # compiling needs no text
     # JAX reads this when it is imported; only a CPU heeds it
-    os.environ.update({CPU_DEVICES: str(max(counts))} if compile_only else each_core_a_device(len(cores())))
+    each = max(1, len(cores()) // (sweep.execution.workers or 1))  # what a worker of the sweep has
+    os.environ.update({CPU_DEVICES: str(max(counts))} if compile_only else each_core_a_device(each))
     planned = build(sweep, data=DataFacts.of(store) if store else None)
     shapes = len({pack.shape for pack in planned.packs})
     console = terminal.console(stderr=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -213,7 +213,8 @@ def design(
             if file.exists():
                 raise InputError(f"--write: {file} is there already; allowed: a name that is free")
         sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
-        found = study(sweep, fit=fit, noise=noise, target=target, proposals=propose)
+        rates = _rates_of(fit or paths.as_path(f"runs/{sweep.name}")) if sweep.train.seconds is not None else {}
+        found = study(sweep, fit=fit, noise=noise, target=target, proposals=propose, **rates)
     if filled and file is not None:
         paths.make_directory(file.parent)
         paths.write_atomic(file, filled.text)
@@ -221,6 +222,14 @@ def design(
     terminal.show(lambda: design_tables.render(found), found.to_dict, json)
     if out is not None:
         print(f"wrote {design_tables.draw(found, out / 'design.png')}", file=sys.stderr)
+
+
+def _rates_of(directory: PathValue) -> dict[str, Any]:
+    """Rates that a sweep directory holds, for a sweep whose runs are as long as ``train.seconds`` allow."""
+    from dwsweep.cost.duration import Calibration
+    from dwsweep.sweep.sweep_directory import SweepStore
+
+    return {"calibration": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
 
 
 @_command(epilog="Example: dwsweep report runs/smoke")

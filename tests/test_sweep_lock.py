@@ -23,7 +23,8 @@ from dwsweep.locks import exclusive
 from dwsweep.plan import build
 from dwsweep.records.sweep_files import Owner, process_start
 from dwsweep.sweep import ownership
-from dwsweep.sweep.sweep_directory import SweepStore, write_plan
+from dwsweep.sweep.planning import write_plan
+from dwsweep.sweep.sweep_directory import SweepStore
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 from dwsweep.errors import InputError
-from dwsweep.train.checkpoint import Checkpoints, fingerprints
+from dwsweep.train.checkpoint import Checkpoints, PackMeta, Progress, check_identity, fingerprints
 
 
 def tree(value: float, size: int = 500) -> dict[str, Any]:
@@ -179,3 +180,24 @@ def test_a_full_disk_is_an_os_error_and_keeps_the_last_good_one(tmp_path: Path) 
     assert "OSError: a checkpoint could not be written" in done.stdout
     assert os.strerror(errno.EFBIG) in done.stdout
     assert read(tmp_path)[0][1] == {"value": 1}
+
+
+def test_a_checkpoint_from_before_a_key_came_into_the_spec_is_resumed() -> None:
+    from train_support import make_pack
+
+    pack = make_pack(SimpleNamespace(data_hash="f00d"))  # type: ignore[arg-type]
+    stored = json.loads(json.dumps(PackMeta.of(pack, Progress(), forked=False, kernel="xla").pack))
+    check_identity(stored, pack, "here")
+    del stored["train"]["flops"], stored["model"]["kv_heads"]
+    check_identity(stored, pack, "here")
+    # other words for the same: what counts is the steps, and the values that a preset stands for
+    check_identity({**stored, "train": {**stored["train"], "flops": 1e9, "steps": None}}, pack, "here")
+    check_identity({**stored, "model": {**stored["model"], "preset": "gpt2"}}, pack, "here")
+    with pytest.raises(InputError, match=r"of another pack \(model\)"):
+        check_identity({**stored, "model": {**stored["model"], "norm_type": "rmsnorm"}}, pack, "here")
+    del stored["train"]["weight_decay"]  # 0.1 by default, and so here
+    check_identity(stored, pack, "here")
+    with pytest.raises(InputError, match=r"of another pack \(train\)"):
+        check_identity({**stored, "train": {**stored["train"], "weight_decay": 0.2}}, pack, "here")
+    with pytest.raises(InputError, match=r"of another pack \(branch_steps\)"):
+        check_identity({**stored, "branch_steps": [11]}, pack, "here")

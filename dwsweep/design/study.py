@@ -11,7 +11,7 @@ spaced sizes of equal FLOPs, and in simulated sweeps did not leave less.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,9 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, optimal_depth
 from dwsweep.fit.loss_forms import Frame
 from dwsweep.fit.loss_model import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
 from dwsweep.plan import DROP, build
-from dwsweep.plan.training_schedule import total_steps
+from dwsweep.plan.clock import Calibrations
+from dwsweep.plan.run_lengths import RunLengths
+from dwsweep.records.fixed_rates import FixedRate
 from dwsweep.shapes import Block, Shape, match_width
 from dwsweep.spec import Spec
 from dwsweep.text import format_count
@@ -169,15 +171,14 @@ def _depths(cells: Cells) -> int:
 class Costs:
     """FLOPs of one run of a shape under the spec's length, all learning rates together."""
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+    def __init__(self, lengths: RunLengths) -> None:
+        self.lengths, self.n_rates = lengths, len(lengths.spec.grid.learning_rates)
         self._known: dict[Shape, int] = {}
 
     def __call__(self, shape: Shape) -> int:
         if shape not in self._known:
-            train = self.spec.train
-            tokens = total_steps(self.spec, shape.n_params) * train.batch_size * train.seq_len
-            self._known[shape] = training_flops(shape, tokens) * len(self.spec.grid.learning_rates)
+            tokens = self.lengths.total_steps(shape) * self.lengths.tokens_per_step
+            self._known[shape] = training_flops(shape, tokens) * self.n_rates
         return self._known[shape]
 
 
@@ -308,6 +309,8 @@ def study(
     noise: float | None = None,
     target: float | None = None,
     proposals: int = 0,
+    calibration: Calibrations = None,
+    rates: Sequence[FixedRate] = (),
 ) -> Study:
     """Judge a planned sweep and look for better ones.
 
@@ -315,22 +318,25 @@ def study(
         spec: the sweep. fit: a finished round (its noise, slopes, law and runs). noise: nats per run.
         target: size at which the best depth is wanted; None: the largest of the sweep.
         proposals: how many runs are asked for; there are none, and the study says why.
+        calibration, rates: as ``plan.build`` takes them, for ``train.seconds``.
 
     Raises:
-        InputError: wrong numbers, an unreadable fit, or a sweep without a pair of depths.
+        InputError: wrong numbers, an unreadable fit, a sweep without a pair of depths, or one without a rate that
+            needs one.
     """
     prior, done = make_prior(fit, noise)
     if proposals < 0:
         raise InputError(f"--propose: {proposals}; must be 0 or more")
     if target is not None and not (math.isfinite(target) and target > 1e3):
         raise InputError(f"--target: {target}; must be a number of non-embedding parameters above 1e3")
-    runs = [run for run in build(spec).runs if run.action != DROP]
+    plan = build(spec, calibration=calibration, rates=rates)
+    runs = [run for run in plan.runs if run.action != DROP]
     shapes = list(dict.fromkeys(run.shape for run in runs))
     depths = sorted({shape.depth for shape in shapes} | {depth for depth, _ in done})
     if len(depths) < 2:
         raise InputError(f"grid.depths: {depths}; a design needs at least two depths to compare")
     aim = target or float(max(shape.n_params for shape in shapes))
-    judge, costs = Judge(prior, depths, aim), Costs(spec)
+    judge, costs = Judge(prior, depths, aim), Costs(plan.lengths)
     finished = {shape: frozenset(range(n)) for shape, n in done.items()}
     planned: dict[tuple[int, int], frozenset[int]] = dict(finished)
     for run in runs:

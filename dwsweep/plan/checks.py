@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from dwsweep.cost.flops import training_flops_per_token
-from dwsweep.plan.training_schedule import cooldown_steps, steps_of, total_steps
+from dwsweep.plan import length_cautions
+from dwsweep.plan.run_lengths import RunLengths, steps_of
 from dwsweep.plan.units import DataFacts, Run
 from dwsweep.records.sweep_tables import DROP
 from dwsweep.shapes import Shape
@@ -18,7 +19,6 @@ from dwsweep.theory import limits, published_law
 MAX_RUNS = 100_000  # of one plan: beyond it the table alone takes minutes and gigabytes
 NEAR = 4.0  # a size counts as near a transition within this factor
 NEEDED = 2  # matched sizes wanted on each side of a transition
-SAME_TOKENS = 0.01  # relative difference of tokens that is let pass
 
 
 def head_errors(spec: Spec) -> list[str]:
@@ -66,21 +66,33 @@ def size_errors(spec: Spec) -> list[str]:
     return errors
 
 
-def length_errors(spec: Spec, smallest: int, largest: int) -> list[str]:
-    """Lengths of the runs of the smallest and the largest shape, in matched parameters."""
-    train = spec.train
-    most_steps = total_steps(spec, largest)
-    if most_steps > MAX_STEPS:
-        key = "tokens" if train.tokens is not None else "tokens_per_param"
-        value = getattr(train, key)
-        return [f"train.{key}: {value:g}; gives {most_steps:,} steps, at most {MAX_STEPS:,} can be counted"]
-    full = total_steps(spec, smallest)
-    per_step = train.batch_size * train.seq_len
-    most = f"must be at most the tokens of the shortest run, {full * per_step:,}"
+def length_errors(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
+    """Lengths of the runs of these shapes; without shapes what is the same for any of them."""
+    if lengths.common_steps is not None:
+        fewest = most = lengths.common_steps
+    elif shapes and lengths.needs_rates and not all(map(lengths.knows_rate, shapes)):
+        return [lengths.no_rate()]
+    elif shapes:
+        fewest, most = (pick(map(lengths.total_steps, shapes)) for pick in (min, max))
+    else:
+        return []
+    if most > MAX_STEPS:
+        cheapest = min(shapes, key=lengths.step_cost) if lengths.is_budget else None
+        where = f" at {cheapest.label}" if cheapest else ""
+        return [f"{lengths.shown}; gives {most:,} steps{where}, at most {MAX_STEPS:,} can be counted"]
+    warmup, per_step = lengths.spec.train.warmup_steps, lengths.tokens_per_step
+    if lengths.is_budget and fewest <= warmup:
+        dearest = max(shapes, key=lengths.step_cost)
+        enough = 1.006 * (warmup + 1) * lengths.step_cost(dearest)  # three digits must not round it down too far
+        return [
+            f"{lengths.shown}; gives {dearest.label} {fewest:,} step{'s' * (fewest > 1)}, no more than "
+            f"train.warmup_steps {warmup:,}; at least {enough:.3g} here, or fewer warm-up steps"
+        ]
     return [
-        f"train.token_branches[{index}]: {tokens:g}; {most}"
-        for index, tokens in enumerate(train.token_branches)
-        if steps_of(tokens, per_step) > full
+        f"train.token_branches[{index}]: {tokens:g}; must be at most the tokens of the shortest run, "
+        f"{fewest * per_step:,}"
+        for index, tokens in enumerate(lengths.spec.train.token_branches)
+        if steps_of(tokens, per_step) > fewest
     ]
 
 
@@ -110,24 +122,26 @@ def device_errors(spec: Spec) -> list[str]:
     return errors
 
 
-def cautions(spec: Spec, runs: Sequence[Run], data: DataFacts | None) -> tuple[str, ...]:
+def cautions(lengths: RunLengths, runs: Sequence[Run], data: DataFacts | None) -> tuple[str, ...]:
     """All warnings of a plan, the most consequential first."""
+    spec = lengths.spec
     kept = [run for run in runs if run.action != DROP]
     shapes = list(dict.fromkeys(run.shape for run in kept))
     if not shapes:
         return ("every shape is dropped: nothing can be trained; see the reasons in the table",)
-    found = [
-        *_warm_up(spec, kept),
+    return (
+        *length_cautions.warm_up(spec, kept),
         *_learning_rate(spec, shapes),
-        *_tokens(spec, kept),
+        *length_cautions.rates(lengths, shapes),
+        *length_cautions.rounding(lengths, shapes),
+        *length_cautions.tokens(lengths, kept),
         *_transitions(shapes),
         *_grid(spec, shapes),
         *_bottlenecks(shapes),
-        *_epochs(kept, data),
+        *length_cautions.epochs(kept, data),
         *_mismatches(spec, kept),
-        *_flops(kept),
-    ]
-    return tuple(found)
+        *([] if lengths.key == "flops" else _flops(kept)),
+    )
 
 
 def _widths(shapes: Iterable[Shape]) -> str:
@@ -136,21 +150,6 @@ def _widths(shapes: Iterable[Shape]) -> str:
     widths = sorted({shape.width for shape in listed})
     span = f"{widths[0]:,}" if len(widths) == 1 else f"{widths[0]:,} to {widths[-1]:,}"
     return f"{len(listed)} shape{'s' if len(listed) > 1 else ''} (d_x {span})"
-
-
-def _warm_up(spec: Spec, runs: Sequence[Run]) -> list[str]:
-    train, shortest = spec.train, min(run.steps for run in runs)
-    if train.warmup_steps >= shortest:
-        return [
-            f"train.warmup_steps {train.warmup_steps:,} is not less than the {shortest:,} steps of the shortest run: "
-            "the learning rate never reaches its peak"
-        ]
-    if train.schedule == "wsd" and train.warmup_steps > shortest - cooldown_steps(train, shortest):
-        return [
-            f"train.warmup_steps {train.warmup_steps:,} reaches into the cool-down of the shortest run, which is its "
-            f"last {cooldown_steps(train, shortest):,} of {shortest:,} steps and begins after the warm-up instead"
-        ]
-    return []
 
 
 def _learning_rate(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
@@ -167,24 +166,6 @@ def _learning_rate(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
         f"model.parametrization {rule} does not carry the learning rate over depth, and the grid has {one}: deep nets "
         "may look worse because they are worse tuned; use completep, or at least 3 grid.learning_rates"
     ]
-
-
-def _tokens(spec: Spec, runs: Sequence[Run]) -> list[str]:
-    if spec.train.tokens_per_param is None:
-        return []
-    groups: dict[float, list[Run]] = defaultdict(list)
-    for run in runs:
-        if run.budget is not None:
-            groups[run.budget].append(run)
-    spreads = [max(r.tokens for r in g) / min(r.tokens for r in g) - 1 for g in groups.values()]
-    total = max(run.tokens for run in runs) / min(run.tokens for run in runs)
-    text = (
-        f"train.tokens_per_param: tokens grow with the size, {total:.3g}-fold over the sweep, so every curve mixes "
-        "size and data; compare with sweeps of the same ratio only"
-    )
-    if spreads and max(spreads) > SAME_TOKENS:
-        text += f"; inside one budget the tokens differ by up to {max(spreads):.1%}, as the true counts do"
-    return [text]
 
 
 def _transitions(shapes: Sequence[Shape]) -> list[str]:
@@ -262,18 +243,6 @@ def _bottlenecks(shapes: Sequence[Shape]) -> list[str]:
             "`fit --axis n_params_total` shows how much it matters"
         )
     return found
-
-
-def _epochs(runs: Sequence[Run], data: DataFacts | None) -> list[str]:
-    if data is None:
-        return []
-    epochs = max(run.tokens for run in runs) / data.n_train_tokens
-    if epochs <= 1:
-        return []
-    return [
-        f"up to {max(run.tokens for run in runs):,} tokens are read from a corpus of {data.n_train_tokens:,}: "
-        f"{epochs:.1f} epochs; repeated text favours what memorises less"
-    ]
 
 
 def _mismatches(spec: Spec, runs: Sequence[Run]) -> list[str]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from os import PathLike
 
-from dwsweep.cost.devices import find, suggestion
-from dwsweep.cost.duration import ASSUMED, COMPILED, MEASURED, Calibration, assumed_mfu
+from dwsweep.cost.devices import find
 from dwsweep.cost.flops import flops_6nd, training_flops
 from dwsweep.cost.memory import Memory, checkpoint_bytes, fitting_microbatch, program_fits, resident_bytes
 from dwsweep.model.parametrization import resolve
+from dwsweep.plan.clock import Clock
 from dwsweep.plan.training_schedule import pack_tokens
 from dwsweep.plan.units import DataFacts, Estimates, PackEstimate, Run, RunEstimate
 from dwsweep.records.pack_files import Pack
@@ -18,98 +16,8 @@ from dwsweep.records.sweep_tables import DROP, RUN
 from dwsweep.shapes import token_bytes
 from dwsweep.spec import Spec
 
-UNKNOWN_DEVICE = "unknown"
-Calibrations = Calibration | Sequence[Calibration] | PathLike[str] | str | None
-"""Rates, several of them in order of preference, or the path of a bench's file; a path that does not exist is passed
-over."""
-
 METRICS_ROW_BYTES = 130  # of metrics.jsonl
 RUN_BYTES = 30_000  # config, status, result, and 16 bytes for each of some 1,500 held-out documents
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """Seconds for FLOPs, by a benchmark of this device, programs compiled for it, or the assumed MFU."""
-
-    device_name: str
-    basis: str
-    label: str | None  # measured, compiled or assumed; None: nothing is known
-    calibration: Calibration | None
-    spec: Spec
-
-    def mfu(self, pack: Pack) -> float | None:
-        device = find(self.device_name)
-        if self.calibration is not None:
-            return self.calibration.flops_per_second(pack.shape) / device.peak_flops if device else None
-        if device is None or self.spec.train.precision != "bfloat16":
-            return None
-        train = self.spec.train
-        return assumed_mfu(
-            pack.shape,
-            device,
-            tokens_per_step=train.batch_size * train.seq_len,
-            precision=train.precision,
-            remat=self.spec.execution.remat,
-        )
-
-    def seconds(self, pack: Pack, flops: int) -> float | None:
-        if self.calibration is not None:
-            return flops / self.calibration.flops_per_second(pack.shape)
-        device, mfu = find(self.device_name), self.mfu(pack)
-        return flops / (device.peak_flops * mfu) if device and mfu else None
-
-
-def _clock(spec: Spec, device: str | None, calibration: Calibrations) -> _Clock:
-    named = device or spec.execution.device
-    for one in _calibrations(calibration):
-        if _is_of(one, named, spec):
-            return _Clock(one.device_kind, _calibrated_basis(one), one.basis, one, spec)
-    found = find(named)
-    if found is None:
-        if named is None:
-            basis = "no device is named; set execution.device, or run `dwsweep bench`"
-        else:
-            basis = f"{named!r} is not in the table of devices ({suggestion(named)}); run `dwsweep bench` on it"
-        return _Clock(named or UNKNOWN_DEVICE, basis, None, None, spec)
-    if spec.train.precision != "bfloat16":
-        basis = f"the peak rate of {found.name} is for bfloat16 products, and train.precision is {spec.train.precision}"
-        return _Clock(found.name, basis, None, None, spec)
-    basis = (
-        f"ASSUMED share of {found.name}'s peak, {found.peak_flops / 1e12:g} TFLOP/s (narrow nets are held back by "
-        "memory traffic); `dwsweep bench` measures it"
-    )
-    return _Clock(found.name, basis, ASSUMED, None, spec)
-
-
-def _calibrations(given: Calibrations) -> Sequence[Calibration]:
-    if isinstance(given, str | PathLike):
-        given = Calibration.load(given)
-    if given is None:
-        return ()
-    return (given,) if isinstance(given, Calibration) else given
-
-
-def _is_of(calibration: Calibration, named: str | None, spec: Spec) -> bool:
-    """Whether its rates are those of the device in question. What was measured on this host stands for a device that
-    nobody named; what was compiled for some chip does not."""
-    if calibration.basis == MEASURED:
-        return named is None or find(named) == find(calibration.device_kind)
-    same = named is not None and find(named) is not None and find(named) == find(calibration.device_kind)
-    return same and calibration.precision == spec.train.precision
-
-
-def _calibrated_basis(calibration: Calibration) -> str:
-    kind, count = calibration.device_kind, calibration.devices
-    several = f"{count} × " if count > 1 else ""
-    if calibration.basis == COMPILED:
-        return (
-            f"COMPILED for {several}{kind}, nearest compiled shape: the roofline of its program, which no run reaches; "
-            "`dwsweep bench` measures it"
-        )
-    basis = f"measured by `bench` on {several}{kind}, nearest benchmarked shape"
-    if count > 1:
-        basis += f"; {count} of them at work all the time take 1/{count} of it"
-    return basis
 
 
 def estimate(
@@ -117,16 +25,9 @@ def estimate(
     runs: Sequence[Run],
     packs: Sequence[Pack],
     data: DataFacts | None,
-    *,
-    device: str | None = None,
-    calibration: Calibrations = None,
+    clock: Clock,
 ) -> Estimates:
-    """Estimates of every run and pack on ``device`` (default: ``execution.device``, or the calibration's).
-
-    Raises:
-        InputError: an unreadable calibration file.
-    """
-    clock = _clock(spec, device, calibration)
+    """Estimates of every run and pack on the clock's device."""
     found = find(clock.device_name)
     by_pack: dict[str, PackEstimate] = {}
     for pack in packs:
@@ -136,9 +37,9 @@ def estimate(
             flops=flops,
             memory=memory,
             fits=program_fits(memory.total, found.usable_bytes) if found else None,
-            mfu=clock.mfu(pack),
+            mfu=clock.mfu(pack.shape),
             checkpoint_bytes=(spec.execution.keep_checkpoints + 1) * checkpoint_bytes(pack.shape, len(pack.replicas)),
-            device_seconds=clock.seconds(pack, flops),
+            device_seconds=clock.seconds(pack.shape, flops),
         )
     pack_of = {pack.pack_id: pack for pack in packs}
     by_run = {run.run_id: _run_estimate(spec, run, pack_of.get(run.pack_id), data, clock) for run in runs}
@@ -181,14 +82,14 @@ def misfits(estimates: Estimates, packs: Sequence[Pack]) -> list[str]:
     ]
 
 
-def _run_estimate(spec: Spec, run: Run, pack: Pack | None, data: DataFacts | None, clock: _Clock) -> RunEstimate:
+def _run_estimate(spec: Spec, run: Run, pack: Pack | None, data: DataFacts | None, clock: Clock) -> RunEstimate:
     scales = resolve(run.shape, spec.model, spec.train, run.learning_rate)
     flops = training_flops(run.shape, run.tokens)
     return RunEstimate(
         flops=flops,
         flops_6nd=flops_6nd(run.shape, run.tokens),
         epochs=run.tokens / data.n_train_tokens if data else None,
-        device_seconds=clock.seconds(pack, flops) if pack and run.action != DROP else None,
+        device_seconds=clock.seconds(pack.shape, flops) if pack and run.action != DROP else None,
         hidden_learning_rate=scales.hidden.learning_rate,
         residual_multiplier=scales.residual_multiplier,
     )

@@ -13,9 +13,11 @@ from typing import Any
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
 from dwsweep.plan.checks import cautions, device_errors, head_errors, length_errors, pack_members, size_errors
-from dwsweep.plan.estimates import Calibrations, estimate, misfits
-from dwsweep.plan.training_schedule import branch_steps
+from dwsweep.plan.clock import Calibrations, clock_of
+from dwsweep.plan.estimates import estimate, misfits
+from dwsweep.plan.run_lengths import RunLengths
 from dwsweep.plan.units import DataFacts, Plan, Run
+from dwsweep.records.fixed_rates import FixedRate
 from dwsweep.records.pack_files import Pack, Replica
 from dwsweep.records.sweep_tables import DROP, RUN, SKIP
 from dwsweep.shapes import ROPE_THETA, Shape, match_width
@@ -50,6 +52,7 @@ def build(
     finished: Finished | None = None,
     device: str | None = None,
     calibration: Calibrations = None,
+    rates: Sequence[FixedRate] = (),
 ) -> Plan:
     """Expand a spec.
 
@@ -61,14 +64,17 @@ def build(
         device: a name of the table of devices, or JAX's device_kind; default: ``execution.device``.
         calibration: rates measured by ``bench``, or several in order of preference, or the path of a bench's file; a
             path that does not exist is passed over.
+        rates: those at which lengths were fixed before (``train.seconds``); they stand, whatever ``calibration`` says.
 
     Raises:
         InputError: combinations that cannot be built or trained, all at once; a text too short for one batch.
     """
-    _check(spec, None)
+    clock = clock_of(spec, device, calibration)
+    lengths = RunLengths(clock, tuple(rates))
+    _check(lengths, None)
     status_of: Callable[[str], str | None] = finished if callable(finished) else dict(finished or {}).get
     candidates = _shapes(spec)
-    _check(spec, [shape for shape, *_ in candidates])
+    _check(lengths, [shape for shape, _, drop, _ in candidates if not drop])
     data_hash = data.data_hash if data else None
     if data is not None:
         check_enough(data.n_train_tokens, spec.train.seq_len, spec.train.batch_size)
@@ -76,14 +82,14 @@ def build(
     runs: list[Run] = []
     packs: list[Pack] = []
     for shape, budget, drop, note in candidates:
-        lengths = branch_steps(spec, shape.n_params)
+        branches = lengths.branch_steps(shape)
         if drop:
-            runs += _dropped_runs(spec, shape, budget, lengths, drop, data_hash)
+            runs += _dropped_runs(spec, shape, budget, branches, drop, data_hash)
             continue
-        for pack in _packs(spec, shape, lengths, data_hash):
+        for pack in _packs(spec, shape, branches, data_hash):
             packs.append(pack)
             for replica in pack.replicas:
-                for steps, name in zip(lengths, replica.run_ids, strict=True):
+                for steps, name in zip(branches, replica.run_ids, strict=True):
                     status = status_of(name)
                     skip = _SKIP_REASONS.get(status or "")
                     resumed = "continues from its checkpoint" if status in ("interrupted", "running") else ""
@@ -96,30 +102,29 @@ def build(
                             learning_rate=replica.learning_rate,
                             budget=budget,
                             steps=steps,
-                            tokens=steps * spec.train.batch_size * spec.train.seq_len,
+                            tokens=steps * lengths.tokens_per_step,
                             action=SKIP if skip else RUN,
                             reason="; ".join(part for part in (skip or resumed, note) if part),
                         )
                     )
-    estimates = estimate(spec, runs, packs, data, device=device, calibration=calibration)
+    estimates = estimate(spec, runs, packs, data, clock)
     return Plan(
         spec=spec,
         runs=tuple(runs),
         packs=tuple(packs),
-        warnings=(*misfits(estimates, packs), *cautions(spec, runs, data)),
+        warnings=(*misfits(estimates, packs), *cautions(lengths, runs, data)),
         data=data,
         estimates=estimates,
+        lengths=lengths,
     )
 
 
-def _check(spec: Spec, shapes: Sequence[Shape] | None) -> None:
+def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
     """Refuse what cannot work; before shapes exist what concerns the grid, then what depends on their sizes."""
+    spec = lengths.spec
     errors = head_errors(spec) + device_errors(spec) + size_errors(spec)
-    if shapes is not None:
-        sizes = [shape.n_params for shape in shapes]
-        errors += length_errors(spec, min(sizes), max(sizes))
-    elif errors and spec.train.tokens_per_param is None:
-        errors += length_errors(spec, 1, 1)  # the lengths do not depend on the shapes: say what is wrong with them too
+    if shapes is not None or errors:  # what does not depend on the shapes is said along with the other errors
+        errors += length_errors(lengths, shapes or ())
     if errors:
         raise InputError(*errors)
 

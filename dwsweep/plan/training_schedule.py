@@ -1,5 +1,5 @@
-"""How long runs train and at which rates: steps for tokens, the lengths of token branches, the cool-down; the phases of
-a pack and the multipliers of its learning rate. The one place of these facts. Pure NumPy: computed on the host.
+"""At which rates runs train: the cool-down, the phases of a pack, the multipliers of its learning rate. The one place
+of these facts (``run_lengths`` has how long runs are). Pure NumPy: computed on the host.
 
 A pack without token branches is one phase. With a wsd trunk and branches of b_1 < … < b_n steps, the trunk runs at the
 peak rate; at b_i minus its cool-down the state is copied, the copy is cooled down to b_i and yields a finished run, and
@@ -15,29 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwsweep.records.pack_files import Pack
-from dwsweep.spec import Spec, TrainSpec
-
-
-def steps_of(tokens: float, tokens_per_step: int) -> int:
-    """Optimizer steps that see at least ``tokens``."""
-    # the small slack keeps 1e6 tokens at 1000 per step from becoming 1001 steps through rounding of a product
-    return max(1, math.ceil(tokens / tokens_per_step - 1e-9))
-
-
-def total_steps(spec: Spec, n_params: int) -> int:
-    """Steps of a full-length run of a shape with ``n_params`` matched parameters."""
-    train = spec.train
-    if train.steps is not None:
-        return train.steps
-    tokens = train.tokens if train.tokens is not None else (train.tokens_per_param or 0.0) * n_params
-    return steps_of(tokens, train.batch_size * train.seq_len)
-
-
-def branch_steps(spec: Spec, n_params: int) -> tuple[int, ...]:
-    """Total steps of every finished run of one replica, ascending; the last is the full length."""
-    full = total_steps(spec, n_params)
-    per_step = spec.train.batch_size * spec.train.seq_len
-    return tuple(sorted({steps_of(tokens, per_step) for tokens in spec.train.token_branches} | {full}))
+from dwsweep.spec import TrainSpec
 
 
 def cooldown_steps(spec: TrainSpec, steps: int) -> int:

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from dwsweep.cost.memory import Memory
+from dwsweep.plan.run_lengths import RunLengths
+from dwsweep.records.fixed_rates import Promise
 from dwsweep.records.pack_files import Pack
 from dwsweep.records.run_files import RunConfig
 from dwsweep.records.sweep_tables import PlanRow
@@ -99,6 +101,7 @@ class Plan:
     warnings: tuple[str, ...]
     data: DataFacts | None
     estimates: Estimates
+    lengths: RunLengths
 
     @property
     def waits_for_data(self) -> bool:
@@ -177,4 +180,12 @@ def run_config(run: Run, plan: Plan) -> RunConfig:
         model=spec.model.model_dump(mode="json"),
         data=spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
         train=spec.train.model_dump(mode="json"),
+        promise=_promise(run, plan),
     )
+
+
+def _promise(run: Run, plan: Plan) -> Promise | None:
+    if not plan.lengths.needs_rates:
+        return None
+    rate = plan.lengths.rate(run.shape)
+    return Promise(run.tokens / rate.tokens_per_second, rate)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from dwsweep.records.reader import Amount, Count, Name, Number, Positive, one_of, parse, to_dict
-from dwsweep.records.run_files import DONE, FAILED, INTERRUPTED, OOM, PENDING, RUNNING, PositiveNumber
+from dwsweep.records.reader import Amount, Count, Name, Number, Positive, PositiveNumber, one_of, parse, to_dict
+from dwsweep.records.run_files import DONE, FAILED, INTERRUPTED, OOM, PENDING, RUNNING
 from dwsweep.shapes import Shape
 from dwsweep.spec import ExecutionSpec, ModelSpec, Section, TrainSpec
 

@@ -25,6 +25,7 @@ Record = TypeVar("Record")
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=255)]  # of a run or a pack
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def one_of(*names: str) -> AfterValidator:

@@ -12,7 +12,19 @@ from typing import Annotated, Any, Required, TypedDict, cast
 from pydantic import Field
 
 from dwsweep import paths
-from dwsweep.records.reader import Amount, Count, Damaged, Name, Number, Positive, holding, one_of, to_dict
+from dwsweep.records.fixed_rates import Promise
+from dwsweep.records.reader import (
+    Amount,
+    Count,
+    Damaged,
+    Name,
+    Number,
+    Positive,
+    PositiveNumber,
+    holding,
+    one_of,
+    to_dict,
+)
 from dwsweep.shapes import Shape
 
 PENDING, RUNNING, DONE, DIVERGED = "pending", "running", "done", "diverged"
@@ -21,9 +33,6 @@ FAILED, OOM, INTERRUPTED = "failed", "oom", "interrupted"
 RUN_STATES = (DONE, RUNNING, PENDING, INTERRUPTED, DIVERGED, FAILED, OOM)
 FINAL = frozenset({DONE, DIVERGED})  # has a result that stands
 STOPPED = frozenset({FAILED, OOM})  # ended without a result; tried again on request
-
-PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
 
 # sections of a run's spec, with all their keys; those that others read are checked
 ModelFacts = Annotated[dict[str, Any], holding(parametrization=str)]
@@ -50,6 +59,7 @@ class RunConfig:
     model: ModelFacts
     data: dict[str, Any]  # the section ``data`` of the spec
     train: TrainFacts
+    promise: Promise | None = None  # of ``train.seconds``: how long it was to take, and at which rate
 
 
 @dataclass(frozen=True)

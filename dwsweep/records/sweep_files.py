@@ -8,6 +8,7 @@ import secrets
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from dwsweep.records.fixed_rates import FixedRate
 from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.reader import Count, Positive
 
@@ -29,17 +31,23 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)  # of dwsweep, Python and the packages, at the last call
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # what workers reported, by device_kind
+    rates: tuple[FixedRate, ...] = ()  # at which the lengths of runs were fixed (``train.seconds``)
 
     def with_call(self, **flags: Any) -> Manifest:
         """With this call added: time, host, command line, flags, versions, git commit."""
         call = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "time": timestamp(),
             "host": platform.node(),
             "command": sys.argv,
             "flags": flags,
             "git_commit": git_commit(),
         }
         return replace(self, versions=versions(), calls=(*self.calls, call)[-_CALLS_KEPT:])
+
+    def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
+        """With these written down now, unless they were before."""
+        now = timestamp()
+        return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in rates)))
 
     def with_device(self, facts: StartFacts) -> Manifest:
         """With what a worker reported of its devices, once for each kind."""
@@ -107,6 +115,10 @@ def process_start(pid: int) -> str | None:
             pass
         return "unknown"
     return None if fields[0] == "Z" else f"{boot}:{fields[19]}"
+
+
+def timestamp() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def versions() -> dict[str, str]:

@@ -5,6 +5,7 @@
 
 from dwsweep.spec.reading import load_spec, parse_spec
 from dwsweep.spec.sections import (
+    LENGTHS,
     MAX_STEPS,
     SOURCE_FORMS,
     BudgetRange,
@@ -18,6 +19,7 @@ from dwsweep.spec.sections import (
 )
 
 __all__ = [
+    "LENGTHS",
     "MAX_STEPS",
     "SOURCE_FORMS",
     "BudgetRange",

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.spec import builtin
-from dwsweep.spec.sections import PRESETS, Spec
+from dwsweep.spec.sections import LENGTHS, PRESETS, Spec
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50
@@ -97,9 +97,8 @@ def _apply(content: dict[str, Any], override: str) -> None:
             raise InputError(f"--set {key}: {part!r} holds {_shown(child) or 'a value'}, not a section")
         node = child
     # the length of a run is given in one way: an override of one replaces the others
-    lengths = ("steps", "tokens", "tokens_per_param")
-    if path == ["train"] and last in lengths:
-        for other in lengths:
+    if path == ["train"] and last in LENGTHS:
+        for other in LENGTHS:
             node.pop(other, None)
     if path == ["model"] and last == "preset":
         for name in {name for values in PRESETS.values() for name in values}:
@@ -133,7 +132,7 @@ def _describe(item: Any) -> str:
     for bound in ("gt", "ge", "lt", "le"):
         limit = (item.get("ctx") or {}).get(bound)
         if isinstance(limit, int | float):  # pydantic writes 1e15 and 1e-30 out, zero by zero
-            digits = f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
+            digits = f"{int(limit):,}" if limit == int(limit) and limit < 1e20 else f"{limit:g}"
             message = f"{message[: message.rindex(' ')]} {digits}"
     shown = "" if isinstance(value, dict | BaseModel) else _shown(value)
     return f"{key}: {shown}; {message}" if shown else f"{key}: {message}"

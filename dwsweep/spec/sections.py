@@ -29,12 +29,16 @@ HeadCount = Annotated[int, Field(gt=0, le=10_000)]
 MlpRatio = Annotated[float, Field(ge=MLP_RATIOS[0], le=MLP_RATIOS[1], allow_inf_nan=False)]
 Budget = Annotated[float, Field(ge=100, le=1e15, allow_inf_nan=False)]  # n_params
 Tokens = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
+Flops = Annotated[float, Field(ge=1, le=1e30, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=1e-3, le=1e10, allow_inf_nan=False)]
 Sequences = Annotated[int, Field(gt=0, le=100_000_000)]
 Steps = Annotated[int, Field(gt=0, le=MAX_STEPS)]
 LearningRate = Annotated[float, Field(ge=1e-12, le=1e6, allow_inf_nan=False)]
 Devices = Annotated[int, Field(gt=0, le=1_000_000)]
 Processes = Annotated[int, Field(gt=0, le=10_000)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+
+LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # of `train`: one says how long a run is
 
 # what data.source may be
 SOURCE_FORMS = (
@@ -276,11 +280,15 @@ class TrainSpec(Section):
     batch_size: Sequences = 16
     """sequences per step"""
     steps: Steps | None = None
-    """give one of steps, tokens, tokens_per_param"""
+    """give one of steps, tokens, tokens_per_param, flops, seconds"""
     tokens: Tokens | None = None
     """length of a run in tokens"""
     tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = None
     """of n_params"""
+    flops: Flops | None = None
+    """of a run, attention and unembedding counted; its tokens follow from its shape"""
+    seconds: Seconds | None = None
+    """device-seconds of a run; its tokens follow from its shape's rate by `bench`, or on execution.device"""
     token_branches: list[Tokens] = Field(default_factory=list)
     """wsd: finished runs at these token counts too"""
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -308,11 +316,9 @@ class TrainSpec(Section):
 
     @model_validator(mode="after")
     def _length(self) -> TrainSpec:
-        given = [name for name in ("steps", "tokens", "tokens_per_param") if getattr(self, name) is not None]
+        given = [name for name in LENGTHS if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(
-                f"give exactly one of steps, tokens, tokens_per_param; given: {', '.join(given) or 'none'}"
-            )
+            raise ValueError(f"give exactly one of {', '.join(LENGTHS)}; given: {', '.join(given) or 'none'}")
         if self.token_branches and self.schedule != "wsd":
             raise ValueError(f"token_branches need `schedule: wsd` (a constant trunk); schedule is {self.schedule}")
         return self
@@ -365,7 +371,7 @@ class ExecutionSpec(Section):
     loggers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
     """where metrics go beside the directory"""
     device: str | None = None
-    """a name of the table of devices, for the estimates of `plan`"""
+    """a name of the table of devices, for the estimates of `plan` and the rates of train.seconds"""
 
 
 class Spec(Section):

@@ -29,8 +29,7 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
     ``packs`` are the planned packs that the caller answers for. Files that every shard may write, the manifest and the
     config.json of the plan's runs, are looked at under a lock of the kernel.
     """
-    with store.manifest_guard():
-        _check(store, store.manifest_path, Manifest, say, "begun anew")
+    check_manifest(store, say)
     with exclusive(store.directory / "locks" / "repair.guard"):
         _configs(store, plan, say)
     families = _families(store, packs)
@@ -41,6 +40,12 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
             _pack(store, pack, pack_id, say)
         for pack_id in families[pack.pack_id]:
             _pack_state(store, pack_id, families[pack.pack_id], say)
+
+
+def check_manifest(store: SweepStore, say: Callable[[str], None]) -> None:
+    """Set a damaged manifest.json aside."""
+    with store.manifest_guard():
+        _check(store, store.manifest_path, Manifest, say, "begun anew")
 
 
 def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:

@@ -22,6 +22,7 @@ from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, 
 from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
 from dwsweep.sweep.multihost import join_slice
 from dwsweep.sweep.ownership import Shard
+from dwsweep.sweep.planning import fix_rates
 from dwsweep.sweep.policy import Silence
 from dwsweep.sweep.snapshot import rebuild_results
 from dwsweep.sweep.sweep_directory import SweepStore
@@ -77,7 +78,8 @@ def run_sweep(
     def lead(worker: WorkerProcess | None = None) -> int:
         try:
             with ownership.hold(directory, shard, takeover, shown.say):
-                return _Sweep(plan, tokens, store, shard, retry, shown).run(executor, address, worker)
+                settled = fix_rates(plan, store, retry, shown.say)
+                return _Sweep(settled, tokens, store, shard, retry, shown).run(executor, address, worker)
         except OSError as error:
             if not policy.is_disk_full(error):
                 raise

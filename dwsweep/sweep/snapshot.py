@@ -16,6 +16,7 @@ from dwsweep.records.reader import Damaged
 from dwsweep.records.run_files import DONE, INTERRUPTED, PENDING, RUNNING, RunState
 from dwsweep.records.sweep_tables import DROP, PlanRow, ResultsRow
 from dwsweep.sweep import ownership
+from dwsweep.sweep.kept_promises import KeptPromise, kept_promises
 from dwsweep.sweep.sweep_directory import SweepStore
 
 
@@ -39,6 +40,7 @@ class Snapshot:
     owners: tuple[tuple[ownership.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
     time: float
     damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
+    promises: tuple[KeptPromise, ...] = ()  # of the runs that are done, where ``train.seconds`` promised them a time
 
     @property
     def is_live(self) -> bool:
@@ -81,7 +83,9 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
     orphans = len(set(store.run_ids()) - {row.run_id for row in planned})
-    return Snapshot(store.directory.name, tuple(runs), orphans, progress, owners, time.time(), tuple(damaged))
+    promises = kept_promises(store, (run.plan.run_id for run in runs if run.state.state == DONE))
+    name = store.directory.name
+    return Snapshot(name, tuple(runs), orphans, progress, owners, time.time(), tuple(damaged), promises)
 
 
 def time_left(now: Snapshot) -> float | None:

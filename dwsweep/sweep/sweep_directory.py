@@ -13,13 +13,11 @@ import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dwsweep import paths
-from dwsweep.cost.duration import Calibration
-from dwsweep.errors import InputError
 from dwsweep.locks import exclusive
-from dwsweep.plan import DROP, DataFacts, Plan, build, units
+from dwsweep.plan import DROP, Plan, units
 from dwsweep.records import reader, sweep_tables
 from dwsweep.records.pack_files import Pack, PackProgress, PackState
 from dwsweep.records.reader import Damaged
@@ -36,11 +34,6 @@ from dwsweep.records.run_files import (
 )
 from dwsweep.records.sweep_files import Manifest
 from dwsweep.records.sweep_tables import PlanRow
-from dwsweep.spec import Spec
-from dwsweep.sweep import ownership
-
-if TYPE_CHECKING:
-    from dwsweep.data.token_store import Store as TokenStore
 
 Record = TypeVar("Record")
 
@@ -287,32 +280,3 @@ class SweepStore:
 
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"
-
-
-def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: Collection[str] = ()) -> Plan:
-    """What is still to be done of a sweep in ``directory``, with the rates that `bench` measured or compiled for it:
-    `plan` shows what `run` carries out."""
-    return build(
-        spec,
-        data=DataFacts.of(tokens) if tokens else None,
-        finished=SweepStore(directory).finished(retry=retry),
-        calibration=Calibration.found_in(directory),
-    )
-
-
-def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:
-    """Write plan.csv alone, for ``plan --out``; returns its path.
-
-    Raises:
-        InputError: a running sweep owns the directory, or one has begun there and the plan's ids are not those of its
-            runs because the data is not prepared here.
-    """
-    store = SweepStore(directory)
-    if plan.waits_for_data and store.run_ids():
-        raise InputError(
-            f"--out: {directory}; a sweep has begun there, and this plan has no ids of its runs since the data is not "
-            "prepared here: run `dwsweep prepare` first, or name another directory"
-        )
-    paths.make_directory(store.directory)
-    with ownership.unowned(directory):
-        return store.write_plan_table(plan)

@@ -20,6 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
+from dwsweep.spec import LENGTHS, ModelSpec, Section, TrainSpec
 from dwsweep.train.mesh import agreed, all_agree
 
 FORMAT = 2
@@ -27,6 +28,9 @@ FORMAT = 2
 
 Meta = Mapping[str, Any]
 """Meta data as JSON gives it back."""
+_SECTIONS: dict[str, type[Section]] = {"model": ModelSpec, "train": TrainSpec}
+_SAID_ELSEWHERE = {"preset", *LENGTHS, "token_branches"}
+"""Keys of the spec that other keys say too: a preset is its values, and lengths are ``branch_steps``."""
 
 
 @dataclass
@@ -66,7 +70,7 @@ def check_identity(theirs: Mapping[str, object], pack: Pack, directory: Any) -> 
     Raises:
         InputError: it names what differs.
     """
-    ours = _identity(pack)
+    ours, theirs = _compared(_identity(pack)), _compared(theirs)
     if theirs != ours:
         raise InputError(
             f"{directory}: these checkpoints are of another pack "
@@ -84,6 +88,18 @@ def _identity(pack: Pack) -> dict[str, object]:
         "train": pack.train.model_dump(mode="json"),
         "data_hash": pack.data_hash,
     }
+
+
+def _compared(content: Mapping[str, object]) -> dict[str, object]:
+    """What tells packs apart: without other ways to say the same, and with the keys that came into the spec since it
+    was stored, which are as if never given."""
+    out = dict(content)
+    for name, kind in _SECTIONS.items():
+        section = content.get(name)
+        if isinstance(section, dict):
+            whole = {**kind.model_construct().model_dump(mode="json"), **section}
+            out[name] = {key: value for key, value in whole.items() if key not in _SAID_ELSEWHERE}
+    return out
 
 
 def fingerprints(tree: Any, xp: Any = jnp) -> Any:

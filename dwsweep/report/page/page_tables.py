@@ -10,6 +10,7 @@ from dwsweep.records.fit_rows import Cell, GuidelineRow, Rival, TokenTransition,
 from dwsweep.report.figures.style import plain
 from dwsweep.report.page import words
 from dwsweep.report.page.html import details, paragraph, table, without_empty
+from dwsweep.sweep.kept_promises import KeptPromise
 from dwsweep.text import format_count
 
 Row = Mapping[str, Any]
@@ -49,6 +50,25 @@ def spread(values: Sequence[Any], form: Callable[[Any], str]) -> str:
     if not known:
         return "–"
     return form(known[0]) if len(known) == 1 else f"{form(known[0])} … {form(known[-1])}"
+
+
+def promises(kept: Sequence[KeptPromise]) -> str:
+    """One row per shape: the device-seconds that a run of it was promised, and those that its runs took."""
+    body = [
+        [
+            str(one.depth),
+            str(one.width),
+            whole(one.steps),
+            f"{one.time_basis}, {one.device}",
+            significant(4)(one.promised),
+            spread(one.measured, significant(4)),
+            number(2)(one.ratio),
+            ", ".join(one.devices),
+        ]
+        for one in kept
+    ]
+    headings = ("L", "d", "steps", "rate", "promised, s", "measured, s", "ratio", "trained on")
+    return table(headings, body)
 
 
 def interval(low: float | None, high: float | None, form: Callable[[Any], str]) -> str:

@@ -33,6 +33,7 @@ from dwsweep.report.page.html import (
     placeholder,
     preformatted,
 )
+from dwsweep.sweep.kept_promises import KeptPromise, kept_promises, sentence
 from dwsweep.sweep.sweep_directory import SweepStore
 
 HOW_TO_READ = (
@@ -71,7 +72,8 @@ def write(directory: str | PathLike[str]) -> Any:
     fit = fit_result.read(file, "DIR")
     runs = _read_csv(root / "results.csv")
     curves = _curves(runs, root)
-    manifest = to_dict(SweepStore(root).manifest)
+    store = SweepStore(root)
+    manifest = to_dict(store.manifest)
     sections = [
         Section("answer", "The answer", _answer(fit)),
         Section("budget", "Your budget", placeholder("budget-box", WITHOUT_BUDGET)),
@@ -85,6 +87,7 @@ def write(directory: str | PathLike[str]) -> Any:
             "Runs",
             page_tables.runs(runs) + details("Cells: the mean of each shape", page_tables.cells(fit.cells)),
         ),
+        *_promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
         Section("training", "Training curves", _training(curves)),
         Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
         Section("reading", "How to read it", bullets(HOW_TO_READ)),
@@ -190,6 +193,13 @@ def _guideline(fit: FitResult) -> str:
     return body
 
 
+def _promises(kept: Sequence[KeptPromise]) -> list[Section]:
+    """Of a sweep whose runs are as long as ``train.seconds`` allow."""
+    if not kept:
+        return []
+    return [Section("time", "Promised and measured time", paragraph(sentence(kept)) + page_tables.promises(kept))]
+
+
 def _curves(runs: Sequence[Mapping[str, str]], root: Any) -> list[TrainingCurve]:
     curves = []
     for row in runs:
@@ -229,7 +239,7 @@ def _provenance(fit: FitResult, runs: Sequence[Mapping[str, str]], manifest: Map
     found = {name.replace("_", " "): distinct(name) for name in names}
     body = "<h3>Runs</h3>" + definitions({key: value for key, value in found.items() if value})
     if any(manifest.values()):
-        body += "<h3>Sweep</h3>" + definitions(flat({k: v for k, v in manifest.items() if k != "calls"}))
+        body += "<h3>Sweep</h3>" + definitions(flat({k: v for k, v in manifest.items() if k not in ("calls", "rates")}))
         calls = manifest.get("calls") or []
         if calls:
             body += "<h3>Last call</h3>" + definitions(flat(calls[-1]))

@@ -14,6 +14,7 @@ from rich.text import Text
 from dwsweep.cost.flops import CONVENTION
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
+from dwsweep.records.reader import to_dict
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
@@ -28,6 +29,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "name": plan.spec.name,
         "data": None if plan.data is None else vars(plan.data),
         "waits_for_data": plan.waiting_figures,
+        "length": _length_json(plan),
         "totals": {
             "run": plan.count(RUN),
             "skip": plan.count(SKIP),
@@ -85,7 +87,27 @@ def _header(plan: Plan) -> Group:
         f"step: {train.batch_size} × {train.seq_len} tokens, {train.schedule}, {train.warmup_steps:,} warm-up steps, "
         f"{train.precision}{', Muon' if train.optimizer == 'muon' else ''}"
     )
+    if plan.lengths.is_budget:
+        lines.append(_length(plan))
     return Group(Text.assemble((spec.name, "bold"), shapes), *map(Text, lines))
+
+
+def _length(plan: Plan) -> str:
+    """What the steps of the shapes were made from."""
+    steps = {run.shape: plan.lengths.total_steps(run.shape) for run in plan.runs}
+    fewest, most = (pick(steps, key=steps.__getitem__) for pick in (min, max))
+    ends = f"{steps[fewest]:,} steps at {fewest.label}"
+    if steps[most] > steps[fewest]:
+        ends += f" to {steps[most]:,} at {most.label}"
+    return f"length: {ends}, from {plan.lengths.basis(steps)}"
+
+
+def _length_json(plan: Plan) -> dict[str, Any]:
+    found: dict[str, Any] = {"key": plan.lengths.key, "value": plan.lengths.value}
+    if plan.lengths.needs_rates:
+        rates = dict.fromkeys(plan.lengths.rate(run.shape) for run in plan.runs)
+        found["rates"] = [to_dict(rate) for rate in rates]
+    return found
 
 
 def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
@@ -99,7 +121,8 @@ def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
 def _table(plan: Plan, notes: dict[str, int]) -> Table:
     several_rates = len(plan.spec.grid.learning_rates) > 1
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    headings = ("L", "d_x", "heads", "N", "off", "N total", "tokens", "FLOPs", "6ND", "memory", "time")
+    steps = (*(["tok/s"] if plan.lengths.needs_rates else []), *(["steps"] if plan.lengths.is_budget else []))
+    headings = ("L", "d_x", "heads", "N", "off", "N total", *steps, "tokens", "FLOPs", "6ND", "memory", "time")
     for heading in (*headings, "lr ×" if several_rates else "hid lr", "resid"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("runs", no_wrap=True)
@@ -144,6 +167,8 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, in
         format_count(shape.n_params),
         f"{shape.n_params / longest.budget - 1:+.1%}" if longest.budget else "",
         format_count(shape.n_params_total),
+        *([format_count(plan.lengths.rate(shape).tokens_per_second)] if plan.lengths.needs_rates else []),
+        *([f"{longest.steps:,}"] if plan.lengths.is_budget else []),
         format_count(longest.tokens),
         _power(cost.flops),
         _power(cost.flops_6nd),
@@ -213,7 +238,15 @@ def _legend(plan: Plan) -> Table:
         ("L, d_x, heads", "depth, width, number of heads × head size"),
         ("N, off", "weights of the blocks, 12·L·d_x² in a standard block; how far that is from the budget"),
         ("N total", "all parameters: with embeddings, biases and norms"),
-        ("tokens", "that one run trains on" + (" at its full length" if plan.spec.train.token_branches else "")),
+        *(
+            [("tok/s", "tokens per second of one device, all runs of a pack together; steps follow from it")]
+            if plan.lengths.needs_rates
+            else []
+        ),
+        (
+            "steps, tokens" if plan.lengths.is_budget else "tokens",
+            "that one run trains on" + (" at its full length" if plan.spec.train.token_branches else ""),
+        ),
         (
             "FLOPs, 6ND",
             "of one run: forward and backward, 3 × forward, attention over the full window and unembedding "

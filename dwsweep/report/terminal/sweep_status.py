@@ -20,6 +20,7 @@ from dwsweep.records.pack_files import StartFacts
 from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.report.terminal.folding import Folded
+from dwsweep.sweep.kept_promises import sentence
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, snapshot, step_of, time_left
 from dwsweep.text import format_clock
 
@@ -55,6 +56,7 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
         "running": {pack: to_dict(progress) for pack, progress in now.progress.items()},
         "orphans": now.orphans,
         "damaged": list(now.damaged),
+        "promises": [to_dict(one) | {"ratio": one.ratio} for one in now.promises],
     }
 
 
@@ -79,6 +81,8 @@ def show(now: Snapshot) -> RenderableType:
     if now.progress:
         parts.append(Folded(_running(now)))
     parts += _reasons(now)
+    if now.promises:
+        parts.append(Text(sentence(now.promises)))
     if now.orphans:
         parts.append(Text(f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"))
     parts += _damaged(now)
