@@ -7,7 +7,6 @@ import itertools
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import report_sweeps
@@ -51,34 +50,7 @@ def test_draw_writes_png_and_svg_that_parse_and_repeat(tmp_path: Path) -> None:
     [("two_lengths", "tokens"), *itertools.product(report_sweeps.CASES, ALWAYS)],
 )
 def test_no_text_lies_over_text_or_outside(case: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = drawn(case)[name]
-    figure.set_dpi(style.SETTINGS["savefig.dpi"])  # letters are not as wide at every resolution
-    canvas = figure.bbox.padded(1.0)
-    # of the text alone: a label's own extent takes in the line that leads to its curve
-    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in _texts_drawn(figure, monkeypatch)]
-    assert boxes
-    for label, box in boxes:
-        assert canvas.x0 <= box.x0 and box.x1 <= canvas.x1 and canvas.y0 <= box.y0 and box.y1 <= canvas.y1, label
-    for (label, box), (other, second) in itertools.combinations(boxes, 2):
-        wide = min(box.x1, second.x1) - max(box.x0, second.x0)
-        high = min(box.y1, second.y1) - max(box.y0, second.y0)
-        # a pixel of the boxes' own padding may meet
-        assert wide <= 1.0 or high <= 1.0, f"{label!r} over {other!r}"
-
-
-def _texts_drawn(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[Text]:
-    """The texts that reach the page: a figure keeps others, such as the labels of ticks outside their axis."""
-    texts: list[Text] = []
-    draw = Text.draw
-
-    def recorded(self: Text, renderer: Any) -> None:
-        if self.get_visible() and self.get_text().strip():
-            texts.append(self)
-        draw(self, renderer)
-
-    monkeypatch.setattr(Text, "draw", recorded)
-    figure.draw_without_rendering()
-    return texts
+    report_sweeps.assert_readable(drawn(case)[name], monkeypatch)
 
 
 def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:

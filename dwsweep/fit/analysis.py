@@ -17,6 +17,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import laws
 from dwsweep.fit.bad_runs import BadRun, without_bad_runs
+from dwsweep.fit.budget_groups import budgets_on_axis
 from dwsweep.fit.cells import Selection, Shape, select_runs
 from dwsweep.fit.contrasts import contrasts
 from dwsweep.fit.curves import Curves, build_curves
@@ -30,6 +31,7 @@ from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_row
 from dwsweep.fit.row_selection import Row
 from dwsweep.fit.sweep_evidence import document_covariance, still_falling
 from dwsweep.fit.table import Table, read_table
+from dwsweep.fit.trained_budgets import other_axis_warning, trained_budgets
 from dwsweep.records.fit_result import (
     FitOptions,
     FitResult,
@@ -121,17 +123,31 @@ def _largest(groups: dict[float | None, list[Row]]) -> float | None:
 
 
 def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult:
+    trained = trained_budgets(data, options.axis)
     groups = _token_groups(data.rows)
+    if trained and trained.only:
+        groups = {None: trained.rows[trained.main]}
     main = _largest(groups)
-    by_count = {key: TokenGroup.of(data, rows, options) for key, rows in groups.items()}
+    by_size = replace(options, axis="n_params")
+    at_budgets = budgets_on_axis(
+        trained, options, lambda rows: TokenGroup.of(data, rows, by_size, shorter=True, pairs=False)
+    )
+    if at_budgets and at_budgets.only:
+        by_count = {main: TokenGroup(at_budgets.selection, None, [], at_budgets.warnings, None, at_budgets.bad)}
+    else:
+        shorter = trained is not None and trained.only
+        by_count = {key: TokenGroup.of(data, rows, options, shorter) for key, rows in groups.items()}
     group = by_count[main]
     warnings = list(group.warnings)
+    if trained and trained.axis != options.axis:
+        warnings.insert(0, other_axis_warning(trained, options.axis))
     if len(groups) > 1:
         others = ", ".join(f"{key:.4g}" for key in sorted(k for k in groups if k is not None) if key != main)
         warnings.append(
             f"tokens: the fit uses the runs at {main:.4g} tokens; transitions at {others} are for reference"
         )
-    nothing = LawReport.none("no finished run with a usable loss")
+    shown = at_budgets if at_budgets and at_budgets.only else group
+    nothing = LawReport.none(at_budgets.why_no_law if at_budgets else "no finished run with a usable loss")
     confidence = options.confidence
     report = fit_laws(group.curves, group.pairs, confidence) if group.curves else nothing
     surface = fit_loss_model(group.curves, confidence) if group.curves else None
@@ -150,7 +166,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         for row in other.transitions(confidence)
     ]
     return FitResult(
-        cells=group.cells(),
+        cells=shown.cells(),
         transitions=transitions,
         width_law=report.width_law,
         law_statement=report.statement,
@@ -162,13 +178,14 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         published=_published(),
         transition_cov=_transition_cov(group.pairs),
         warnings=warnings,
-        noise=group.noise(),
+        noise=shown.noise(),
         by_tokens=by_tokens if len(groups) > 1 else [],
         curves=fit_curves(group.curves, group.pairs, report, surface, guide, rivals, options.axis, confidence),
-        rates=group.rates(),
+        rates=shown.rates(),
         contrasts=contrasts(group.curves, confidence) if group.curves else [],
         left_out=[found.record() for found in group.bad],
         with_left_out=list(group.with_bad),
+        equal_budgets=at_budgets.record if at_budgets else None,
         provenance=Provenance(
             input=data.source,
             input_sha256=data.sha256,
@@ -218,10 +235,13 @@ class TokenGroup:
     with_bad: Sequence[Transition] = ()
 
     @classmethod
-    def of(cls, data: Table, rows: list[Row], options: FitOptions) -> TokenGroup:
+    def of(
+        cls, data: Table, rows: list[Row], options: FitOptions, shorter: bool = False, pairs: bool = True
+    ) -> TokenGroup:
+        """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared."""
         selection = select_runs(rows, options.axis, data.named)
         selection, bad, every = without_bad_runs(selection)
-        runs, warnings = selection.runs, [*selection.warnings, *check_runs(selection.runs, data.loss_column)]
+        runs, warnings = selection.runs, [*selection.warnings, *check_runs(selection.runs, data.loss_column, shorter)]
         if not runs:
             return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"], None)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
@@ -231,16 +251,16 @@ class TokenGroup:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        warnings += [*noise_warnings(curves), *confounds(every, curves, options.axis)]
-        pairs = analyse_pairs(curves, options.confidence)
+        warnings += [*noise_warnings(curves, pairs), *confounds(every, curves, options.axis, shorter)]
+        compared = analyse_pairs(curves, options.confidence) if pairs else []
         with_bad: list[Transition] = []
         if bad:
             rng = np.random.default_rng(options.seed)
             beside = build_curves(every, options.noise, options.draws, rng, luck=options.shape_noise)
-            others = analyse_pairs(beside, options.confidence, estimators=False)
+            others = analyse_pairs(beside, options.confidence, estimators=False) if pairs else []
             with_bad = transition_rows(beside, others, options.confidence)
-            warnings.insert(0, bad_run_warning(bad, transition_rows(curves, pairs, options.confidence), with_bad))
-        return cls(selection, curves, pairs, warnings, held_out.note if held_out else None, bad, with_bad)
+            warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
+        return cls(selection, curves, compared, warnings, held_out.note if held_out else None, bad, with_bad)
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []

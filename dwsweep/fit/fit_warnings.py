@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -70,8 +70,9 @@ def check_fitted(result: FitResult) -> None:
         raise InputError(f"table: {result.provenance.input}; no run with a usable loss{why}")
 
 
-def check_runs(runs: Sequence[Run], loss_column: str) -> list[str]:
+def check_runs(runs: Sequence[Run], loss_column: str, shorter: bool = False) -> list[str]:
     """Warnings where the loss or a count looks like something else. loss_column: what the table calls the loss.
+    shorter: larger nets were trained on less, so that the loss may rise with N.
 
     Raises:
         InputError: it is sure to be something else.
@@ -80,7 +81,7 @@ def check_runs(runs: Sequence[Run], loss_column: str) -> list[str]:
         return []
     _counts(runs)
     losses = np.array([run.loss for run in runs])
-    rising = _rising(runs)
+    rising = [] if shorter else _rising(runs)
     parts = loss_column.lower().replace("-", "_").replace("/", "_").split("_")
     kind = next((kind for kind, words in OTHER_QUANTITIES.items() if any(word in parts for word in words)), None)
     middle = float(np.median(losses))
@@ -149,8 +150,8 @@ def _rising(runs: Sequence[Run]) -> list[int]:
     return up if 2 * len(up) > len(steps) else []
 
 
-def noise_warnings(curves: Curves) -> list[str]:
-    """What the errors rest on, where that is little."""
+def noise_warnings(curves: Curves, pairs: bool = True) -> list[str]:
+    """What the errors rest on, where that is little. pairs: whether pairs of depths are compared."""
     lines = []
     noise = curves.noise
     if not noise.known and not noise.why_unknown:
@@ -175,7 +176,7 @@ def noise_warnings(curves: Curves) -> list[str]:
     if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
         lines.append(f"seeds: {counts[1]} shapes have a single run")
     few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
-    if few and len(curves.depths) > 1:
+    if few and len(curves.depths) > 1 and pairs:
         listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
         lines.append(
             f"sizes: {listed}; luck per shape cannot be told from a crossing there, so none is claimed unless every "
@@ -216,10 +217,16 @@ def tie_warnings(rows: Sequence[Transition]) -> list[str]:
     ]
 
 
-def confounds(runs: Sequence[Run], curves: Curves, axis: str) -> list[str]:
-    """Warnings about ``runs``, one line each."""
-    warnings = [*_negative(runs), *_differing(runs), *_counting(runs), *_learning_rates(runs, curves), *_capacity(runs)]
-    if axis == "n_params":
+def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = False) -> list[str]:
+    """Warnings about ``runs``, one line each. shorter: that larger nets were trained on less is known."""
+    warnings = [
+        *_negative(runs),
+        *_differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE),
+        *_counting(runs),
+        *_learning_rates(runs, curves),
+        *_capacity(runs),
+    ]
+    if axis == "n_params" and not shorter:
         warnings += _flops(runs)
     return warnings
 
@@ -236,9 +243,11 @@ def _negative(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _differing(runs: Sequence[Run]) -> list[str]:
+def _differing(runs: Sequence[Run], names: Container[str]) -> list[str]:
     lines = []
     for name, meaning in SHOULD_AGREE.items():
+        if name not in names:
+            continue
         if name in GROWING and _grows_with_size(runs, name):
             lines += _at_equal_size(runs, name)
             continue

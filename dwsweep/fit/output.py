@@ -20,6 +20,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law
 from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.pairs import Pair
 from dwsweep.records import fit_result
+from dwsweep.records.budget_rows import BestAtBudget, DepthAtBudget
 from dwsweep.records.fit_curves import (
     DepthCurve,
     FitCurves,
@@ -208,7 +209,8 @@ def _exp(value: float | None) -> float | None:
 
 def write(result: FitResult, out_dir: Any) -> list[str]:
     """Write fit.json, cells.csv, transitions.csv, guideline.csv and guideline.md (and transitions_by_tokens.csv where
-    there are several token counts), each atomically; returns the paths.
+    there are several token counts, equal_budgets.csv and equal_budget_depths.csv where runs were trained at equal
+    compute), each atomically; returns the paths.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
@@ -219,6 +221,9 @@ def write(result: FitResult, out_dir: Any) -> list[str]:
     texts["fit.json"] = result.to_json()
     if result.by_tokens:
         texts["transitions_by_tokens.csv"] = csv_text(result.by_tokens, TokenTransition)
+    if result.equal_budgets:
+        texts["equal_budgets.csv"] = csv_text(result.equal_budgets.best, BestAtBudget)
+        texts["equal_budget_depths.csv"] = csv_text(result.equal_budgets.depths, DepthAtBudget)
     for name, text in texts.items():
         paths.write_atomic(out / name, text)
     return [str(out / name) for name in texts]

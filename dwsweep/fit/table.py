@@ -26,6 +26,8 @@ NUMERIC = (
     "n_params_total",
     "flops",
     "device_seconds",
+    "train_flops",
+    "train_seconds",
     "tokens",
     "learning_rate",
     "heads",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dwsweep import paths
 from dwsweep.records.fit_result import FitResult
-from dwsweep.report.figures import law_lines, losses, run_curves, style
+from dwsweep.report.figures import equal_compute, law_lines, losses, run_curves, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,13 +34,35 @@ class Drawing:
     has_content: Callable[[FitResult], bool] = lambda _: True
 
 
+def _has_curves(fit: FitResult) -> bool:
+    """False where every shape was trained to one value of the axis, so that no curve runs over it."""
+    return fit.equal_budgets is None or not fit.equal_budgets.only
+
+
 # in the order of the page
 DRAWINGS = (
+    Drawing(
+        "equal_budgets",
+        "Loss against size of each depth at equal compute, and the best size of each depth against depth",
+        "At one budget a larger net is trained on fewer tokens, so every depth has a best size: the mark, with "
+        "its interval. On the right those minima against depth: the lowest point of the curve is the best depth that "
+        "this budget buys.",
+        equal_compute.at_each_budget,
+        equal_compute.has_budgets,
+    ),
+    Drawing(
+        "budget_trends",
+        "The best size, tokens, depth and width against the budget",
+        "A power of the budget through the best shapes; the exponent with its interval stands above each panel.",
+        equal_compute.over_budgets,
+        equal_compute.has_trends,
+    ),
     Drawing(
         "loss_vs_depth",
         "Loss against depth at fixed sizes, with the fitted loss surface",
         "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained.",
         losses.against_depth,
+        _has_curves,
     ),
     Drawing(
         "loss_vs_size",
@@ -50,6 +72,7 @@ DRAWINGS = (
         "its interval; an arrow means that there is no bound on that side. The bands hold what seeds share, which "
         "cancels between depths: compare two depths by their difference, in the next figure.",
         losses.against_size,
+        _has_curves,
     ),
     Drawing(
         "differences",
@@ -57,6 +80,7 @@ DRAWINGS = (
         "Above zero the deeper net has the lower loss. A transition counts as crossed only where the simultaneous band "
         "clears zero on both sides: below on the left, above on the right.",
         losses.differences,
+        _has_curves,
     ),
     Drawing(
         "others",
@@ -73,6 +97,7 @@ DRAWINGS = (
         "side only; they take part in the law too. Δχ²: how much worse a form fits than the best one; 4 or more "
         "rejects it.",
         law_lines.width_law,
+        _has_curves,
     ),
     Drawing(
         "guideline",

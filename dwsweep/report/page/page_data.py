@@ -53,8 +53,11 @@ def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]
     depths = sorted({*by_depth, *(int(float(row["depth"])) for row in runs)})
     looks = style.depth_styles(depths)
     level = fit.curves.confidence
+    # where every shape was trained to one value of the axis, the losses stand over their size
+    over_size = fit.equal_budgets is not None and fit.equal_budgets.only
+    axis = "n_params" if over_size else fit.curves.axis
     return {
-        "axis_label": AXIS_LABELS.get(fit.curves.axis, fit.curves.axis_label),
+        "axis_label": AXIS_LABELS.get(axis, fit.curves.axis_label),
         "level": f"{100 * level:.0f} %",
         "columns": [{**NUMBERS, **WORDS}[name] for name, _ in RUN_COLUMNS.values()],
         "depths": [
@@ -70,14 +73,14 @@ def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]
             {
                 "depth": cell.depth,
                 "width": cell.width,
-                "fitted": cell.axis_value,
+                "fitted": cell.n_params if over_size else cell.axis_value,
                 "loss": cell.mean,
                 "half": None if cell.se is None else float(style.half_band([cell.se], level)[0]),
             }
             for cell in fit.cells
             if not cell.excluded
         ],
-        "runs": [_run(row, fit.curves.axis) for row in runs],
+        "runs": [_run(row, axis) for row in runs],
     }
 
 

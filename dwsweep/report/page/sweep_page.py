@@ -20,7 +20,7 @@ from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import FINAL
 from dwsweep.report.figures import registry, run_curves, style
 from dwsweep.report.figures.run_curves import TrainingCurve
-from dwsweep.report.page import page_data, page_tables, words
+from dwsweep.report.page import budget_words, page_data, page_tables, words
 from dwsweep.report.page.html import (
     Section,
     box,
@@ -121,6 +121,9 @@ def _read_csv(path: Any) -> list[dict[str, str]]:
 
 
 def _answer(fit: FitResult) -> str:
+    if fit.equal_budgets and fit.equal_budgets.only:
+        body = f"<h3>Best depth at equal {html.escape(fit.equal_budgets.axis)}</h3>"
+        return box("answer", body + bullets([*budget_words.best_shapes(fit.equal_budgets), *words.law(fit)]))
     pairs = [words.transition(row, fit.curves.axis) for row in references(fit.transitions)]
     body = "<h3>Best depth at each size</h3>" + bullets(words.best_depths(fit))
     body += "<h3>Where the deeper net starts to win</h3>" + (
@@ -170,9 +173,11 @@ def _newer(path: Any, than: Any) -> bool:
 
 
 def _transitions(fit: FitResult) -> str:
-    rows = fit.transitions
+    rows, budgets = fit.transitions, fit.equal_budgets
+    at_budgets = ("<h3>Best size of each depth</h3>" + budget_words.depths(budgets)) if budgets else ""
     if not rows:
-        return paragraph("Fewer than two depths: no pair.")
+        none = fit.law_statement.capitalize() if budgets and budgets.only else "Fewer than two depths: no pair"
+        return paragraph(f"{none}.") + at_budgets
     reference = references(rows)
     body = page_tables.transitions(reference)
     if len(rows) > len(reference):
@@ -182,7 +187,7 @@ def _transitions(fit: FitResult) -> str:
         body += "<h3>Against training tokens</h3>" + page_tables.transitions(by_tokens)
     for other in fit.others:
         body += f"<h3>Of {html.escape(other.name)}, for comparison</h3>" + page_tables.transitions(other.transitions)
-    return body
+    return body + at_budgets
 
 
 def _guideline(fit: FitResult) -> str:

@@ -1,0 +1,225 @@
+"""Which runs were trained at equal compute: with the same FLOPs, or for the same time.
+
+What was asked is taken from the table where it says so (a column ``train_flops`` or ``train_seconds``) or from the
+runs' config.json; else runs whose own values agree form a budget: FLOPs are counted, so they agree but for whole steps;
+measured seconds agree as well as the clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dwsweep import paths
+from dwsweep.errors import InputError, argument
+from dwsweep.fit.cells import n_params_of
+from dwsweep.fit.row_selection import Row
+from dwsweep.fit.table import Table
+from dwsweep.records import reader
+from dwsweep.records.run_files import RunConfig
+from dwsweep.text import format_count
+
+FLOPS, SECONDS = "flops", "device_seconds"
+KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # of the spec's section ``train``
+AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value of one budget
+APART = {FLOPS: 1.15, SECONDS: 1.2}  # from one budget to the next, at least
+SIZES_FACTOR = 2.0  # that the sizes of a budget span, at least
+FEWEST_SHAPES = 3
+COVERED = 0.8  # share of the runs that budgets hold, where the table was trained at budgets
+SAME_TOKENS = 1.02
+
+
+@dataclass(frozen=True)
+class TrainedBudgets:
+    """axis: flops or device_seconds. known_from: how the budgets are known. only: what the table was trained by, so
+    that the tokens follow the shape; otherwise its runs meet at equal values by the way. rows: of each budget.
+    left_out: finished runs in none of them."""
+
+    axis: str
+    known_from: str
+    only: bool
+    rows: dict[float, list[Row]]
+    left_out: int = 0
+
+    @property
+    def main(self) -> float:
+        """The budget with the most shapes, the larger one of two."""
+        return max(self.rows, key=lambda value: (len(_shapes(self.rows[value])), value))
+
+
+def trained_budgets(data: Table, axis: str) -> TrainedBudgets | None:
+    """The budgets of ``data`` that matter to a fit over ``axis``: those that all of it was trained to, whatever the
+    axis, or those at which its runs meet, where they are asked for."""
+    met = {name: _agreeing(data.rows, name) for name in (FLOPS, SECONDS)}
+    for find in (_columns, lambda _: _trained_to(data.rows, met, FLOPS), _configs):
+        if found := find(data):
+            return found
+    if found := _trained_to(data.rows, met, SECONDS):
+        return found
+    curved = {value: rows for value, rows in met[FLOPS].items() if _has_curve(rows)}
+    if axis == FLOPS and curved:
+        return TrainedBudgets(FLOPS, _agreement(curved, FLOPS), False, curved)
+    return None
+
+
+def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
+    """Where curves over ``axis`` are not what was asked of the runs."""
+    equal = ", ".join(format_count(value) for value in sorted(trained.rows))
+    said = f"the runs were trained at equal {trained.axis} ({equal})"
+    what = f"{argument('axis')} {trained.axis} compares what was asked"
+    one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""
+    if axis in (FLOPS, SECONDS):
+        return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ by the shape and are no size{one}; {what}"
+    return (
+        f"LENGTH FOLLOWS THE SIZE: {said}, so larger nets saw fewer tokens, and curves over {axis} mix size and length "
+        f"of training: what is best at a size here holds for nets of just that length{one}; {what}"
+    )
+
+
+def _columns(data: Table) -> TrainedBudgets | None:
+    """What a column says was asked."""
+    promises = {name: [row.get(f"train_{key}") for row in data.rows] for name, key in KEYS.items()}
+    return _promised(data.rows, promises, "the column train_{}")
+
+
+def _configs(data: Table) -> TrainedBudgets | None:
+    """What the configs of the runs say was asked."""
+    if not data.directory or len({row.get("tokens") for row in data.rows} - {None}) < 2:
+        return None
+    trains = [_train_section(data.directory, row) for row in data.rows]
+    promises = {name: [train.get(key) for train in trains] for name, key in KEYS.items()}
+    return _promised(data.rows, promises, "train.{} of the runs")
+
+
+def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source: str) -> TrainedBudgets | None:
+    for name, values in promises.items():
+        groups = {value: found for value, found in _grouped(values, rows).items() if _spans(found)}
+        if groups and _covered(groups, rows):
+            whole = {value: _longest(found) for value, found in groups.items()}
+            return TrainedBudgets(name, source.format(KEYS[name]), True, whole, _left_out(whole, rows))
+    return None
+
+
+def _trained_to(rows: Sequence[Row], met: Mapping[str, dict[float, list[Row]]], name: str) -> TrainedBudgets | None:
+    """What the runs' own values say, where that explains the table."""
+    groups = met[name]
+    if not groups or not _covered(groups, rows) or _same_length(rows, groups):
+        return None
+    whole = _with_unfinished(groups, rows, name)
+    return TrainedBudgets(name, _agreement(groups, name), True, whole, _left_out(whole, rows))
+
+
+def _agreement(groups: Mapping[float, list[Row]], name: str) -> str:
+    percent = max(100.0 * (max(r[name] for r in rows) / min(r[name] for r in rows) - 1.0) for rows in groups.values())
+    return f"{name} that agree within {percent:.2g} %"
+
+
+def _grouped(values: Iterable[Any], rows: Sequence[Row]) -> dict[float, list[Row]]:
+    groups: dict[float, list[Row]] = defaultdict(list)
+    for value, row in zip(values, rows, strict=True):
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+            groups[float(value)].append(row)
+    return groups
+
+
+def _longest(rows: Sequence[Row]) -> list[Row]:
+    """Without the branches that stop before the budget of their shape is spent."""
+    most: dict[tuple[Any, Any], float] = defaultdict(float)
+    for row in rows:
+        most[row["depth"], row["width"]] = max(most[row["depth"], row["width"]], row.get("tokens") or 0.0)
+    return [row for row in rows if SAME_TOKENS * (row.get("tokens") or 0.0) >= most[row["depth"], row["width"]]]
+
+
+def _train_section(directory: str, row: Row) -> Mapping[str, Any]:
+    path = paths.as_path(directory) / "runs" / str(row.get("run_id")) / "config.json"
+    try:
+        config = reader.read(path, RunConfig)
+    except (InputError, OSError):
+        return {}
+    return config.train if config else {}
+
+
+def _agreeing(rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
+    """Groups of rows whose values agree and whose sizes do not, by their middle value."""
+    having = sorted((row for row in rows if _value(row, name) is not None), key=lambda row: row[name])
+    groups: dict[float, list[Row]] = {}
+    start = 0
+    for k in range(1, len(having) + 1):
+        if k == len(having) or having[k][name] > APART[name] * having[k - 1][name]:
+            found = having[start:k]
+            if found[-1][name] <= AGREE[name] * found[0][name] and _spans(found):
+                groups[float(np.median([row[name] for row in found]))] = found
+            start = k
+    return groups
+
+
+def _value(row: Row, name: str) -> float | None:
+    value = row.get(name)
+    return value if isinstance(value, int | float) and 0 < value < math.inf else None
+
+
+def _shapes(rows: Sequence[Row]) -> set[tuple[Any, Any]]:
+    return {(row["depth"], row["width"]) for row in rows}
+
+
+def _spans(rows: Sequence[Row]) -> bool:
+    sizes = [n_params_of(row) for row in rows]
+    return len(_shapes(rows)) >= FEWEST_SHAPES and max(sizes) >= SIZES_FACTOR * min(sizes)
+
+
+def _has_curve(rows: Sequence[Row]) -> bool:
+    """Whether a depth has three sizes."""
+    return max(Counter(depth for depth, _ in _shapes(rows)).values()) >= FEWEST_SHAPES
+
+
+def _covered(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> bool:
+    return _left_out(groups, rows) <= (1.0 - COVERED) * sum(map(_finished, rows))
+
+
+def _left_out(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> int:
+    """How many finished runs no group has."""
+    return sum(map(_finished, rows)) - sum(_finished(row) for group in groups.values() for row in group)
+
+
+def _finished(row: Row) -> bool:
+    return str(row.get("status") or "done").lower() == "done"
+
+
+def _same_length(rows: Sequence[Row], groups: Mapping[float, list[Row]]) -> bool:
+    """Whether runs of equal tokens hold more shapes than budgets do: the table was trained at equal tokens."""
+    having = sorted((row for row in rows if _value(row, "tokens") is not None), key=lambda row: row["tokens"])
+    if not having:
+        return False
+    start, counts = 0, []
+    for k in range(1, len(having) + 1):
+        if k == len(having) or having[k]["tokens"] > SAME_TOKENS * having[start]["tokens"]:
+            counts.append(len(_shapes(having[start:k])))
+            start = k
+    return float(np.mean(counts)) > float(np.mean([len(_shapes(group)) for group in groups.values()]))
+
+
+def _with_unfinished(groups: dict[float, list[Row]], rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
+    """The groups with the runs that have no value, since they failed or diverged: into the budget of the shape and the
+    tokens, or into the only budget that there is."""
+    place: dict[tuple[Any, Any], set[tuple[Any, float]]] = defaultdict(set)
+    for value, members in groups.items():
+        for row in members:
+            place[row["depth"], row["width"]].add((row.get("tokens"), value))
+    found = {value: list(members) for value, members in groups.items()}
+    for row in rows:
+        if _value(row, name) is not None:
+            continue
+        known = place.get((row["depth"], row["width"]), set())
+        fits = {value for tokens, value in known if len(groups) == 1 or _near(tokens, row.get("tokens"))}
+        if len(fits) == 1 or len(groups) == 1:
+            found[fits.pop() if fits else next(iter(groups))].append(row)
+    return found
+
+
+def _near(a: Any, b: Any) -> bool:
+    return isinstance(a, int | float) and isinstance(b, int | float) and max(a, b) <= SAME_TOKENS * min(a, b)
