@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, Plan, build
 from dwsweep.plan.units import to_rows
 from dwsweep.records.sweep_tables import PLAN_COLUMNS, parse_plan_csv
@@ -44,7 +45,7 @@ def plan_of(**sections: Any) -> Plan:
     return build(parse_spec(content), data=DATA)
 
 
-@pytest.mark.parametrize("name", ["levine2020", "levine-mini", "smoke"])
+@pytest.mark.parametrize("name", ["levine2020", "levine-mini", "smoke", "isoflop", "isoflop-smoke", "ten-minutes"])
 def test_shipped_sweeps_fit_100_columns(name: str) -> None:
     text = text_of(build(load_spec(SWEEPS / f"{name}.yaml")))
     assert max(map(len, text.splitlines())) <= 100
@@ -72,6 +73,27 @@ def test_levine_mini_fits_half_an_hour_of_one_h200() -> None:
     assert plan.estimates.device_seconds < 30 * 60
     assert all(pack.fits for pack in plan.estimates.packs.values())
     assert not any("published transition" in text for text in plan.warnings)
+
+
+def test_isoflop_spends_the_same_on_every_net_and_spans_the_balance_of_size_and_tokens() -> None:
+    for name, per_param in (("isoflop", 20), ("isoflop-smoke", 20)):
+        plan = build(load_spec(SWEEPS / f"{name}.yaml"))
+        budget = plan.spec.train.flops
+        assert budget is not None
+        assert all(abs(one.flops / budget - 1) < 0.01 for one in plan.estimates.runs.values())
+        ratios = [run.tokens / run.shape.n_params_total for run in plan.runs]
+        assert min(ratios) < per_param / 5 and max(ratios) > per_param * 5
+        assert not any("miss the budget" in line or "mismatch" in line for line in plan.warnings)
+        assert all(pack.fits is not False for pack in plan.estimates.packs.values())
+
+
+def test_ten_minutes_takes_them_by_the_assumed_rate_and_its_small_version_asks_for_a_bench() -> None:
+    plan = build(load_spec(SWEEPS / "ten-minutes.yaml"))
+    assert {round(one.device_seconds or 0) for one in plan.estimates.runs.values()} == {600}
+    assert plan.estimates.device_seconds == pytest.approx(40 * 600, rel=1e-3)
+    assert any("ASSUMED for H200" in line for line in plan.warnings)
+    with pytest.raises(InputError, match=r"^train.seconds: 6; no rate is known .* `dwsweep bench SPEC` measures"):
+        build(load_spec(SWEEPS / "ten-minutes-smoke.yaml"))
 
 
 def test_every_drop_points_to_its_reason() -> None:
