@@ -24,7 +24,8 @@ def plot(found: FitResult | Answer, figure: str | None = None) -> Figure:
     """A figure as `dwsweep fit` or `dwsweep guide --out` draws it; its ``axes`` can be drawn on.
 
     figure: of a fit: loss_vs_depth (the default), loss_vs_size, differences, width_law, guideline, and others, tokens,
-    learning_rates where there are any; of an answer: guide or rules.
+    learning_rates where there are any, equal_budgets (the default of runs at equal compute) and budget_trends; of an
+    answer: guide or rules.
 
     Raises:
         InputError: there is no such figure; the line names those that there are.

@@ -315,6 +315,29 @@ def test_bad_runs_and_recipes_are_judged_within_a_budget():
         fitted(mixed)
 
 
+def test_runs_of_no_budget_and_warnings_of_several_are_said_once():
+    rows = [{**row, "batch_size": 64 + 64 * (row["depth"] > 8)} for row in drawn(flops=(1e18, 4e18), depths=(8, 12))]
+    odd = [{**row, "flops": 2.1 * row["flops"], "tokens": 2 * row["tokens"]} for row in rows[:2]]
+    warnings = fitted([*rows, *odd]).warnings
+    assert warnings[0].startswith("2 finished run(s) belong to no budget")
+    assert sum("batch_size" in line for line in warnings) == 1
+
+
+def test_without_an_estimate_of_the_noise_nothing_is_reached():
+    rows = drawn(sizes=3, seeds=1)
+    budget = fitted(rows).equal_budgets.budgets[0]
+    assert {row.status for row in budget.depths} == {"undecided"} and budget.best.reason == "the noise is not known"
+    declared = fitted(rows, noise=0.002).equal_budgets.budgets[0]
+    assert declared.best.status == REACHED and declared.best.depth_low < TRUTH.best_shape(1e18)[0]
+
+
+def test_losses_without_any_noise_give_the_truth():
+    budget = fitted(drawn(sigma=0.0, seed_sd=0.0)).equal_budgets.budgets[0]
+    depth, n, loss = TRUTH.best_shape(1e18)
+    assert budget.best.depth == pytest.approx(depth, rel=0.02) and budget.best.n_params == pytest.approx(n, rel=0.01)
+    assert budget.best.loss == pytest.approx(loss, abs=1e-3)
+
+
 def test_the_power_of_the_budget():
     """Of numbers that follow one exactly; and of numbers that do not, whose errors are widened."""
     row = fitted(drawn(depths=(8, 12, 18))).equal_budgets.budgets[0].best
@@ -341,6 +364,12 @@ def test_the_files_hold_the_rows_and_read_back(two, tmp_path):
         assert len(list(csv.DictReader(file))) == 2 * len(DEPTHS)
     assert fit_result.read(tmp_path).equal_budgets == two.equal_budgets
     assert json.loads((tmp_path / "fit.json").read_text())["equal_budgets"]["budgets"][0]["best"]["status"] == REACHED
+
+
+def test_the_tables_are_data_frames(two):
+    pytest.importorskip("pandas")
+    frame = two.to_pandas("equal_budget_depths")
+    assert list(frame.depth) == [*DEPTHS, *DEPTHS] and len(two.to_pandas("equal_budgets")) == 2
 
 
 # ---- coverage ----

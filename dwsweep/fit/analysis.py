@@ -65,7 +65,8 @@ def fit_table(
     table: a sweep directory, a CSV, TSV, JSON, JSONL or Parquet file, a list of dicts, or a dict of columns; at least
     depth, width and loss (held-out nats per token); n_params defaults to 12·L·d_x²; seed, learning_rate, tokens, status
     and the other columns of results.csv are used where present.
-    axis: what "equal size" means: n_params, n_params_total, flops or device_seconds.
+    axis: what "equal size" means: n_params, n_params_total, flops or device_seconds. Where all shapes were trained to
+    equal flops or device_seconds, that axis gives the best depth at each budget (``equal_budgets``).
     noise: standard deviation of one run's loss in nats, instead of an estimate. shape_noise: that of what all seeds of
     a shape share, instead of an estimate (with fewer than six sizes per depth: instead of 0.004 nats).
     columns: ``{ours: theirs}``; where: row filters. draws, seed: Gaussian draws behind the errors. confidence: of every

@@ -11,7 +11,7 @@ import numpy as np
 
 from dwsweep.fit.budget_minima import DepthMinimum, OverDepths, Points, minima, points_of
 from dwsweep.fit.budget_trends import trends
-from dwsweep.fit.cells import Run
+from dwsweep.fit.cells import Run, number
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.expansions import FREE, Minimum
 from dwsweep.fit.trained_budgets import TrainedBudgets
@@ -37,6 +37,7 @@ WHY = {
     NOT_REACHED_HIGH: "the loss does not surely rise toward the {high} tried",
     UNDECIDED: "the loss surely rises toward neither the {low} nor the {high} tried",
 }
+NOISE_UNKNOWN = "the noise is not known"
 SIZES = {"low": "smallest size", "high": "largest size"}
 DEPTHS = {"low": "shallowest depth", "high": "deepest depth"}
 
@@ -102,17 +103,13 @@ def _above_zero(value: float | None, half: float | None) -> tuple[float | None, 
     return (None, None) if value is None or half is None else (max(value - half, 0.0), value + half)
 
 
-def _whole(value: float) -> int | float:
-    return round(value) if abs(value - round(value)) < 1e-6 else float(value)
-
-
 def _depth_row(axis: str, value: float, points: Points, one: DepthMinimum, over: OverDepths) -> DepthAtBudget:
     curves = points.curves
     lowest = one.where[int(points.mean[one.where].argmin())]
     sizes = curves.sizes(one.depth)
     status, reason = TOO_FEW, f"{len(sizes)} size{'s' if len(sizes) > 1 else ''}, a minimum needs three"
     if len(sizes) >= FREE and one.minimum is None:
-        status, reason = UNDECIDED, "the noise is not known"
+        status, reason = UNDECIDED, NOISE_UNKNOWN
     low = high = x = loss = half = tokens = above = above_half = None
     if one.minimum and one.curve:
         low, high, status = one.minimum.low, one.minimum.high, status_of(one.minimum)
@@ -150,8 +147,8 @@ def _depth_row(axis: str, value: float, points: Points, one: DepthMinimum, over:
         sizes=len(sizes),
         smallest=math.exp(sizes[0]),
         largest=math.exp(sizes[-1]),
-        tried_width=_whole(curves.width[lowest]),
-        tried_n_params=_whole(curves.n_params[lowest]),
+        tried_width=number(round(curves.width[lowest], 6)),
+        tried_n_params=number(round(curves.n_params[lowest], 6)),
         tried_loss=float(points.mean[lowest]),
         misfit=one.curve.misfit if one.curve else None,
         confidence=points.confidence,
@@ -210,8 +207,8 @@ def _best_row(axis: str, value: float, points: Points, runs: Sequence[Run], over
         worst_nats_high=worst[3] if worst else None,
         worst_percent=100.0 * worst[1] / best.loss if worst and best else None,
         tried_depth=int(curves.depth[lowest]),
-        tried_width=_whole(curves.width[lowest]),
-        tried_n_params=_whole(curves.n_params[lowest]),
+        tried_width=number(round(curves.width[lowest], 6)),
+        tried_n_params=number(round(curves.n_params[lowest], 6)),
         tried_loss=float(points.mean[lowest]),
         misfit=over.curve.misfit if over.curve else None,
         noise_source=curves.noise.source,
@@ -222,6 +219,8 @@ def _best_row(axis: str, value: float, points: Points, runs: Sequence[Run], over
 
 def _too_few(over: OverDepths, depths: int) -> str:
     """Why there is no curve over depths."""
+    if not over.points.curves.noise.known:
+        return NOISE_UNKNOWN
     if depths < FREE:
         return f"{depths} depth{'s' if depths > 1 else ''}, a best one needs three"
     sizes = over.points.curves.sizes

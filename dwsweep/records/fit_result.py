@@ -245,10 +245,12 @@ class FitResult(FitPart):
         return self.guideline_law is not None
 
     def to_pandas(self, table: str = "transitions") -> Any:
-        """cells, transitions, guideline, rivals, by_tokens or rates as a DataFrame; pandas must be installed."""
+        """cells, transitions, guideline, rivals, by_tokens, rates, equal_budgets or equal_budget_depths as a DataFrame;
+        pandas must be installed."""
         import pandas
 
-        rows = getattr(self, table)
+        at_budgets = {"equal_budgets": "best", "equal_budget_depths": "depths"}
+        rows = getattr(self.equal_budgets, at_budgets[table], []) if table in at_budgets else getattr(self, table)
         return pandas.DataFrame([row.to_dict() for row in rows], columns=rows[0].keys() if rows else None)
 
     def plot(self, figure: str | None = None) -> Any:

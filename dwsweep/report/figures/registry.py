@@ -42,22 +42,6 @@ def _has_curves(fit: FitResult) -> bool:
 # in the order of the page
 DRAWINGS = (
     Drawing(
-        "equal_budgets",
-        "Loss against size of each depth at equal compute, and the best size of each depth against depth",
-        "At one budget a larger net is trained on fewer tokens, so every depth has a best size: the mark, with "
-        "its interval. On the right those minima against depth: the lowest point of the curve is the best depth that "
-        "this budget buys.",
-        equal_compute.at_each_budget,
-        equal_compute.has_budgets,
-    ),
-    Drawing(
-        "budget_trends",
-        "The best size, tokens, depth and width against the budget",
-        "A power of the budget through the best shapes; the exponent with its interval stands above each panel.",
-        equal_compute.over_budgets,
-        equal_compute.has_trends,
-    ),
-    Drawing(
         "loss_vs_depth",
         "Loss against depth at fixed sizes, with the fitted loss surface",
         "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained.",
@@ -81,6 +65,22 @@ DRAWINGS = (
         "clears zero on both sides: below on the left, above on the right.",
         losses.differences,
         _has_curves,
+    ),
+    Drawing(
+        "equal_budgets",
+        "Loss against size of each depth at equal compute, and the best size of each depth against depth",
+        "At one budget a larger net is trained on fewer tokens, so every depth has a best size: the mark, with "
+        "its interval. On the right those minima against depth: the lowest point of the curve is the best depth that "
+        "this budget buys.",
+        equal_compute.at_each_budget,
+        equal_compute.has_budgets,
+    ),
+    Drawing(
+        "budget_trends",
+        "The best size, tokens, depth and width against the budget",
+        "A power of the budget through the best shapes; the exponent with its interval stands above each panel.",
+        equal_compute.over_budgets,
+        equal_compute.has_trends,
     ),
     Drawing(
         "others",

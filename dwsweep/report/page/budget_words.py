@@ -10,7 +10,12 @@ from dwsweep.report.page.words import interval as in_words
 from dwsweep.text import format_count
 
 UNITS = {"flops": "FLOPs", "device_seconds": "device-seconds"}
-SYMBOLS = {"n_params": "The best N", "tokens": "The best tokens", "depth": "The best depth", "width": "The best width"}
+NAMES = {
+    "n_params": "The best N",
+    "tokens": "The best number of tokens",
+    "depth": "The best depth",
+    "width": "The best width",
+}
 
 
 def best_shapes(found: EqualBudgets) -> list[str]:
@@ -18,9 +23,7 @@ def best_shapes(found: EqualBudgets) -> list[str]:
     lines = [_best(row) for row in found.best]
     for trend in found.trends:
         ends = in_words(trend.exponent_low, trend.exponent_high, lambda v: f"{v:.3f}")
-        lines.append(
-            f"{SYMBOLS[trend.quantity]} grows as C^{trend.exponent:.3f} ({ends}) over {trend.budgets} budgets."
-        )
+        lines.append(f"{NAMES[trend.quantity]} grows as C^{trend.exponent:.3f} ({ends}) over {trend.budgets} budgets.")
     return lines
 
 

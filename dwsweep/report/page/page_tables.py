@@ -138,8 +138,10 @@ RUN_COLUMNS: Columns = {
 }
 
 
-def cells(rows: Sequence[Cell]) -> str:
+def cells(rows: Sequence[Cell], axis: str = "") -> str:
+    """axis: of ``axis_value``, where cells are told by it too."""
     columns: Columns = {
+        **({axis: ("axis_value", short)} if axis else {}),
         "depth": ("depth", plain_text),
         "width": ("width", plain_text),
         "N": ("n_params", short),

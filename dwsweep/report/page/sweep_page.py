@@ -74,6 +74,8 @@ def write(directory: str | PathLike[str]) -> Any:
     curves = _curves(runs, root)
     store = SweepStore(root)
     manifest = to_dict(store.manifest)
+    # a shape that was trained at several budgets is a cell at each of them
+    axis = fit.equal_budgets.axis if fit.equal_budgets and fit.equal_budgets.only else ""
     sections = [
         Section("answer", "The answer", _answer(fit)),
         Section("budget", "Your budget", placeholder("budget-box", WITHOUT_BUDGET)),
@@ -85,7 +87,7 @@ def write(directory: str | PathLike[str]) -> Any:
         Section(
             "runs",
             "Runs",
-            page_tables.runs(runs) + details("Cells: the mean of each shape", page_tables.cells(fit.cells)),
+            page_tables.runs(runs) + details("Cells: the mean of each shape", page_tables.cells(fit.cells, axis)),
         ),
         *_promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
         Section("training", "Training curves", _training(curves)),
@@ -93,7 +95,7 @@ def write(directory: str | PathLike[str]) -> Any:
         Section("reading", "How to read it", bullets(HOW_TO_READ)),
     ]
     title = f"{_name(root)}: how deep and how wide"
-    depths = sorted({curve.depth for curve in fit.curves.depths})
+    depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
     used = fit.provenance.rows_used
     subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes; {used} runs used."
     path = root / "report.html"
@@ -194,7 +196,10 @@ def _guideline(fit: FitResult) -> str:
     body = page_tables.guideline(fit.guideline)
     body += "<h3>The forms of law compared</h3>" + page_tables.rivals(fit.rivals)
     if not fit.guideline_law:
-        body = paragraph("These rows follow the published law, since this sweep shows no best depth of its own.") + body
+        why = "this sweep shows no best depth of its own"
+        if fit.equal_budgets and fit.equal_budgets.only:
+            why = f"this sweep's own answer is not by size but by {fit.equal_budgets.axis}, above"
+        body = paragraph(f"These rows follow the published law, since {why}.") + body
     return body
 
 
