@@ -1,0 +1,60 @@
+"""The sweeps whose results are part of the project: anybody who fits them gets what is written there."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dwsweep import fit_table
+from dwsweep.spec import load_spec
+
+ROOT = Path(__file__).parents[1] / "sweeps" / "results"
+SWEEPS = sorted(path.parent for path in ROOT.glob("*/results.csv"))
+MOST_BYTES = 2_000_000
+
+
+def test_there_is_one() -> None:
+    assert [path.name for path in SWEEPS] == ["laptop"]
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.name)
+def test_a_fit_of_the_table_gives_the_transitions_that_are_written_there(sweep: Path) -> None:
+    with (sweep / "fit" / "transitions.csv").open(encoding="utf-8", newline="") as stream:
+        written = list(csv.DictReader(stream))
+    found = [row.to_dict() for row in fit_table(sweep).transitions]
+    assert len(found) == len(written) > 0
+    for own, row in zip(found, written, strict=True):
+        for name, text in row.items():
+            value = own[name]
+            if isinstance(value, float) and text:
+                assert float(text) == pytest.approx(value, rel=1e-6), name
+            else:
+                assert text == ("" if value is None else str(value)), name
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.name)
+def test_every_run_is_of_the_spec_and_has_its_documents(sweep: Path) -> None:
+    spec = load_spec(sweep.parents[1] / f"{sweep.name}.yaml")
+    with (sweep / "results.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {int(row["depth"]) for row in rows} <= set(spec.grid.depth_values())
+    assert {row["status"] for row in rows} == {"done"}
+    assert {int(row["vocab_size"]) for row in rows} == {spec.data.vocab_size}
+    assert all(float(row["tokens"]) == pytest.approx(spec.train.tokens, rel=1e-3) for row in rows)
+    assert all((sweep / "runs" / row["run_id"] / "documents.npy").is_file() for row in rows)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.name)
+def test_it_is_small_and_names_no_machine(sweep: Path) -> None:
+    files = [path for path in sweep.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES
+    for path in files:
+        if path.suffix in (".csv", ".json", ".md", ".yaml"):
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"(?<![\w.])/(root|home|tmp|work|Users)/", text), path
+    manifest = json.loads((sweep / "manifest.json").read_text(encoding="utf-8"))
+    assert {"jax", "dwsweep", "numpy"} <= set(manifest["versions"]) and manifest["devices"]
