@@ -7,7 +7,6 @@ import platform
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import metadata
 from pathlib import PurePath
 from typing import Any
@@ -22,7 +21,7 @@ from dwsweep.fit.cells import Selection, Shape, select_runs
 from dwsweep.fit.contrasts import contrasts
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.fit_warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
-from dwsweep.fit.guideline import form_guides, guideline_rows, own_guide
+from dwsweep.fit.guideline import form_guides, guideline_rows, own_guide, published_record
 from dwsweep.fit.law_selection import LawReport, fit_laws
 from dwsweep.fit.loss_model import fit_loss_model
 from dwsweep.fit.loss_surface import LossSurface
@@ -31,18 +30,16 @@ from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_row
 from dwsweep.fit.row_selection import Row
 from dwsweep.fit.sweep_evidence import document_covariance, still_falling
 from dwsweep.fit.table import Table, read_table
-from dwsweep.fit.trained_budgets import other_axis_warning, trained_budgets
+from dwsweep.fit.trained_budgets import TrainedBudgets, other_axis_warning, trained_budgets
 from dwsweep.records.fit_result import (
     FitOptions,
     FitResult,
     NoiseSummary,
     OtherFit,
     Provenance,
-    PublishedLaw,
     TransitionCovariance,
 )
 from dwsweep.records.fit_rows import Cell, RateRun, TokenTransition, Transition, numbers, references
-from dwsweep.theory import published_law
 
 
 def fit_table(
@@ -107,8 +104,9 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
     except InputError as error:
         name = argument("beside", "--with")
         raise InputError(*(f"{name}: {line.removeprefix('table: ')}" for line in error.lines)) from None
-    groups = _token_groups(data.rows)
-    group = TokenGroup.of(data, groups[_largest(groups)], options)
+    trained = trained_budgets(data, options.axis)
+    groups = _groups(data.rows, trained)
+    group = TokenGroup.of(data, groups[largest(groups)], options, shorter=trained is not None and trained.only)
     return OtherFit(
         name=PurePath(data.directory or data.source).stem or data.source,
         input=data.source,
@@ -118,17 +116,15 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
     )
 
 
-def _largest(groups: dict[float | None, list[Row]]) -> float | None:
+def largest(groups: dict[float | None, list[Row]]) -> float | None:
     """The token count with the most shapes, the larger one of two."""
     return max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
 
 
 def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult:
     trained = trained_budgets(data, options.axis)
-    groups = _token_groups(data.rows)
-    if trained and trained.only:
-        groups = {None: trained.rows[trained.main]}
-    main = _largest(groups)
+    groups = _groups(data.rows, trained)
+    main = largest(groups)
     by_size = replace(options, axis="n_params")
     at_budgets = budgets_on_axis(
         trained, options, lambda rows: TokenGroup.of(data, rows, by_size, shorter=True, pairs=False)
@@ -176,7 +172,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         guideline_law=guide.form if guide else None,
         surface=surface,
         guideline=guideline_rows(guide or laws.published(), rivals if guide else laws.published_rivals(), params),
-        published=_published(),
+        published=published_record(),
         transition_cov=_transition_cov(group.pairs),
         warnings=warnings,
         noise=shown.noise(),
@@ -206,7 +202,12 @@ def _check_options(draws: int, confidence: float) -> None:
         raise InputError(f"{argument('confidence')}: {confidence!r}; must be a number from 0.5 to below 1")
 
 
-def _token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
+def _groups(rows: Sequence[Row], trained: TrainedBudgets | None) -> dict[float | None, list[Row]]:
+    """Rows that may be compared: of the main budget where all were trained to one, else of each token count."""
+    return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(rows)
+
+
+def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
     """Rows by token count, where one shape, learning rate and seed was measured at several; otherwise all in one."""
     seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     for row in rows:
@@ -360,22 +361,6 @@ def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:
     cov = np.atleast_2d(np.cov(np.stack(columns), bias=True))
     return TransitionCovariance(
         pairs=tuple((p.shallow, p.deep) for p in crossed), cov=tuple(numbers(row) for row in cov)
-    )
-
-
-@cache
-def _published() -> PublishedLaw:
-    law = laws.published()
-    return PublishedLaw(
-        name=law.name,
-        form=law.form,
-        a=law.theta[0],
-        b=law.theta[1],
-        cov=published_law.COVARIANCE,
-        cov_tag=law.error_tag,
-        valid_from=law.valid_from,
-        valid_to=law.valid_to,
-        guideline=tuple(guideline_rows(law, laws.published_rivals())),
     )
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends, published, published_rivals
 from dwsweep.fit.loss_surface import LossSurface, forms_left, summary
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.records.fit_result import FitResult, Surface
+from dwsweep.records.fit_result import FitResult, PublishedLaw, Surface
 from dwsweep.records.fit_rows import GuidelineRow
 from dwsweep.text import format_count
 from dwsweep.theory import published_law
@@ -219,3 +220,20 @@ def guideline_rows(
             raise InputError(f"{argument('params')}: {value!r}; must be a positive number of non-embedding parameters")
         targets.append((format_count(n), n, None))
     return [guideline_row(name, n, shape, law, rivals) for name, n, shape in targets]
+
+
+@cache
+def published_record() -> PublishedLaw:
+    """The published law with its guideline, as fit.json has it."""
+    law = published()
+    return PublishedLaw(
+        name=law.name,
+        form=law.form,
+        a=law.theta[0],
+        b=law.theta[1],
+        cov=published_law.COVARIANCE,
+        cov_tag=law.error_tag,
+        valid_from=law.valid_from,
+        valid_to=law.valid_to,
+        guideline=tuple(guideline_rows(law, published_rivals())),
+    )

@@ -14,9 +14,9 @@ from dwsweep.records.budget_rows import (
     DepthAtBudget,
     EqualBudgets,
 )
-from dwsweep.report.terminal.fit_parts import between, empty_table
-from dwsweep.report.terminal.folding import Folded
+from dwsweep.report.terminal.folding import Folded, empty_table
 from dwsweep.text import format_count, format_duration
+from dwsweep.text import format_range as between
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

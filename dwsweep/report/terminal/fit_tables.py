@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from dwsweep.records.fit_curves import SizedOptimum
 from dwsweep.records.fit_result import FitResult, OtherFit
 from dwsweep.records.fit_rows import Contrast, Transition, references
-from dwsweep.report.terminal import budget_tables
-from dwsweep.report.terminal.fit_parts import between, empty_table, listed
 from dwsweep.terminal import plain_text
 from dwsweep.text import format_count, format_factor
+from dwsweep.text import format_range as _range
 from dwsweep.theory import published_law
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ def render(result: FitResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    from dwsweep.report.terminal import budget_tables
     from dwsweep.report.terminal.folding import Folded
 
     parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
@@ -55,8 +55,21 @@ def render(result: FitResult) -> RenderableType:
     ]
     if result.warnings:
         parts += [Text(""), Text("Warnings")]
-        parts.append(listed(result.warnings))
+        parts.append(_list(result.warnings))
     return Group(*parts)
+
+
+def _list(lines: list[str]) -> Any:
+    """Each line a paragraph that wraps beside its dot, not under it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for _ in range(2):
+        grid.add_column(overflow="fold")
+    for line in lines:
+        grid.add_row("  ·", Text(line))
+    return grid
 
 
 def _cells_line(result: FitResult) -> str:
@@ -91,9 +104,15 @@ def _noise_line(result: FitResult) -> str:
     return "; ".join(parts)
 
 
+def _table(title: str, columns: str) -> Any:
+    from dwsweep.report.terminal.folding import empty_table
+
+    return empty_table(title, columns)
+
+
 def _transitions(result: FitResult) -> Any:
     level = round(100 * result.transitions[0].confidence)
-    table = empty_table(
+    table = _table(
         f"Transitions (where the deeper net overtakes, {level} % intervals)",
         "pair> status< N> interval< width> interval< surface> levine>",
     )
@@ -109,9 +128,9 @@ def _transitions(result: FitResult) -> Any:
             f"{row.shallow}→{row.deep}",
             _status(row),
             format_count(row.n_params) if row.n_params else "–",
-            between(row.n_params_low, row.n_params_high, format_count) if bounded else "",
+            _range(row.n_params_low, row.n_params_high, format_count) if bounded else "",
             f"{row.width:.0f}" if row.width else "–",
-            between(row.width_low, row.width_high, lambda v: f"{v:.0f}") if bounded else "",
+            _range(row.width_low, row.width_high, lambda v: f"{v:.0f}") if bounded else "",
             other.get("surface", "–"),
             other.get("levine", "–"),
         )
@@ -138,7 +157,7 @@ def _other(result: FitResult, other: OtherFit) -> Any:
     shared = [(row, found) for row in references(result.transitions) if (found := other.crossing(row))]
     if not shared:
         return Text(f"Beside {other.name}: no two neighbouring depths that both have")
-    table = empty_table(f"Beside {other.name} ({other.input})", "pair> here< there< ratio> interval<")
+    table = _table(f"Beside {other.name} ({other.input})", "pair> here< there< ratio> interval<")
     for row, found in shared:
         ratio = size_ratio(row, found)
         table.add_row(
@@ -146,7 +165,7 @@ def _other(result: FitResult, other: OtherFit) -> Any:
             _place(row),
             _place(found),
             f"{ratio[0]:.2f}" if ratio else "–",
-            between(*ratio[1:], lambda v: f"{v:.2f}") if ratio else "",
+            _range(*ratio[1:], lambda v: f"{v:.2f}") if ratio else "",
         )
     return Folded(table, beside="interval")
 
@@ -154,7 +173,7 @@ def _other(result: FitResult, other: OtherFit) -> Any:
 def _place(row: Transition) -> str:
     """Where a pair crosses, with its interval, or the bound that it has."""
     bounded = row.n_params_low is not None or row.n_params_high is not None
-    span = between(row.n_params_low, row.n_params_high, format_count) if bounded else ""
+    span = _range(row.n_params_low, row.n_params_high, format_count) if bounded else ""
     if row.n_params:
         return f"{format_count(row.n_params)} ({span})"
     return " ".join(filter(None, (_status(row), span)))
@@ -169,7 +188,7 @@ def _uncrossed(result: FitResult) -> list[Contrast]:
 
 def _contrasts(result: FitResult) -> Any:
     rows = _uncrossed(result)
-    table = empty_table(
+    table = _table(
         "Loss of the shallower − the deeper at equal size, nats (contrasts.csv has every two depths)",
         "pair> N> difference> interval< from<",
     )
@@ -178,7 +197,7 @@ def _contrasts(result: FitResult) -> Any:
             f"{row.shallow}→{row.deep}",
             format_count(row.n_params) if row.n_params else "–",
             f"{row.difference:+.4f}",
-            between(row.low, row.high, lambda v: f"{v:+.4f}"),
+            _range(row.low, row.high, lambda v: f"{v:+.4f}"),
             row.rests_on,
         )
     return table
@@ -188,7 +207,7 @@ def _by_tokens(result: FitResult) -> Any:
     """N of each pair's transition against the tokens trained."""
     rows = [row for row in result.by_tokens if row.is_reference]
     pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
-    table = empty_table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs))
+    table = _table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs))
     for tokens in dict.fromkeys(row.tokens for row in rows):
         cells = {(row.shallow, row.deep): row for row in rows if row.tokens == tokens}
         texts = []
@@ -246,7 +265,7 @@ def _second_route(result: FitResult) -> str:
 
 def _guideline(result: FitResult) -> Any:
     law = result.guideline[0].law.split(": refused")[0] if result.guideline else ""
-    table = empty_table(
+    table = _table(
         f"Guideline, {law}",
         "model> N> trained> depth> interval< width> interval< rivals< outside>",
     )
@@ -255,16 +274,16 @@ def _guideline(result: FitResult) -> Any:
         trained = f"{row.trained_depth}×{row.trained_width}" if row.trained_depth else "–"
         rivals = "–"
         if row.rival_depth_min is not None or row.rival_depth_max is not None:
-            rivals = between(row.rival_depth_min, row.rival_depth_max, lambda v: f"{v:.0f}")
+            rivals = _range(row.rival_depth_min, row.rival_depth_max, lambda v: f"{v:.0f}")
         factor = row.extrapolation_factor
         table.add_row(
             row.name,
             format_count(row.n_params),
             trained,
             "refused" if refused and "refused" in row.law else "–" if refused else f"{row.depth:.1f}",
-            "" if refused else between(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
+            "" if refused else _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
             "–" if refused else f"{row.width:.0f}",
-            "" if refused else between(row.width_low, row.width_high, lambda v: f"{v:.0f}"),
+            "" if refused else _range(row.width_low, row.width_high, lambda v: f"{v:.0f}"),
             rivals,
             "inside" if factor <= 1 else f"{format_factor(factor)}×",
         )
@@ -284,12 +303,12 @@ def _best_depths(result: FitResult) -> list[Any]:
     known = result.surface.bounded
     if not known:
         return [Text(title), Text("  not known: the data bound it at none of their sizes"), _shape(result)]
-    table = empty_table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
+    table = _table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
     for row in known:
         table.add_row(
             format_count(row.n_params),
             f"{row.depth:.1f}" if row.depth else f"{row.at_edge} the depths tried",
-            between(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
+            _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
             *([f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth else "–"] if axis == "N" else []),
         )
     return [Folded(table, beside="interval"), _shape(result)]
@@ -310,7 +329,7 @@ def shape_matters(result: FitResult) -> str:
     axis = result.curves.size_name
 
     def said(row: SizedOptimum) -> str:
-        ends = between(row.worst_percent_low, row.worst_percent_high, lambda v: f"{v:.2g}")
+        ends = _range(row.worst_percent_low, row.worst_percent_high, lambda v: f"{v:.2g}")
         return f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % ({ends}) of the loss at {axis} = " + (
             format_count(row.n_params)
         )
