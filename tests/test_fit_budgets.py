@@ -132,6 +132,11 @@ def test_equal_flops_are_recognised_whatever_the_axis():
 def test_equal_tokens_are_no_budget_and_their_fit_says_nothing_new():
     rows = [{**row, "tokens": 10**9, "flops": 6 * row["n_params"] * 10**9} for row in drawn(depths=(8, 12))]
     assert recognised(rows) is None and recognised(rows, "n_params") is None
+    # small nets whose steps all take the same time, their tokens known or not
+    alike = [{**row, "device_seconds": 5.0 + 0.1 * (row["width"] % 7)} for row in rows]
+    assert all(recognised(alike, axis) is None for axis in ("n_params", "flops", "device_seconds"))
+    alike = [{**row, "tokens": None, "flops": None} for row in alike]
+    assert all(recognised(alike, axis) is None for axis in ("n_params", "device_seconds"))
     chinchilla = [{**row, "tokens": 20 * row["n_params"], "flops": 120 * row["n_params"] ** 2} for row in drawn()]
     assert recognised(chinchilla) is None
     result = fitted(rows)
@@ -303,6 +308,13 @@ def test_another_axis_says_what_was_asked():
     assert result.provenance.rows_used == len(rows) // 2
     timed = [{**row, "device_seconds": row["tokens"] / 1e6} for row in rows]
     assert "no size" in fitted(timed, "device_seconds").warnings[0]
+
+
+def test_a_table_at_equal_compute_stands_beside_another():
+    rows = drawn(flops=(1e18, 4e18), depths=(8, 12))
+    result = fitted(drawn(depths=(8, 12)), "n_params", beside=[rows])
+    (other,) = result.others
+    assert [(row.shallow, row.deep) for row in other.transitions] == [(8, 12)]
 
 
 def test_bad_runs_and_recipes_are_judged_within_a_budget():

@@ -110,6 +110,8 @@ def _trained_to(rows: Sequence[Row], met: Mapping[str, dict[float, list[Row]]], 
     groups = met[name]
     if not groups or not _covered(groups, rows) or _same_length(rows, groups):
         return None
+    if name == SECONDS and not any(_value(row, "tokens") for row in rows):
+        return None  # times may be alike by the way, and nothing says that the lengths are not
     whole = _with_unfinished(groups, rows, name)
     return TrainedBudgets(name, _agreement(groups, name), True, whole, _left_out(whole, rows))
 
@@ -191,7 +193,8 @@ def _finished(row: Row) -> bool:
 
 
 def _same_length(rows: Sequence[Row], groups: Mapping[float, list[Row]]) -> bool:
-    """Whether runs of equal tokens hold more shapes than budgets do: the table was trained at equal tokens."""
+    """Whether runs of equal tokens hold as many shapes as budgets do: the table was trained at equal tokens, and small
+    nets that take the same time, or products that come out alike, are no budget."""
     having = sorted((row for row in rows if _value(row, "tokens") is not None), key=lambda row: row["tokens"])
     if not having:
         return False
@@ -200,7 +203,7 @@ def _same_length(rows: Sequence[Row], groups: Mapping[float, list[Row]]) -> bool
         if k == len(having) or having[k]["tokens"] > SAME_TOKENS * having[start]["tokens"]:
             counts.append(len(_shapes(having[start:k])))
             start = k
-    return float(np.mean(counts)) > float(np.mean([len(_shapes(group)) for group in groups.values()]))
+    return float(np.mean(counts)) >= float(np.mean([len(_shapes(group)) for group in groups.values()]))
 
 
 def _with_unfinished(groups: dict[float, list[Row]], rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
