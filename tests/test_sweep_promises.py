@@ -22,7 +22,7 @@ from dwsweep.plan.run_lengths import with_nominal_length
 from dwsweep.records import bench_rows, reader
 from dwsweep.records.bench_rows import BenchRow
 from dwsweep.records.run_files import DONE, RunConfig, RunState
-from dwsweep.report.page import page_tables
+from dwsweep.report.page import page_tables, sweep_page
 from dwsweep.report.terminal import plan_tables, sweep_status
 from dwsweep.spec import Spec, parse_spec
 from dwsweep.sweep.kept_promises import kept_promises, sentence
@@ -372,7 +372,7 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
     assert [one.ratio for one in kept] == pytest.approx(list(factor.values()))
     said = (
         "8 finished runs of 4 shapes took 0.50 to 1.50 times the device-seconds that train.seconds promised (rates "
-        "measured for cpu); farthest off: L2-d36-h2, 2.01 s for 4.01 s"
+        "measured for cpu); farthest off: L2-d36-h2, 2.01 s for 4.01 s; the shapes did not get equal time"
     )
     assert sentence(kept) == said
     console = Console(width=80, color_system=None)
@@ -383,6 +383,10 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
     assert [one["ratio"] for one in promises] == pytest.approx(list(factor.values()))
     table = page_tables.promises(kept)
     assert "<td>1.50</td>" in table and "measured, cpu" in table and "stand-in" in table
+    (section,) = sweep_page.promises(kept)
+    assert section.body.endswith(table) and f"{said}." in section.body and sweep_page.promises(()) == []
+    even = [replace(one, measured=(one.promised * k,)) for one, k in zip(kept, (0.5, 0.51, 0.52, 0.54), strict=True)]
+    assert "0.50 to 0.54 times" in sentence(even) and "equal time" not in sentence(even)
     # one run less, and a sweep that was promised nothing
     store.write_state(ids(planned)[0], RunState("pending"))
     promises = sweep_status.to_json(tmp_path)["promises"]

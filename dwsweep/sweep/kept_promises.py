@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from dwsweep.records.run_files import RunConfig
 from dwsweep.sweep.sweep_directory import SweepStore
 
+EQUAL = 1.1  # factor between the shapes that still counts as equal time
+
 
 @dataclass(frozen=True)
 class KeptPromise:
@@ -88,4 +90,5 @@ def sentence(kept: Sequence[KeptPromise]) -> str:
         f"{runs} finished run{'s' * (runs > 1)} of {len(kept)} shape{'s' * (len(kept) > 1)} took {span} times the "
         f"device-seconds that train.seconds promised (rates {bases}); farthest off: {worst.label}, "
         f"{sum(worst.measured) / len(worst.measured):.3g} s for {worst.promised:.3g} s"
+        + ("; the shapes did not get equal time" if max(ratios) > EQUAL * min(ratios) else "")
     )

@@ -68,7 +68,7 @@ def promises(kept: Sequence[KeptPromise]) -> str:
         for one in kept
     ]
     headings = ("L", "d", "steps", "rate", "promised, s", "measured, s", "ratio", "trained on")
-    return table(headings, body)
+    return table(headings, body, left=("rate", "trained on"))
 
 
 def interval(low: float | None, high: float | None, form: Callable[[Any], str]) -> str:

@@ -89,7 +89,7 @@ def write(directory: str | PathLike[str]) -> Any:
             "Runs",
             page_tables.runs(runs) + details("Cells: the mean of each shape", page_tables.cells(fit.cells, axis)),
         ),
-        *_promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
+        *promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
         Section("training", "Training curves", _training(curves)),
         Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
         Section("reading", "How to read it", bullets(HOW_TO_READ)),
@@ -203,11 +203,11 @@ def _guideline(fit: FitResult) -> str:
     return body
 
 
-def _promises(kept: Sequence[KeptPromise]) -> list[Section]:
+def promises(kept: Sequence[KeptPromise]) -> list[Section]:
     """Of a sweep whose runs are as long as ``train.seconds`` allow."""
     if not kept:
         return []
-    return [Section("time", "Promised and measured time", paragraph(sentence(kept)) + page_tables.promises(kept))]
+    return [Section("time", "Promised and measured time", paragraph(f"{sentence(kept)}.") + page_tables.promises(kept))]
 
 
 def _curves(runs: Sequence[Mapping[str, str]], root: Any) -> list[TrainingCurve]:
