@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 from dwsweep.errors import InputError
 
@@ -19,6 +20,18 @@ def format_count(value: float) -> str:
         if abs(value) >= 0.9995 * size:
             return f"{float(f'{value / size:.3g}'):g}{letter}"
     return f"{float(f'{value:.3g}'):g}"
+
+
+def format_range(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
+    """``1M … 3M``, ``< 3M``, ``> 1M``, or that there is no bound; ``text``: of a number."""
+    if low is None:
+        return "unbounded" if high is None else f"< {text(high)}"
+    return f"> {text(low)}" if high is None else f"{text(low)} … {text(high)}"
+
+
+def arm_letter(number: int) -> str:
+    """A for the base of a comparison, B, C … for the arms that are held against it."""
+    return chr(ord("A") + number) if number < 26 else f"arm {number + 1}"
 
 
 def format_factor(value: float) -> str:

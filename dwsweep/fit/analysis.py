@@ -27,8 +27,8 @@ from dwsweep.fit.loss_model import fit_loss_model
 from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.output import fit_curves, pair_curves
 from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_rows, with_surface
-from dwsweep.fit.row_selection import Row
-from dwsweep.fit.sweep_evidence import document_covariance, still_falling
+from dwsweep.fit.row_selection import Row, check_one_arm
+from dwsweep.fit.sweep_evidence import Documents, document_covariance, still_falling
 from dwsweep.fit.table import Table, read_table
 from dwsweep.records.fit_result import (
     FitOptions,
@@ -81,6 +81,7 @@ def fit_table(
     where = [where] if isinstance(where, str) else list(where)
     data = read_table(table, columns, where)
     check_status(data.rows)
+    check_one_arm(data.rows, data.source)
     options = FitOptions(
         axis=axis,
         noise=noise,
@@ -104,8 +105,8 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
     except InputError as error:
         name = argument("beside", "--with")
         raise InputError(*(f"{name}: {line.removeprefix('table: ')}" for line in error.lines)) from None
-    groups = _token_groups(data.rows)
-    group = TokenGroup.of(data, groups[_largest(groups)], options)
+    groups = token_groups(data.rows)
+    group = TokenGroup.of(data, groups[largest(groups)], options)
     return OtherFit(
         name=PurePath(data.directory or data.source).stem or data.source,
         input=data.source,
@@ -115,14 +116,14 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
     )
 
 
-def _largest(groups: dict[float | None, list[Row]]) -> float | None:
+def largest(groups: dict[float | None, list[Row]]) -> float | None:
     """The token count with the most shapes, the larger one of two."""
     return max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
 
 
 def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult:
-    groups = _token_groups(data.rows)
-    main = _largest(groups)
+    groups = token_groups(data.rows)
+    main = largest(groups)
     by_count = {key: TokenGroup.of(data, rows, options) for key, rows in groups.items()}
     group = by_count[main]
     warnings = list(group.warnings)
@@ -188,7 +189,7 @@ def _check_options(draws: int, confidence: float) -> None:
         raise InputError(f"{argument('confidence')}: {confidence!r}; must be a number from 0.5 to below 1")
 
 
-def _token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
+def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
     """Rows by token count, where one shape, learning rate and seed was measured at several; otherwise all in one."""
     seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     for row in rows:
@@ -216,6 +217,7 @@ class TokenGroup:
     documents: str | None
     bad: Sequence[BadRun] = ()
     with_bad: Sequence[Transition] = ()
+    held_out: Documents | None = None
 
     @classmethod
     def of(cls, data: Table, rows: list[Row], options: FitOptions) -> TokenGroup:
@@ -240,7 +242,7 @@ class TokenGroup:
             others = analyse_pairs(beside, options.confidence, estimators=False)
             with_bad = transition_rows(beside, others, options.confidence)
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, pairs, options.confidence), with_bad))
-        return cls(selection, curves, pairs, warnings, held_out.note if held_out else None, bad, with_bad)
+        return cls(selection, curves, pairs, warnings, held_out.note if held_out else None, bad, with_bad, held_out)
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []

@@ -20,6 +20,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law
 from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.pairs import Pair
 from dwsweep.records import fit_result
+from dwsweep.records.comparison import ComparedRow
 from dwsweep.records.fit_curves import (
     DepthCurve,
     FitCurves,
@@ -208,7 +209,7 @@ def _exp(value: float | None) -> float | None:
 
 def write(result: FitResult, out_dir: Any) -> list[str]:
     """Write fit.json, cells.csv, transitions.csv, guideline.csv and guideline.md (and transitions_by_tokens.csv where
-    there are several token counts), each atomically; returns the paths.
+    there are several token counts, comparison.csv where arms were compared), each atomically; returns the paths.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
@@ -217,6 +218,8 @@ def write(result: FitResult, out_dir: Any) -> list[str]:
     texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
     texts["guideline.md"] = markdown(result.guideline, guideline_notes(result))
     texts["fit.json"] = result.to_json()
+    if result.comparisons:
+        texts["comparison.csv"] = csv_text([row for one in result.comparisons for row in one.rows], ComparedRow)
     if result.by_tokens:
         texts["transitions_by_tokens.csv"] = csv_text(result.by_tokens, TokenTransition)
     for name, text in texts.items():

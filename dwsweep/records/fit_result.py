@@ -12,6 +12,7 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import reader
+from dwsweep.records.comparison import Comparison
 from dwsweep.records.fit_curves import FitCurves, PairCurve, SizedOptimum
 from dwsweep.records.fit_rows import (
     Cell,
@@ -235,6 +236,7 @@ class FitResult(FitPart):
     left_out: list[LeftOutRun] = field(default_factory=list)  # impossible losses
     with_left_out: list[Transition] = field(default_factory=list)  # of the reference estimator, had they counted
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
+    comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
     provenance: Provenance
 
     @property

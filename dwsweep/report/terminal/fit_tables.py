@@ -8,7 +8,8 @@ from dwsweep.records.fit_curves import SizedOptimum
 from dwsweep.records.fit_result import FitResult, OtherFit
 from dwsweep.records.fit_rows import Contrast, Transition, references
 from dwsweep.terminal import plain_text
-from dwsweep.text import format_count, format_factor
+from dwsweep.text import arm_letter, format_count, format_factor
+from dwsweep.text import format_range as _range
 from dwsweep.theory import published_law
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def render(result: FitResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    from dwsweep.report.terminal import comparison_tables
     from dwsweep.report.terminal.folding import Folded
 
     parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
@@ -39,6 +41,8 @@ def render(result: FitResult) -> RenderableType:
             Folded(_transitions(result), beside="interval", optional=("levine", "surface"), file="transitions.csv"),
         ]
     parts += [part for other in result.others for part in (Text(""), _other(result, other))]
+    for number, found in enumerate(result.comparisons, start=1):
+        parts += [Text(""), comparison_tables.render(found, arm_letter(number), result.curves.size_name)]
     if _uncrossed(result):
         parts += [Text(""), Folded(_contrasts(result), beside="interval")]
     if result.by_tokens:
@@ -101,16 +105,9 @@ def _noise_line(result: FitResult) -> str:
 
 
 def _table(title: str, columns: str) -> Any:
-    """An empty table; each word of ``columns`` is a heading and < or > for its side."""
-    from rich import box
-    from rich.table import Table
+    from dwsweep.report.terminal.folding import empty_table
 
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
-    )
-    for word in columns.split():
-        table.add_column(word[:-1], justify="left" if word[-1] == "<" else "right", no_wrap=True)
-    return table
+    return empty_table(title, columns)
 
 
 def _transitions(result: FitResult) -> Any:
@@ -220,16 +217,6 @@ def _by_tokens(result: FitResult) -> Any:
             texts.append(format_count(n) if n else row.status.replace("_", " ") if row else "–")
         table.add_row(format_count(tokens), *texts)
     return table
-
-
-def _range(low: float | None, high: float | None, text: Any) -> str:
-    if low is None and high is None:
-        return "unbounded"
-    if low is None:
-        return f"< {text(high)}"
-    if high is None:
-        return f"> {text(low)}"
-    return f"{text(low)} … {text(high)}"
 
 
 def _law(result: FitResult) -> list[Any]:

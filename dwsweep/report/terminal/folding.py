@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
@@ -15,6 +16,16 @@ from rich.text import Text
 UNLIMITED = 10_000
 # where words may wrap, a column is not made narrower than this for the sake of its neighbours
 WORDS = 20
+
+
+def empty_table(title: str, columns: str) -> Table:
+    """A table without rows; each word of ``columns`` is a heading and < or > for its side, a _ in it a space."""
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
+    )
+    for word in columns.split():
+        table.add_column(word[:-1].replace("_", " "), justify="left" if word[-1] == "<" else "right", no_wrap=True)
+    return table
 
 
 class Folded:
