@@ -319,6 +319,8 @@ def study(
     Raises:
         InputError: wrong numbers, an unreadable fit, or a sweep without a pair of depths.
     """
+    if spec.grid.arms is not None:
+        raise InputError("grid.arms: one recipe is judged; allowed: --set grid.arms=null, for the grid that all share")
     prior, done = make_prior(fit, noise)
     if proposals < 0:
         raise InputError(f"--propose: {proposals}; must be 0 or more")

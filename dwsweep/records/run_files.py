@@ -50,6 +50,7 @@ class RunConfig:
     model: ModelFacts
     data: dict[str, Any]  # the section ``data`` of the spec
     train: TrainFacts
+    arm: str | None = None  # of a sweep with arms
 
 
 @dataclass(frozen=True)

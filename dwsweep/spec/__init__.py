@@ -3,7 +3,7 @@
 ``sections`` has what a spec may say, ``reading`` how it is read.
 """
 
-from dwsweep.spec.reading import load_spec, parse_spec
+from dwsweep.spec.reading import arms_of, load_spec, parse_spec
 from dwsweep.spec.sections import (
     MAX_STEPS,
     SOURCE_FORMS,
@@ -28,6 +28,7 @@ __all__ = [
     "Section",
     "Spec",
     "TrainSpec",
+    "arms_of",
     "load_spec",
     "parse_spec",
 ]
