@@ -1,9 +1,9 @@
 """dwsweep: depth-width sweeps of decoder-only language models.
 
 At a given parameter budget, how deep and how wide? ``dwsweep run`` trains a sweep at matched 12·L·d² budgets,
-``fit_table`` turns losses into transition points, a width law and a guideline, and ``guide`` says what to build;
-``summary`` and ``plot`` show either. Importing this package imports neither JAX nor SciPy: each is imported by what
-needs it.
+``fit_table`` turns losses into transition points, a width law and a guideline, ``compare_arms`` says what another
+recipe changes of them, and ``guide`` says what to build; ``summary`` and ``plot`` show either. Importing this package
+imports neither JAX nor SciPy: each is imported by what needs it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from dwsweep import guide
     from dwsweep.errors import InputError
     from dwsweep.fit.analysis import fit_table
+    from dwsweep.fit.arms import compare_arms
     from dwsweep.notebook import plot, summary
     from dwsweep.records.fit_result import FitResult
 
 __version__ = "0.1.0"
-__all__ = ["FitResult", "InputError", "__version__", "fit_table", "guide", "plot", "summary"]
+__all__ = ["FitResult", "InputError", "__version__", "compare_arms", "fit_table", "guide", "plot", "summary"]
 
 _HOME = {
     "FitResult": "records.fit_result",
     "InputError": "errors",
+    "compare_arms": "fit.arms",
     "fit_table": "fit.analysis",
     "plot": "notebook",
     "summary": "notebook",

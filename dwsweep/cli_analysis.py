@@ -39,14 +39,21 @@ commands = typer.Typer(rich_markup_mode="rich")
 _command = functools.partial(commands.command, cls=Command)
 
 
-@_command(epilog="Examples: dwsweep fit runs/smoke · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400'")
+@_command(
+    epilog="Examples: dwsweep fit runs/smoke · dwsweep fit runs/gpt2 runs/llama --compare · "
+    "dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400'"
+)
 def fit(
-    table: Annotated[
-        PathValue, typer.Argument(metavar="DIR|TABLE", parser=path_value, help="Sweep, CSV, TSV, JSON(L) or Parquet.")
+    tables: Annotated[
+        list[PathValue],
+        typer.Argument(metavar="DIR|TABLE...", parser=path_value, help="Sweep, CSV, TSV, JSON(L) or Parquet."),
     ],
     out: Annotated[
         PathValue | None, path_option("--out", "DIR", "Folder to write; default DIR/fit, for table.csv table-fit.")
     ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Each further table, or each arm of the sweep, against the first.")
+    ] = False,
     beside: Annotated[
         list[PathValue] | None,
         path_option("--with", "DIR|TABLE", "Another table, fitted alike and shown beside this one; may be repeated."),
@@ -64,12 +71,16 @@ def fit(
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
     from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
+    from dwsweep.fit.arms import compare_arms
     from dwsweep.fit.fit_warnings import check_fitted
     from dwsweep.report.figures import registry
     from dwsweep.report.terminal import fit_tables
 
+    table, *others = tables
+    if others and not compare:
+        raise InputError(f"DIR|TABLE: {others[0]}; a second table is allowed with --compare, or as --with {others[0]}")
     with terminal.waiting("fitting") as waiting, options_named():
-        result = fit_table(
+        result = (functools.partial(compare_arms, others=others) if compare else fit_table)(
             table,
             axis=axis.value,
             noise=noise,

@@ -29,6 +29,11 @@ def format_range(low: float | None, high: float | None, text: Callable[[float], 
     return f"> {text(low)}" if high is None else f"{text(low)} … {text(high)}"
 
 
+def arm_letter(number: int) -> str:
+    """A for the base of a comparison, B, C … for the arms that are held against it."""
+    return chr(ord("A") + number) if number < 26 else f"arm {number + 1}"
+
+
 def format_factor(value: float) -> str:
     """``1.13``, ``41.7``, ``1,670``: three significant digits and no exponent."""
     if value >= 1e7:

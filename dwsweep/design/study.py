@@ -324,6 +324,8 @@ def study(
         InputError: wrong numbers, an unreadable fit, a sweep without a pair of depths, or one without a rate that
             needs one.
     """
+    if spec.grid.arms is not None:
+        raise InputError("grid.arms: one recipe is judged; allowed: --set grid.arms=null, for the grid that all share")
     prior, done = make_prior(fit, noise)
     if proposals < 0:
         raise InputError(f"--propose: {proposals}; must be 0 or more")

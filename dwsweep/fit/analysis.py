@@ -27,8 +27,8 @@ from dwsweep.fit.loss_model import fit_loss_model
 from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.output import fit_curves, pair_curves
 from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_rows, with_surface
-from dwsweep.fit.row_selection import Row
-from dwsweep.fit.sweep_evidence import document_covariance, still_falling
+from dwsweep.fit.row_selection import Row, check_one_arm
+from dwsweep.fit.sweep_evidence import Documents, document_covariance, still_falling
 from dwsweep.fit.table import Table, read_table
 from dwsweep.fit.trained_budgets import TrainedBudgets, other_axis_warning, trained_budgets
 from dwsweep.records.fit_result import (
@@ -81,6 +81,7 @@ def fit_table(
     where = [where] if isinstance(where, str) else list(where)
     data = read_table(table, columns, where)
     check_status(data.rows)
+    check_one_arm(data.rows, data.source)
     options = FitOptions(
         axis=axis,
         noise=noise,
@@ -235,6 +236,7 @@ class TokenGroup:
     documents: str | None
     bad: Sequence[BadRun] = ()
     with_bad: Sequence[Transition] = ()
+    held_out: Documents | None = None
 
     @classmethod
     def of(
@@ -262,7 +264,8 @@ class TokenGroup:
             others = analyse_pairs(beside, options.confidence, estimators=False) if pairs else []
             with_bad = transition_rows(beside, others, options.confidence)
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
-        return cls(selection, curves, compared, warnings, held_out.note if held_out else None, bad, with_bad)
+        note = held_out.note if held_out else None
+        return cls(selection, curves, compared, warnings, note, bad, with_bad, held_out)
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []

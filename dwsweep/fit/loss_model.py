@@ -55,6 +55,12 @@ JITTER = 1e-12  # nats²: losses kept as float32 are no better
 
 def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
     """The model with every form; None with fewer than three depths, too few cells, or no noise estimate."""
+    found = fit_with_gains(curves, confidence)
+    return found[0] if found else None
+
+
+def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str, np.ndarray]] | None:
+    """The model, and of each form how its coefficients and θ (T + 5) follow the cell means (K): nats⁻¹ for each."""
     sizes = [len(curves.sizes(d)) for d in curves.depths]
     enough = len(curves.x) >= FEWEST_CELLS and sum(n >= FEWEST_SIZES for n in sizes) >= 2
     if len(sizes) < FEWEST_DEPTHS or not enough or not curves.noise.known:
@@ -63,7 +69,8 @@ def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
     problem = _Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
     fits = [_fit_form(form, problem) for form in FORMS]
     df = curves.noise.replicate_df
-    return with_optima(_record(curves, frame, fits, df if 0.0 < df < math.inf else None, confidence))
+    record = with_optima(_record(curves, frame, fits, df if 0.0 < df < math.inf else None, confidence))
+    return record, {fit.form: fit.gain for fit in fits if fit.gain is not None}
 
 
 def _frame(curves: Curves) -> Frame:
@@ -148,13 +155,14 @@ class _Problem:
 
 @dataclass(frozen=True)
 class _Fit:
-    """mean (T + 5,), covariance: of the coefficients of all terms and of θ."""
+    """mean (T + 5,), covariance: of the coefficients of all terms and of θ. gain: (T + 5, K), see ``_Linear.gain``."""
 
     form: str
     log_evidence: float
     tau: float
     mean: np.ndarray
     covariance: np.ndarray
+    gain: np.ndarray | None = None
 
 
 class _Linear:
@@ -231,6 +239,22 @@ class _Linear:
         C = half.T @ half
         return A, d, root, C, C @ (weighted.T @ self.means)
 
+    def gain(self, h: np.ndarray) -> np.ndarray:
+        """(T + 5, K) derivatives of the coefficients' means with respect to the cell means."""
+        A, d, _, C, _ = self._solved(h)
+        columns = C @ (A / d[:, None]).T
+        if self.problem.rotation is not None:
+            columns = columns @ self.problem.rotation
+        scale = np.concatenate([np.ones(self.F.shape[1]), self.prior_sd(h), THETA_SD])
+        return (scale[:, None] * columns)[self._back]
+
+    @property
+    def _back(self) -> np.ndarray:
+        """From free, shrunk and θ to all terms in their order, and θ."""
+        free = self.problem.free
+        order = np.concatenate([np.flatnonzero(free), np.flatnonzero(~free), len(free) + np.arange(len(THETA_SD))])
+        return np.argsort(order)
+
     def coefficients(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean, covariance) of the coefficients of all terms, in their order, and of θ."""
         _, _, _, covariance, mean = self._solved(h)
@@ -238,9 +262,7 @@ class _Linear:
         scale = np.concatenate([np.ones(n_free), sd, THETA_SD])
         mean = scale * mean + np.concatenate([np.zeros(n_free + len(sd)), self.theta + self.offset])
         covariance = covariance * scale * scale[:, None]
-        free = self.problem.free
-        order = np.concatenate([np.flatnonzero(free), np.flatnonzero(~free), len(free) + np.arange(len(THETA_SD))])
-        back = np.argsort(order)
+        back = self._back
         return mean[back], covariance[np.ix_(back, back)]
 
 
@@ -346,7 +368,7 @@ def _fit_form(form: str, problem: _Problem) -> _Fit:
     mean = np.einsum("n,nt->t", weights, means)
     spread = np.array(means) - mean
     covariance = np.einsum("n,nst->st", weights, covariances) + np.einsum("n,ns,nt->st", weights, spread, spread)
-    return _Fit(form, log_evidence, math.exp(h[5]), mean, covariance)
+    return _Fit(form, log_evidence, math.exp(h[5]), mean, covariance, model.gain(h))
 
 
 def _nodes(model: _Linear, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

@@ -21,6 +21,7 @@ from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.pairs import Pair
 from dwsweep.records import fit_result
 from dwsweep.records.budget_rows import BestAtBudget, DepthAtBudget
+from dwsweep.records.comparison import ComparedRow
 from dwsweep.records.fit_curves import (
     DepthCurve,
     FitCurves,
@@ -210,7 +211,7 @@ def _exp(value: float | None) -> float | None:
 def write(result: FitResult, out_dir: Any) -> list[str]:
     """Write fit.json, cells.csv, transitions.csv, guideline.csv and guideline.md (and transitions_by_tokens.csv where
     there are several token counts, equal_budgets.csv and equal_budget_depths.csv where runs were trained at equal
-    compute), each atomically; returns the paths.
+    compute, comparison.csv where arms were compared), each atomically; returns the paths.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
@@ -219,6 +220,8 @@ def write(result: FitResult, out_dir: Any) -> list[str]:
     texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
     texts["guideline.md"] = markdown(result.guideline, guideline_notes(result))
     texts["fit.json"] = result.to_json()
+    if result.comparisons:
+        texts["comparison.csv"] = csv_text([row for one in result.comparisons for row in one.rows], ComparedRow)
     if result.by_tokens:
         texts["transitions_by_tokens.csv"] = csv_text(result.by_tokens, TokenTransition)
     if result.equal_budgets:

@@ -60,6 +60,7 @@ TUNING = (
 COUNTS = {"tokens", "steps"}  # equal up to a last, incomplete batch
 COUNT_TOLERANCE = 1.02
 VALUES_LISTED = 6
+ARM = "arm"  # the column that tells apart the arms of one sweep
 
 
 def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[Row], bool]:
@@ -183,6 +184,33 @@ def one_recipe(
     if open_:
         raise InputError(_refusal(rows[:counted], cells, open_))
     return out, warnings
+
+
+def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by their arm, in the order of the table; "" for those without one."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        value = row.get(ARM)
+        found["" if value is None else str(value)].append(row)
+    return dict(found)
+
+
+def of_arm(label: str) -> str:
+    """The expression of ``where`` that keeps one arm."""
+    return f"{ARM} == {label!r}" if label else f"{ARM} == None"
+
+
+def check_one_arm(rows: Sequence[Row], source: str) -> None:
+    """Refuses rows of several arms: they were trained by different recipes on purpose, and are no replicates."""
+    labels = list(arms(rows))
+    if len(labels) < 2:
+        return
+    choice = of_arm(labels[-1])
+    raise InputError(
+        f"{ARM}: {source} holds {len(labels)} ({_listed(labels)}), which would be averaged; compare them with "
+        f"{example('dwsweep.compare_arms', '--compare')}, or choose one with "
+        + example(f"where={choice!r}", f"--where {chr(34)}{choice}{chr(34)}")
+    )
 
 
 def _cell(cell: tuple[Hashable, Hashable], name: str) -> Hashable:

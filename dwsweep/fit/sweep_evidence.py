@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +22,14 @@ FEWEST_POINTS = 5
 
 class Documents(NamedTuple):
     """covariance (K, K) of the candidates' mean losses over samples of documents, nats², or None; note: a sentence on
-    its use; number: of the documents, None where it is not known."""
+    its use; number: of the documents, None where it is not known. influence: candidate → (n,) nats, what each document
+    adds to its mean loss; tokens (n,) of each document."""
 
     covariance: np.ndarray | None
     note: str
     number: int | None = None
+    influence: Mapping[tuple, np.ndarray] = MappingProxyType({})
+    tokens: np.ndarray | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -75,11 +79,16 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
             what = f"gives loss {loss:.4g}, the table {run.loss:.4g}"
             return Documents(None, f"not used: documents.npy of {run_id} {what}")
         influence[run.candidate].append((values[:, 0] - loss * values[:, 1]) / total)
-    U = np.stack([np.mean(influence[candidate], axis=0) for candidate in candidates])
+    return of_influences({candidate: np.mean(influence[candidate], axis=0) for candidate in candidates}, values[:, 1])
+
+
+def of_influences(influence: Mapping[tuple, np.ndarray], tokens: np.ndarray) -> Documents:
+    """The covariance of the candidates' mean losses, in their order; influence (n,) of each, tokens (n,)."""
+    U = np.stack(list(influence.values()))
     n = U.shape[1]
     if n == 1:
         return Documents(None, "not used: a single held-out document", 1)
-    return Documents(U @ U.T * n / (n - 1), f"paired over {n} held-out documents", n)
+    return Documents(U @ U.T * n / (n - 1), f"paired over {n} held-out documents", n, influence, tokens)
 
 
 def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:

@@ -3,7 +3,8 @@ holds them; and a plan as records: the rows of plan.csv, and the config.json of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +32,7 @@ class Run:
     tokens: int  # steps · batch_size · seq_len
     action: str  # RUN | SKIP | DROP
     reason: str  # why it is skipped or dropped, or what to know about it
+    arm: str = ""  # of a sweep with arms
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,11 @@ class Plan:
     data: DataFacts | None
     estimates: Estimates
     lengths: RunLengths
+    arms: Mapping[str, Spec] = field(default_factory=dict)  # by name; none in a sweep without arms
+
+    def spec_of(self, run: Run) -> Spec:
+        """The spec that a run follows: its arm's."""
+        return self.arms.get(run.arm, self.spec)
 
     @property
     def waits_for_data(self) -> bool:
@@ -159,12 +166,13 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
         microbatch=pack.memory.microbatch if pack else None,
         pack_checkpoint_bytes=pack.checkpoint_bytes if pack else None,
         time_basis=plan.estimates.time_basis if cost.device_seconds is not None else None,
+        arm=run.arm or None,
     )
 
 
 def run_config(run: Run, plan: Plan) -> RunConfig:
     """Everything that config.json says of a run: facts are read from here, never from a name."""
-    spec = plan.spec
+    spec = plan.spec_of(run)
     return RunConfig(
         run_id=run.run_id,
         pack_id=run.pack_id,
@@ -181,6 +189,7 @@ def run_config(run: Run, plan: Plan) -> RunConfig:
         data=spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
         train=spec.train.model_dump(mode="json"),
         promise=_promise(run, plan),
+        arm=run.arm or None,
     )
 
 

@@ -14,7 +14,7 @@ Values = tuple[float | None, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sampled(FitPart):
+class Sampled(FitPart):
     """A part whose sequences are columns of one table.
 
     Raises:
@@ -31,7 +31,7 @@ class _Sampled(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmoothCurve(_Sampled):
+class SmoothCurve(Sampled):
     """The interpolated loss of a depth on a fine grid."""
 
     x: Values
@@ -40,7 +40,7 @@ class SmoothCurve(_Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthCurve(_Sampled):
+class DepthCurve(Sampled):
     """Loss of one depth against the axis, at its cells."""
 
     depth: Positive
@@ -54,7 +54,7 @@ class DepthCurve(_Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairCurve(_Sampled):
+class PairCurve(Sampled):
     """g = loss of the shallower − loss of the deeper net; positive where the deeper is ahead.
 
     ``low``, ``high``: the simultaneous (sup-t) band that the status is read from. It, ``se`` and ``critical`` are None
@@ -82,7 +82,7 @@ class PairCurve(_Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LawBand(_Sampled):
+class LawBand(Sampled):
     """Width of the transition against depth under a law, with its band at fixed depth."""
 
     name: str
@@ -95,7 +95,7 @@ class LawBand(_Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuidelineBand(_Sampled):
+class GuidelineBand(Sampled):
     """Best depth and width against size under a law, with the band at fixed size."""
 
     name: str
@@ -136,7 +136,7 @@ class SizedOptimum(Optimum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SurfaceCut(_Sampled):
+class SurfaceCut(Sampled):
     """The loss surface against depth at one size, with its band."""
 
     depth: Values
@@ -147,7 +147,7 @@ class SurfaceCut(_Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedSize(_Sampled):
+class FixedSize(Sampled):
     """Losses of the depths at one size."""
 
     x: float

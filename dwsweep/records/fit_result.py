@@ -13,6 +13,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import reader
 from dwsweep.records.budget_rows import EqualBudgets
+from dwsweep.records.comparison import Comparison
 from dwsweep.records.fit_curves import FitCurves, PairCurve, SizedOptimum
 from dwsweep.records.fit_rows import (
     Cell,
@@ -237,6 +238,7 @@ class FitResult(FitPart):
     with_left_out: list[Transition] = field(default_factory=list)  # of the reference estimator, had they counted
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
     equal_budgets: EqualBudgets | None = None  # where runs were trained at equal compute, which is the axis
+    comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
     provenance: Provenance
 
     @property

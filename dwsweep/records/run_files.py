@@ -60,6 +60,7 @@ class RunConfig:
     data: dict[str, Any]  # the section ``data`` of the spec
     train: TrainFacts
     promise: Promise | None = None  # of ``train.seconds``: how long it was to take, and at which rate
+    arm: str | None = None  # of a sweep with arms
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class PlanRow:
     time_basis: Annotated[str, one_of("measured", "compiled", "assumed")] | None = (
         None  # of device_seconds: measured, compiled or assumed
     )
+    arm: str | None = None  # of a sweep with arms
 
 
 PLAN_COLUMNS = tuple(field.name for field in fields(PlanRow))
@@ -114,6 +115,7 @@ class ResultsRow:
     device_kind: str | None
     pack_size: int | None
     device_seconds: float | None  # the run's share of its pack
+    arm: str | None  # of a sweep with arms
 
     @classmethod
     def of(cls, config: RunConfig, state: RunState, result: RunResult | None) -> ResultsRow:
@@ -152,6 +154,7 @@ class ResultsRow:
             device_kind=found and found.device_kind,
             pack_size=found and found.pack_size,
             device_seconds=found and found.device_seconds,
+            arm=config.arm,
         )
 
 

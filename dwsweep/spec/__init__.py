@@ -3,7 +3,7 @@
 ``sections`` has what a spec may say, ``reading`` how it is read.
 """
 
-from dwsweep.spec.reading import load_spec, parse_spec
+from dwsweep.spec.reading import arms_of, load_spec, parse_spec
 from dwsweep.spec.sections import (
     LENGTHS,
     MAX_STEPS,
@@ -30,6 +30,7 @@ __all__ = [
     "Section",
     "Spec",
     "TrainSpec",
+    "arms_of",
     "load_spec",
     "parse_spec",
 ]

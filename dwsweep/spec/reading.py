@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.spec import builtin
+from dwsweep.spec import arm_keys, builtin
 from dwsweep.spec.sections import LENGTHS, PRESETS, Spec
 
 MAX_BYTES = 4_000_000
@@ -77,6 +77,15 @@ def parse_spec(content: dict[str, Any]) -> Spec:
     Raises:
         InputError: one line for each wrong key or value.
     """
+    return _validated(arm_keys.resolved(content, _validated))
+
+
+def arms_of(spec: Spec) -> list[tuple[str, Spec]]:
+    """(name, spec) of every arm of a sweep; the spec alone, without a name, where it has none."""
+    return arm_keys.each(spec, _validated)
+
+
+def _validated(content: dict[str, Any]) -> Spec:
     try:
         return Spec.model_validate(content)
     except ValidationError as error:

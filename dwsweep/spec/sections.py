@@ -131,6 +131,8 @@ class Grid(Section):
     """how many (0, 1, …), or which"""
     learning_rates: list[LearningRate] = [1.0e-3]
     """base rates, an axis of the sweep; `fit` takes the best one per shape"""
+    arms: list[dict[str, Any]] | None = None
+    """recipes to compare: the keys that each of them sets, such as `[{}, {model.mlp: gated}]`"""
 
     @model_validator(mode="after")
     def _consistent(self) -> Grid:

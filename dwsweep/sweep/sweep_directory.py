@@ -118,7 +118,8 @@ class SweepStore:
         for run in plan.runs:
             if run.action == DROP:
                 continue
-            if run.run_id not in there or self.config(run.run_id) is None:
+            known = self.config(run.run_id) if run.run_id in there else None
+            if known is None or known.arm != (run.arm or None):  # the same run may belong to an arm of another sweep
                 self.write_config(units.run_config(run, plan))
         # last: whoever finds a run in the plan finds its config.json too
         self.write_plan_table(plan)

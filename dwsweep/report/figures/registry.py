@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dwsweep import paths
 from dwsweep.records.fit_result import FitResult
-from dwsweep.report.figures import equal_compute, law_lines, losses, run_curves, style
+from dwsweep.report.figures import arms_apart, equal_compute, law_lines, losses, run_curves, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,6 +89,15 @@ DRAWINGS = (
         "they cross zero at other sizes the transition moved with what differs between them (tokens, data, recipe).",
         losses.beside_others,
         lambda fit: bool(fit.others),
+    ),
+    Drawing(
+        "comparison",
+        "Best depths, transitions and losses under each arm",
+        "Does it change the answer? Left: where best depths and transitions of two recipes lie apart by more than "
+        "their intervals, the recipe changes them; what the arms share (seeds, text) narrows the interval of the "
+        "change, which the table has, and not the bars. Right: which arm has the lower loss, at each depth.",
+        arms_apart.arms_apart,
+        lambda fit: bool(fit.comparisons),
     ),
     Drawing(
         "width_law",

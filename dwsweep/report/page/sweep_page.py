@@ -20,7 +20,7 @@ from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import FINAL
 from dwsweep.report.figures import registry, run_curves, style
 from dwsweep.report.figures.run_curves import TrainingCurve
-from dwsweep.report.page import budget_words, page_data, page_tables, words
+from dwsweep.report.page import budget_words, comparison_section, page_data, page_tables, words
 from dwsweep.report.page.html import (
     Section,
     box,
@@ -70,7 +70,8 @@ def write(directory: str | PathLike[str]) -> Any:
         root = root.parent
     file = folder / "fit.json"
     fit = fit_result.read(file, "DIR")
-    runs = _read_csv(root / "results.csv")
+    every = _read_csv(root / "results.csv")
+    runs = comparison_section.of_the_fit(every, fit)
     curves = _curves(runs, root)
     store = SweepStore(root)
     manifest = to_dict(store.manifest)
@@ -78,8 +79,9 @@ def write(directory: str | PathLike[str]) -> Any:
     axis = fit.equal_budgets.axis if fit.equal_budgets and fit.equal_budgets.only else ""
     sections = [
         Section("answer", "The answer", _answer(fit)),
+        *comparison_section.sections(fit),
         Section("budget", "Your budget", placeholder("budget-box", WITHOUT_BUDGET)),
-        Section("warnings", "Warnings", _warnings([*_stale(runs, root, folder), *fit.warnings])),
+        Section("warnings", "Warnings", _warnings([*_stale(every, root, folder), *fit.warnings])),
         Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART)),
         Section("figures", "Figures", _figures(fit, folder)),
         Section("transitions", "Transitions", _transitions(fit)),
@@ -87,7 +89,9 @@ def write(directory: str | PathLike[str]) -> Any:
         Section(
             "runs",
             "Runs",
-            page_tables.runs(runs) + details("Cells: the mean of each shape", page_tables.cells(fit.cells, axis)),
+            page_tables.runs(runs)
+            + details("Cells: the mean of each shape", page_tables.cells(fit.cells, axis))
+            + comparison_section.other_runs(every, runs),
         ),
         *promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
         Section("training", "Training curves", _training(curves)),

@@ -8,7 +8,7 @@ from dwsweep.records.fit_curves import SizedOptimum
 from dwsweep.records.fit_result import FitResult, OtherFit
 from dwsweep.records.fit_rows import Contrast, Transition, references
 from dwsweep.terminal import plain_text
-from dwsweep.text import format_count, format_factor
+from dwsweep.text import arm_letter, format_count, format_factor
 from dwsweep.text import format_range as _range
 from dwsweep.theory import published_law
 
@@ -29,7 +29,7 @@ def render(result: FitResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from dwsweep.report.terminal import budget_tables
+    from dwsweep.report.terminal import budget_tables, comparison_tables
     from dwsweep.report.terminal.folding import Folded
 
     parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
@@ -43,6 +43,8 @@ def render(result: FitResult) -> RenderableType:
             Folded(_transitions(result), beside="interval", optional=("levine", "surface"), file="transitions.csv"),
         ]
     parts += [part for other in result.others for part in (Text(""), _other(result, other))]
+    for number, found in enumerate(result.comparisons, start=1):
+        parts += [Text(""), comparison_tables.render(found, arm_letter(number), result.curves.size_name)]
     if _uncrossed(result):
         parts += [Text(""), Folded(_contrasts(result), beside="interval")]
     if result.by_tokens:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Group
@@ -55,8 +55,9 @@ def to_json(plan: Plan) -> dict[str, Any]:
 def render(plan: Plan) -> Group:
     """Header, table, reasons, warnings, totals and legend, at most 100 columns wide."""
     notes: dict[str, int] = {}  # reason → the number that points to it
-    table = _table(plan, notes)
-    parts: list[Any] = [_header(plan), Text(), Folded(table, keys=2)]
+    parts: list[Any] = [_header(plan)]
+    for name, arm in _arms(plan):
+        parts += [Text(f"\n{name}" if name else "", style="bold"), Folded(_table(arm, notes), keys=2)]
     if notes:
         parts += [Text(), _hanging((f"[{number}]", note) for note, number in notes.items())]
     if plan.warnings:
@@ -65,11 +66,20 @@ def render(plan: Plan) -> Group:
     return Group(*parts)
 
 
+def _arms(plan: Plan) -> list[tuple[str, Plan]]:
+    """The plan of each arm by its name, or the whole without one."""
+    found = {name: tuple(run for run in plan.runs if run.arm == name) for name in plan.arms}
+    return [(name, replace(plan, spec=plan.arms[name], runs=runs, arms={})) for name, runs in found.items()] or [
+        ("", plan)
+    ]
+
+
 def _header(plan: Plan) -> Group:
     spec, train = plan.spec, plan.spec.train
+    arms = f"{len(plan.arms)} arms of " if plan.arms else ""
     rates = ", ".join(format_rate(rate) for rate in spec.grid.learning_rates)
     shapes = (
-        f": {len(_groups(plan))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
+        f": {arms}{len(_groups(_arms(plan)[0][1]))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
         f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}"
         f"{f', {spec.model.preset} block' if spec.model.preset else ''}"
     )

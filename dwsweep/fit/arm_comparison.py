@@ -1,0 +1,267 @@
+"""Does it change the answer? One arm against another: loss differences, transitions and best depths, with intervals.
+
+The arms are fitted apart, each as it would be alone. What their errors share (pairing.py) narrows the intervals of what
+is compared. A ratio of two sizes or depths has the interval of a difference of logarithms, from the intervals of the
+two, which may be lopsided or open, and the correlation r of their errors (Zou 2007, Psychological Methods 12; Zou and
+Donner 2008, Statistics in Medicine 27): with d₁ and d₂ the distances from the two estimates to the ends that face each
+other,
+
+    distance from the ratio to its end = √(d₁² + d₂² − 2·r·d₁·d₂)
+
+Where one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dwsweep.fit.arm_influence import of_best_depth, of_crossing
+from dwsweep.fit.loss_apart import losses_apart
+from dwsweep.fit.loss_surface import LossSurface, summary
+from dwsweep.fit.noise import t_two_sided
+from dwsweep.fit.pairing import Arm, Pairing, pair_arms
+from dwsweep.fit.pairs import Pair
+from dwsweep.fit.transitions import Crossing
+from dwsweep.records.comparison import BEST_DEPTH, TRANSITION, UNCHANGED, UNKNOWN, VERDICTS, ComparedRow, Comparison
+from dwsweep.records.fit_curves import Optimum
+from dwsweep.records.fit_result import FitOptions
+from dwsweep.text import format_count
+
+SIZES = 9  # at which best depths are compared
+ONE_SD = 0.6827
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """ln of a size or of a depth under one arm. se: its standard error, None where there is none; along: (K,) how it
+    follows the arm's cell means; None: not known."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    se: float | None = None
+    along: np.ndarray | None = None
+    status: str = ""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Of two sizes or depths. correlation: of the errors of the two estimates."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    correlation: float | None
+
+
+def compare(base: Arm, other: Arm, options: FitOptions) -> Comparison:
+    """``other`` against ``base``, both fitted with ``options``."""
+    pairing = pair_arms(base, other, options.noise, options.shape_noise)
+    transitions = list(_transitions(base, other, pairing, options.confidence))
+    depths = list(_best_depths(base, other, pairing, options.confidence))
+    losses = losses_apart(base, other, pairing, options)
+    rows = (*transitions, *depths, *losses.rows)
+    return Comparison(
+        base=base.label,
+        base_input=base.source,
+        arm=other.label,
+        input=other.source,
+        input_sha256=other.sha256,
+        unit=losses.unit,
+        paired=not pairing.why_not,
+        pairing=pairing.by if not pairing.why_not else f"unpaired: {pairing.why_not}",
+        matched_shapes=len(pairing.cells),
+        answer=(_answer(depths, base.label), _moved(transitions), *losses.sentences),
+        rows=rows,
+        depths=losses.depths,
+        notes=(*losses.notes, *(line for line in other.warnings if line not in base.warnings)),
+    )
+
+
+def ratio(base: Estimate, other: Estimate, cross: np.ndarray, widened: float = 1.0) -> Ratio:
+    """other / base. cross: (K_A, K_B) covariance of the errors of their cell means. widened: factor on the distances
+    to the ends."""
+    low, high = _less(other.low, base.high), _less(other.high, base.low)
+    if base.value is None or other.value is None:  # a bound of the one against a bound of the other
+        return Ratio(None, _exp(low), _exp(high), None)
+    r = 0.0
+    if base.along is not None and other.along is not None and base.se and other.se:
+        r = float(np.clip(base.along @ cross @ other.along / (base.se * other.se), -1.0, 1.0))
+    middle = other.value - base.value
+    if low is not None and base.high is not None and other.low is not None:
+        low = middle - widened * _distance(other.value - other.low, base.high - base.value, r)
+    if high is not None and base.low is not None and other.high is not None:
+        high = middle + widened * _distance(other.high - other.value, base.value - base.low, r)
+    return Ratio(math.exp(middle), _exp(low), _exp(high), r)
+
+
+def _distance(one: float, other: float, r: float) -> float:
+    return math.sqrt(max(0.0, one**2 + other**2 - 2.0 * r * one * other))
+
+
+def _less(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None else math.exp(value)
+
+
+def _row(
+    arm: str,
+    quantity: str,
+    base: Estimate,
+    other: Estimate,
+    found: Ratio,
+    confidence: float,
+    pair: tuple[int | None, int | None] = (None, None),
+    n_params: float | None = None,
+) -> ComparedRow:
+    below, above = VERDICTS[quantity]
+    verdict = UNCHANGED
+    if found.low is None and found.high is None:
+        verdict = UNKNOWN
+    elif found.low is not None and found.low > 1.0:
+        verdict = above
+    elif found.high is not None and found.high < 1.0:
+        verdict = below
+    return ComparedRow(
+        arm=arm,
+        quantity=quantity,
+        depth=pair[0],
+        deep=pair[1],
+        n_params=n_params,
+        base_status=base.status,
+        base=_exp(base.value),
+        base_low=_exp(base.low),
+        base_high=_exp(base.high),
+        other_status=other.status,
+        other=_exp(other.value),
+        other_low=_exp(other.low),
+        other_high=_exp(other.high),
+        change=found.value,
+        change_low=found.low,
+        change_high=found.high,
+        correlation=found.correlation,
+        confidence=confidence,
+        verdict=verdict,
+    )
+
+
+def _transitions(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> Iterator[ComparedRow]:
+    """Of every two neighbouring depths that both have."""
+    theirs = {(pair.shallow, pair.deep): pair for pair in other.pairs}
+    for pair in base.pairs:
+        found = theirs.get((pair.shallow, pair.deep))
+        if found is None:
+            continue
+        a, b = _crossing(base, pair), _crossing(other, found)
+        widened = _widened(pairing, (pair, found), confidence)
+        depths = pair.shallow, pair.deep
+        yield _row(other.label, TRANSITION, a, b, ratio(a, b, pairing.cross, widened), confidence, depths)
+
+
+def _crossing(arm: Arm, pair: Pair) -> Estimate:
+    c: Crossing = pair.crossing
+    return Estimate(c.root, c.low, c.high, c.se, of_crossing(arm.curves, pair), c.status)
+
+
+def _widened(pairing: Pairing, pairs: Sequence[Pair], confidence: float) -> float:
+    """Where the noise of a difference rests on fewer degrees of freedom than the arms' own, by how much its t is
+    larger."""
+    if pairing.noise is None:
+        return 1.0
+    own = min(pair.difference.df if pair.difference else math.inf for pair in pairs)
+    apart = min(pairing.noise.df.get(depth, math.inf) for depth in (pairs[0].shallow, pairs[0].deep))
+    return max(1.0, t_two_sided(confidence, apart) / t_two_sided(confidence, own)) if min(own, apart) > 0 else 1.0
+
+
+def _best_depths(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> Iterator[ComparedRow]:
+    """At sizes that both arms have, where the data bound one of the two at least."""
+    if base.surface is None or other.surface is None:
+        return
+    surfaces = LossSurface(base.surface), LossSurface(other.surface)
+    low = max(surface.record.low for surface in surfaces)
+    high = min(surface.record.high for surface in surfaces)
+    if high <= low:
+        return
+    for x in np.linspace(low, high, SIZES):
+        found = [_depth(arm, surface, float(x)) for arm, surface in zip((base, other), surfaces, strict=True)]
+        if None in found:
+            continue
+        a, b = (one for one in found if one is not None)
+        if a.low is None and a.high is None and b.low is None and b.high is None:
+            continue
+        of_depths = ratio(a, b, pairing.cross)
+        yield _row(other.label, BEST_DEPTH, a, b, of_depths, confidence, n_params=math.exp(float(x)))
+
+
+def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
+    """ln of the best depth at ln axis ``x``; None where too few depths have shapes of that size."""
+    found: Optimum | None = surface.optimum(x)
+    if found is None:
+        return None
+    middle, low, high = (None if v is None else math.log(v) for v in (found.depth, found.depth_low, found.depth_high))
+    if found.depth is None:
+        return Estimate(middle, low, high, status=f"{found.at_edge} the depths tried")
+    spread = summary(surface.drawn_depths(x), ONE_SD)
+    se = math.log(spread.high / spread.low) / 2.0 if spread.low and spread.high else None
+    along = of_best_depth(surface.record, arm.gains, x, found.depth) if arm.gains else None
+    return Estimate(middle, low, high, se, along)
+
+
+def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
+    """The best depth that stands for all: where both arms have one, in the middle of the sizes; the choice does not
+    look at what the interval says."""
+    sizes = [math.log(row.n_params) for row in rows if row.n_params]
+    known = [row for row in rows if row.change is not None and row.n_params]
+    bounded = [row for row in known if row.change_low is not None and row.change_high is not None]
+    if not known:
+        return None
+    centre = (sizes[0] + sizes[-1]) / 2.0
+    return min(bounded or known, key=lambda row: abs(math.log(row.n_params or 1.0) - centre))
+
+
+def _answer(rows: Sequence[ComparedRow], base: str) -> str:
+    row = middle(rows)
+    if row is None or row.n_params is None or row.verdict == UNKNOWN:
+        return "best depth: not bounded under both at any size, so whether it changes cannot be said"
+    return (
+        f"best depth at N = {format_count(row.n_params)}: {row.base:.1f} under {base}, {row.other:.1f} under "
+        f"{row.arm}; ratio {row.change:.2f} ({span(row)}): {row.verdict}"
+    )
+
+
+def _moved(rows: Sequence[ComparedRow]) -> str:
+    if not rows:
+        return "transitions: no two neighbouring depths that both have"
+    moved = [f"{row.pair} at {_times(row)}" for row in rows if row.shown]
+    still = [row.pair for row in rows if row.verdict == UNCHANGED]
+    unknown = [row.pair for row in rows if row.verdict == UNKNOWN]
+    parts = [
+        ", ".join(moved),
+        f"no change shown of {', '.join(still)}" if still else "",
+        f"{', '.join(unknown)} not known well enough under both" if unknown else "",
+    ]
+    return f"transitions: {'; '.join(part for part in parts if part)}"
+
+
+def _times(row: ComparedRow) -> str:
+    if row.change is None:
+        return f"a {row.verdict} size (ratio {span(row)})"
+    return f"{row.change:.2f} times the size ({span(row)})"
+
+
+def span(row: ComparedRow) -> str:
+    """The interval of a ratio, in words where an end is open."""
+    if row.change_low is None and row.change_high is None:
+        return "unbounded"
+    if row.change_low is None:
+        return f"below {row.change_high:.2f}"
+    if row.change_high is None:
+        return f"above {row.change_low:.2f}"
+    return f"{row.change_low:.2f} … {row.change_high:.2f}"

@@ -1,0 +1,129 @@
+"""Several recipes, compared: each a table of its own, or the arms of one sweep, told apart by its column ``arm``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from dwsweep import paths
+from dwsweep.errors import InputError, argument
+from dwsweep.fit.analysis import TokenGroup, fit_table, largest, token_groups
+from dwsweep.fit.arm_comparison import compare
+from dwsweep.fit.cells import Run
+from dwsweep.fit.loss_model import fit_with_gains
+from dwsweep.fit.pairing import Arm
+from dwsweep.fit.row_selection import arms, check_one_arm, of_arm
+from dwsweep.fit.table import Table, read_table
+from dwsweep.records import reader
+from dwsweep.records.fit_result import FitOptions, FitResult
+from dwsweep.records.run_files import RunConfig
+
+
+def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
+    """``fit_table`` of the first arm, and every other arm against it (``comparisons``).
+
+    table, others: tables as ``fit_table`` takes them, one arm each; without others the arms of ``table`` itself, told
+    apart by its column ``arm``, of which the first is the base. options: those of ``fit_table``, for all alike.
+
+    Raises InputError as ``fit_table`` does, and where there is nothing to compare or an arm has no usable run.
+    """
+    from threadpoolctl import threadpool_limits
+
+    others, where = list(others), options.pop("where", ())
+    where = [where] if isinstance(where, str) else list(where)
+    base, *rest = _tables(table, others, options.get("columns"), where)
+    if not others:
+        where = [*where, of_arm(next(iter(arms(base.rows))))]
+    result = fit_table(table, where=where, **options)
+    chosen = result.provenance.options
+    tables = [base, *rest]
+    with threadpool_limits(1, user_api="blas"):
+        first, *fitted = _fitted(tables, labels(tables), chosen)
+        return replace(result, comparisons=[compare(first, other, chosen) for other in fitted])
+
+
+def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str]) -> list[Table]:
+    """One table per arm, the base first."""
+    data = read_table(table, columns, where)
+    if not others:
+        found = arms(data.rows)
+        if len(found) < 2:
+            raise InputError(
+                f"{argument('others', '--compare')}: {data.source} has one arm; allowed: a second table, or a sweep "
+                "with grid.arms"
+            )
+        return [replace(data, rows=rows) for rows in found.values()]
+    tables = [data]
+    for other in others:
+        try:
+            tables.append(read_table(other, columns, where))
+        except InputError as error:
+            name = argument("others", "--compare")
+            raise InputError(*(f"{name}: {line.removeprefix('table: ')}" for line in error.lines)) from None
+    for one in tables:
+        check_one_arm(one.rows, one.source)
+    return tables
+
+
+def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm]:
+    """Each arm by itself, at the token count of the first where it has that."""
+    tokens: float | None = None
+    found = []
+    for number, (data, name) in enumerate(zip(tables, names, strict=True)):
+        groups = token_groups(data.rows)
+        if number == 0 or tokens not in groups:
+            key = largest(groups)
+            tokens = key if number == 0 else tokens
+        else:
+            key = tokens
+        group = TokenGroup.of(data, groups[key], options)
+        if group.curves is None:
+            raise InputError(f"{argument('others', '--compare')}: {name}; no run with a usable loss")
+        surface, gains = fit_with_gains(group.curves, options.confidence) or (None, {})
+        found.append(
+            Arm(
+                label=name,
+                source=data.source,
+                sha256=data.sha256,
+                runs=group.selection.runs,
+                curves=group.curves,
+                pairs=group.pairs,
+                surface=surface,
+                gains=gains,
+                held_out=group.held_out,
+                eval_tokens=_eval_tokens(data, group.selection.runs),
+                warnings=tuple(group.warnings),
+            )
+        )
+    return found
+
+
+def labels(tables: Sequence[Table]) -> list[str]:
+    """Short names that differ: of the arms, else of the folders or files, else the whole paths."""
+    own = [list(arms(table.rows)) for table in tables]
+    found = [
+        (of[0] if len(of) == 1 else "") or PurePath(table.directory or table.source).stem
+        for of, table in zip(own, tables, strict=True)
+    ]
+    if len(set(found)) < len(found):
+        found = [table.directory or table.source for table in tables]
+    if len(set(found)) < len(found):
+        found = [f"{name} ({number})" for number, name in enumerate(found, start=1)]
+    return found
+
+
+def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
+    """How many held-out tokens the runs were evaluated on, as their config.json has it; empty where none says so."""
+    run_id = next((run.row.get("run_id") for run in runs if run.row.get("run_id")), None)
+    if data.directory is None or run_id is None:
+        return ""
+    try:
+        config = reader.read(paths.as_path(data.directory) / "runs" / str(run_id) / "config.json", RunConfig)
+    except (InputError, OSError):  # what others left there
+        return ""
+    if config is None or "eval_tokens" not in config.train:
+        return ""
+    tokens = config.train["eval_tokens"]
+    return "all" if tokens is None else str(tokens)

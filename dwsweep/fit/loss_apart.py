@@ -1,0 +1,208 @@
+"""Loss of one arm − loss of another at each depth, against size: with a band, and where the two part.
+
+Both curves are interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind
+the band hold what the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels
+between the depths of one arm, and not between arms. Arms of different vocabularies are compared in bits per byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from dwsweep.fit.curves import (
+    INTERPOLATION_DRAWS,
+    Curves,
+    Difference,
+    distinct,
+    gaussian,
+    interpolation_sd,
+    pchip,
+    spline,
+)
+from dwsweep.fit.noise import t_two_sided
+from dwsweep.fit.pairing import Arm, Pairing, summed
+from dwsweep.fit.transitions import sup_t_quantile
+from dwsweep.records.comparison import LOSS, UNCHANGED, VERDICTS, ArmsApart, ArmsAtDepth, ComparedRow, Parting
+from dwsweep.records.fit_result import FitOptions
+from dwsweep.records.fit_rows import numbers
+from dwsweep.text import format_count
+
+POINTS = 81
+SEED = 11  # of the draws
+NATS, BITS = "nats per token", "bits per byte"
+
+
+@dataclass(frozen=True)
+class LossesApart:
+    """rows: at the smallest, middle and largest size of each depth. sentences: where the arms part, in words."""
+
+    unit: str
+    rows: tuple[ComparedRow, ...]
+    depths: tuple[ArmsAtDepth, ...]
+    sentences: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossesApart:
+    """Of all depths that both arms have. Without an estimate of the noise there is no band, and nothing is said."""
+    unit, scales, why = _unit(base, other)
+    notes = [f"losses are compared in {unit}: {why}"] if why and scales else []
+    if not (base.curves.noise.known and other.curves.noise.known):
+        return LossesApart(unit, (), (), ("losses: the noise is not known, so nothing is said",), tuple(notes))
+    if scales is None:
+        return LossesApart(unit, (), (), (f"losses: not comparable, {why}",), ())
+    if pairing.single_seed:
+        notes.append(
+            "one seed: what it adds to the losses of all shapes alike is taken to be as large as the noise of one run"
+        )
+    rows: list[ComparedRow] = []
+    depths = []
+    for d, values in _differences(base, other, pairing, options, scales):
+        critical = sup_t_quantile(d.deviations, d.se, d.df, options.confidence)
+        half = t_two_sided(options.confidence, d.df) * d.se
+        curve = ArmsApart(
+            depth=d.shallow,
+            x=numbers(np.exp(d.x)),
+            g=numbers(d.g),
+            low=numbers(d.g - half),
+            high=numbers(d.g + half),
+            band_low=numbers(d.g - critical * d.se),
+            band_high=numbers(d.g + critical * d.se),
+        )
+        depths.append(ArmsAtDepth(curve=curve, partings=tuple(_partings(curve))))
+        rows += [
+            _row(other.label, curve, values[:, k], k, options.confidence) for k in (0, len(d.x) // 2, len(d.x) - 1)
+        ]
+    return LossesApart(unit, tuple(rows), tuple(depths), (_sentence(depths, base.label, other.label),), tuple(notes))
+
+
+def _unit(base: Arm, other: Arm) -> tuple[str, tuple[float, float] | None, str]:
+    """(unit, factors from nats per token of each arm, why it is not nats); no factors where nothing can be compared."""
+    sizes = [{run.row.get("vocab_size") for run in arm.runs} - {None} for arm in (base, other)]
+    if not all(sizes) or sizes[0] == sizes[1]:
+        return NATS, (1.0, 1.0), ""
+    factors = []
+    for arm in (base, other):
+        known = [bits / run.loss for run in arm.runs if (bits := run.row.get("bits_per_byte")) and run.loss > 0]
+        if not known:
+            return NATS, None, "the vocabularies differ, and not every run has its bits per byte"
+        factors.append(float(np.median(known)))
+    return BITS, (factors[0], factors[1]), "the vocabularies differ"
+
+
+def _differences(
+    base: Arm, other: Arm, pairing: Pairing, options: FitOptions, scales: tuple[float, float]
+) -> Iterator[tuple[Difference, np.ndarray]]:
+    """(other − base, the losses of both (2, G)) of each depth that both have at two sizes and more."""
+    a, b = base.curves, other.curves
+    rng = np.random.default_rng([SEED, options.seed])
+    draws = gaussian(_joint(a, b, pairing.cross), options.draws, rng) * np.repeat(scales, (len(a.x), len(b.x)))
+    level = math.sqrt(pairing.level) * float(np.mean(scales)) * rng.standard_normal((options.draws, 1))
+    for depth in sorted(set(a.depths) & set(b.depths)):
+        one, two = a.sizes(depth), b.sizes(depth)
+        low, high = max(one[0], two[0]), min(one[-1], two[-1])
+        if len(one) < 2 or len(two) < 2 or high - low < 1e-6:
+            continue
+        grid = np.linspace(low, high, POINTS)
+        curves, smooth = [], []
+        for arm, scale, deviations in ((a, scales[0], draws[:, : len(a.x)]), (b, scales[1], draws[:, len(a.x) :])):
+            where = arm.at(depth)
+            mean = scale * arm.mean[where]
+            x, values = distinct(arm.x[where], np.vstack([mean, mean + deviations[:, where]]))
+            curves.append(pchip(x, values, grid))
+            smooth.append(spline(x, values[:INTERPOLATION_DRAWS], grid))
+        values = curves[1] - curves[0]
+        fewest = min((one, two), key=len)
+        error = interpolation_sd(grid, values, smooth[1] - smooth[0], fewest)
+        deviations = values[1:] - values[1:].mean(axis=0) + level
+        deviations = deviations + np.random.default_rng([SEED, depth]).standard_normal((options.draws, 1)) * error
+        df = _df(a, b, pairing, depth)
+        yield Difference(depth, depth, grid, values[0], deviations, df), np.stack([curves[0][0], curves[1][0]])
+
+
+def _joint(a: Curves, b: Curves, cross: np.ndarray) -> np.ndarray:
+    own = [c.covariance + c.noise.shape_variance * np.eye(len(c.x)) for c in (a, b)]
+    return np.block([[own[0], cross], [cross.T, own[1]]])
+
+
+def _df(a: Curves, b: Curves, pairing: Pairing, depth: int) -> float:
+    """Degrees of freedom of the variance of a difference at ``depth``: of its cells, and of the level."""
+    own = [float(np.mean(np.diagonal(c.covariance)[c.at(depth)])) + c.noise.shape_variance for c in (a, b)]
+    if pairing.noise is None:
+        parts = [(variance, c.noise.df.get(depth, math.inf)) for variance, c in zip(own, (a, b), strict=True)]
+    else:
+        shared = [pairing.cross[i, j] for i, j in pairing.cells if int(a.depth[i]) == depth]
+        apart = max(sum(own) - 2.0 * float(np.mean(shared or [0.0])), 0.0)
+        parts = [(apart, pairing.noise.df.get(depth, math.inf))]
+    return max(summed([*parts, (pairing.level, pairing.level_df)])[1], 1.0)
+
+
+def _partings(curve: ArmsApart) -> Iterator[Parting]:
+    """The stretches on which the simultaneous band lies on one side of zero."""
+    sides = [
+        "other" if high is not None and high < 0.0 else "base" if low is not None and low > 0.0 else ""
+        for low, high in zip(curve.band_low, curve.band_high, strict=True)
+    ]
+    for side, group in groupby(range(len(sides)), key=lambda k: sides[k]):
+        places = list(group)
+        start, end = curve.x[places[0]], curve.x[places[-1]]
+        if side and start is not None and end is not None:
+            yield Parting(start=start, end=end, ahead=side)
+
+
+def _row(arm: str, curve: ArmsApart, losses: np.ndarray, k: int, confidence: float) -> ComparedRow:
+    low, high = curve.low[k], curve.high[k]
+    better, worse = VERDICTS[LOSS]
+    verdict = better if high is not None and high < 0.0 else worse if low is not None and low > 0.0 else UNCHANGED
+    return ComparedRow(
+        arm=arm,
+        quantity=LOSS,
+        depth=curve.depth,
+        deep=None,
+        n_params=curve.x[k],
+        base_status="",
+        base=float(losses[0]),
+        base_low=None,
+        base_high=None,
+        other_status="",
+        other=float(losses[1]),
+        other_low=None,
+        other_high=None,
+        change=curve.g[k],
+        change_low=low,
+        change_high=high,
+        correlation=None,
+        confidence=confidence,
+        verdict=verdict,
+    )
+
+
+def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
+    """Which arm is ahead where, depth by depth."""
+    if not depths:
+        return "losses: no depth has a curve under both"
+    by_claim: dict[str, list[str]] = {}
+    for found in depths:
+        ahead = [
+            f"{arm if one.ahead == 'other' else base} is ahead {_stretch(found.curve, one)}" for one in found.partings
+        ]
+        by_claim.setdefault(", ".join(ahead) or "nowhere apart by more than the noise", []).append(
+            str(found.curve.depth)
+        )
+    return "losses: " + "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())
+
+
+def _stretch(curve: ArmsApart, one: Parting) -> str:
+    first, last = one.start == curve.x[0], one.end == curve.x[-1]
+    if first and last:
+        return "at every size"
+    if last:
+        return f"from {format_count(one.start)} on"
+    if first:
+        return f"up to {format_count(one.end)}"
+    return f"from {format_count(one.start)} to {format_count(one.end)}"

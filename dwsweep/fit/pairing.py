@@ -1,0 +1,291 @@
+"""What the losses of two arms share: how far their errors cancel when the arms are compared.
+
+Arms of one study see the same batches under the same seed and the same held-out documents, so the errors of two cell
+means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
+losses is taken run by run, and its noise is estimated as that of any table of losses (noise.py): replicates, documents,
+luck of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of the one arm, of the other and of the difference,
+
+    Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
+
+is what the errors of the arms have in common: nothing is assumed of it, and where nothing is shared it is zero but for
+the noise of the estimate. Arms of different text share nothing, and Σ_AB is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dwsweep.fit.cells import Run
+from dwsweep.fit.curves import Curves, distinct, pchip
+from dwsweep.fit.noise import SCATTER, Noise, cell_means, estimate_noise
+from dwsweep.fit.pairs import Pair
+from dwsweep.fit.sweep_evidence import FEW_DOCUMENTS, Documents
+from dwsweep.records.fit_result import Surface
+
+TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
+
+# of the luck of a shape: a few contrasts show it, and what they show to be shared in full may not be (on simulated arms
+# that share four fifths of theirs, false claims at 95 % fell from 7 to 5 % with it)
+MOST_SHARED = 0.75
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One recipe: its runs that count, their curves, and its held-out documents where every run has them.
+
+    label: what the arm is called. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
+    all depths together, gains: how the parameters of each of its forms follow the cell means; None and empty where
+    there are too few shapes. eval_tokens: of the held-out set, as its spec has them; empty where that is not known.
+    """
+
+    label: str
+    source: str
+    sha256: str
+    runs: Sequence[Run]
+    curves: Curves
+    pairs: Sequence[Pair] = ()
+    surface: Surface | None = None
+    gains: Mapping[str, np.ndarray] = field(default_factory=dict)
+    held_out: Documents | None = None
+    eval_tokens: str = ""
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What two arms share.
+
+    cross: (K_A, K_B) nats², covariance of the errors of their cell means. cells: the matched shapes, as indices of the
+    two curves. level: nats², variance of what a seed adds to the loss difference of all shapes alike; level_df: its
+    degrees of freedom (inf where it is zero). noise: of the difference of two cell means; None where nothing is paired.
+    by: what is paired, in words; why_not: why something is not, or empty. single_seed: what a seed adds to all shapes
+    is not known.
+    """
+
+    cross: np.ndarray
+    cells: list[tuple[int, int]]
+    level: float
+    level_df: float
+    noise: Noise | None
+    by: str
+    why_not: str
+    single_seed: bool
+
+
+def pair_arms(a: Arm, b: Arm, declared: float | None = None, luck: float | None = None) -> Pairing:
+    """What arms ``a`` and ``b`` share. declared, luck: sd of one run's loss and of a shape's luck in nats, as the
+    curves of both took them."""
+    cells = matched(a.curves, b.curves)
+    why_not = different_text(a, b)
+    nothing = np.zeros((len(a.curves.x), len(b.curves.x)))
+    losses, cell, seeds = _run_differences(a, b, cells)
+    if not why_not and not cells:
+        why_not = "no two shapes of one depth have nearly the same size"
+    if not why_not and not losses:
+        why_not = "no seed has run in both"
+    if not why_not:
+        found = _paired(a, b, cells, np.array(losses), np.array(cell), seeds, declared, luck)
+        if found is not None:
+            return found
+        why_not = "the noise of their differences cannot be estimated"
+    levels = [_level(*_chosen(arm)) for arm in (a, b)]
+    single = any(level is None for level in levels)
+    variance, df = summed(
+        [
+            level or _as_one_run(arm.curves.covariance, arm.curves.noise)
+            for level, arm in zip(levels, (a, b), strict=True)
+        ]
+    )
+    return Pairing(nothing, cells, variance, df, None, "nothing", why_not, single)
+
+
+def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
+    """Shapes of one depth that are each other's nearest in size, and close enough."""
+    found = []
+    for depth in sorted(set(a.depths) & set(b.depths)):
+        i, j = a.at(depth), b.at(depth)
+        gap = np.abs(a.x[i][:, None] - b.x[j])
+        for row, column in enumerate(gap.argmin(axis=1)):
+            if gap[row, column] <= TOLERANCE and gap[:, column].argmin() == row:
+                found.append((int(i[row]), int(j[column])))
+    return found
+
+
+def different_text(a: Arm, b: Arm) -> str:
+    """Why the arms did not see the same text in training and at its end; empty where nothing says so."""
+    for name, what in (
+        ("vocab_size", "vocabularies"),
+        ("data_hash", "data"),
+        ("seq_len", "sequence lengths"),
+    ):
+        one, other = ({run.row[name] for run in arm.runs if run.row.get(name) is not None} for arm in (a, b))
+        if one and other and one != other:
+            shown = [", ".join(sorted(str(value)[:12] for value in values)) for values in (one, other)]
+            return f"different {what} ({shown[0]} and {shown[1]})"
+    if a.eval_tokens and b.eval_tokens and a.eval_tokens != b.eval_tokens:
+        return f"different held-out sets (train.eval_tokens {a.eval_tokens} and {b.eval_tokens})"
+    return ""
+
+
+def _chosen(arm: Arm) -> tuple[np.ndarray, np.ndarray, list[Hashable]]:
+    """(losses, cells, seeds) of the runs that the curves rest on: those at the best learning rate of each shape."""
+    index = {_cell(arm.curves, k): k for k in range(len(arm.curves.x))}
+    used = [(run, index[key]) for run in arm.runs if (key := _key(run)) in index]
+    return np.array([run.loss for run, _ in used]), np.array([k for _, k in used]), [run.seed for run, _ in used]
+
+
+def _key(run: Run) -> tuple[int, float, float | None]:
+    return run.depth, float(run.width), run.learning_rate
+
+
+def _run_differences(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[list[float], list[int], list[Hashable]]:
+    """Loss of ``b`` − loss of ``a`` of each matched shape and seed that has run in both."""
+    by_cell: list[dict[int, dict[Hashable, float]]] = []
+    for arm in (a, b):
+        held: dict[int, dict[Hashable, float]] = defaultdict(dict)
+        for loss, k, seed in zip(*_chosen(arm), strict=True):
+            if seed is not None:
+                held[int(k)][seed] = float(loss)
+        by_cell.append(held)
+    losses, cell, seeds = [], [], []
+    for m, (i, j) in enumerate(cells):
+        for seed, loss in by_cell[0][i].items():
+            if seed in by_cell[1][j]:
+                losses.append(by_cell[1][j][seed] - loss)
+                cell.append(m)
+                seeds.append(seed)
+    return losses, cell, seeds
+
+
+def _paired(
+    a: Arm,
+    b: Arm,
+    cells: list[tuple[int, int]],
+    losses: np.ndarray,
+    cell: np.ndarray,
+    seeds: list[Hashable],
+    declared: float | None,
+    luck: float | None,
+) -> Pairing | None:
+    present = np.unique(cell)
+    cells = [cells[m] for m in present]
+    cell = np.searchsorted(present, cell)
+    i, j = (np.array(side) for side in zip(*cells, strict=True))
+    depth, x = a.curves.depth[i], b.curves.x[j]
+    means = cell_means(losses, cell, seeds, len(cells))
+    at_b = replace(means, mean=means.mean - _size_gaps(a.curves, i, x))
+    documents, same_documents = _documents(a, b, cells)
+    noise_a, noise_b = a.curves.noise, b.curves.noise
+    independent = math.sqrt(noise_a.shape_variance + noise_b.shape_variance)
+    everything = np.arange(len(cells))
+
+    def estimate(luck: float | None) -> tuple[Noise, np.ndarray]:
+        # with replicates the noise of a difference is measured; declared, it is that of two runs that share nothing
+        own = math.sqrt(2.0) * declared if declared is not None and len(losses) == len(cells) else None
+        return estimate_noise(at_b, depth[cell], everything, depth, x, own, documents, luck)
+
+    noise, covariance = estimate(None if luck is None else independent)
+    if luck is None and noise.shape_source != SCATTER:  # not measured: the luck of each arm is its own
+        noise, covariance = estimate(independent)
+    if not noise.known:
+        return None
+    fewest = min((arm.held_out.number for arm in (a, b) if arm.held_out and arm.held_out.number), default=FEW_DOCUMENTS)
+    if documents is not None and fewest < FEW_DOCUMENTS:
+        noise = noise.of_few_documents(fewest)
+    least = (1.0 - MOST_SHARED) * (noise_a.shape_variance + noise_b.shape_variance)
+    apart = covariance + max(noise.shape_variance, least) * np.eye(len(cells))
+    own_a, own_b = (
+        curves.covariance[np.ix_(k, k)] + curves.noise.shape_variance * np.eye(len(k))
+        for curves, k in ((a.curves, i), (b.curves, j))
+    )
+    cross = np.zeros((len(a.curves.x), len(b.curves.x)))
+    cross[np.ix_(i, j)] = (own_a + own_b - apart) / 2.0
+    level = _level(losses, cell, seeds)
+    variance, df = level or _as_one_run(covariance, noise)
+    number = len(set(seeds))
+    by = f"{number} seed{'s' if number > 1 else ''} over {len(cells)} shapes"
+    if same_documents and a.held_out:
+        by += f", {a.held_out.number} held-out documents"
+    return Pairing(cross, cells, variance, df, noise, by, "", level is None)
+
+
+def _size_gaps(curves: Curves, i: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """(M,) loss at x on the curve of each cell's depth less that at the cell's own size: what a difference of losses
+    holds because the other arm's shape has another size."""
+    gaps = np.zeros(len(i))
+    for depth in np.unique(curves.depth[i]):
+        where, of = curves.at(int(depth)), curves.depth[i] == depth
+        sizes, means = distinct(curves.x[where], curves.mean[where][None])
+        if len(sizes) > 1:
+            gaps[of] = (pchip(sizes, means, x[of]) - pchip(sizes, means, curves.x[i][of]))[0]
+    return gaps
+
+
+def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.ndarray | None, bool]:
+    """(M, M) covariance of the matched differences over samples of documents, None where neither arm has any; and
+    whether both were evaluated on the same ones. Else each arm's documents are its own, and their variances add."""
+    influences = [
+        None
+        if arm.held_out is None or arm.held_out.tokens is None
+        else np.stack([arm.held_out.influence[_cell(arm.curves, pair[side])] for pair in cells])
+        for side, arm in enumerate((a, b))
+    ]
+    one, other = influences
+    if one is not None and other is not None and _same_documents(a.held_out, b.held_out):
+        return _over_documents(other - one), True
+    known = [_over_documents(U) for U in influences if U is not None]
+    return (np.sum(known, axis=0) if known else None), False
+
+
+def _cell(curves: Curves, k: int) -> tuple[int, float, float | None]:
+    return int(curves.depth[k]), float(curves.width[k]), curves.learning_rate[k]
+
+
+def _same_documents(one: Documents | None, other: Documents | None) -> bool:
+    if one is None or other is None or one.tokens is None or other.tokens is None:
+        return False
+    return np.array_equal(one.tokens, other.tokens)
+
+
+def _over_documents(U: np.ndarray) -> np.ndarray:
+    n = U.shape[1]
+    return U @ U.T * n / (n - 1)
+
+
+def _level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
+    """(variance of what the seeds add to all cells alike, its degrees of freedom); None with a single seed.
+
+    The mean over cells of each seed's deviation has variance s² + σ²/K; the second part is in the cells' own noise
+    already. Runs without seeds, or whose seeds do not link the cells, have all of it there.
+    """
+    names = list(dict.fromkeys(seeds))
+    if len(names) == 1 and names[0] is not None:
+        return None
+    n_cells = int(cell.max()) + 1
+    means = cell_means(losses, cell, seeds, n_cells)
+    if not means.paired:
+        return 0.0, math.inf
+    centre = np.bincount(cell, losses, n_cells) / np.maximum(np.bincount(cell, minlength=n_cells), 1)
+    away = losses - centre[cell]
+    of_seeds = np.array([np.mean([v for v, s in zip(away, seeds, strict=True) if s == name]) for name in names])
+    free = float((1.0 - means.leverage).sum())
+    own = float((means.residual**2).sum()) / free / n_cells if free > 0.5 else 0.0
+    spread = float(of_seeds @ of_seeds) / (len(names) - 1)
+    return max(0.0, spread - own) / len(names), len(names) - 1.0
+
+
+def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:
+    """What one seed adds to all shapes cannot be seen: the variance of one run, and its degrees of freedom."""
+    return float(np.mean(np.diagonal(covariance))) + noise.shape_variance, max(min(noise.df.values(), default=1.0), 1.0)
+
+
+def summed(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Variance and degrees of freedom (Satterthwaite) of a sum of independent variance estimates."""
+    total = sum(variance for variance, _ in parts)
+    inverse = sum(variance**2 / df for variance, df in parts if math.isfinite(df))
+    return total, total**2 / inverse if inverse > 0 else math.inf

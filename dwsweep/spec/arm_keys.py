@@ -1,0 +1,146 @@
+"""Arms of a sweep: recipes that are compared over one grid. Each is a mapping of dotted keys of the spec onto values.
+
+    grid:
+      arms: [{}, {model.mlp: gated}, {name: modern, model.mlp: gated, model.positions: rotary}]
+
+An arm is the spec with its keys set: `{}` is the spec as it stands. A reader puts every key that differs from it beside
+those that were given (a preset is many), so that a written spec says the same without the code that made it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dwsweep.errors import InputError
+
+if TYPE_CHECKING:
+    from dwsweep.spec.sections import Spec
+
+NAME, HEADS = "name", "grid.heads"
+ALLOWED = "model.*, train.*, grid.heads.*, grid.learning_rates"
+# what arms share, so that the runs of one shape and seed see the same batches and the same held-out text
+SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")
+SHARED_KEYS = tuple(f"train.{name}" for name in (*SHARED, "eval_tokens"))
+LONGEST_NAME = 80
+Parse = Callable[[dict[str, Any]], "Spec"]
+
+
+def resolved(content: dict[str, Any], parse: Parse) -> dict[str, Any]:
+    """The content of a spec with its arms named and written out; ``parse`` validates content without arms.
+
+    Raises:
+        InputError: an arm is no mapping, sets a key that it may not, or makes a spec that is wrong; two arms are one.
+    """
+    grid = content.get("grid")
+    arms = grid.get("arms") if isinstance(grid, dict) else None
+    if arms is None:
+        return content
+    if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms) or len(arms) < 2:
+        raise InputError("grid.arms: must be a list of two mappings or more, such as [{}, {model.mlp: gated}]")
+    plain = without_arms(content)
+    base = _facts(parse(plain))
+    out, seen = [], dict[str, int]()
+    for number, arm in enumerate(arms):
+        where = f"grid.arms[{number}]"
+        given = _flat(arm, where)
+        try:
+            facts = _facts(parse(_with(plain, given)))
+        except InputError as error:
+            raise InputError(*(f"{where}.{line}" for line in error.lines)) from None
+        own = json.dumps(facts, sort_keys=True)
+        if own in seen:
+            raise InputError(
+                f"{where}: the same recipe as grid.arms[{seen[own]}]; every arm must differ from the others"
+            )
+        seen[own] = number
+        out.append({NAME: _name(arm, given, where), **given, **_different(facts, base)})
+    names = [arm[NAME] for arm in out]
+    if len(set(names)) < len(names):
+        raise InputError(f"grid.arms: {', '.join(names)}; every arm must have a name of its own")
+    return {**content, "grid": {**content["grid"], "arms": out}}
+
+
+def each(spec: Spec, parse: Parse) -> list[tuple[str, Spec]]:
+    """(name, spec) of every arm, in their order; the spec alone, without a name, where it has none."""
+    if spec.grid.arms is None:
+        return [("", spec)]
+    content = resolved(spec.model_dump(mode="json", by_alias=True), parse)
+    plain = without_arms(content)
+    return [(arm[NAME], parse(_with(plain, _flat(arm, "grid.arms")))) for arm in content["grid"]["arms"]]
+
+
+def without_arms(content: dict[str, Any]) -> dict[str, Any]:
+    plain = copy.deepcopy(content)
+    plain["grid"].pop("arms", None)
+    return plain
+
+
+def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    """Dotted keys, all of them allowed. Sections may be nested; ``grid.heads`` is one value, a rule replaced whole."""
+    found: dict[str, Any] = {}
+
+    def add(prefix: str, values: Mapping[Any, Any]) -> None:
+        for key, value in values.items():
+            name = f"{prefix}{key}"
+            if isinstance(value, Mapping) and name in ("model", "train", "grid"):
+                add(f"{name}.", value)
+            else:
+                found[name] = value
+
+    add("", {key: value for key, value in arm.items() if key != NAME})
+    for key in found:
+        if key in SHARED_KEYS:
+            raise InputError(
+                f"{where}.{key}: all arms share it, for their runs must see the same text; allowed: {ALLOWED} but for "
+                f"{', '.join(SHARED_KEYS)}, or two sweeps and `dwsweep fit A B --compare`"
+            )
+        if key not in (HEADS, "grid.learning_rates") and not key.startswith(("model.", "train.", f"{HEADS}.")):
+            raise InputError(f"{where}.{key}: not a key of an arm; allowed: {NAME}, {ALLOWED}")
+    return found
+
+
+def _with(content: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    changed = copy.deepcopy(content)
+    for key, value in values.items():
+        node = changed
+        *path, last = key.split(".")
+        for part in path:
+            child = node.get(part)
+            node[part] = child if isinstance(child, dict) else {}
+            node = node[part]
+        node[last] = value
+    return changed
+
+
+def _facts(spec: Spec) -> dict[str, Any]:
+    """What arms may differ in, by dotted key."""
+    dumped = spec.model_dump(mode="json")
+    facts = {f"{name}.{key}": value for name in ("model", "train") for key, value in dumped[name].items()}
+    return {**facts, HEADS: dumped["grid"]["heads"], "grid.learning_rates": dumped["grid"]["learning_rates"]}
+
+
+def _different(facts: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if base.get(key) != value}
+
+
+def _name(arm: Mapping[Any, Any], given: Mapping[str, Any], where: str) -> str:
+    """As given, or the keys that were given: ``model.mlp=gated,model.positions=rotary``; ``base`` for none."""
+    name = arm.get(NAME)
+    if name is None:
+        name = ",".join(f"{key}={_shown(value)}" for key, value in given.items()) or "base"
+        if len(name) > LONGEST_NAME:
+            raise InputError(f"{where}: its keys make a name of {len(name)} characters; give it a `name` of its own")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
+        raise InputError(f"{where}.name: {name!r}; must be a text of 1 to {LONGEST_NAME} characters")
+    return name
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return json.dumps(value, separators=(",", ":")).replace('"', "")
+    return (
+        {True: "true", False: "false", None: "null"}.get(value, value) if value in (True, False, None) else str(value)
+    )

@@ -1,0 +1,163 @@
+"""Arms of one sweep: keys of the spec that they set, and the plan that trains them one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sweep_tools import run, train_here
+from test_plan_runs import DATA, spec
+
+from dwsweep import compare_arms, fit_table
+from dwsweep.errors import InputError
+from dwsweep.plan import DataFacts, build
+from dwsweep.plan.units import run_config, to_rows
+from dwsweep.records.sweep_tables import PLAN_COLUMNS, RESULTS_COLUMNS, parse_plan_csv, plan_csv
+from dwsweep.report.terminal import plan_tables
+from dwsweep.spec import Spec, arms_of, load_spec, parse_spec
+from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.terminal import plain_text
+
+STANDARD = {"model.parametrization": "standard"}
+GATED = {"model.mlp": "gated", "model.mlp_ratio": 2.6667}
+
+
+def with_arms(*arms: Any, **sections: dict) -> Spec:
+    grid = {**sections.pop("grid", {}), "arms": list(arms)}
+    return spec(grid=grid, **sections)
+
+
+def refusal(*arms: Any, **sections: dict) -> str:
+    with pytest.raises(InputError) as error:
+        build(with_arms(*arms, **sections))
+    return str(error.value)
+
+
+def test_an_arm_sets_keys_of_the_spec() -> None:
+    found = arms_of(
+        with_arms({}, GATED, {"name": "decayed", "model": {"norm": "post"}, "train": {"weight_decay": 0.0}})
+    )
+    assert [name for name, _ in found] == ["base", "model.mlp=gated,model.mlp_ratio=2.6667", "decayed"]
+    base, gated, decayed = (arm for _, arm in found)
+    assert base == spec() and base.grid.arms is None
+    assert (gated.model.mlp, gated.model.norm, gated.grid) == ("gated", "pre", base.grid)
+    assert (decayed.model.norm, decayed.train.weight_decay, decayed.train.steps) == ("post", 0.0, 100)
+    assert arms_of(spec()) == [("", spec())]
+
+
+def test_the_rule_of_the_heads_is_set_in_part_or_whole() -> None:
+    arms = {"name": "a"}, {"name": "b", "grid.heads.size": 32}, {"name": "c", "grid.heads": {"size": 4}}
+    found = [arm.grid.heads for _, arm in arms_of(with_arms(*arms, grid={"heads": {"count": 2}}))]
+    assert [(heads.count, heads.size) for heads in found] == [(2, None), (2, 32), (None, 4)]
+
+
+def test_a_written_spec_has_its_arms_in_full(tmp_path: Path) -> None:
+    """What an arm means does not depend on the code that reads it again, and an override reaches every arm."""
+    arms = {"name": "a"}, {"name": "b", "grid.heads.size": 32, "train.grad_clip": None}
+    made = with_arms(*arms, grid={"heads": {"count": 2}})
+    path = tmp_path / "spec.yaml"
+    path.write_text(made.to_yaml(), encoding="utf-8")
+    again = load_spec(path)
+    assert again == made and arms_of(again) == arms_of(made)
+    assert yaml.safe_load(path.read_text("utf-8"))["grid"]["arms"][1]["grid.heads"] == {"count": 2, "size": 32}
+    moved = arms_of(load_spec(path, ["train.weight_decay=0.3"]))
+    assert [arm.train.weight_decay for _, arm in moved] == [0.3, 0.3] and moved[1][1].train.grad_clip is None
+
+
+@pytest.mark.parametrize(
+    ("arms", "line"),
+    [
+        ([{}], "grid.arms: must be a list of two mappings or more"),
+        ([{}, "gated"], "grid.arms: must be a list of two mappings or more"),
+        ([{}, {"model.mpl": "gated"}], "grid.arms[1].model.mpl: unknown key; did you mean `mlp`?"),
+        ([{}, {"model.mlp": "gatd"}], "grid.arms[1].model.mlp: 'gatd'; must be 'plain' or 'gated'"),
+        ([{}, {"train.steps": 50}], "grid.arms[1].train.steps: all arms share it"),
+        ([{}, {"train": {"eval_tokens": 50}}], "grid.arms[1].train.eval_tokens: all arms share it"),
+        ([{}, {"data.vocab_size": 512}], "grid.arms[1].data.vocab_size: not a key of an arm; allowed: name, model.*"),
+        ([{}, {"grid.seeds": 1}], "grid.arms[1].grid.seeds: not a key of an arm"),
+        ([GATED, GATED], "grid.arms[1]: the same recipe as grid.arms[0]"),
+        ([{"name": "a"}, {"name": "a", **GATED}], "grid.arms: a, a; every arm must have a name of its own"),
+        ([{}, {"name": " a", **GATED}], "grid.arms[1].name: ' a'; must be a text of 1 to 80 characters"),
+        ([{}, {"grid.heads.count": 3}], "grid.arms[1].grid.width_multiple: 4; must be a multiple of 3"),
+        ([STANDARD, {**STANDARD, "name": "x", "model.base_width": 8}], "grid.arms[1]: x trains the same runs as"),
+    ],
+)  # fmt: skip
+def test_what_an_arm_may_not_be_is_said_in_a_line(arms: list, line: str) -> None:
+    assert line in refusal(*arms)
+
+
+def test_arms_follow_each_other_with_the_ids_that_they_have_alone() -> None:
+    plan = build(with_arms({"name": "a"}, {"name": "b", **GATED}), data=DATA)
+    alone = [build(spec(), data=DATA), build(spec(model={"mlp": "gated", "mlp_ratio": 2.6667}), data=DATA)]
+    assert [r.run_id for r in plan.runs] == [r.run_id for one in alone for r in one.runs]
+    assert [p.pack_id for p in plan.packs] == [p.pack_id for one in alone for p in one.packs]
+    assert [r.arm for r in plan.runs] == ["a"] * 8 + ["b"] * 8
+    assert plan.estimates.flops == sum(one.estimates.flops for one in alone)
+    assert set(plan.estimates.runs) == {r.run_id for r in plan.runs}
+    configs = [run_config(r, plan) for r in plan.runs]
+    assert [c.model["mlp"] for c in configs] == ["plain"] * 8 + ["gated"] * 8
+    assert [c.arm for c in configs] == [r.arm for r in plan.runs]
+    assert run_config(alone[0].runs[0], alone[0]).arm is None
+    assert {(r.shape.depth, r.budget) for r in plan.runs if r.arm == "a"} == {
+        (r.shape.depth, r.budget) for r in plan.runs if r.arm == "b"
+    }
+
+
+def test_before_the_data_is_prepared_ids_differ_too() -> None:
+    plan = build(with_arms({}, {"train.weight_decay": 0.0}))
+    assert len({r.run_id for r in plan.runs}) == len(plan.runs) == 16
+    assert set(plan.estimates.packs) == {p.pack_id for p in plan.packs} == {r.pack_id for r in plan.runs}
+
+
+def test_the_plan_shows_its_arms_and_keeps_them() -> None:
+    plan = build(with_arms({"name": "plain-mlp"}, {"name": "gated-mlp", **GATED}), data=DATA)
+    text = plain_text(plan_tables.render(plan))
+    assert "2 arms of 4 shapes" in text and text.index("plain-mlp") < text.index("gated-mlp")
+    assert PLAN_COLUMNS[-1] == "arm" and RESULTS_COLUMNS[-1] == "arm"
+    rows = list(parse_plan_csv(plan_csv(to_rows(plan))))
+    assert [row.arm for row in rows] == [r.arm for r in plan.runs]
+    (row, *_) = to_rows(build(spec(), data=DATA))
+    assert row.arm is None and astuple(row)[-1] is None
+    assert "arms of" not in plain_text(plan_tables.render(build(spec(), data=DATA)))
+
+
+def test_a_warning_of_one_arm_names_it() -> None:
+    plan = build(with_arms({"name": "tuned"}, {"name": "naive", "model.parametrization": "standard"}), data=DATA)
+    assert any(line.startswith("naive: model.parametrization standard") for line in plan.warnings)
+    assert any(line.startswith("2 depths give 1 pair") for line in plan.warnings)
+
+
+def test_a_sweep_of_arms_is_trained_recorded_and_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On the stand-in trainer. Without a word about arms a fit refuses to average them."""
+    monkeypatch.setenv("DWSWEEP_TRAINER", "sweep_standin:train_pack")
+    train_here(monkeypatch)
+    sizes = {"depths": [1, 2], "budgets": {"from": 1e4, "to": 1e6, "count": 6}, "seeds": 2}
+    content = {"name": "two", "grid": {**sizes, "arms": [{"name": "a"}, {"name": "b", "model.norm": "post"}]}}
+    plan = build(
+        parse_spec({**content, "train": {"steps": 6}, "execution": {"checkpoint_steps": 5}}),
+        data=DataFacts("f00d", 10**6, 10**4),
+    )
+    directory = tmp_path / "two"
+    status, said = run(plan, directory)
+    assert status == 0, said
+    store = SweepStore(directory)
+    assert {store.config(run_id).arm for run_id in store.run_ids()} == {"a", "b"}
+    with pytest.raises(InputError, match=r"holds 2 \(a, b\), which would be averaged; compare them with"):
+        fit_table(directory, draws=200)
+    one = fit_table(directory, draws=200, where="arm == 'b'")
+    assert one.provenance.rows_used == 24
+    found = compare_arms(directory, draws=200)
+    assert found.provenance.rows_used == 24 and found.provenance.options.where == ("arm == 'a'",)
+    (comparison,) = found.comparisons
+    assert (comparison.base, comparison.arm, comparison.matched_shapes) == ("a", "b", 12)
+    assert "2 seeds over 12 shapes" in comparison.pairing
+
+
+def test_design_takes_no_arms() -> None:
+    from dwsweep.design import study
+
+    with pytest.raises(InputError, match=r"grid.arms: .*--set grid.arms=null"):
+        study(with_arms({}, GATED))
