@@ -89,6 +89,32 @@ def test_what_an_arm_may_not_be_is_said_in_a_line(arms: list, line: str) -> None
     assert line in refusal(*arms)
 
 
+def test_a_preset_in_an_arm_replaces_a_block_that_is_spelled_out() -> None:
+    """As `--set model.preset` does; a key that the arm gives beside it wins, and a base's preset may be left."""
+    spelled = spec(model={"activation": "relu", "positions": "sinusoidal"}).model_dump(mode="json")
+    content = {**spelled, "grid": {**spelled["grid"], "arms": [{}, {"model.preset": "llama", "model.biases": True}]}}
+    (_, base), (_, llama) = arms_of(parse_spec(content))
+    assert (base.model.activation, base.model.positions) == ("relu", "sinusoidal")
+    assert (llama.model.activation, llama.model.positions, llama.model.biases) == ("silu", "rotary", True)
+    again = arms_of(parse_spec(parse_spec(content).model_dump(mode="json", by_alias=True)))
+    assert [arm for _, arm in again] == [base, llama]
+
+
+def test_arms_of_equal_flops_have_lengths_of_their_own() -> None:
+    """Equal compute: what a token of a recipe costs settles how many of them it sees."""
+    arms = {"name": "tied"}, {"name": "wide", "model.mlp_ratio": 8.0}
+    plan = build(with_arms(*arms, train={"steps": None, "flops": 1e12, "token_branches": []}), data=DATA)
+    spent = {(run.arm, run.shape.depth, run.budget): plan.estimates.runs[run.run_id].flops for run in plan.runs}
+    assert all(flops == pytest.approx(1e12, rel=0.05) for flops in spent.values())
+    assert {run.steps for run in plan.runs if run.arm == "tied"} != {run.steps for run in plan.runs if run.arm == "wide"}
+    assert "from 1e12 FLOPs per run (train.flops)" in plain_text(plan_tables.render(plan))
+
+
+def test_arms_of_equal_time_are_two_sweeps() -> None:
+    line = refusal({}, GATED, train={"steps": None, "seconds": 60, "token_branches": []})
+    assert line.startswith("train.seconds: not with grid.arms") and "dwsweep fit A B --compare" in line
+
+
 def test_arms_follow_each_other_with_the_ids_that_they_have_alone() -> None:
     plan = build(with_arms({"name": "a"}, {"name": "b", **GATED}), data=DATA)
     alone = [build(spec(), data=DATA), build(spec(model={"mlp": "gated", "mlp_ratio": 2.6667}), data=DATA)]

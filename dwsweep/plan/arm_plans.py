@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from dwsweep.errors import InputError
 from dwsweep.plan import expand
-from dwsweep.plan.estimates import Calibrations
+from dwsweep.plan.clock import Calibrations
 from dwsweep.plan.expand import Finished
 from dwsweep.plan.units import DataFacts, Estimates, Plan
+from dwsweep.records.fixed_rates import FixedRate
 from dwsweep.spec import Spec, arms_of
 
 
@@ -24,6 +25,7 @@ def build(
     finished: Finished | None = None,
     device: str | None = None,
     calibration: Calibrations = None,
+    rates: Sequence[FixedRate] = (),
 ) -> Plan:
     """Expand a spec, arm by arm where it has arms; the arguments are those of ``expand.build``.
 
@@ -31,7 +33,7 @@ def build(
         InputError: combinations that cannot be built or trained, each with its arm.
     """
     if spec.grid.arms is None:
-        return expand.build(spec, data=data, finished=finished, device=device, calibration=calibration)
+        return expand.build(spec, data=data, finished=finished, device=device, calibration=calibration, rates=rates)
     arms = arms_of(spec)
     plans = []
     for number, (name, arm) in enumerate(arms):
@@ -40,15 +42,17 @@ def build(
         except InputError as error:
             raise InputError(*(f"grid.arms[{number}].{line}" for line in error.lines)) from None
         plans.append(_named(plan, name, number))
-    _check_apart(plans, [name for name, _ in arms])
+    names = [name for name, _ in arms]
+    _check_apart(plans, names)
     return Plan(
         spec=spec,
         runs=tuple(run for plan in plans for run in plan.runs),
         packs=tuple(pack for plan in plans for pack in plan.packs),
-        warnings=_warnings(plans, [name for name, _ in arms]),
+        warnings=_warnings(plans, names),
         data=plans[0].data,
         estimates=_together([plan.estimates for plan in plans], spec.execution.keep_finished_checkpoints),
-        arms=dict(arms),
+        lengths=plans[0].lengths,  # all share the key and its value
+        arms=dict(zip(names, plans, strict=True)),
     )
 
 

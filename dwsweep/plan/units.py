@@ -104,11 +104,11 @@ class Plan:
     data: DataFacts | None
     estimates: Estimates
     lengths: RunLengths
-    arms: Mapping[str, Spec] = field(default_factory=dict)  # by name; none in a sweep without arms
+    arms: Mapping[str, Plan] = field(default_factory=dict)  # of each by its name; none in a sweep without arms
 
     def spec_of(self, run: Run) -> Spec:
         """The spec that a run follows: its arm's."""
-        return self.arms.get(run.arm, self.spec)
+        return self.arms[run.arm].spec if run.arm else self.spec
 
     @property
     def waits_for_data(self) -> bool:

@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.errors import InputError
+from dwsweep.spec.sections import PRESET_KEYS
 
 if TYPE_CHECKING:
     from dwsweep.spec.sections import Spec
 
-NAME, HEADS = "name", "grid.heads"
+NAME, HEADS, PRESET = "name", "grid.heads", "model.preset"
 ALLOWED = "model.*, train.*, grid.heads.*, grid.learning_rates"
 # what arms share, so that the runs of one shape and seed see the same batches and the same held-out text
 SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")
@@ -40,6 +41,12 @@ def resolved(content: dict[str, Any], parse: Parse) -> dict[str, Any]:
         return content
     if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms) or len(arms) < 2:
         raise InputError("grid.arms: must be a list of two mappings or more, such as [{}, {model.mlp: gated}]")
+    train = content.get("train")
+    if isinstance(train, dict) and train.get("seconds") is not None:
+        raise InputError(
+            "train.seconds: not with grid.arms, each of which would need rates of its own; allowed: steps, tokens, "
+            "tokens_per_param, flops, or two sweeps and `dwsweep fit A B --compare`"
+        )
     plain = without_arms(content)
     base = _facts(parse(plain))
     out, seen = [], dict[str, int]()
@@ -104,6 +111,9 @@ def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
 
 def _with(content: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     changed = copy.deepcopy(content)
+    if PRESET in values:  # of a base that spells its block out, what the preset says wins
+        model = changed.get("model")
+        changed["model"] = {k: v for k, v in model.items() if k not in PRESET_KEYS} if isinstance(model, dict) else {}
     for key, value in values.items():
         node = changed
         *path, last = key.split(".")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.spec import arm_keys, builtin
-from dwsweep.spec.sections import LENGTHS, PRESETS, Spec
+from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50
@@ -110,7 +110,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
         for other in LENGTHS:
             node.pop(other, None)
     if path == ["model"] and last == "preset":
-        for name in {name for values in PRESETS.values() for name in values}:
+        for name in PRESET_KEYS:
             node.pop(name, None)
     if path == ["grid"] and last in ("budgets", "widths"):
         node.pop("widths" if last == "budgets" else "budgets", None)

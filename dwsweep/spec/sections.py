@@ -197,6 +197,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 """Blocks as those families have them, in our keys. Left to the sweep: heads and their groups, the embeddings (tied in
 the small models of a family and free in its large ones), the parametrization. Norms have gains here, nanochat's none.
 """
+PRESET_KEYS = frozenset(name for values in PRESETS.values() for name in values)
 
 
 class ModelSpec(Section):

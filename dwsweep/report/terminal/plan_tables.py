@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
@@ -68,10 +68,7 @@ def render(plan: Plan) -> Group:
 
 def _arms(plan: Plan) -> list[tuple[str, Plan]]:
     """The plan of each arm by its name, or the whole without one."""
-    found = {name: tuple(run for run in plan.runs if run.arm == name) for name in plan.arms}
-    return [(name, replace(plan, spec=plan.arms[name], runs=runs, arms={})) for name, runs in found.items()] or [
-        ("", plan)
-    ]
+    return list(plan.arms.items()) or [("", plan)]
 
 
 def _header(plan: Plan) -> Group:
@@ -104,12 +101,12 @@ def _header(plan: Plan) -> Group:
 
 def _length(plan: Plan) -> str:
     """What the steps of the shapes were made from."""
-    steps = {run.shape: plan.lengths.total_steps(run.shape) for run in plan.runs}
-    fewest, most = (pick(steps, key=steps.__getitem__) for pick in (min, max))
-    ends = f"{steps[fewest]:,} steps at {fewest.label}"
-    if steps[most] > steps[fewest]:
-        ends += f" to {steps[most]:,} at {most.label}"
-    return f"length: {ends}, from {plan.lengths.basis(steps)}"
+    steps = [(arm.lengths.total_steps(run.shape), run.shape) for _, arm in _arms(plan) for run in arm.runs]
+    fewest, most = (pick(steps, key=lambda one: one[0]) for pick in (min, max))
+    ends = f"{fewest[0]:,} steps at {fewest[1].label}"
+    if most[0] > fewest[0]:
+        ends += f" to {most[0]:,} at {most[1].label}"
+    return f"length: {ends}, from {plan.lengths.basis(shape for _, shape in steps)}"
 
 
 def _length_json(plan: Plan) -> dict[str, Any]:
