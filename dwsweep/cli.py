@@ -216,7 +216,7 @@ def bench(
     each = max(1, len(cores()) // (sweep.execution.workers or 1))  # what a worker of the sweep has
     os.environ.update({CPU_DEVICES: str(max(counts))} if compile_only else each_core_a_device(each))
     planned = build(sweep, data=DataFacts.of(store) if store else None)
-    shapes = len({pack.shape for pack in planned.packs})
+    shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
     console = terminal.console(stderr=True)
     directory = out or _default_directory(sweep)
     if compile_only:

@@ -12,12 +12,16 @@ from sweep_tools import run, train_here
 from test_plan_runs import DATA, spec
 
 from dwsweep import compare_arms, fit_table
+from dwsweep.cost.duration import Calibration, Rate, recipe_of
+from dwsweep.cost.flops import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
+from dwsweep.plan.run_lengths import with_nominal_length
 from dwsweep.plan.units import run_config, to_rows
 from dwsweep.records.sweep_tables import PLAN_COLUMNS, RESULTS_COLUMNS, parse_plan_csv, plan_csv
 from dwsweep.report.terminal import plan_tables
 from dwsweep.spec import Spec, arms_of, load_spec, parse_spec
+from dwsweep.sweep import planning
 from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.terminal import plain_text
 
@@ -106,13 +110,47 @@ def test_arms_of_equal_flops_have_lengths_of_their_own() -> None:
     plan = build(with_arms(*arms, train={"steps": None, "flops": 1e12, "token_branches": []}), data=DATA)
     spent = {(run.arm, run.shape.depth, run.budget): plan.estimates.runs[run.run_id].flops for run in plan.runs}
     assert all(flops == pytest.approx(1e12, rel=0.05) for flops in spent.values())
-    assert {run.steps for run in plan.runs if run.arm == "tied"} != {run.steps for run in plan.runs if run.arm == "wide"}
+    assert {run.steps for run in plan.runs if run.arm == "tied"} != {
+        run.steps for run in plan.runs if run.arm == "wide"
+    }
     assert "from 1e12 FLOPs per run (train.flops)" in plain_text(plan_tables.render(plan))
 
 
-def test_arms_of_equal_time_are_two_sweeps() -> None:
-    line = refusal({}, GATED, train={"steps": None, "seconds": 60, "token_branches": []})
-    assert line.startswith("train.seconds: not with grid.arms") and "dwsweep fit A B --compare" in line
+def test_arms_of_equal_time_have_rates_of_their_own(tmp_path: Path) -> None:
+    """A recipe that is half as fast sees half the tokens, and the rates that are fixed say of which recipe they are."""
+    arms = {"name": "adamw"}, {"name": "muon", "train.optimizer": "muon"}
+    seconds = {"train": {"steps": None, "seconds": 60, "token_branches": []}}
+    made = with_arms(*arms, **seconds)
+
+    def rows(*optimizers: tuple[str, float]) -> Calibration:
+        shapes = dict.fromkeys(run.shape for run in build(with_nominal_length(spec(**seconds))).runs)
+        return Calibration(
+            "cpu",
+            tuple(
+                Rate(s.depth, s.width, rate * training_flops_per_token(s), recipe_of(s, name))
+                for s in shapes
+                for name, rate in optimizers
+            ),
+        )
+
+    plan = build(made, calibration=rows(("adamw", 2e5), ("muon", 1e5)))
+    steps = {name: {run.shape: run.steps for run in part.runs} for name, part in plan.parts.items()}
+    assert all(steps["adamw"][shape] == pytest.approx(2 * steps["muon"][shape], abs=1) for shape in steps["adamw"])
+    promises = [run_config(run, plan).promise for run in plan.runs]
+    assert all(promise and promise.seconds == pytest.approx(60, rel=0.01) for promise in promises)
+    assert "no rate is of the block" not in "".join(plan.warnings)
+    text = plain_text(plan_tables.render(plan))
+    assert "tok/s" in text and "60 device-seconds per run" in text
+    fixed = planning.fix_rates(plan, SweepStore(tmp_path))
+    assert {rate.recipe for rate in SweepStore(tmp_path).manifest.rates} == {
+        "pre-layernorm, plain gelu 4, learned, adamw",
+        "pre-layernorm, plain gelu 4, learned, muon",
+    }
+    stands = build(made, rates=SweepStore(tmp_path).manifest.rates)  # no bench any more
+    assert [run.steps for run in stands.runs] == [run.steps for run in plan.runs] == [run.steps for run in fixed.runs]
+
+    half = build(made, calibration=rows(("adamw", 2e5)))
+    assert any(line.startswith("muon: train.seconds: no rate is of the block and optimizer") for line in half.warnings)
 
 
 def test_arms_follow_each_other_with_the_ids_that_they_have_alone() -> None:

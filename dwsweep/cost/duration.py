@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
+from typing import NamedTuple
 
 from dwsweep import paths
 from dwsweep.cost.devices import Device, find
@@ -40,6 +41,33 @@ def assumed_mfu(shape: Shape, device: Device, *, tokens_per_step: int, precision
     return flops / (device.peak_flops * seconds)
 
 
+def recipe_of(shape: Shape, optimizer: str) -> str:
+    """What, beside depth, width and heads, settles the speed of a training step: blocks of one shape differ in it."""
+    block = [
+        f"{shape.norm}-{shape.norm_type}",
+        f"{shape.mlp} {shape.activation} {shape.mlp_hidden / shape.width:.2g}",
+        shape.positions,
+        *(f"{shape.heads // shape.kv_heads} queries per key" for _ in range(shape.kv_heads != shape.heads)),
+        *(["linear attention"] if shape.attention == "linear" else []),
+        *(["qk_norm"] if shape.qk_norm else []),
+        *(["softcap"] if shape.logit_softcap is not None else []),
+        *(["z_loss"] if shape.z_loss else []),
+        *([] if shape.biases else ["no biases"]),
+        *(["tied"] if shape.tied_embeddings else []),
+        optimizer,
+    ]
+    return ", ".join(block)
+
+
+class Rate(NamedTuple):
+    """Of a shape on one device, in FLOP/s. recipe: see ``recipe_of``; None: the bench did not record it."""
+
+    depth: int
+    width: int
+    flops_per_second: float
+    recipe: str | None = None
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Rates of one kind of device, measured by ``dwsweep bench`` or compiled by ``bench --compile-only --target``.
@@ -49,7 +77,7 @@ class Calibration:
     """
 
     device_kind: str
-    rows: tuple[tuple[int, int, float], ...]  # depth, width, achieved FLOP/s of one device
+    rows: tuple[Rate, ...]
     devices: int = 1  # that the bench's packs took, at most
     basis: str = MEASURED  # or COMPILED: rates that no run reaches
     precision: str | None = None  # of the programs that were compiled; None: whatever was measured
@@ -70,20 +98,23 @@ class Calibration:
         measured = [row for row in rows if row.tokens_per_second * row.flops_per_token]
         if not measured:
             return None
-        rates = ((row.depth, row.width, row.tokens_per_second * row.flops_per_token / row.devices) for row in measured)
+        rates = (
+            Rate(row.depth, row.width, row.tokens_per_second * row.flops_per_token / row.devices, row.recipe)
+            for row in measured
+        )
         return cls(rows[0].device_kind, tuple(rates), max(row.devices for row in measured))
 
     @classmethod
     def of_compiled(cls, rows: Sequence[CompiledRow]) -> list[Calibration]:
         """From rows of compiled programs: one for each device and precision, of the fewest devices of each shape."""
-        groups: dict[tuple[str, str | None], dict[tuple[int, int], CompiledRow]] = {}
+        groups: dict[tuple[str, str | None], dict[tuple[int, int, str | None], CompiledRow]] = {}
         for row in sorted(rows, key=lambda row: -row.devices):
             if row.tokens_per_second and row.flops_per_token:
-                groups.setdefault((row.device_kind, row.precision), {})[row.depth, row.width] = row
+                groups.setdefault((row.device_kind, row.precision), {})[row.depth, row.width, row.recipe] = row
         return [
             cls(
                 kind,
-                tuple((r.depth, r.width, _rate(r)) for r in shapes.values()),
+                tuple(Rate(r.depth, r.width, _rate(r), r.recipe) for r in shapes.values()),
                 max(r.devices for r in shapes.values()),
                 COMPILED,
                 precision,
@@ -123,18 +154,26 @@ class Calibration:
         same = [one for one in found if named is not None and find(one.device_kind) == named]
         return next(iter([*same, *(one for one in found if one.basis == MEASURED)]), None)
 
-    def flops_per_second(self, shape: Shape) -> float:
-        """FLOP/s of one device at the benchmarked shape that is nearest in (ln L, ln d_x)."""
+    def flops_per_second(self, shape: Shape, optimizer: str = "adamw") -> float:
+        """FLOP/s of one device at the benchmarked shape that is nearest in (ln L, ln d_x), of those of its recipe where
+        there are any."""
+        rows = self._of(recipe_of(shape, optimizer))
+        return min(rows, key=lambda row: _apart(row, shape.depth, shape.width)).flops_per_second
 
-        return min(self.rows, key=lambda row: _apart(row, shape.depth, shape.width))[2]
-
-    def distance(self, depth: int, width: int) -> float:
+    def distance(self, depth: int, width: int, recipe: str | None = None) -> float:
         """Factor in depth and width between a shape and the nearest that was benched, 1 if it was benched itself."""
-        return math.exp(min(_apart(row, depth, width) for row in self.rows))
+        return math.exp(min(_apart(row, depth, width) for row in self._of(recipe)))
+
+    def knows(self, recipe: str) -> bool:
+        """Whether shapes of that recipe were benched, for all that is known."""
+        return any(row.recipe in (recipe, None) for row in self.rows)
+
+    def _of(self, recipe: str | None) -> Sequence[Rate]:
+        return [row for row in self.rows if recipe is not None and row.recipe == recipe] or self.rows
 
 
-def _apart(row: tuple[int, int, float], depth: int, width: int) -> float:
-    return math.hypot(math.log(row[0] / depth), math.log(row[1] / width))
+def _apart(row: Rate, depth: int, width: int) -> float:
+    return math.hypot(math.log(row.depth / depth), math.log(row.width / width))
 
 
 def _rate(row: CompiledRow) -> float:

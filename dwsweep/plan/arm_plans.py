@@ -38,7 +38,7 @@ def build(
     plans = []
     for number, (name, arm) in enumerate(arms):
         try:
-            plan = expand.build(arm, data=data, finished=finished, device=device, calibration=calibration)
+            plan = expand.build(arm, data=data, finished=finished, device=device, calibration=calibration, rates=rates)
         except InputError as error:
             raise InputError(*(f"grid.arms[{number}].{line}" for line in error.lines)) from None
         plans.append(_named(plan, name, number))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 
 from dwsweep.cost.devices import find, suggestion
-from dwsweep.cost.duration import ASSUMED, COMPILED, MEASURED, Calibration, assumed_mfu
+from dwsweep.cost.duration import ASSUMED, COMPILED, MEASURED, Calibration, assumed_mfu, recipe_of
 from dwsweep.cost.flops import training_flops_per_token
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
@@ -33,7 +33,7 @@ class Clock:
     def mfu(self, shape: Shape) -> float | None:
         device = find(self.device_name)
         if self.calibration is not None:
-            return self.calibration.flops_per_second(shape) / device.peak_flops if device else None
+            return self._calibrated(self.calibration, shape) / device.peak_flops if device else None
         if device is None or self.spec.train.precision != "bfloat16":
             return None
         train = self.spec.train
@@ -48,7 +48,7 @@ class Clock:
     def seconds(self, shape: Shape, flops: int) -> float | None:
         """Device-seconds that ``flops`` of a shape's training take; None: unknown."""
         if self.calibration is not None:
-            return flops / self.calibration.flops_per_second(shape)
+            return flops / self._calibrated(self.calibration, shape)
         device, mfu = find(self.device_name), self.mfu(shape)
         return flops / (device.peak_flops * mfu) if device and mfu else None
 
@@ -60,7 +60,19 @@ class Clock:
 
     def distance(self, shape: Shape) -> float | None:
         """Factor in depth and width to the nearest shape whose rate is known; None where rates are not of shapes."""
-        return self.calibration.distance(shape.depth, shape.width) if self.calibration else None
+        recipe = self.recipe(shape)
+        return self.calibration.distance(shape.depth, shape.width, recipe) if self.calibration else None
+
+    def recipe(self, shape: Shape) -> str:
+        """What beside its size a rate is the rate of."""
+        return recipe_of(shape, self.spec.train.optimizer)
+
+    def knows_recipe(self, shape: Shape) -> bool:
+        """Whether rates that were measured or compiled are those of the shape's block and the optimizer."""
+        return self.calibration is None or self.calibration.knows(self.recipe(shape))
+
+    def _calibrated(self, calibration: Calibration, shape: Shape) -> float:
+        return calibration.flops_per_second(shape, self.spec.train.optimizer)
 
     def is_on(self, device: str) -> bool:
         """Whether ``device`` is the one that was asked for; any is where none was."""

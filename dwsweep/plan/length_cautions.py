@@ -40,7 +40,13 @@ def rates(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
     if not lengths.needs_rates:
         return []
     found = {shape: lengths.rate(shape) for shape in shapes}
-    return [*_unmeasured(lengths, found), *_elsewhere(found), *_later(found), *_moved(lengths, found)]
+    return [
+        *_unmeasured(lengths, found),
+        *_elsewhere(found),
+        *_of_another_block(lengths, found),
+        *_later(found),
+        *_moved(lengths, found),
+    ]
 
 
 def _unmeasured(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
@@ -67,6 +73,17 @@ def _elsewhere(rates: Mapping[Shape, FixedRate]) -> list[str]:
     return [
         f"train.seconds: {len(far)} of {len(rates)} shapes were not benched and take the FLOP/s of the nearest that "
         f"was, {worst.label} of one {far[worst]:.3g} times away in depth and width"
+    ]
+
+
+def _of_another_block(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
+    shapes = [shape for shape, rate in rates.items() if rate.fixed is None and not lengths.clock.knows_recipe(shape)]
+    if not shapes:
+        return []
+    return [
+        f"train.seconds: no rate is of the block and optimizer of {len(shapes)} of {len(rates)} shapes "
+        f"({lengths.clock.recipe(shapes[0])}); they take the FLOP/s of another. `dwsweep bench` of this spec "
+        "measures theirs"
     ]
 
 

@@ -142,7 +142,8 @@ class RunLengths:
         return rate
 
     def fixed_rate(self, shape: Shape) -> FixedRate | None:
-        known = self._by_kind.get(self._kind(shape), [])
+        recipe = self.clock.recipe(shape)
+        known = [rate for of in (recipe, None) for rate in self._by_kind.get((*self._kind(shape), of), [])]
         return next((rate for rate in known if self.clock.is_on(rate.device)), None)
 
     def rate_by_now(self, shape: Shape) -> FixedRate | None:
@@ -156,6 +157,7 @@ class RunLengths:
             time_basis=self.clock.label,
             tokens_per_second=float(f"{found:.{DIGITS}g}"),
             distance=self.clock.distance(shape),
+            recipe=self.clock.recipe(shape),
         )
 
     def basis(self, shapes: Iterable[Shape]) -> str:
@@ -186,13 +188,13 @@ class RunLengths:
         )
 
     def _kind(self, shape: Shape) -> tuple[str, int, int, int, str]:
-        """What a rate is looked up by, ``FixedRate.of``."""
+        """What a rate is looked up by, ``FixedRate.of`` but for the recipe."""
         per_token, per_step = training_flops_per_token(shape), self.tokens_per_step
         return shape.label, shape.n_params_total, per_token, per_step, self.spec.train.precision
 
     @cached_property
-    def _by_kind(self) -> dict[tuple[str, int, int, int, str], list[FixedRate]]:
-        found: dict[tuple[str, int, int, int, str], list[FixedRate]] = defaultdict(list)
+    def _by_kind(self) -> dict[tuple[str, int, int, int, str, str | None], list[FixedRate]]:
+        found: dict[tuple[str, int, int, int, str, str | None], list[FixedRate]] = defaultdict(list)
         for rate in self.fixed:
             found[rate.of].append(rate)
         return found

@@ -106,9 +106,14 @@ class Plan:
     lengths: RunLengths
     arms: Mapping[str, Plan] = field(default_factory=dict)  # of each by its name; none in a sweep without arms
 
-    def spec_of(self, run: Run) -> Spec:
-        """The spec that a run follows: its arm's."""
-        return self.arms[run.arm].spec if run.arm else self.spec
+    def of(self, run: Run) -> Plan:
+        """The plan that a run is of: its arm's."""
+        return self.arms[run.arm] if run.arm else self
+
+    @property
+    def parts(self) -> dict[str, Plan]:
+        """The plan of each arm by its name; the whole, without a name, where there are no arms."""
+        return dict(self.arms) or {"": self}
 
     @property
     def waits_for_data(self) -> bool:
@@ -172,7 +177,7 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
 
 def run_config(run: Run, plan: Plan) -> RunConfig:
     """Everything that config.json says of a run: facts are read from here, never from a name."""
-    spec = plan.spec_of(run)
+    spec = plan.of(run).spec
     return RunConfig(
         run_id=run.run_id,
         pack_id=run.pack_id,
@@ -196,5 +201,5 @@ def run_config(run: Run, plan: Plan) -> RunConfig:
 def _promise(run: Run, plan: Plan) -> Promise | None:
     if not plan.lengths.needs_rates:
         return None
-    rate = plan.lengths.rate(run.shape)
+    rate = plan.of(run).lengths.rate(run.shape)
     return Promise(run.tokens / rate.tokens_per_second, rate)

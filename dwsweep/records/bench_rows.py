@@ -53,6 +53,7 @@ class BenchRow:
     mfu: float | None = None  # against ``peak_flops``
     datasheet: str | None = None  # the device's name in the table of devices
     packing: tuple[PackingPoint, ...] = ()  # 1, 2, 4 … replicas
+    recipe: str | None = None  # block and optimizer in words; None: not recorded
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class CompiledRow:
     bound: str | None = None  # products, traffic, launches or links: what takes most of the time
     tokens_per_second: float | None = None  # at the roofline, of all replicas on all devices
     mfu: float | None = None  # at the roofline, against the 16-bit peak of the data sheet
+    recipe: str | None = None  # as in bench.json
 
 
 def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:

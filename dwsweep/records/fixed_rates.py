@@ -24,11 +24,13 @@ class FixedRate:
     tokens_per_second: PositiveNumber  # of one device, all replicas of a pack together
     distance: PositiveNumber | None = None  # in depth and width to the shape that was benched, 1: itself
     fixed: str | None = None  # when; None: not written down yet
+    recipe: str | None = None  # block and optimizer in words; None: not recorded
 
     @property
-    def of(self) -> tuple[str, int, int, int, str]:
+    def of(self) -> tuple[str, int, int, int, str, str | None]:
         """What a rate is the rate of, but for the device."""
-        return self.shape, self.n_params_total, self.flops_per_token, self.tokens_per_step, self.precision
+        kind = self.shape, self.n_params_total, self.flops_per_token, self.tokens_per_step, self.precision
+        return *kind, self.recipe
 
 
 @dataclass(frozen=True)

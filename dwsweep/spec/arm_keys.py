@@ -41,12 +41,6 @@ def resolved(content: dict[str, Any], parse: Parse) -> dict[str, Any]:
         return content
     if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms) or len(arms) < 2:
         raise InputError("grid.arms: must be a list of two mappings or more, such as [{}, {model.mlp: gated}]")
-    train = content.get("train")
-    if isinstance(train, dict) and train.get("seconds") is not None:
-        raise InputError(
-            "train.seconds: not with grid.arms, each of which would need rates of its own; allowed: steps, tokens, "
-            "tokens_per_param, flops, or two sweeps and `dwsweep fit A B --compare`"
-        )
     plain = without_arms(content)
     base = _facts(parse(plain))
     out, seen = [], dict[str, int]()

@@ -94,8 +94,8 @@ def fix_rates(
     def written(manifest: Manifest) -> Manifest:
         known, notes = known_rates(store)
         lost.extend(notes)
-        lengths = replace(plan.lengths, fixed=known)
-        needed = (lengths.rate(run.shape) for run in plan.runs)
+        parts = [(replace(part.lengths, fixed=known), part.runs) for part in plan.parts.values()]
+        needed = (lengths.rate(run.shape) for lengths, runs in parts for run in runs)
         held = set(manifest.rates)
         return manifest.with_rates(rate for rate in dict.fromkeys((*known, *needed)) if rate not in held)
 
@@ -104,7 +104,8 @@ def fix_rates(
     found = _built(plan.spec, plan.data, store, retry)
     for line in lost:
         say(line)
-    say(f"lengths: {found.lengths.basis(run.shape for run in found.runs)}")
+    for basis in dict.fromkeys(part.lengths.basis(run.shape for run in part.runs) for part in found.parts.values()):
+        say(f"lengths: {basis}")
     return replace(found, warnings=(*lost, *found.warnings))
 
 

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from dwsweep.cost import find, training_flops_per_token
+from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Plan
 from dwsweep.records.bench_rows import BenchRow, PackingPoint
@@ -32,9 +33,9 @@ def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
     peak = measured_peak(plan.spec.train.precision)
     seen: set[Any] = set()
     for pack in plan.packs:
-        if pack.shape in seen:
+        if (pack.shape, pack.train.optimizer) in seen:
             continue
-        seen.add(pack.shape)
+        seen.add((pack.shape, pack.train.optimizer))
         packing: list[PackingPoint] = []
         full: BenchRow | None = None
         spread = pack.execution.mesh.replica if pack.execution.mesh else 1
@@ -89,6 +90,7 @@ def measure(pack: Pack, store: Store) -> BenchRow:
         tokens_per_second=R * train.batch_size * train.seq_len / best,
         flops_per_token=training_flops_per_token(shape),
         memory_bytes=program.memory_bytes,
+        recipe=recipe_of(shape, train.optimizer),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from dwsweep.cost.compiled_costs import Collective, StepCost, axes_of, step_cost
 from dwsweep.cost.devices import Device, find
+from dwsweep.cost.duration import recipe_of
 from dwsweep.cost.flops import training_flops_per_token
 from dwsweep.cost.roofline import roofline
 from dwsweep.data.token_store import Store, token_dtype
@@ -80,7 +81,7 @@ def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> It
     train = plan.spec.train
     least = _LeastText(train.batch_size * train.seq_len + 1, token_dtype(plan.spec.data.vocab_size))
     text = store or cast(Store, least)
-    shapes = {pack.shape: pack for pack in reversed(plan.packs)}
+    shapes = {(pack.shape, pack.train.optimizer): pack for pack in reversed(plan.packs)}
     for pack in reversed(shapes.values()):
         for place in places:
             yield _row(pack, text, place, store.n_train_tokens if store else None)
@@ -122,6 +123,7 @@ def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> C
         padded_product_flops=cost.products.padded,
         flops_per_token=training_flops_per_token(shape),
         collectives=_collectives(cost.collectives, mesh),
+        recipe=recipe_of(shape, train.optimizer),
     )
     return row if place.device is None else _timed(row, cost, place.device)
 

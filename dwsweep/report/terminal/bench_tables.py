@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Group
 from rich.table import Table
@@ -14,6 +14,7 @@ from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_bytes, format_count
 
 UNKNOWN = "unknown"
+Row = TypeVar("Row", BenchRow, CompiledRow)
 LEAST_PRODUCTS = 0.98
 """Of the FLOPs that a model needs, what the products of its program come to at least."""
 
@@ -21,6 +22,32 @@ LEAST_PRODUCTS = 0.98
 def render(rows: Sequence[BenchRow]) -> Group:
     """Rows of :func:`dwsweep.train.bench.bench`."""
     first = rows[0]
+    parts: list[Any] = []
+    for recipe, own in _by_recipe(rows).items():
+        parts += [*_heading(recipe), Folded(_measured(own), keys=2), Text()]
+    devices = f"{first.devices} × {first.device_kind}" if first.devices > 1 else first.device_kind
+    peak = f"{format_count(first.peak_flops or 0.0)} FLOP/s, {first.peak_basis}"
+    legend = (
+        f"{devices}; attention kernel {first.attention_kernel}. Steps and rates are of all replicas "
+        f"(seeds and learning rates) of a pack together, best of three. MFU: achieved FLOP/s over {peak} in this call. "
+        "packing: rate of 1, 2, 4 … replicas over the rate of one."
+    )
+    return Group(*parts, Text(legend, style="dim"))
+
+
+def _by_recipe(rows: Sequence[Row]) -> dict[str | None, list[Row]]:
+    """Rows by block and optimizer; together under None where all have the same."""
+    names = dict.fromkeys(row.recipe for row in rows)
+    if len(names) < 2:
+        return {None: list(rows)}
+    return {name: [row for row in rows if row.recipe == name] for name in names}
+
+
+def _heading(recipe: str | None) -> list[Text]:
+    return [Text(recipe)] if recipe else []
+
+
+def _measured(rows: Sequence[BenchRow]) -> Table:
     names = ("L", "d_x", "heads", "replicas", "compile", "step", "tokens/s", "MFU", "memory", "packing")
     table = _table(names, left=("packing",))
     for row in rows:
@@ -36,14 +63,7 @@ def render(rows: Sequence[BenchRow]) -> Group:
             f"{row.memory_bytes / 1e6:,.0f} MB" if row.memory_bytes else UNKNOWN,
             _packing(row.packing),
         )
-    devices = f"{first.devices} × {first.device_kind}" if first.devices > 1 else first.device_kind
-    peak = f"{format_count(first.peak_flops or 0.0)} FLOP/s, {first.peak_basis}"
-    legend = (
-        f"{devices}; attention kernel {first.attention_kernel}. Steps and rates are of all replicas "
-        f"(seeds and learning rates) of a pack together, best of three. MFU: achieved FLOP/s over {peak} in this call. "
-        "packing: rate of 1, 2, 4 … replicas over the rate of one."
-    )
-    return Group(Folded(table, keys=2), Text(), Text(legend, style="dim"))
+    return table
 
 
 def render_compiled(rows: Sequence[CompiledRow]) -> Group:
@@ -51,8 +71,9 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
     targets = dict.fromkeys(row.target for row in rows)
     parts: list[Any] = []
     for target in targets:
-        own = [row for row in rows if row.target == target]
-        parts += [Text(), *(_compiled_here(own) if target is None else _compiled_for(target, own))]
+        for recipe, own in _by_recipe([row for row in rows if row.target == target]).items():
+            of = _compiled_here(own) if target is None else _compiled_for(target, own)
+            parts += [Text(), *_heading(recipe), *of]
     if any(targets):
         parts += [Text(), Text(_TARGET_LEGEND, style="dim")]
     return Group(*parts[1:])

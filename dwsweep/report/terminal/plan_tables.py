@@ -56,7 +56,7 @@ def render(plan: Plan) -> Group:
     """Header, table, reasons, warnings, totals and legend, at most 100 columns wide."""
     notes: dict[str, int] = {}  # reason → the number that points to it
     parts: list[Any] = [_header(plan)]
-    for name, arm in _arms(plan):
+    for name, arm in plan.parts.items():
         parts += [Text(f"\n{name}" if name else "", style="bold"), Folded(_table(arm, notes), keys=2)]
     if notes:
         parts += [Text(), _hanging((f"[{number}]", note) for note, number in notes.items())]
@@ -66,17 +66,13 @@ def render(plan: Plan) -> Group:
     return Group(*parts)
 
 
-def _arms(plan: Plan) -> list[tuple[str, Plan]]:
-    """The plan of each arm by its name, or the whole without one."""
-    return list(plan.arms.items()) or [("", plan)]
-
-
 def _header(plan: Plan) -> Group:
     spec, train = plan.spec, plan.spec.train
+    part = next(iter(plan.parts.values()))
     arms = f"{len(plan.arms)} arms of " if plan.arms else ""
     rates = ", ".join(format_rate(rate) for rate in spec.grid.learning_rates)
     shapes = (
-        f": {arms}{len(_groups(_arms(plan)[0][1]))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
+        f": {arms}{len(_groups(part))} shapes, {len(spec.grid.seed_values())} seeds, base learning "
         f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}"
         f"{f', {spec.model.preset} block' if spec.model.preset else ''}"
     )
@@ -101,18 +97,20 @@ def _header(plan: Plan) -> Group:
 
 def _length(plan: Plan) -> str:
     """What the steps of the shapes were made from."""
-    steps = [(arm.lengths.total_steps(run.shape), run.shape) for _, arm in _arms(plan) for run in arm.runs]
+    parts = plan.parts.values()
+    steps = [(part.lengths.total_steps(run.shape), run.shape) for part in parts for run in part.runs]
     fewest, most = (pick(steps, key=lambda one: one[0]) for pick in (min, max))
     ends = f"{fewest[0]:,} steps at {fewest[1].label}"
     if most[0] > fewest[0]:
         ends += f" to {most[0]:,} at {most[1].label}"
-    return f"length: {ends}, from {plan.lengths.basis(shape for _, shape in steps)}"
+    bases = dict.fromkeys(part.lengths.basis(run.shape for run in part.runs) for part in parts)
+    return f"length: {ends}, from {' and '.join(bases)}"
 
 
 def _length_json(plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {"key": plan.lengths.key, "value": plan.lengths.value}
     if plan.lengths.needs_rates:
-        rates = dict.fromkeys(plan.lengths.rate(run.shape) for run in plan.runs)
+        rates = dict.fromkeys(part.lengths.rate(run.shape) for part in plan.parts.values() for run in part.runs)
         found["rates"] = [to_dict(rate) for rate in rates]
     return found
 
