@@ -12,6 +12,7 @@ import optax
 import pytest
 from train_support import Kept, make_pack, make_store, same_bits
 
+from dwsweep import cost
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.plan.training_schedule import multipliers
@@ -94,6 +95,10 @@ def test_muon_turns_each_matrix_of_each_layer() -> None:
     assert set(moments) == {"m", "v", "trace"} and moments["m"]["blocks"]["attention"]["qkv"]["kernel"] is None
     # what is no matrix of a block is Adam's
     assert moments["trace"]["embedding"] is None and moments["v"]["embedding"] is not None
+    for name in ("adamw", "muon"):  # and the plan counts what is there
+        train = spec.train.model_copy(update={"optimizer": name})
+        kept = optimizer.by_leaf(model).optimizer(train).init(params)
+        assert sum(leaf.size for leaf in jax.tree.leaves(kept)) == cost.moments(shape, name)
 
 
 def test_muon_resumes_to_the_bit_and_learns(tmp_path: Path) -> None:

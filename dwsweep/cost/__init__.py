@@ -10,7 +10,7 @@ from dwsweep.cost.flops import (
     training_flops,
     training_flops_per_token,
 )
-from dwsweep.cost.memory import Memory, checkpoint_bytes, estimate, fitting_microbatch
+from dwsweep.cost.memory import Memory, checkpoint_bytes, estimate, fitting_microbatch, moments
 
 __all__ = [
     "CONVENTION",
@@ -26,6 +26,7 @@ __all__ = [
     "fitting_microbatch",
     "flops_6nd",
     "forward_flops_per_token",
+    "moments",
     "training_flops",
     "training_flops_per_token",
 ]

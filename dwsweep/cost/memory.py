@@ -26,7 +26,7 @@ class Memory:
     """Bytes on one device while a pack trains."""
 
     parameters: int  # float32 masters, and the 16-bit copy the products read
-    optimizer: int  # Adam's two moments
+    optimizer: int  # its moments
     gradients: int  # and the copy that is clipped
     activations: int  # what the forward pass keeps for the backward pass, at the microbatch
     data: int  # the token store, where it lies on the device
@@ -71,8 +71,20 @@ def recomputed_bytes_per_token(shape: Shape) -> int:
     return 2 * FLOAT32 * (shape.heads * shape.seq_len + inner)
 
 
+def moments(shape: Shape, optimizer: str) -> int:
+    """Values that an optimizer keeps of one replica: two per parameter for Adam; one for a matrix that Muon updates."""
+    return 2 * shape.n_params_total - (shape.n_params if optimizer == "muon" else 0)
+
+
 def estimate(
-    shape: Shape, *, replicas: int, microbatch: int, precision: str, remat: bool = False, data_bytes: int = 0
+    shape: Shape,
+    *,
+    replicas: int,
+    microbatch: int,
+    precision: str,
+    remat: bool = False,
+    data_bytes: int = 0,
+    optimizer: str = "adamw",
 ) -> Memory:
     """Memory of a pack of ``replicas`` that runs ``microbatch`` sequences of each at a time on one device."""
     block, once = activation_bytes_per_token(shape, precision, remat)
@@ -80,7 +92,7 @@ def estimate(
     tokens = replicas * microbatch * shape.seq_len
     return Memory(
         parameters=values * (FLOAT32 + (2 if precision == "bfloat16" else 0)),
-        optimizer=2 * FLOAT32 * values,
+        optimizer=FLOAT32 * replicas * moments(shape, optimizer),
         gradients=2 * FLOAT32 * values,
         activations=tokens * (shape.depth * block + once),
         data=data_bytes,
@@ -125,6 +137,7 @@ def fitting_microbatch(
     data_bytes: int,
     memory_bytes: float | None,
     microbatch: int | None = None,
+    optimizer: str = "adamw",
 ) -> Memory:
     """The estimate of the program that the trainer will settle for, where JAX may use ``memory_bytes``.
 
@@ -135,7 +148,13 @@ def fitting_microbatch(
     size = microbatch or batch_size
     while True:
         memory = estimate(
-            shape, replicas=replicas, microbatch=size, precision=precision, remat=remat, data_bytes=data_bytes
+            shape,
+            replicas=replicas,
+            microbatch=size,
+            precision=precision,
+            remat=remat,
+            data_bytes=data_bytes,
+            optimizer=optimizer,
         )
         smaller = halved(batch_size, size)
         if memory_bytes is None or program_fits(memory.total, memory_bytes) or (remat and smaller is None):
@@ -143,6 +162,6 @@ def fitting_microbatch(
         size, remat = (smaller, remat) if smaller else (size, True)
 
 
-def checkpoint_bytes(shape: Shape, replicas: int) -> int:
-    """One checkpoint of a pack: float32 parameters and Adam's two moments of every replica."""
-    return 3 * FLOAT32 * shape.n_params_total * replicas
+def checkpoint_bytes(shape: Shape, replicas: int, optimizer: str = "adamw") -> int:
+    """One checkpoint of a pack: float32 parameters and the optimizer's moments of every replica."""
+    return FLOAT32 * (shape.n_params_total + moments(shape, optimizer)) * replicas

@@ -38,7 +38,8 @@ def estimate(
             memory=memory,
             fits=program_fits(memory.total, found.usable_bytes) if found else None,
             mfu=clock.mfu(pack.shape),
-            checkpoint_bytes=(spec.execution.keep_checkpoints + 1) * checkpoint_bytes(pack.shape, len(pack.replicas)),
+            checkpoint_bytes=(spec.execution.keep_checkpoints + 1)
+            * checkpoint_bytes(pack.shape, len(pack.replicas), spec.train.optimizer),
             device_seconds=clock.seconds(pack.shape, flops),
         )
     pack_of = {pack.pack_id: pack for pack in packs}
@@ -107,4 +108,5 @@ def _memory(spec: Spec, pack: Pack, data: DataFacts | None, memory_bytes: float 
         data_bytes=resident_bytes(data.n_train_tokens, size, memory_bytes, execution.data_on_device) if data else 0,
         memory_bytes=memory_bytes,
         microbatch=execution.microbatch,
+        optimizer=train.optimizer,
     )
