@@ -32,6 +32,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"preset": "qwen3", "kv_heads": 2, "z_loss": 1e-4},
     {"preset": "nanochat", "biases": True},
     {"attention": "linear", "activation": "none", "norm_type": "none"},
+    {"embedding_rank": 5},
+    {"embedding_rank": 5, "tied_embeddings": True},
 ]
 NAMES = ["-".join(f"{value}" for value in option.values()) or "default" for option in OPTIONS]
 HEADS = {"count": 4, "size": 6}  # head size apart from d_x / H
@@ -138,6 +140,24 @@ def test_every_parameter_has_its_group() -> None:
     assert groups["blocks.attention.out.kernel"] == groups["blocks.mlp.down.kernel"] == s.residual
     for name in ("attention.qkv.bias", "mlp.down.bias", "attention_norm.gain", "mlp_norm.bias"):
         assert groups[f"blocks.{name}"] == s.block_vector
+
+
+@pytest.mark.parametrize("parametrization", ["standard", "completep"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_factored_embedding_has_its_rank_and_the_scale_of_a_full_one(tied: bool, parametrization: str) -> None:
+    changes = {"parametrization": parametrization, "tied_embeddings": tied, "positions": "rotary"}
+    full, factored = make(width=64, **changes), make(width=64, embedding_rank=24, **changes)
+    params = jax.device_get(factored.init(jax.random.key(0)))
+    table, matrix = params["embedding"], params["embedding_projection"]
+    assert table.shape == (256, 24) and matrix.shape == (24, 64)
+    whole = jax.device_get(full.init(jax.random.key(0)))["embedding"]
+    assert (table @ matrix).std() == pytest.approx(whole.std(), rel=0.1)
+    assert np.linalg.matrix_rank(table @ matrix) == 24
+    # the same function as a full embedding that is their product, in and, if tied, out
+    tokens = tokens_of(2, 16)
+    same = {name: leaf for name, leaf in params.items() if name != "embedding_projection"}
+    same["embedding"] = table @ matrix
+    np.testing.assert_allclose(factored.logits(params, tokens), full.logits(same, tokens), atol=1e-5)
 
 
 def test_queries_and_keys_are_normalised_by_head() -> None:

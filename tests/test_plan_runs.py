@@ -58,6 +58,7 @@ def ids(facts: DataFacts | None = DATA, **sections: dict) -> list[str]:
         {"model": {"attention": "linear"}},
         {"model": {"logit_softcap": 15.0}},
         {"model": {"z_loss": 1e-4}},
+        {"model": {"embedding_rank": 16}},
         {"model": {"mlp_multiple": 24}},
         {"model": {"preset": "llama"}},
         {"model": {"positions": "rotary"}},

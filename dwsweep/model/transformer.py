@@ -167,11 +167,18 @@ class Transformer(nnx.Module):
 
     The parameters of all blocks are stacked along a leading layer axis and scanned, so compile time does not grow with
     depth.
+
+    With an ``embedding_rank`` r the token embedding is a table (V, r) times a matrix (r, D): what enters the blocks has
+    rank at most min(V, r), the bottleneck of Wies et al. 2021 (arXiv 2105.03928). Positions are added to it at full
+    width. A tied unembedding is the same two, transposed. A free one stays (V, D): it is the input's rank that their
+    argument is about, and logits of rank r would be another limit on top, that of the output.
     """
 
     def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
         V, T, D = shape.vocab_size, shape.seq_len, shape.width
-        self.embedding = parameter("embedding", V, D)
+        R = shape.embedding_rank
+        self.embedding = parameter("embedding", V, D if R is None else R)
+        self.embedding_projection = None if R is None else parameter("embedding_projection", R, D)
         self.positions = parameter("embedding", T, D) if shape.positions == "learned" else None
         self.blocks = nnx.vmap(lambda _: Block(shape, scales, compute))(jnp.arange(shape.depth))
         self.final_norm = _norm(shape, "final_norm") if shape.norm == "pre" else NoNorm()
@@ -181,12 +188,14 @@ class Transformer(nnx.Module):
         self.compute = compute
 
     def __call__(self, tokens_BxT: jax.Array) -> jax.Array:
-        T, D = tokens_BxT.shape[1], self.embedding[...].shape[1]
+        T = tokens_BxT.shape[1]
         x = self.embedding[...][tokens_BxT]
+        if self.embedding_projection is not None:
+            x = ops.linear(x, self.embedding_projection[...], None, self.compute.dtype, "float32")
         if self.positions is not None:
             x = x + self.positions[...][:T]
         elif self.sinusoid_amplitude:
-            x = x + self.sinusoid_amplitude * attention.sinusoids(T, D)
+            x = x + self.sinusoid_amplitude * attention.sinusoids(T, x.shape[-1])
         graph, layers = nnx.split(self.blocks)
         placed = self.compute.placement
         x = _constrained(x, placed.stream if placed else None)
@@ -219,14 +228,20 @@ class Model:
     residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
     hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: what the unembedding reads
 
-    def table(self, params: Params) -> jax.Array:
-        """The unembedding (V, D): the embedding itself if tied."""
-        return params["embedding" if self.shape.tied_embeddings else "unembedding"]
+    def unembedded(self, params: Params, x_BxTxD: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(x (B·T, K), table (V, K)), whose product x·tableᵀ is the logits: K is D, or r of a tied embedding of that
+        rank, whose matrix x has passed then."""
+        x = x_BxTxD.reshape(-1, x_BxTxD.shape[-1]) * self.scales.unembedding_multiplier
+        if not self.shape.tied_embeddings:
+            return x, params["unembedding"]
+        if self.shape.embedding_rank is not None:
+            x = ops.linear(x, params["embedding_projection"].T, None, self.compute.dtype, "float32")
+        return x, params["embedding"]
 
     def logits(self, params: Params, tokens: jax.Array) -> jax.Array:
         """Next-token logits (B, T, V), float32."""
-        x = self.hidden(params, tokens) * self.scales.unembedding_multiplier
-        logits = ops.product(x.reshape(-1, x.shape[-1]), self.table(params), self.compute.dtype, (-1, -1))
+        x, table = self.unembedded(params, self.hidden(params, tokens))
+        logits = ops.product(x, table, self.compute.dtype, (-1, -1))
         return ops.softcapped(logits, self.shape.logit_softcap).reshape(*tokens.shape, -1)
 
     def mean_loss(self, params: Params, windows: jax.Array) -> jax.Array:
@@ -234,11 +249,9 @@ class Model:
 
         Mean nats per token, and the z-loss where the shape has one.
         """
-        x = self.hidden(params, windows[:, :-1]) * self.scales.unembedding_multiplier
-        targets = windows[:, 1:].reshape(-1)
-        x = x.reshape(-1, x.shape[-1])
+        x, table = self.unembedded(params, self.hidden(params, windows[:, :-1]))
         cap, z_loss = self.shape.logit_softcap, self.shape.z_loss
-        return ops.mean_nll(x, self.table(params), targets, self.compute.dtype, cap, z_loss)
+        return ops.mean_nll(x, table, windows[:, 1:].reshape(-1), self.compute.dtype, cap, z_loss)
 
 
 def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:

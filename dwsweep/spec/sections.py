@@ -231,6 +231,8 @@ class ModelSpec(Section):
     """grouped key/value heads; None: as many as query heads"""
     tied_embeddings: bool = False
     """the unembedding is the embedding"""
+    embedding_rank: HeadCount | None = None
+    """r: the embedding is V × r times r × d_x, the unembedding too if tied; None: full"""
     biases: bool = True
     """on projections and norms"""
     parametrization: Literal["standard", "mup", "completep"] = "completep"
