@@ -41,6 +41,7 @@ class Shape:
     logit_softcap: float | None = None  # logits lie within ± this
     z_loss: float = 0.0  # weight of (log Σ exp logits)² in the training loss
     embedding_rank: int | None = None  # r: the token embedding is V × r times r × d_x; None: V × d_x
+    order: str = "interleaved"  # interleaved | attention_first: all attention sublayers before all MLPs
 
     @property
     def attention_params(self) -> int:
@@ -144,6 +145,7 @@ class Block:
     logit_softcap: float | None = None
     z_loss: float = 0.0
     embedding_rank: int | None = None
+    order: str = "interleaved"
 
     def shape(self, depth: int, width: int) -> Shape:
         """The shape at this depth and width.
@@ -181,6 +183,7 @@ class Block:
             logit_softcap=self.logit_softcap,
             z_loss=self.z_loss,
             embedding_rank=self.embedding_rank,
+            order=self.order,
         )
 
     def width_step(self, width_multiple: int) -> int:

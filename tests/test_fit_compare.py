@@ -305,6 +305,25 @@ def test_other_text_is_not_paired_and_other_vocabularies_compare_in_bits_per_byt
     assert not found.of(LOSS) and "not comparable" in found.answer[-1]
 
 
+def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
+    base, other = tables(SMALL)
+    ended = {"loss": None, "status": "diverged"}
+    gone = [{**row, **ended, "arm": "gone"} for row in base]
+    # the largest size of L12 in one seed of three
+    largest = max(row["width"] for row in other if row["depth"] == 12)
+    torn = [
+        {**row, **(ended if (row["depth"], row["width"], row["seed"]) == (12, largest, 1) else {}), "arm": "torn"} for row in other
+    ]
+    labelled = [{**row, "arm": "whole"} for row in base]
+    first, second = dwsweep.compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons
+    assert first.answer == (f"gone has no usable loss: {len(gone)} of {len(gone)} runs diverged; nothing is compared",)
+    assert not first.rows and not first.depths and first.pairing == "unpaired: gone has no usable loss"
+    assert second.answer[0].startswith(f"torn: 1 of {len(torn)} runs diverged: ") and second.rows
+    assert "censored" in second.answer[0]
+    with pytest.raises(InputError, match=r"gone.*no run with a usable loss: .* runs diverged; allowed: another"):
+        dwsweep.compare_arms([*gone, *labelled], draws=DRAWS)
+
+
 def test_a_sweep_without_seeds_in_common_is_not_paired() -> None:
     base, other = tables(SMALL)
     shifted = [{**row, "seed": row["seed"] + 10} for row in other]

@@ -32,6 +32,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"preset": "qwen3", "kv_heads": 2, "z_loss": 1e-4},
     {"preset": "nanochat", "biases": True},
     {"attention": "linear", "activation": "none", "norm_type": "none"},
+    {"order": "attention_first"},
     {"embedding_rank": 5},
     {"embedding_rank": 5, "tied_embeddings": True},
 ]
@@ -113,6 +114,23 @@ def test_layers_are_applied_in_order_to_their_own_parameters() -> None:
         rows = np.arange(tokens.size).reshape(tokens.shape)
         x = apply({**params, "blocks": own, "embedding": x.reshape(tokens.size, -1)}, rows)
     np.testing.assert_allclose(jax.jit(model.hidden)(params, tokens), x, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_attention_first_is_all_attention_before_all_mlps(norm: str) -> None:
+    """Against single blocks of which one half is switched off, by the weights that it writes to the stream."""
+    model = make(depth=2, positions="rotary", order="attention_first", norm=norm, norm_type="none")
+    params, tokens = params_and_tokens(model)
+    single = build(replace(model.shape, depth=1, order="interleaved"), model.scales)
+    params = jax.device_get(params)
+    x, apply = params["embedding"][tokens], jax.jit(single.residual)
+    for off in (("mlp", "down"), ("attention", "out")):
+        for layer in range(2):
+            own = jax.tree.map(lambda leaf, i=layer: leaf[i : i + 1].copy(), params["blocks"])
+            own[off[0]][off[1]] = jax.tree.map(np.zeros_like, own[off[0]][off[1]])
+            rows = np.arange(tokens.size).reshape(tokens.shape)
+            x = apply({**params, "blocks": own, "embedding": x.reshape(tokens.size, -1)}, rows)
+    np.testing.assert_allclose(jax.jit(model.residual)(params, tokens), x, atol=1e-5)
 
 
 def test_bfloat16_products_leave_the_residual_stream_float32() -> None:

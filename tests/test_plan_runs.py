@@ -59,6 +59,7 @@ def ids(facts: DataFacts | None = DATA, **sections: dict) -> list[str]:
         {"model": {"logit_softcap": 15.0}},
         {"model": {"z_loss": 1e-4}},
         {"model": {"embedding_rank": 16}},
+        {"model": {"order": "attention_first"}},
         {"model": {"mlp_multiple": 24}},
         {"model": {"preset": "llama"}},
         {"model": {"positions": "rotary"}},

@@ -146,12 +146,27 @@ class Block(nnx.Module):
         self.pre = shape.norm == "pre"
         self.multiplier = scales.residual_multiplier
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def attend(self, x: jax.Array) -> jax.Array:
+        """The first half."""
         if self.pre:
-            x = x + self.multiplier * self.attention(self.attention_norm(x))
+            return x + self.multiplier * self.attention(self.attention_norm(x))
+        return self.attention_norm(x + self.multiplier * self.attention(x))
+
+    def transform(self, x: jax.Array) -> jax.Array:
+        """The second half."""
+        if self.pre:
             return x + self.multiplier * self.mlp(self.mlp_norm(x))
-        x = self.attention_norm(x + self.multiplier * self.attention(x))
         return self.mlp_norm(x + self.multiplier * self.mlp(x))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.transform(self.attend(x))
+
+
+PASSES: dict[str, tuple[Callable[[Block, jax.Array], jax.Array], ...]] = {
+    "interleaved": (Block.__call__,),
+    "attention_first": (Block.attend, Block.transform),
+}
+"""What is done to the stream by one block after another, from the first block to the last; then the next."""
 
 
 def _constrained(tree: Any, sharding: NamedSharding | None) -> Any:
@@ -185,9 +200,17 @@ class Transformer(nnx.Module):
         self.unembedding = None if shape.tied_embeddings else parameter("unembedding", V, D)
         # the root mean square of a fixed table is the initial one of a learned table
         self.sinusoid_amplitude = scales.embedding.init_std * 2**0.5 if shape.positions == "sinusoidal" else 0.0
+        self.passes = PASSES[shape.order]
         self.compute = compute
 
     def __call__(self, tokens_BxT: jax.Array) -> jax.Array:
+        x = self.embedded(tokens_BxT)
+        for apply in self.passes:
+            x = self.through_blocks(x, apply)
+        return x
+
+    def embedded(self, tokens_BxT: jax.Array) -> jax.Array:
+        """What enters the blocks, (B, T, D)."""
         T = tokens_BxT.shape[1]
         x = self.embedding[...][tokens_BxT]
         if self.embedding_projection is not None:
@@ -196,14 +219,18 @@ class Transformer(nnx.Module):
             x = x + self.positions[...][:T]
         elif self.sinusoid_amplitude:
             x = x + self.sinusoid_amplitude * attention.sinusoids(T, x.shape[-1])
+        placed = self.compute.placement
+        return _constrained(x, placed.stream if placed else None)
+
+    def through_blocks(self, x: jax.Array, apply: Callable[[Block, jax.Array], jax.Array]) -> jax.Array:
+        """The stream (B, T, D) after every block was applied to it."""
         graph, layers = nnx.split(self.blocks)
         placed = self.compute.placement
-        x = _constrained(x, placed.stream if placed else None)
 
         def layer(x: jax.Array, params: nnx.State) -> tuple[jax.Array, None]:
             # a layer's weights are gathered here, one layer at a time, and not the activations of all instead
             params = _constrained(params, placed.weights if placed else None)
-            return _constrained(nnx.merge(graph, params)(x), placed.stream if placed else None), None
+            return _constrained(apply(nnx.merge(graph, params), x), placed.stream if placed else None), None
 
         step = jax.checkpoint(layer, prevent_cse=False) if self.compute.remat else layer
         x, _ = jax.lax.scan(step, x, layers, unroll=self.compute.unroll)

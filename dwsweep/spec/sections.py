@@ -215,6 +215,8 @@ class ModelSpec(Section):
     """base of rotary positions' wavelengths"""
     attention: Literal["softmax", "linear"] = "softmax"
     """linear: no softmax, the mean over positions of (q·k)·v"""
+    order: Literal["interleaved", "attention_first"] = "interleaved"
+    """of sublayers; attention_first: the attention of all blocks, then their MLPs"""
     qk_norm: bool = False
     """RMSNorm of each head's queries and keys, before rotary positions"""
     logit_softcap: Annotated[PositiveFloat, Field(ge=1e-3)] | None = None
