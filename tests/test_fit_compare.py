@@ -312,7 +312,8 @@ def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
     # the largest size of L12 in one seed of three
     largest = max(row["width"] for row in other if row["depth"] == 12)
     torn = [
-        {**row, **(ended if (row["depth"], row["width"], row["seed"]) == (12, largest, 1) else {}), "arm": "torn"} for row in other
+        {**row, **(ended if (row["depth"], row["width"], row["seed"]) == (12, largest, 1) else {}), "arm": "torn"}
+        for row in other
     ]
     labelled = [{**row, "arm": "whole"} for row in base]
     first, second = dwsweep.compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons

@@ -88,6 +88,7 @@ def test_what_changes_a_result_changes_every_id(change: dict) -> None:
         {"grid": {"max_mismatch": 0.5}},
         {"train": {"steps": None, "tokens": 100 * 8 * 128}},  # the same 100 steps
         {"train": {"cooldown_fraction": 0.5}},  # no wsd, no cool-down
+        {"train": {"conditioning": True}},
     ],
     ids=json.dumps,
 )

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import NamedSharding
 
-from dwsweep.model import attention, ops
+from dwsweep.model import attention, conditioning, ops
 from dwsweep.model.initializers import ONES, ZEROS, Matrices, Params, initial_values, metadata, parameter
 from dwsweep.model.parametrization import Scales
 from dwsweep.shapes import Shape
@@ -106,6 +106,10 @@ class Attention(nnx.Module):
         self.scale, self.compute = scales.attention_scale, compute
 
     def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
+        return ops.linear(self.heads(x_BxTxD), *self.out.values(), self.compute.dtype, "float32")
+
+    def heads(self, x_BxTxD: jax.Array) -> jax.Array:
+        """What the heads put out, side by side, (B, T, H·P): what the output matrix mixes."""
         B, T, _ = x_BxTxD.shape
         H, K, P = self.sizes
         dtype = self.compute.dtype
@@ -116,8 +120,7 @@ class Attention(nnx.Module):
             q, k = self.q_norm(q).astype(dtype), self.k_norm(k).astype(dtype)
         if self.rotary_base is not None:
             q, k = attention.rotary(q, self.rotary_base), attention.rotary(k, self.rotary_base)
-        mixed = attention.causal_attention(q, k, v, self.scale, self.compute.kernel, self.kind)
-        return ops.linear(mixed.reshape(B, T, H * P), *self.out.values(), dtype, "float32")
+        return attention.causal_attention(q, k, v, self.scale, self.compute.kernel, self.kind).reshape(B, T, H * P)
 
 
 class Mlp(nnx.Module):
@@ -151,6 +154,10 @@ class Block(nnx.Module):
         if self.pre:
             return x + self.multiplier * self.attention(self.attention_norm(x))
         return self.attention_norm(x + self.multiplier * self.attention(x))
+
+    def heads(self, x: jax.Array) -> jax.Array:
+        """What its attention's heads put out, (B, T, H·P)."""
+        return self.attention.heads(self.attention_norm(x) if self.pre else x)
 
     def transform(self, x: jax.Array) -> jax.Array:
         """The second half."""
@@ -206,8 +213,15 @@ class Transformer(nnx.Module):
     def __call__(self, tokens_BxT: jax.Array) -> jax.Array:
         x = self.embedded(tokens_BxT)
         for apply in self.passes:
-            x = self.through_blocks(x, apply)
+            x, _ = self.through_blocks(x, apply)
         return x
+
+    def log_conditions(self, tokens_BxT: jax.Array) -> jax.Array:
+        """ln of the condition number of each block's attention on each sequence, (L, B)."""
+        first = self.passes[0]  # the one with the attention in it
+        return self.through_blocks(
+            self.embedded(tokens_BxT), first, lambda block, x: conditioning.log_conditions(block.heads(x))
+        )[1]
 
     def embedded(self, tokens_BxT: jax.Array) -> jax.Array:
         """What enters the blocks, (B, T, D)."""
@@ -222,19 +236,24 @@ class Transformer(nnx.Module):
         placed = self.compute.placement
         return _constrained(x, placed.stream if placed else None)
 
-    def through_blocks(self, x: jax.Array, apply: Callable[[Block, jax.Array], jax.Array]) -> jax.Array:
-        """The stream (B, T, D) after every block was applied to it."""
+    def through_blocks(
+        self,
+        x: jax.Array,
+        apply: Callable[[Block, jax.Array], jax.Array],
+        observe: Callable[[Block, jax.Array], Any] = lambda block, x: None,
+    ) -> tuple[jax.Array, Any]:
+        """(the stream (B, T, D) after every block was applied to it, what was observed at each before, (L, …))."""
         graph, layers = nnx.split(self.blocks)
         placed = self.compute.placement
 
-        def layer(x: jax.Array, params: nnx.State) -> tuple[jax.Array, None]:
+        def layer(x: jax.Array, params: nnx.State) -> tuple[jax.Array, Any]:
             # a layer's weights are gathered here, one layer at a time, and not the activations of all instead
             params = _constrained(params, placed.weights if placed else None)
-            return _constrained(apply(nnx.merge(graph, params), x), placed.stream if placed else None), None
+            block = nnx.merge(graph, params)
+            return _constrained(apply(block, x), placed.stream if placed else None), observe(block, x)
 
         step = jax.checkpoint(layer, prevent_cse=False) if self.compute.remat else layer
-        x, _ = jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
-        return x
+        return jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
 
     def normalised(self, tokens_BxT: jax.Array) -> jax.Array:
         """What the unembedding reads, (B, T, D): with pre-norm blocks the stream still has to be normalised."""
@@ -254,6 +273,7 @@ class Model:
     init: Callable[[jax.Array], Params]  # PRNG key → parameters
     residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
     hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: what the unembedding reads
+    log_conditions: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → ln κ of each block (L, B)
 
     def unembedded(self, params: Params, x_BxTxD: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(x (B·T, K), table (V, K)), whose product x·tableᵀ is the logits: K is D, or r of a tied embedding of that
@@ -300,5 +320,10 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
     def hidden(params: Params, tokens: jax.Array) -> jax.Array:
         return filled(params).normalised(tokens)
 
+    def log_conditions(params: Params, tokens: jax.Array) -> jax.Array:
+        return filled(params).log_conditions(tokens)
+
     groups, matrices = metadata(abstract, "group"), metadata(abstract, "matrices")
-    return Model(shape, scales, compute, nnx.to_pure_dict(abstract), groups, matrices, init, residual, hidden)
+    return Model(
+        shape, scales, compute, nnx.to_pure_dict(abstract), groups, matrices, init, residual, hidden, log_conditions
+    )
