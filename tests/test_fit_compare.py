@@ -318,7 +318,7 @@ def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
     labelled = [{**row, "arm": "whole"} for row in base]
     first, second = dwsweep.compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons
     assert first.answer == (f"gone has no usable loss: {len(gone)} of {len(gone)} runs diverged; nothing is compared",)
-    assert not first.rows and not first.depths and first.pairing == "unpaired: gone has no usable loss"
+    assert not first.rows and not first.depths and first.pairing == "unpaired: one has no usable loss"
     assert second.answer[0].startswith(f"torn: 1 of {len(torn)} runs diverged: ") and second.rows
     assert "censored" in second.answer[0]
     with pytest.raises(InputError, match=r"gone.*no run with a usable loss: .* runs diverged; allowed: another"):

@@ -78,7 +78,10 @@ def compare(base: Arm, other: Arm, options: FitOptions) -> Comparison:
         answer=(*_ended(base, other), _answer(depths, base.label), _moved(transitions), *losses.sentences),
         rows=rows,
         depths=losses.depths,
-        notes=(*losses.notes, *(line for line in other.warnings if line not in base.warnings)),
+        notes=(
+            *losses.notes,
+            *(line for line in other.warnings if line not in base.warnings and not _is_said(line, other)),
+        ),
     )
 
 
@@ -102,7 +105,7 @@ def without_curve(base: Arm, other: NoCurve) -> Comparison:
         input_sha256=other.sha256,
         unit=NATS,
         paired=False,
-        pairing=f"unpaired: {other.label} has no usable loss",
+        pairing="unpaired: one has no usable loss",
         matched_shapes=0,
         answer=(f"{other.label} has no usable loss: {other.why}; nothing is compared",),
         rows=(),
@@ -113,6 +116,11 @@ def without_curve(base: Arm, other: NoCurve) -> Comparison:
 def _ended(*arms: Arm) -> list[str]:
     """Of the arms that have them, their diverged runs: what is compared rests on the others."""
     return [f"{arm.label}: {arm.diverged}; what is compared rests on the other runs" for arm in arms if arm.diverged]
+
+
+def _is_said(warning: str, arm: Arm) -> bool:
+    """Whether the answer says it already."""
+    return bool(arm.diverged) and arm.diverged.endswith(warning.removeprefix("diverged: "))
 
 
 def ratio(base: Estimate, other: Estimate, cross: np.ndarray, widened: float = 1.0) -> Ratio:
