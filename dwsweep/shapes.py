@@ -40,6 +40,8 @@ class Shape:
     attention: str = "softmax"  # softmax | linear
     logit_softcap: float | None = None  # logits lie within ± this
     z_loss: float = 0.0  # weight of (log Σ exp logits)² in the training loss
+    embedding_rank: int | None = None  # r: the token embedding is V × r times r × d_x; None: V × d_x
+    order: str = "interleaved"  # interleaved | attention_first: all attention sublayers before all MLPs
 
     @property
     def attention_params(self) -> int:
@@ -53,15 +55,17 @@ class Shape:
 
     @property
     def n_params(self) -> int:
-        """The matched count: weight matrices of all blocks, 12·L·d_x² for the standard block. No biases, no norms."""
+        """The matched count: weight matrices of all blocks, 12·L·d_x² for the standard block. No biases, no norms, and
+        nothing of the embeddings, the r × d_x matrix of a factored one included."""
         return self.depth * (self.attention_params + self.mlp_params)
 
     @property
     def embedding_params(self) -> int:
-        """Token embedding, unembedding unless tied, and learned positions."""
-        tables = 1 if self.tied_embeddings else 2
+        """Token embedding (both matrices of a factored one), unembedding unless tied, and learned positions."""
+        rank, full = self.embedding_rank, self.vocab_size * self.width
+        embedding = full if rank is None else rank * (self.vocab_size + self.width)
         positions = self.seq_len * self.width if self.positions == "learned" else 0
-        return tables * self.vocab_size * self.width + positions
+        return embedding + (0 if self.tied_embeddings else full) + positions
 
     @property
     def bias_and_norm_params(self) -> int:
@@ -140,6 +144,8 @@ class Block:
     attention: str = "softmax"
     logit_softcap: float | None = None
     z_loss: float = 0.0
+    embedding_rank: int | None = None
+    order: str = "interleaved"
 
     def shape(self, depth: int, width: int) -> Shape:
         """The shape at this depth and width.
@@ -176,6 +182,8 @@ class Block:
             attention=self.attention,
             logit_softcap=self.logit_softcap,
             z_loss=self.z_loss,
+            embedding_rank=self.embedding_rank,
+            order=self.order,
         )
 
     def width_step(self, width_multiple: int) -> int:

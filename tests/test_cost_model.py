@@ -47,6 +47,17 @@ def test_every_product_is_counted() -> None:
     assert training_flops_per_token(s) == 3 * forward_flops_per_token(s)
 
 
+def test_the_matrix_of_a_factored_embedding_is_a_product() -> None:
+    full, free = shape(), shape(embedding_rank=16)
+    tied = shape(embedding_rank=16, tied_embeddings=True)
+    assert forward_flops_per_token(free) == forward_flops_per_token(full) + 2 * 16 * 128
+    assert forward_flops_per_token(tied) == forward_flops_per_token(full) - 2 * 1000 * 128 + 2 * 16 * (1000 + 2 * 128)
+    # the matched count knows nothing of it; the true one has the added matrix
+    assert free.n_params == tied.n_params == full.n_params
+    assert free.embedding_params == 16 * (1000 + 128) + 1000 * 128 + 128 * 128
+    assert tied.embedding_params == 16 * (1000 + 128) + 128 * 128
+
+
 def test_memory_adds_up() -> None:
     s = shape()
     memory = estimate(s, replicas=3, microbatch=8, precision="bfloat16", data_bytes=500)
@@ -100,6 +111,8 @@ OPTIONS = [
     {"norm": "post"},
     {"biases": False},
     {"tied_embeddings": True},
+    {"embedding_rank": 16},
+    {"embedding_rank": 16, "tied_embeddings": True},
     {"head_rule": HeadRule(count=8), "kv_heads": 2},
     {"head_rule": HeadRule(size=32)},
     {"head_rule": HeadRule(count=3, size=40)},

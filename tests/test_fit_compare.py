@@ -260,6 +260,33 @@ def test_several_arms_each_against_the_first() -> None:
         dwsweep.compare_arms(base, draws=DRAWS)
 
 
+def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
+    """Twice the nats per token under another vocabulary, the same bits per byte: nothing but the unit is another.
+
+    A fit has floors in nats, which twice the nats are a little further from."""
+    base, other = tables(SMALL)
+    plain = [
+        [
+            {**row, "vocab_size": 1000, "data_hash": name, "seq_len": 100, "bits_per_byte": row["loss"] / 2}
+            for row in rows
+        ]
+        for name, rows in (("here", base), ("there", other))
+    ]
+    twice = [{**row, "loss": 2 * row["loss"], "vocab_size": 8000} for row in plain[1]]
+    in_nats = dwsweep.compare_arms(plain[0], [plain[1]], draws=DRAWS).comparisons[0]
+    in_bits = dwsweep.compare_arms(plain[0], [twice], draws=DRAWS).comparisons[0]
+    assert (in_nats.unit, in_bits.unit) == ("nats per token", "bits per byte") and not in_nats.paired
+    for one, same in zip(in_nats.rows, in_bits.rows, strict=True):
+        factor = 0.5 if one.quantity == LOSS else 1.0
+        for name in ("base", "other", "change", "change_low", "change_high"):
+            wanted = getattr(one, name)
+            wanted = wanted if wanted is None else pytest.approx(factor * wanted, rel=0.01, abs=1e-6)
+            assert getattr(same, name) == wanted, name
+    assert in_bits.depths and in_bits.depths[0].partings == in_nats.depths[0].partings
+    text = "\n".join(in_bits.notes)
+    assert "bytes per token are 2.89" in text and "and 5.77" in text and "289 and 577 bytes in a window" in text
+
+
 def test_other_text_is_not_paired_and_other_vocabularies_compare_in_bits_per_byte() -> None:
     base, other = tables(SMALL)
     named = [{**row, "data_hash": "aaaa"} for row in base]
@@ -276,6 +303,26 @@ def test_other_text_is_not_paired_and_other_vocabularies_compare_in_bits_per_byt
     blank = [{**row, "bits_per_byte": None} for row in large]
     (found,) = dwsweep.compare_arms(small, [blank], draws=DRAWS).comparisons
     assert not found.of(LOSS) and "not comparable" in found.answer[-1]
+
+
+def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
+    base, other = tables(SMALL)
+    ended = {"loss": None, "status": "diverged"}
+    gone = [{**row, **ended, "arm": "gone"} for row in base]
+    # the largest size of L12 in one seed of three
+    largest = max(row["width"] for row in other if row["depth"] == 12)
+    torn = [
+        {**row, **(ended if (row["depth"], row["width"], row["seed"]) == (12, largest, 1) else {}), "arm": "torn"}
+        for row in other
+    ]
+    labelled = [{**row, "arm": "whole"} for row in base]
+    first, second = dwsweep.compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons
+    assert first.answer == (f"gone has no usable loss: {len(gone)} of {len(gone)} runs diverged; nothing is compared",)
+    assert not first.rows and not first.depths and first.pairing == "unpaired: one has no usable loss"
+    assert second.answer[0].startswith(f"torn: 1 of {len(torn)} runs diverged: ") and second.rows
+    assert "censored" in second.answer[0]
+    with pytest.raises(InputError, match=r"gone.*no run with a usable loss: .* runs diverged; allowed: another"):
+        dwsweep.compare_arms([*gone, *labelled], draws=DRAWS)
 
 
 def test_a_sweep_without_seeds_in_common_is_not_paired() -> None:

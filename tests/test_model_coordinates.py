@@ -22,10 +22,13 @@ STEPS, RATE = 4, 2e-3
 
 
 @cache
-def movement(parametrization: str, depth: int, width: int, optimizer: str) -> tuple[float, float, float]:
+def movement(
+    parametrization: str, depth: int, width: int, optimizer: str, rank: int | None = None, tied: bool = False
+) -> tuple[float, float, float]:
     """Root mean squares: of the stream at the start, of its change in ``STEPS`` steps, of the logits' change."""
+    embeddings = {"embedding_rank": rank, "tied_embeddings": tied}
     spec = make_spec(
-        model={"parametrization": parametrization, "base_width": 32, "base_depth": 2},
+        model={"parametrization": parametrization, "base_width": 32, "base_depth": 2, **embeddings},
         train={"grad_clip": None, "optimizer": optimizer},
     )
     shape = spec.block().shape(depth, width)
@@ -54,10 +57,13 @@ def movement(parametrization: str, depth: int, width: int, optimizer: str) -> tu
     return first, second, third
 
 
-def ratios(parametrization: str, depth: int, width: int, optimizer: str = "adamw") -> list[float]:
+def ratios(
+    parametrization: str, depth: int, width: int, optimizer: str = "adamw", rank: int | None = None, tied: bool = False
+) -> list[float]:
     """Stream, its change and the logits' change, relative to the base shape L2 d32."""
-    base = movement(parametrization, 2, 32, optimizer)
-    return [a / b for a, b in zip(movement(parametrization, depth, width, optimizer), base, strict=True)]
+    base = movement(parametrization, 2, 32, optimizer, rank, tied)
+    here = movement(parametrization, depth, width, optimizer, rank, tied)
+    return [a / b for a, b in zip(here, base, strict=True)]
 
 
 DEEP_MUON = pytest.param(48, 32, "muon", marks=pytest.mark.slow)
@@ -69,6 +75,12 @@ DEEP_MUON = pytest.param(48, 32, "muon", marks=pytest.mark.slow)
 def test_completep_moves_every_shape_alike(depth: int, width: int, optimizer: str) -> None:
     """Measured with Muon: 0.98 to 1.02 at d256, 0.59 to 0.79 at L48; with AdamW 0.90 to 1.02 and 0.63 to 0.99."""
     for ratio in ratios("completep", depth, width, optimizer):
+        assert 0.55 < ratio < 1.6
+
+
+@pytest.mark.parametrize(("optimizer", "tied"), [("adamw", False), ("muon", True)])
+def test_a_factored_embedding_moves_alike_at_every_width(optimizer: str, tied: bool) -> None:
+    for ratio in ratios("completep", 2, 256, optimizer, rank=8, tied=tied):
         assert 0.55 < ratio < 1.6
 
 

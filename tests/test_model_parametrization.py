@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,21 @@ def test_attention_scale_follows_the_head_size_only_where_that_follows_the_width
     assert scales("mup", 2, 256).attention_scale == pytest.approx(math.sqrt(32) / 128)
     assert scales("mup", 2, 256, size=32).attention_scale == pytest.approx(1 / math.sqrt(32))
     assert scales("mup", 2, 256, count=8, size=128).attention_scale == pytest.approx(1 / math.sqrt(128))
+
+
+def test_nothing_of_a_factored_embedding_follows_the_width_but_epsilon() -> None:
+    def groups(parametrization: str, rank: int, width: int):
+        shape = replace(block().shape(2, width), embedding_rank=rank)
+        found = resolve(shape, ModelSpec(parametrization=parametrization), TRAIN, 1e-3)
+        return found.embedding, found.embedding_projection
+
+    for parametrization in ("standard", "mup", "completep"):
+        (table, matrix), (wide_table, wide) = (groups(parametrization, 16, width) for width in (64, 512))
+        assert replace(wide, epsilon=matrix.epsilon) == matrix and replace(wide_table, epsilon=table.epsilon) == table
+        assert matrix.init_std == 1 / 4 and matrix.learning_rate == table.learning_rate == 1e-3
+    # beyond the base width, 64, its rate falls as that of a hidden matrix of fan-in r
+    assert groups("completep", 256, 512)[1].learning_rate == pytest.approx(1e-3 / 4)
+    assert groups("standard", 256, 512)[1].learning_rate == 1e-3
 
 
 def test_the_decay_a_step_does_not_depend_on_the_width() -> None:

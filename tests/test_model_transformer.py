@@ -32,6 +32,9 @@ OPTIONS: list[dict[str, Any]] = [
     {"preset": "qwen3", "kv_heads": 2, "z_loss": 1e-4},
     {"preset": "nanochat", "biases": True},
     {"attention": "linear", "activation": "none", "norm_type": "none"},
+    {"order": "attention_first"},
+    {"embedding_rank": 5},
+    {"embedding_rank": 5, "tied_embeddings": True},
 ]
 NAMES = ["-".join(f"{value}" for value in option.values()) or "default" for option in OPTIONS]
 HEADS = {"count": 4, "size": 6}  # head size apart from d_x / H
@@ -113,6 +116,23 @@ def test_layers_are_applied_in_order_to_their_own_parameters() -> None:
     np.testing.assert_allclose(jax.jit(model.hidden)(params, tokens), x, atol=1e-5)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_attention_first_is_all_attention_before_all_mlps(norm: str) -> None:
+    """Against single blocks of which one half is switched off, by the weights that it writes to the stream."""
+    model = make(depth=2, positions="rotary", order="attention_first", norm=norm, norm_type="none")
+    params, tokens = params_and_tokens(model)
+    single = build(replace(model.shape, depth=1, order="interleaved"), model.scales)
+    params = jax.device_get(params)
+    x, apply = params["embedding"][tokens], jax.jit(single.residual)
+    for off in (("mlp", "down"), ("attention", "out")):
+        for layer in range(2):
+            own = jax.tree.map(lambda leaf, i=layer: leaf[i : i + 1].copy(), params["blocks"])
+            own[off[0]][off[1]] = jax.tree.map(np.zeros_like, own[off[0]][off[1]])
+            rows = np.arange(tokens.size).reshape(tokens.shape)
+            x = apply({**params, "blocks": own, "embedding": x.reshape(tokens.size, -1)}, rows)
+    np.testing.assert_allclose(jax.jit(model.residual)(params, tokens), x, atol=1e-5)
+
+
 def test_bfloat16_products_leave_the_residual_stream_float32() -> None:
     model, exact = make(compute=Compute("bfloat16")), make()
     params, tokens = params_and_tokens(model)
@@ -138,6 +158,24 @@ def test_every_parameter_has_its_group() -> None:
     assert groups["blocks.attention.out.kernel"] == groups["blocks.mlp.down.kernel"] == s.residual
     for name in ("attention.qkv.bias", "mlp.down.bias", "attention_norm.gain", "mlp_norm.bias"):
         assert groups[f"blocks.{name}"] == s.block_vector
+
+
+@pytest.mark.parametrize("parametrization", ["standard", "completep"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_factored_embedding_has_its_rank_and_the_scale_of_a_full_one(tied: bool, parametrization: str) -> None:
+    changes = {"parametrization": parametrization, "tied_embeddings": tied, "positions": "rotary"}
+    full, factored = make(width=64, **changes), make(width=64, embedding_rank=24, **changes)
+    params = jax.device_get(factored.init(jax.random.key(0)))
+    table, matrix = params["embedding"], params["embedding_projection"]
+    assert table.shape == (256, 24) and matrix.shape == (24, 64)
+    whole = jax.device_get(full.init(jax.random.key(0)))["embedding"]
+    assert (table @ matrix).std() == pytest.approx(whole.std(), rel=0.1)
+    assert np.linalg.matrix_rank(table @ matrix) == 24
+    # the same function as a full embedding that is their product, in and, if tied, out
+    tokens = tokens_of(2, 16)
+    same = {name: leaf for name, leaf in params.items() if name != "embedding_projection"}
+    same["embedding"] = table @ matrix
+    np.testing.assert_allclose(factored.logits(params, tokens), full.logits(same, tokens), atol=1e-5)
 
 
 def test_queries_and_keys_are_normalised_by_head() -> None:

@@ -58,6 +58,8 @@ def ids(facts: DataFacts | None = DATA, **sections: dict) -> list[str]:
         {"model": {"attention": "linear"}},
         {"model": {"logit_softcap": 15.0}},
         {"model": {"z_loss": 1e-4}},
+        {"model": {"embedding_rank": 16}},
+        {"model": {"order": "attention_first"}},
         {"model": {"mlp_multiple": 24}},
         {"model": {"preset": "llama"}},
         {"model": {"positions": "rotary"}},
@@ -86,6 +88,7 @@ def test_what_changes_a_result_changes_every_id(change: dict) -> None:
         {"grid": {"max_mismatch": 0.5}},
         {"train": {"steps": None, "tokens": 100 * 8 * 128}},  # the same 100 steps
         {"train": {"cooldown_fraction": 0.5}},  # no wsd, no cool-down
+        {"train": {"conditioning": True}},
     ],
     ids=json.dumps,
 )

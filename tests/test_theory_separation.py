@@ -103,7 +103,10 @@ def test_the_law_against_its_table() -> None:
 
 
 def test_bottlenecks() -> None:
-    assert limits.width_exceeds_vocabulary(1001, 1000) and not limits.width_exceeds_vocabulary(1000, 1000)
+    cap = limits.embedding_cap
+    assert cap(1001, 1000, None) == limits.EmbeddingCap(1000, is_vocabulary=True) and cap(1000, 1000, None) is None
+    assert cap(17, 1000, 16) == limits.EmbeddingCap(16, is_vocabulary=False) and cap(16, 1000, 16) is None
+    assert cap(301, 300, 512) == limits.EmbeddingCap(300, is_vocabulary=True) and cap(10**6, None, None) is None
     assert limits.head_below_window(127, 128) and not limits.head_below_window(128, 128)
     shape = Block(HeadRule(count=2), 1000, 128).shape(6, 118)
     assert limits.embedding_share(shape) == pytest.approx((2000 + 128) * 118 / shape.n_params_total)

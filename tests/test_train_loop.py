@@ -119,6 +119,40 @@ def test_branches_are_exact_also_when_interrupted(store: Store, tmp_path: Path) 
     np.testing.assert_allclose(rates, [0.005, 0.01, 0.01, 0.01, 0.005], rtol=1e-6)
 
 
+def test_measuring_the_conditioning_changes_no_bit(store: Store, tmp_path: Path) -> None:
+    """At the start, after parts of the longest run and at each end; the same when the pack is interrupted."""
+    sections: dict = {"schedule": "wsd", "cooldown_fraction": 0.4}
+    off, on = (
+        make_pack(store, make_spec(train={**sections, "conditioning": on}), branch_steps=(5, 12))
+        for on in (False, True)
+    )
+    plain, _ = train(off, store, tmp_path / "off", steps=5)
+    whole, _ = train(on, store, tmp_path / "on", steps=5)
+    for run_id, result in plain.results.items():
+        assert whole.losses(run_id) == plain.losses(run_id)
+        assert whole.results[run_id].loss == result.loss
+        np.testing.assert_array_equal(whole.documents[run_id], plain.documents[run_id])
+        rows = whole.rows[run_id]
+        assert [step for step, row in rows.items() if "conditioning" in row] == [1, 3, 5, 12][
+            : 3 if max(rows) == 5 else 4
+        ]
+        values = [
+            rows[1]["conditioning_at_start"],
+            *(row["conditioning"] for row in rows.values() if "conditioning" in row),
+        ]
+        assert all(len(each) == 2 and min(each) > 1 for each in values)
+        assert not any("conditioning" in row for row in plain.rows[run_id].values())
+    # a pack that began without it goes on with it: nothing of the result depends on it
+    began = Kept()
+    assert train_pack(off, store, tmp_path / "late", began, should_stop=stop_after(1), dispatch_steps=5).interrupted
+    parts, _ = train(on, store, tmp_path / "late", 1, steps=2)
+    for run_id, rows in parts.rows.items():
+        assert {step: row.get("conditioning") for step, row in rows.items()} == {
+            step: whole.rows[run_id][step].get("conditioning") for step in rows
+        }
+        assert parts.results[run_id].loss == plain.results[run_id].loss
+
+
 @pytest.fixture(scope="module")
 def large(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """A pack of three: two seeds, one of them at two rates."""

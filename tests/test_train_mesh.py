@@ -20,7 +20,7 @@ from dwsweep.errors import InputError
 from dwsweep.spec import MeshSpec
 from dwsweep.train.mesh import WORTHWHILE_FLOPS, Load, divide
 
-FEW = {"biases": False, "tied_embeddings": True}
+FEW = {"biases": False, "tied_embeddings": True, "embedding_rank": 8}  # few arrays, and one that only fsdp divides
 LOAD = Load(replicas=3, batch=16, state_bytes=1 << 20, step_flops=1e9, memory_bytes=80 << 30)
 
 

@@ -60,6 +60,8 @@ def activation_bytes_per_token(shape: Shape, precision: str, remat: bool) -> tup
     if shape.qk_norm:
         block += product * (shape.heads + shape.kv_heads) * shape.head_size
     once = 2 * FLOAT32 * shape.vocab_size + (FLOAT32 + product) * width + recomputed_bytes_per_token(shape)
+    if shape.embedding_rank is not None:  # what the r × d_x matrix reads, and its gradient; if tied, a second time
+        once += (2 if shape.tied_embeddings else 1) * (FLOAT32 + product) * shape.embedding_rank
     if remat:
         return FLOAT32 * width, once + block
     return block, once

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.fit.arm_influence import of_best_depth, of_crossing
-from dwsweep.fit.loss_apart import losses_apart
+from dwsweep.fit.loss_apart import NATS, losses_apart
 from dwsweep.fit.loss_surface import LossSurface, summary
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
@@ -75,11 +75,52 @@ def compare(base: Arm, other: Arm, options: FitOptions) -> Comparison:
         paired=not pairing.why_not,
         pairing=pairing.by if not pairing.why_not else f"unpaired: {pairing.why_not}",
         matched_shapes=len(pairing.cells),
-        answer=(_answer(depths, base.label), _moved(transitions), *losses.sentences),
+        answer=(*_ended(base, other), _answer(depths, base.label), _moved(transitions), *losses.sentences),
         rows=rows,
         depths=losses.depths,
-        notes=(*losses.notes, *(line for line in other.warnings if line not in base.warnings)),
+        notes=(
+            *losses.notes,
+            *(line for line in other.warnings if line not in base.warnings and not _is_said(line, other)),
+        ),
     )
+
+
+@dataclass(frozen=True)
+class NoCurve:
+    """An arm of which no run has a usable loss, and why."""
+
+    label: str
+    source: str
+    sha256: str
+    why: str
+
+
+def without_curve(base: Arm, other: NoCurve) -> Comparison:
+    """What there is to say where the other arm has no loss to compare."""
+    return Comparison(
+        base=base.label,
+        base_input=base.source,
+        arm=other.label,
+        input=other.source,
+        input_sha256=other.sha256,
+        unit=NATS,
+        paired=False,
+        pairing="unpaired: one has no usable loss",
+        matched_shapes=0,
+        answer=(f"{other.label} has no usable loss: {other.why}; nothing is compared",),
+        rows=(),
+        depths=(),
+    )
+
+
+def _ended(*arms: Arm) -> list[str]:
+    """Of the arms that have them, their diverged runs: what is compared rests on the others."""
+    return [f"{arm.label}: {arm.diverged}; what is compared rests on the other runs" for arm in arms if arm.diverged]
+
+
+def _is_said(warning: str, arm: Arm) -> bool:
+    """Whether the answer says it already."""
+    return bool(arm.diverged) and arm.diverged.endswith(warning.removeprefix("diverged: "))
 
 
 def ratio(base: Estimate, other: Estimate, cross: np.ndarray, widened: float = 1.0) -> Ratio:

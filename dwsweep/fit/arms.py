@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -10,11 +12,11 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.analysis import TokenGroup, fit_table, largest, token_groups
-from dwsweep.fit.arm_comparison import compare
-from dwsweep.fit.cells import Run
+from dwsweep.fit.arm_comparison import NoCurve, compare, without_curve
+from dwsweep.fit.cells import Run, Selection
 from dwsweep.fit.loss_model import fit_with_gains
 from dwsweep.fit.pairing import Arm
-from dwsweep.fit.row_selection import arms, check_one_arm, of_arm
+from dwsweep.fit.row_selection import Row, arms, check_one_arm, of_arm
 from dwsweep.fit.table import Table, read_table
 from dwsweep.records import reader
 from dwsweep.records.fit_result import FitOptions, FitResult
@@ -27,7 +29,9 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
     table, others: tables as ``fit_table`` takes them, one arm each; without others the arms of ``table`` itself, told
     apart by its column ``arm``, of which the first is the base. options: those of ``fit_table``, for all alike.
 
-    Raises InputError as ``fit_table`` does, and where there is nothing to compare or an arm has no usable run.
+    An arm without a usable loss, such as one whose runs all diverged, is a comparison that says so and nothing else.
+
+    Raises InputError as ``fit_table`` does, and where there is nothing to compare or the first arm has no usable run.
     """
     from threadpoolctl import threadpool_limits
 
@@ -41,7 +45,16 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
     tables = [base, *rest]
     with threadpool_limits(1, user_api="blas"):
         first, *fitted = _fitted(tables, labels(tables), chosen)
-        return replace(result, comparisons=[compare(first, other, chosen) for other in fitted])
+        if isinstance(first, NoCurve):
+            raise InputError(
+                f"{argument('table', 'TABLE')}: {first.label}, which the others are held against, has no run with a "
+                f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
+            )
+        comparisons = [
+            without_curve(first, other) if isinstance(other, NoCurve) else compare(first, other, chosen)
+            for other in fitted
+        ]
+        return replace(result, comparisons=comparisons)
 
 
 def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str]) -> list[Table]:
@@ -67,10 +80,10 @@ def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str
     return tables
 
 
-def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm]:
+def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm | NoCurve]:
     """Each arm by itself, at the token count of the first where it has that."""
     tokens: float | None = None
-    found = []
+    found: list[Arm | NoCurve] = []
     for number, (data, name) in enumerate(zip(tables, names, strict=True)):
         groups = token_groups(data.rows)
         if number == 0 or tokens not in groups:
@@ -79,8 +92,10 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
         else:
             key = tokens
         group = TokenGroup.of(data, groups[key], options)
+        ended = _diverged(groups[key])
         if group.curves is None:
-            raise InputError(f"{argument('others', '--compare')}: {name}; no run with a usable loss")
+            found.append(NoCurve(name, data.source, data.sha256, ended or "; ".join(_reasons(group.selection))))
+            continue
         surface, gains = fit_with_gains(group.curves, options.confidence) or (None, {})
         found.append(
             Arm(
@@ -93,11 +108,27 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
                 surface=surface,
                 gains=gains,
                 held_out=group.held_out,
+                diverged=": ".join(filter(None, (ended, group.selection.diverged_rule))),
                 eval_tokens=_eval_tokens(data, group.selection.runs),
                 warnings=tuple(group.warnings),
             )
         )
     return found
+
+
+def _diverged(rows: Sequence[Row]) -> str:
+    """How many of the runs diverged, in words; empty where none did."""
+    count = sum(
+        str(row.get("status")).lower() == "diverged" or (row.get("loss") is not None and not math.isfinite(row["loss"]))
+        for row in rows
+    )
+    return f"{count} of {len(rows)} runs diverged" if count else ""
+
+
+def _reasons(selection: Selection) -> list[str]:
+    """Why no shape counts: each reason with how many shapes have it."""
+    counts = Counter(selection.excluded.values())
+    return [f"{reason} ({count} shapes)" for reason, count in counts.most_common(3)] or ["it has no finished run"]
 
 
 def labels(tables: Sequence[Table]) -> list[str]:

@@ -20,6 +20,7 @@ from dwsweep.fit.table import rename
 from dwsweep.records.fit_result import FitResult
 from dwsweep.records.fit_rows import Transition, references
 from dwsweep.text import format_count
+from dwsweep.theory import limits
 
 KNOWN_STATUSES = {"done", "diverged", "failed", "oom", "interrupted", "pending", "running"}
 COUNT_FACTOR = 30.0  # n_params / (12·L·d²) of any block stays well within it; thousands and millions do not
@@ -339,12 +340,14 @@ def _learning_rates(runs: Sequence[Run], curves: Curves) -> list[str]:
 
 def _capacity(runs: Sequence[Run]) -> list[str]:
     lines = []
-    wide = {run.shape for run in runs if run.row.get("vocab_size") and run.width > run.row["vocab_size"]}
-    if wide:
-        lines.append(
-            f"vocabulary: d_x > vocab_size at {len(wide)} shapes (from {_shape(min(wide))}); the embedding's rank caps "
-            f"what width adds and favours depth (Wies et al. 2021)"
-        )
+    wide: dict[str, set[tuple[int, float]]] = defaultdict(set)
+    for run in runs:
+        if cap := limits.embedding_cap(run.width, run.row.get("vocab_size"), run.row.get("embedding_rank")):
+            wide[f"{'vocab_size' if cap.is_vocabulary else 'embedding_rank'} {cap.value:,.0f}"].add(run.shape)
+    lines += [
+        f"embedding: d_x > {cap} at {len(shapes)} shapes (from {_shape(min(shapes))}); {limits.EMBEDDING_REASON}"
+        for cap, shapes in wide.items()
+    ]
     narrow = set()
     for run in runs:
         size, length = run.row.get("head_size"), run.row.get("seq_len")

@@ -2,14 +2,18 @@
 
 Both curves are interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind
 the band hold what the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels
-between the depths of one arm, and not between arms. Arms of different vocabularies are compared in bits per byte.
+between the depths of one arm, and not between arms.
+
+Arms of different vocabularies are compared in bits per byte. A loss in nats per token is that times a constant of the
+arm, ln 2 times its bytes per token, so each arm's losses and all that its noise is made of are scaled by it at first.
+Its crossings and best depths, which are places and not losses, are the same in either unit.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -25,7 +29,7 @@ from dwsweep.fit.curves import (
     spline,
 )
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.pairing import Arm, Pairing, summed
+from dwsweep.fit.pairing import Arm, Pairing, pair_arms, summed
 from dwsweep.fit.transitions import sup_t_quantile
 from dwsweep.records.comparison import LOSS, UNCHANGED, VERDICTS, ArmsApart, ArmsAtDepth, ComparedRow, Parting
 from dwsweep.records.fit_result import FitOptions
@@ -35,6 +39,7 @@ from dwsweep.text import format_count
 POINTS = 81
 SEED = 11  # of the draws
 NATS, BITS = "nats per token", "bits per byte"
+SAME_BYTES = 0.01  # relative difference of held-out texts that are one
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,11 @@ class LossesApart:
 def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossesApart:
     """Of all depths that both arms have. Without an estimate of the noise there is no band, and nothing is said."""
     unit, scales, why = _unit(base, other)
-    notes = [f"losses are compared in {unit}: {why}"] if why and scales else []
+    notes: list[str] = []
+    if why and scales:
+        notes = [f"losses are compared in {unit}: {why}", *_unequal_text((base, other), scales)]
+        base, other = (_scaled(arm, scale) for arm, scale in zip((base, other), scales, strict=True))
+        pairing = pair_arms(base, other)
     if not (base.curves.noise.known and other.curves.noise.known):
         return LossesApart(unit, (), (), ("losses: the noise is not known, so nothing is said",), tuple(notes))
     if scales is None:
@@ -62,7 +71,7 @@ def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -
         )
     rows: list[ComparedRow] = []
     depths = []
-    for d, values in _differences(base, other, pairing, options, scales):
+    for d, values in _differences(base, other, pairing, options):
         critical = sup_t_quantile(d.deviations, d.se, d.df, options.confidence)
         half = t_two_sided(options.confidence, d.df) * d.se
         curve = ArmsApart(
@@ -95,14 +104,69 @@ def _unit(base: Arm, other: Arm) -> tuple[str, tuple[float, float] | None, str]:
     return BITS, (factors[0], factors[1]), "the vocabularies differ"
 
 
+def _scaled(arm: Arm, factor: float) -> Arm:
+    """The arm with its losses, and the noise of them, in another unit."""
+    curves, noise = arm.curves, arm.curves.noise
+    in_unit = replace(
+        noise,
+        sigma={depth: None if sigma is None else factor * sigma for depth, sigma in noise.sigma.items()},
+        tau=None if noise.tau is None else factor * noise.tau,
+        shape_variance=factor**2 * noise.shape_variance,
+    )
+    return replace(
+        arm,
+        runs=[replace(run, loss=factor * run.loss) for run in arm.runs],
+        curves=replace(
+            curves,
+            mean=factor * curves.mean,
+            se=factor * curves.se,
+            draws=factor * curves.draws,
+            covariance=factor**2 * curves.covariance,
+            noise=in_unit,
+        ),
+    )
+
+
+def _unequal_text(arms: tuple[Arm, Arm], scales: tuple[float, float]) -> list[str]:
+    """What arms of different vocabularies saw at equal counts of tokens, in bytes."""
+    per_token = [1.0 / (math.log(2.0) * scale) for scale in scales]
+    of_each = " and ".join(f"{size:.2f} ({arm.label})" for arm, size in zip(arms, per_token, strict=True))
+    line = f"bytes per token are {of_each}: equal tokens are unequal text"
+    parts = []
+    for name, what in (("tokens", "trained on"), ("seq_len", "in a window")):
+        counts = [_shared(arm, name) for arm in arms]
+        known = [count * size for count, size in zip(counts, per_token, strict=True) if count is not None]
+        if len(known) == len(arms):
+            parts.append(f"{' and '.join(map(format_count, known))} bytes {what}")
+    lines = [f"{line} ({', '.join(parts)})" if parts else line]
+    held = [
+        float(arm.held_out.tokens.sum()) * size
+        for arm, size in zip(arms, per_token, strict=True)
+        if arm.held_out is not None and arm.held_out.tokens is not None
+    ]
+    if len(held) == len(arms) and abs(math.log(held[0] / held[1])) > SAME_BYTES:
+        lines.append(
+            f"the held-out texts differ ({' and '.join(map(format_count, held))} bytes): without train.eval_tokens "
+            "every vocabulary is evaluated on the same"
+        )
+    return lines
+
+
+def _shared(arm: Arm, name: str) -> float | None:
+    """A count that all runs of an arm share; None where they do not, or where it is not known."""
+    values = {run.row.get(name) for run in arm.runs}
+    value = values.pop() if len(values) == 1 else None
+    return None if value is None else float(value)
+
+
 def _differences(
-    base: Arm, other: Arm, pairing: Pairing, options: FitOptions, scales: tuple[float, float]
+    base: Arm, other: Arm, pairing: Pairing, options: FitOptions
 ) -> Iterator[tuple[Difference, np.ndarray]]:
     """(other − base, the losses of both (2, G)) of each depth that both have at two sizes and more."""
     a, b = base.curves, other.curves
     rng = np.random.default_rng([SEED, options.seed])
-    draws = gaussian(_joint(a, b, pairing.cross), options.draws, rng) * np.repeat(scales, (len(a.x), len(b.x)))
-    level = math.sqrt(pairing.level) * float(np.mean(scales)) * rng.standard_normal((options.draws, 1))
+    draws = gaussian(_joint(a, b, pairing.cross), options.draws, rng)
+    level = math.sqrt(pairing.level) * rng.standard_normal((options.draws, 1))
     for depth in sorted(set(a.depths) & set(b.depths)):
         one, two = a.sizes(depth), b.sizes(depth)
         low, high = max(one[0], two[0]), min(one[-1], two[-1])
@@ -110,10 +174,9 @@ def _differences(
             continue
         grid = np.linspace(low, high, POINTS)
         curves, smooth = [], []
-        for arm, scale, deviations in ((a, scales[0], draws[:, : len(a.x)]), (b, scales[1], draws[:, len(a.x) :])):
+        for arm, deviations in ((a, draws[:, : len(a.x)]), (b, draws[:, len(a.x) :])):
             where = arm.at(depth)
-            mean = scale * arm.mean[where]
-            x, values = distinct(arm.x[where], np.vstack([mean, mean + deviations[:, where]]))
+            x, values = distinct(arm.x[where], np.vstack([arm.mean[where], arm.mean[where] + deviations[:, where]]))
             curves.append(pchip(x, values, grid))
             smooth.append(spline(x, values[:INTERPOLATION_DRAWS], grid))
         values = curves[1] - curves[0]

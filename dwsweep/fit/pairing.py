@@ -40,7 +40,8 @@ class Arm:
 
     label: what the arm is called. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
     all depths together, gains: how the parameters of each of its forms follow the cell means; None and empty where
-    there are too few shapes. eval_tokens: of the held-out set, as its spec has them; empty where that is not known.
+    there are too few shapes. diverged: how many of its runs did and how they were treated, in words; empty for none.
+    eval_tokens: of the held-out set, as its spec has them; empty where that is not known.
     """
 
     label: str
@@ -52,6 +53,7 @@ class Arm:
     surface: Surface | None = None
     gains: Mapping[str, np.ndarray] = field(default_factory=dict)
     held_out: Documents | None = None
+    diverged: str = ""
     eval_tokens: str = ""
     warnings: Sequence[str] = ()
 

@@ -49,7 +49,7 @@ ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= 
 # what must be the same for all runs of a shape, whatever their learning rate
 RECIPE = (
     *("heads", "head_size", "parametrization", "optimizer", "schedule", "precision"),
-    *("batch_size", "seq_len", "vocab_size", "data_hash"),
+    *("batch_size", "seq_len", "vocab_size", "embedding_rank", "data_hash"),
 )
 # what must be the same for the runs of a shape at one learning rate; the second line as other people's tables call it
 TUNING = (

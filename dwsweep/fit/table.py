@@ -33,6 +33,7 @@ NUMERIC = (
     "heads",
     "head_size",
     "vocab_size",
+    "embedding_rank",
     "seq_len",
 )
 # what may differ between the runs of a cell

@@ -9,6 +9,7 @@ With m_N = d / d_base, m_L = L / L_base (base shape from the spec), base learnin
     hidden weights, weight decay        λ             λ·m_N         λ·m_N
     hidden biases, block norms, rate    η             η             η·m_L^(α−1)
     embedding, final norm, unembedding  η             η             η
+    matrix of a factored embedding      η             η/max(1, r/d_base), as a hidden matrix of fan-in r
     unembedding, forward                1             m_N^(−1)      m_N^(−1)
     ε in the blocks                     ε             ε/m_N         ε·m_N^(−1)·m_L^(−α)
     ε elsewhere                         ε             ε/m_N         ε/m_N
@@ -35,7 +36,10 @@ stream. For `mup` and `completep` the σ of hidden matrices is GPT-2's 0.02 at i
 1/√d, so that the initial function does not depend on which base width was chosen. Unembedding and tied embeddings
 start at 0.02 under all three, free embeddings under `mup` and `completep` at 0.3: at α = 1 the blocks add O(1/√L) to
 the initial stream, and only where the embedding outweighs that is its scale the same at every depth (measured, L48
-over L2: 0.24 with 0.02, 0.61 with 0.3; the losses of 200 steps differ by less than the seeds). Decay is decoupled,
+over L2: 0.24 with 0.02, 0.61 with 0.3; the losses of 200 steps differ by less than the seeds). A factored embedding is
+a table (V, r) with the scale of a full one times a matrix (r, d_x) of variance 1/r, so that the product's entries have
+that scale too. Its fan-in r is the same at every width, so nothing of it follows the width; AdamW updates both under
+Muon too, which is for the blocks. Decay is decoupled,
 p ← p − η_t·λ·p (Loshchilov & Hutter 2019), on matrices and tables only.
 """
 
@@ -72,6 +76,7 @@ class Scales:
 
     learning_rate: float  # base η
     embedding: Group  # token embedding (the tied table too), learned positions
+    embedding_projection: Group  # the (r, d_x) matrix of a factored embedding
     hidden: Group  # matrices that read the residual stream: q, k, v, up, gate
     residual: Group  # matrices that write to it: attention output, down; same rates as hidden
     block_vector: Group  # biases and norms inside the blocks
@@ -84,7 +89,7 @@ class Scales:
 
     def groups(self) -> dict[str, Group]:
         """The groups by name."""
-        names = ("embedding", "hidden", "residual", "block_vector", "final_norm", "unembedding")
+        names = ("embedding", "embedding_projection", "hidden", "residual", "block_vector", "final_norm", "unembedding")
         return {name: getattr(self, name) for name in names}
 
     def orthogonal_factor(self, n_in: int, n_out: int) -> float:
@@ -109,11 +114,14 @@ def resolve(shape: Shape, model: ModelSpec, train: TrainSpec, learning_rate: flo
     m_fan = 1.0 if train.optimizer == "muon" else m_N
     hidden_rate = learning_rate / m_fan * depth_rate
     inside, outside = train.epsilon / m_N * m_L**-ALPHA, train.epsilon / m_N
+    rank = shape.embedding_rank or 1
+    rank_rate = learning_rate / (max(1.0, rank / model.base_width) if scaled else 1.0)
 
     base_head_size = shape.head_size / m_N if shape.head_size_follows_width else shape.head_size
     return Scales(
         learning_rate=learning_rate,
         embedding=Group(learning_rate, embedding_std, decay, outside),
+        embedding_projection=Group(rank_rate, 1.0 / math.sqrt(rank), decay, outside),
         hidden=Group(hidden_rate, hidden_std, decay * m_fan, inside),
         residual=Group(hidden_rate, residual_std, decay * m_fan, inside),
         block_vector=Group(learning_rate * depth_rate, 0.0, 0.0, inside),

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import NamedSharding
 
-from dwsweep.model import attention, ops
+from dwsweep.model import attention, conditioning, ops
 from dwsweep.model.initializers import ONES, ZEROS, Matrices, Params, initial_values, metadata, parameter
 from dwsweep.model.parametrization import Scales
 from dwsweep.shapes import Shape
@@ -106,6 +106,10 @@ class Attention(nnx.Module):
         self.scale, self.compute = scales.attention_scale, compute
 
     def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
+        return ops.linear(self.heads(x_BxTxD), *self.out.values(), self.compute.dtype, "float32")
+
+    def heads(self, x_BxTxD: jax.Array) -> jax.Array:
+        """What the heads put out, side by side, (B, T, H·P): what the output matrix mixes."""
         B, T, _ = x_BxTxD.shape
         H, K, P = self.sizes
         dtype = self.compute.dtype
@@ -116,8 +120,7 @@ class Attention(nnx.Module):
             q, k = self.q_norm(q).astype(dtype), self.k_norm(k).astype(dtype)
         if self.rotary_base is not None:
             q, k = attention.rotary(q, self.rotary_base), attention.rotary(k, self.rotary_base)
-        mixed = attention.causal_attention(q, k, v, self.scale, self.compute.kernel, self.kind)
-        return ops.linear(mixed.reshape(B, T, H * P), *self.out.values(), dtype, "float32")
+        return attention.causal_attention(q, k, v, self.scale, self.compute.kernel, self.kind).reshape(B, T, H * P)
 
 
 class Mlp(nnx.Module):
@@ -146,12 +149,31 @@ class Block(nnx.Module):
         self.pre = shape.norm == "pre"
         self.multiplier = scales.residual_multiplier
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def attend(self, x: jax.Array) -> jax.Array:
+        """The first half."""
         if self.pre:
-            x = x + self.multiplier * self.attention(self.attention_norm(x))
+            return x + self.multiplier * self.attention(self.attention_norm(x))
+        return self.attention_norm(x + self.multiplier * self.attention(x))
+
+    def heads(self, x: jax.Array) -> jax.Array:
+        """What its attention's heads put out, (B, T, H·P)."""
+        return self.attention.heads(self.attention_norm(x) if self.pre else x)
+
+    def transform(self, x: jax.Array) -> jax.Array:
+        """The second half."""
+        if self.pre:
             return x + self.multiplier * self.mlp(self.mlp_norm(x))
-        x = self.attention_norm(x + self.multiplier * self.attention(x))
         return self.mlp_norm(x + self.multiplier * self.mlp(x))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.transform(self.attend(x))
+
+
+PASSES: dict[str, tuple[Callable[[Block, jax.Array], jax.Array], ...]] = {
+    "interleaved": (Block.__call__,),
+    "attention_first": (Block.attend, Block.transform),
+}
+"""What is done to the stream by one block after another, from the first block to the last; then the next."""
 
 
 def _constrained(tree: Any, sharding: NamedSharding | None) -> Any:
@@ -167,38 +189,71 @@ class Transformer(nnx.Module):
 
     The parameters of all blocks are stacked along a leading layer axis and scanned, so compile time does not grow with
     depth.
+
+    With an ``embedding_rank`` r the token embedding is a table (V, r) times a matrix (r, D): what enters the blocks has
+    rank at most min(V, r), the bottleneck of Wies et al. 2021 (arXiv 2105.03928). Positions are added to it at full
+    width. A tied unembedding is the same two, transposed. A free one stays (V, D): it is the input's rank that their
+    argument is about, and logits of rank r would be another limit on top, that of the output.
     """
 
     def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
         V, T, D = shape.vocab_size, shape.seq_len, shape.width
-        self.embedding = parameter("embedding", V, D)
+        R = shape.embedding_rank
+        self.embedding = parameter("embedding", V, D if R is None else R)
+        self.embedding_projection = None if R is None else parameter("embedding_projection", R, D)
         self.positions = parameter("embedding", T, D) if shape.positions == "learned" else None
         self.blocks = nnx.vmap(lambda _: Block(shape, scales, compute))(jnp.arange(shape.depth))
         self.final_norm = _norm(shape, "final_norm") if shape.norm == "pre" else NoNorm()
         self.unembedding = None if shape.tied_embeddings else parameter("unembedding", V, D)
         # the root mean square of a fixed table is the initial one of a learned table
         self.sinusoid_amplitude = scales.embedding.init_std * 2**0.5 if shape.positions == "sinusoidal" else 0.0
+        self.passes = PASSES[shape.order]
         self.compute = compute
 
     def __call__(self, tokens_BxT: jax.Array) -> jax.Array:
-        T, D = tokens_BxT.shape[1], self.embedding[...].shape[1]
+        x = self.embedded(tokens_BxT)
+        for apply in self.passes:
+            x, _ = self.through_blocks(x, apply)
+        return x
+
+    def log_conditions(self, tokens_BxT: jax.Array) -> jax.Array:
+        """ln of the condition number of each block's attention on each sequence, (L, B)."""
+        first = self.passes[0]  # the one with the attention in it
+        return self.through_blocks(
+            self.embedded(tokens_BxT), first, lambda block, x: conditioning.log_conditions(block.heads(x))
+        )[1]
+
+    def embedded(self, tokens_BxT: jax.Array) -> jax.Array:
+        """What enters the blocks, (B, T, D)."""
+        T = tokens_BxT.shape[1]
         x = self.embedding[...][tokens_BxT]
+        if self.embedding_projection is not None:
+            x = ops.linear(x, self.embedding_projection[...], None, self.compute.dtype, "float32")
         if self.positions is not None:
             x = x + self.positions[...][:T]
         elif self.sinusoid_amplitude:
-            x = x + self.sinusoid_amplitude * attention.sinusoids(T, D)
+            x = x + self.sinusoid_amplitude * attention.sinusoids(T, x.shape[-1])
+        placed = self.compute.placement
+        return _constrained(x, placed.stream if placed else None)
+
+    def through_blocks(
+        self,
+        x: jax.Array,
+        apply: Callable[[Block, jax.Array], jax.Array],
+        observe: Callable[[Block, jax.Array], Any] = lambda block, x: None,
+    ) -> tuple[jax.Array, Any]:
+        """(the stream (B, T, D) after every block was applied to it, what was observed at each before, (L, …))."""
         graph, layers = nnx.split(self.blocks)
         placed = self.compute.placement
-        x = _constrained(x, placed.stream if placed else None)
 
-        def layer(x: jax.Array, params: nnx.State) -> tuple[jax.Array, None]:
+        def layer(x: jax.Array, params: nnx.State) -> tuple[jax.Array, Any]:
             # a layer's weights are gathered here, one layer at a time, and not the activations of all instead
             params = _constrained(params, placed.weights if placed else None)
-            return _constrained(nnx.merge(graph, params)(x), placed.stream if placed else None), None
+            block = nnx.merge(graph, params)
+            return _constrained(apply(block, x), placed.stream if placed else None), observe(block, x)
 
         step = jax.checkpoint(layer, prevent_cse=False) if self.compute.remat else layer
-        x, _ = jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
-        return x
+        return jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
 
     def normalised(self, tokens_BxT: jax.Array) -> jax.Array:
         """What the unembedding reads, (B, T, D): with pre-norm blocks the stream still has to be normalised."""
@@ -218,15 +273,22 @@ class Model:
     init: Callable[[jax.Array], Params]  # PRNG key → parameters
     residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
     hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: what the unembedding reads
+    log_conditions: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → ln κ of each block (L, B)
 
-    def table(self, params: Params) -> jax.Array:
-        """The unembedding (V, D): the embedding itself if tied."""
-        return params["embedding" if self.shape.tied_embeddings else "unembedding"]
+    def unembedded(self, params: Params, x_BxTxD: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(x (B·T, K), table (V, K)), whose product x·tableᵀ is the logits: K is D, or r of a tied embedding of that
+        rank, whose matrix x has passed then."""
+        x = x_BxTxD.reshape(-1, x_BxTxD.shape[-1]) * self.scales.unembedding_multiplier
+        if not self.shape.tied_embeddings:
+            return x, params["unembedding"]
+        if self.shape.embedding_rank is not None:
+            x = ops.linear(x, params["embedding_projection"].T, None, self.compute.dtype, "float32")
+        return x, params["embedding"]
 
     def logits(self, params: Params, tokens: jax.Array) -> jax.Array:
         """Next-token logits (B, T, V), float32."""
-        x = self.hidden(params, tokens) * self.scales.unembedding_multiplier
-        logits = ops.product(x.reshape(-1, x.shape[-1]), self.table(params), self.compute.dtype, (-1, -1))
+        x, table = self.unembedded(params, self.hidden(params, tokens))
+        logits = ops.product(x, table, self.compute.dtype, (-1, -1))
         return ops.softcapped(logits, self.shape.logit_softcap).reshape(*tokens.shape, -1)
 
     def mean_loss(self, params: Params, windows: jax.Array) -> jax.Array:
@@ -234,11 +296,9 @@ class Model:
 
         Mean nats per token, and the z-loss where the shape has one.
         """
-        x = self.hidden(params, windows[:, :-1]) * self.scales.unembedding_multiplier
-        targets = windows[:, 1:].reshape(-1)
-        x = x.reshape(-1, x.shape[-1])
+        x, table = self.unembedded(params, self.hidden(params, windows[:, :-1]))
         cap, z_loss = self.shape.logit_softcap, self.shape.z_loss
-        return ops.mean_nll(x, self.table(params), targets, self.compute.dtype, cap, z_loss)
+        return ops.mean_nll(x, table, windows[:, 1:].reshape(-1), self.compute.dtype, cap, z_loss)
 
 
 def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
@@ -260,5 +320,10 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
     def hidden(params: Params, tokens: jax.Array) -> jax.Array:
         return filled(params).normalised(tokens)
 
+    def log_conditions(params: Params, tokens: jax.Array) -> jax.Array:
+        return filled(params).log_conditions(tokens)
+
     groups, matrices = metadata(abstract, "group"), metadata(abstract, "matrices")
-    return Model(shape, scales, compute, nnx.to_pure_dict(abstract), groups, matrices, init, residual, hidden)
+    return Model(
+        shape, scales, compute, nnx.to_pure_dict(abstract), groups, matrices, init, residual, hidden, log_conditions
+    )

@@ -223,10 +223,16 @@ def _grid(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
 
 def _bottlenecks(shapes: Sequence[Shape]) -> list[str]:
     found = []
-    wide = [s for s in shapes if limits.width_exceeds_vocabulary(s.width, s.vocab_size)]
-    if wide:
+    caps = {s: cap for s in shapes if (cap := limits.embedding_cap(s.width, s.vocab_size, s.embedding_rank))}
+    for cap in dict.fromkeys(caps.values()):
+        what = "the vocabulary of" if cap.is_vocabulary else "model.embedding_rank"
+        wide = [shape for shape, own in caps.items() if own == cap]
+        found.append(f"d_x above {what} {cap.value:,} at {_widths(wide)}: {limits.EMBEDDING_REASON}")
+    vain = [s for s in shapes if s.embedding_rank and s.embedding_rank >= min(s.width, s.vocab_size)]
+    if vain:
         found.append(
-            f"d_x above the vocabulary of {wide[0].vocab_size:,} at {_widths(wide)}: {limits.VOCABULARY_REASON}"
+            f"model.embedding_rank {vain[0].embedding_rank:,} is no less than min(d_x, V) at {_widths(vain)}: the "
+            "factored embedding is no bottleneck there, it has more parameters and other learning dynamics"
         )
     small = [s for s in shapes if limits.head_below_window(s.head_size, s.seq_len)]
     if small:

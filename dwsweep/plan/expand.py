@@ -30,7 +30,7 @@ HASH_VERSION = 2  # raise it when the same settings come to mean another result
 
 ADDED = {
     **{"norm_type": "layernorm", "qk_norm": False, "rope_theta": ROPE_THETA, "attention": "softmax"},
-    **{"logit_softcap": None, "z_loss": 0.0},
+    **{"logit_softcap": None, "z_loss": 0.0, "embedding_rank": None, "order": "interleaved"},
 }
 """Facts of a shape that came after sweeps were trained, and what they were before: hashed where they are anything else.
 """

@@ -144,6 +144,8 @@ class MetricsRow(TypedDict, total=False):
     learning_rate: float | None
     grad_norm: float | None
     seconds: float | None  # of training so far
+    conditioning: list[float | None]  # after this step: condition number of each block's attention (train.conditioning)
+    conditioning_at_start: list[float | None]  # in the first row: the same before the first step
 
 
 @dataclass(frozen=True)

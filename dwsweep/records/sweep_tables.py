@@ -115,6 +115,7 @@ class ResultsRow:
     device_kind: str | None
     pack_size: int | None
     device_seconds: float | None  # the run's share of its pack
+    embedding_rank: int | None  # of a factored embedding
     arm: str | None  # of a sweep with arms
 
     @classmethod
@@ -154,6 +155,7 @@ class ResultsRow:
             device_kind=found and found.device_kind,
             pack_size=found and found.pack_size,
             device_seconds=found and found.device_seconds,
+            embedding_rank=shape.embedding_rank,
             arm=config.arm,
         )
 

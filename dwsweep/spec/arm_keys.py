@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dwsweep.errors import InputError
-from dwsweep.spec.sections import PRESET_KEYS
+from dwsweep.spec.presets import PRESET_KEYS
 
 if TYPE_CHECKING:
     from dwsweep.spec.sections import Spec

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ValidationError
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.spec import arm_keys, builtin
-from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
+from dwsweep.spec.presets import PRESET_KEYS
+from dwsweep.spec.sections import LENGTHS, Spec
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50

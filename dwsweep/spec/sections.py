@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from dwsweep.shapes import MLP_RATIOS, ROPE_THETA, Block, HeadRule
+from dwsweep.spec.presets import PRESETS, Preset
 
 # bounds: beyond any model that was trained or planned, and inside what floats, and int32 on a device, can count
 MAX_STEPS = 2**31 - 1
@@ -177,29 +178,6 @@ class Grid(Section):
         return sorted(self.widths) if self.widths else sorted(self.depths)
 
 
-Preset = Literal["gpt2", "llama", "qwen3", "nanochat"]
-_LLAMA = {
-    **{"norm": "pre", "norm_type": "rmsnorm", "activation": "silu", "mlp": "gated", "mlp_ratio": 8 / 3},
-    **{"mlp_multiple": 8, "positions": "rotary", "rope_theta": ROPE_THETA, "biases": False},
-}
-PRESETS: dict[str, dict[str, Any]] = {
-    "gpt2": {
-        **{"norm": "pre", "norm_type": "layernorm", "activation": "gelu", "mlp": "plain", "mlp_ratio": 4.0},
-        **{"positions": "learned", "biases": True},
-    },
-    "llama": _LLAMA,
-    "qwen3": {**_LLAMA, "rope_theta": 1.0e6, "qk_norm": True},
-    "nanochat": {
-        **{"norm": "pre", "norm_type": "rmsnorm", "activation": "relu2", "mlp": "plain", "mlp_ratio": 4.0},
-        **{"positions": "rotary", "rope_theta": ROPE_THETA, "qk_norm": True, "logit_softcap": 15.0, "biases": False},
-    },
-}
-"""Blocks as those families have them, in our keys. Left to the sweep: heads and their groups, the embeddings (tied in
-the small models of a family and free in its large ones), the parametrization. Norms have gains here, nanochat's none.
-"""
-PRESET_KEYS = frozenset(name for values in PRESETS.values() for name in values)
-
-
 class ModelSpec(Section):
     preset: Preset | None = None
     """values of the keys below, as the blocks of that family have them; a key that is given wins"""
@@ -215,6 +193,8 @@ class ModelSpec(Section):
     """base of rotary positions' wavelengths"""
     attention: Literal["softmax", "linear"] = "softmax"
     """linear: no softmax, the mean over positions of (q·k)·v"""
+    order: Literal["interleaved", "attention_first"] = "interleaved"
+    """of sublayers; attention_first: the attention of all blocks, then their MLPs"""
     qk_norm: bool = False
     """RMSNorm of each head's queries and keys, before rotary positions"""
     logit_softcap: Annotated[PositiveFloat, Field(ge=1e-3)] | None = None
@@ -231,6 +211,8 @@ class ModelSpec(Section):
     """grouped key/value heads; None: as many as query heads"""
     tied_embeddings: bool = False
     """the unembedding is the embedding"""
+    embedding_rank: HeadCount | None = None
+    """r: the embedding is V × r times r × d_x, the unembedding too if tied; None: full"""
     biases: bool = True
     """on projections and norms"""
     parametrization: Literal["standard", "mup", "completep"] = "completep"
@@ -316,6 +298,8 @@ class TrainSpec(Section):
     """of the matrix products; everything else is float32"""
     eval_tokens: Positive | None = None
     """held-out tokens used; None: all of them"""
+    conditioning: bool = False
+    """not hashed; condition number of each block's attention, from the start to the end, in metrics.jsonl"""
 
     @model_validator(mode="after")
     def _length(self) -> TrainSpec:

@@ -28,8 +28,8 @@ from dwsweep.theory import published_law
 
 EMBEDDING_SHARE_LIMIT = 0.10
 
-VOCABULARY_REASON = (
-    "the embedding's rank is at most the vocabulary, so width beyond it adds less than its parameters suggest "
+EMBEDDING_REASON = (
+    "it caps the embedding's rank, so width beyond it adds less than its parameters suggest and depth is favoured "
     "(Wies et al. 2021)"
 )
 HEAD_SIZE_REASON = (
@@ -42,9 +42,21 @@ DEPTH_EFFICIENT = "depth-efficient"
 WIDTH_LIMITED = "depth and width alike"
 
 
-def width_exceeds_vocabulary(width: int, vocab_size: int) -> bool:
-    """Whether d_x > V: the embedding-rank bottleneck, rank ≤ min(V, d_x) (Wies et al. 2021, arXiv 2105.03928)."""
-    return width > vocab_size
+@dataclass(frozen=True)
+class EmbeddingCap:
+    """What caps the embedding's rank at ``value``: the vocabulary, or the r of a factored embedding."""
+
+    value: float
+    is_vocabulary: bool
+
+
+def embedding_cap(width: float, vocab_size: float | None, rank: float | None) -> EmbeddingCap | None:
+    """The bottleneck of a width d_x > min(V, r) (Wies et al. 2021, arXiv 2105.03928); None where d_x is the least.
+
+    vocab_size: None where it is not known; rank: None of a full embedding.
+    """
+    value = min(limit or math.inf for limit in (vocab_size, rank))
+    return EmbeddingCap(value, value == vocab_size) if width > value else None
 
 
 def head_below_window(head_size: int, seq_len: int) -> bool:

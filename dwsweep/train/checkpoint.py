@@ -29,8 +29,9 @@ FORMAT = 2
 Meta = Mapping[str, Any]
 """Meta data as JSON gives it back."""
 _SECTIONS: dict[str, type[Section]] = {"model": ModelSpec, "train": TrainSpec}
-_SAID_ELSEWHERE = {"preset", *LENGTHS, "token_branches"}
-"""Keys of the spec that other keys say too: a preset is its values, and lengths are ``branch_steps``."""
+_SAID_ELSEWHERE = {"preset", *LENGTHS, "token_branches", "conditioning"}
+"""Keys of the spec that other keys say too: a preset is its values, and lengths are ``branch_steps``; and what is only
+measured."""
 
 
 @dataclass

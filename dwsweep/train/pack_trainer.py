@@ -41,6 +41,11 @@ class Outcome:
     diverged: tuple[str, ...]  # run ids that ended as diverged, all calls together
 
 
+def finite(values: np.ndarray) -> list[float | None]:
+    """As JSON has them: None for what is no number."""
+    return [float(value) if math.isfinite(value) else None for value in values]
+
+
 class Pace:
     """How many steps the next dispatch takes: a fixed number, or about ``seconds`` of them, growing gently from 1."""
 
@@ -60,6 +65,10 @@ class Pace:
     def timed(self, steps: int, seconds: float) -> None:
         """A dispatch of ``steps`` steps took this long."""
         self.step_seconds = seconds / steps
+
+
+CONDITIONING = (1 / 64, 1 / 16, 1 / 4)
+"""Of the longest run: after how much of it its attention's conditioning is measured, besides the start and each end."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,11 @@ class _Trainer:
         self.checkpoints = Checkpoints(kept_in, pack.execution.keep_checkpoints, recorder.note)
         self.saved_seconds, self.saved_tick = time.monotonic(), 0
         self.mark = 0.0  # last reading of the training clock
+        self.measured: frozenset[int] = frozenset()  # steps after which the conditioning is
+        if pack.train.conditioning:
+            longest = pack.branch_steps[-1]
+            self.measured = frozenset({*(max(1, round(part * longest)) for part in CONDITIONING), *pack.branch_steps})
+        self.at_start: np.ndarray | None = None  # (R, L) before the first step
 
     def run(self, following: Pack | None) -> Outcome:
         try:
@@ -240,6 +254,8 @@ class _Trainer:
         """The steps of a phase; False when asked to stop before its end."""
         step = int(self.state["step"])
         queued: Dispatch | None = None
+        if self.measured and not step:
+            self.at_start = self.program.conditions(self.state, self.heldout)
         self.mark = time.monotonic()
         while step < phase.stop and self._is_needed(phase):
             if self.should_stop():
@@ -257,6 +273,9 @@ class _Trainer:
             queued = Dispatch(phase, step, n, metrics)
             step += n
             self.progress.tick += n
+            if step in self.measured:  # of this state: it is read before the next steps take it
+                self._read(queued)
+                queued = None
         self._read(queued)
         return True
 
@@ -265,9 +284,10 @@ class _Trainer:
         return None if phase.branch is None else self.pack.branch_steps[phase.branch]
 
     def _room(self, step: int, phase: Phase) -> int:
-        """Steps until the phase ends or a checkpoint is due."""
+        """Steps until the phase ends, a checkpoint is due or something is measured."""
         every = self.pack.execution.checkpoint_steps
-        room = phase.stop - step
+        room = min((stop for stop in self.measured if stop > step), default=phase.stop)
+        room = min(room, phase.stop) - step
         return room if every is None else min(room, every - (self.progress.tick - self.saved_tick))
 
     def _is_needed(self, phase: Phase) -> bool:
@@ -294,7 +314,11 @@ class _Trainer:
         self.pace.timed(n, seconds)
         self.progress.seconds += seconds
         self.progress.losses = [float(x) for x in metrics["loss"][n - 1]]
-        self._report_metrics(queued, metrics)
+        conditions = None
+        if queued.step + n in self.measured:  # the state in hand is the one after these steps
+            conditions = self.program.conditions(self.state, self.heldout)
+            self.mark = time.monotonic()
+        self._report_metrics(queued, metrics, conditions)
         for i, replica in enumerate(self.pack.replicas):
             if metrics["alive"][i]:
                 continue
@@ -307,10 +331,14 @@ class _Trainer:
         steps = self.pack.branch_steps[-1]
         self.recorder.progress(queued.step + n, steps, tokens / seconds, self.progress.losses)
 
-    def _report_metrics(self, queued: Dispatch, metrics: Mapping[str, np.ndarray]) -> None:
+    def _report_metrics(
+        self, queued: Dispatch, metrics: Mapping[str, np.ndarray], conditions: np.ndarray | None
+    ) -> None:
+        """conditions: (R, L) after the last step."""
         every, step, phase = self.pack.execution.log_steps, queued.step, queued.phase
         rates = multipliers(step, queued.n, self._end_of(phase), self.pack.train)
-        done = [k for k in range(queued.n) if (step + k + 1) % every == 0 or step + k + 1 in (1, phase.stop)]
+        always = {1, phase.stop, *self.measured}
+        done = [k for k in range(queued.n) if (step + k + 1) % every == 0 or step + k + 1 in always]
         for i, replica in enumerate(self.pack.replicas):
             ended = int(metrics["diverged_step"][i])
             rows: list[MetricsRow] = [
@@ -324,6 +352,10 @@ class _Trainer:
                 for k in done
                 if ended < 0 or step + k + 1 <= ended
             ]
+            if rows and self.at_start is not None and rows[0]["step"] == 1:
+                rows[0]["conditioning_at_start"] = finite(self.at_start[i])
+            if rows and conditions is not None and rows[-1]["step"] == step + queued.n:
+                rows[-1]["conditioning"] = finite(conditions[i])
             if rows:
                 for run_id in self._runs(replica, phase):
                     self.recorder.metrics(run_id, rows)

@@ -22,6 +22,7 @@ from dwsweep.cost.memory import program_fits
 from dwsweep.data.batches import HeldoutSet, check_enough, gather, window_indices
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
+from dwsweep.model.conditioning import SEQUENCES
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.plan import Pack
@@ -125,6 +126,20 @@ class Blueprint:
         windows = jax.ShapeDtypeStruct((batch, T + 1), self.store.dtype, sharding=self.layout.by_sequence)
         return evaluate.lower(self.abstract["params"], windows).compile()
 
+    def compiled_conditions(self) -> Any:
+        """The program (parameters by name, windows (B, T + 1)) → ln κ of each block's attention on each (R, L, B)."""
+
+        def one(params: Any, windows: jax.Array) -> jax.Array:
+            return self.model.log_conditions(params, windows[:, :-1].astype(jnp.int32))
+
+        split = self.layout.split
+        batch = math.ceil(SEQUENCES / split) * split
+        windows = jax.ShapeDtypeStruct(
+            (batch, self.pack.train.seq_len + 1), self.store.dtype, sharding=self.layout.by_sequence
+        )
+        conditions = jax.jit(jax.vmap(one, in_axes=(0, None)), out_shardings=self.layout.replicated)
+        return conditions.lower(self.abstract["params"], windows).compile()
+
     def compiled_dispatch(self) -> Any:
         """The program of many steps: see ``step.make_dispatch``."""
         train, choices, seeds = self.pack.train, self.choices, pack_seeds(self.pack)
@@ -168,6 +183,7 @@ class Program:
     run_evaluate: Any
     eval_batch: int  # windows per call of the evaluation
     compile_seconds: float
+    run_conditions: Any = None  # where the spec asks for them
 
     @property
     def choices(self) -> Choices:
@@ -278,6 +294,18 @@ class Program:
         self._in_vocabulary(heldout.windows)
         return heldout_losses(call, self.blueprint.named(state)["params"], heldout, self.eval_batch, tell)
 
+    def conditions(self, state: State, heldout: HeldoutSet) -> np.ndarray:
+        """Condition number of each block's attention under each replica's parameters, (R, L); NaN where there is none.
+
+        The geometric mean over the first held-out windows (see ``model.conditioning``).
+        """
+        (batch, _) = self.run_conditions.in_avals[0][1].shape
+        n = min(SEQUENCES, len(heldout.windows))
+        windows = np.resize(heldout.windows[:n], (batch, heldout.windows.shape[1]))
+        put = self.choices.layout.put(self._in_vocabulary(windows), self.choices.layout.by_sequence)
+        logs = jax.device_get(self.run_conditions(self.blueprint.named(state)["params"], put))
+        return np.exp(logs[:, :, :n].mean(axis=-1, dtype=np.float64))
+
 
 def compile_program(
     blueprint: Blueprint, asked_kernel: str | None = None, trying: Callable[[int], None] = lambda microbatch: None
@@ -303,7 +331,8 @@ def compile_program(
         if batch == split:
             raise refusal or RuntimeError("the evaluation does not fit into another process's memory")
         batch = max(1, batch // 2 // split) * split
-    return Program(blueprint, first, dispatch, evaluate, batch, time.monotonic() - began)
+    conditions = blueprint.compiled_conditions() if pack.train.conditioning else None
+    return Program(blueprint, first, dispatch, evaluate, batch, time.monotonic() - began, conditions)
 
 
 def fitting_dispatch(

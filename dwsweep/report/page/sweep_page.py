@@ -18,7 +18,7 @@ from dwsweep.records.fit_result import FitResult
 from dwsweep.records.fit_rows import references
 from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import FINAL
-from dwsweep.report.figures import registry, run_curves, style
+from dwsweep.report.figures import attention_conditions, registry, run_curves, style
 from dwsweep.report.figures.run_curves import TrainingCurve
 from dwsweep.report.page import budget_words, comparison_section, page_data, page_tables, words
 from dwsweep.report.page.html import (
@@ -95,6 +95,7 @@ def write(directory: str | PathLike[str]) -> Any:
         ),
         *promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
         Section("training", "Training curves", _training(curves)),
+        *_conditioning(every, root),
         Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
         Section("reading", "How to read it", bullets(HOW_TO_READ)),
     ]
@@ -228,6 +229,28 @@ def _curves(runs: Sequence[Mapping[str, str]], root: Any) -> list[TrainingCurve]
         if found is not None:
             curves.append(found)
     return curves
+
+
+def _conditioning(every: Sequence[Mapping[str, str]], root: Any) -> list[Section]:
+    """Of a sweep whose runs logged it; of all its arms."""
+    ids = [row for row in every if row.get("run_id")]
+    found = [
+        attention_conditions.conditions(row, paths.read_lines(root / "runs" / row["run_id"] / "metrics.jsonl"))
+        for row in ids
+    ]
+    runs = [one for one in found if one is not None]
+    if not runs:
+        return []
+    with style.styled():
+        drawn = style.render(attention_conditions.over_training(runs), "svg")
+    caption = (
+        "Condition number of what a block's heads put out, side by side, over the positions of a window: the ratio of "
+        "its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). Of each "
+        "depth and number of heads the largest size; narrower nets have fewer columns, so compare at one width."
+    )
+    return [
+        Section("conditioning", "Conditioning of attention", picture(drawn, "Condition number of attention", caption))
+    ]
 
 
 def _training(curves: Sequence[TrainingCurve]) -> str:
