@@ -15,7 +15,8 @@ from pydantic import BaseModel, ValidationError
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.spec import arm_keys, builtin
-from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
+from dwsweep.spec.presets import PRESET_KEYS
+from dwsweep.spec.sections import LENGTHS, Spec
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50
@@ -164,6 +165,8 @@ def _is_branch(part: Any) -> bool:
 def _section_at(location: list[Any]) -> type[BaseModel] | None:
     model: type[BaseModel] = Spec
     for part in location:
+        if isinstance(part, int):  # an item of a list, of the section that the list is of
+            continue
         if not isinstance(part, str):
             return None
         fields = {field.alias or name: field for name, field in model.model_fields.items()}

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from dwsweep.shapes import MLP_RATIOS, ROPE_THETA, Block, HeadRule
+from dwsweep.spec.presets import PRESETS
 
 # bounds: beyond any model that was trained or planned, and inside what floats, and int32 on a device, can count
 MAX_STEPS = 2**31 - 1
@@ -111,6 +112,15 @@ class Heads(Section):
             raise ValueError("give `count` or `size`, or both")
         return self
 
+    def rule(self) -> HeadRule:
+        return HeadRule(self.count, self.size)
+
+
+HeadRules = Annotated[
+    Annotated[list[Heads], Tag("|list")] | Annotated[Heads, Tag("|rule")],
+    Discriminator(lambda value: "|list" if isinstance(value, list) else "|rule"),
+]
+
 
 class Grid(Section):
     depths: list[Depth] = Field(default_factory=list)
@@ -125,8 +135,8 @@ class Grid(Section):
     """|n_params / budget - 1|"""
     strict_budgets: bool = False
     """DROP beyond max_mismatch instead of warning"""
-    heads: Heads = Heads(count=2)
-    """`{count: N}`, `{size: P}`, or both: then the head size stands apart from d_x / H"""
+    heads: HeadRules = Heads(count=2)
+    """`{count: N}`, `{size: P}`, or both: then the head size stands apart from d_x / H; a list is an axis"""
     seeds: Seeds = 3
     """how many (0, 1, …), or which"""
     learning_rates: list[LearningRate] = [1.0e-3]
@@ -153,6 +163,7 @@ class Grid(Section):
             ("learning_rates", self.learning_rates),
             ("seeds", self.seeds if isinstance(self.seeds, list) else []),
             ("budgets", self.budgets if isinstance(self.budgets, list) else []),
+            ("heads", [str(rule) for rule in self.head_rules()]),
         ):
             if len(set(values)) != len(values):
                 raise ValueError(f"`{name}` has a value twice: {values}")
@@ -160,6 +171,7 @@ class Grid(Section):
             ("budgets", self.budgets),
             ("seeds", self.seeds),
             ("learning_rates", self.learning_rates),
+            ("heads", self.heads),
         ):
             if listed == []:
                 raise ValueError(f"`{name}` is empty; give at least one")
@@ -173,31 +185,15 @@ class Grid(Section):
     def seed_values(self) -> list[int]:
         return self.seeds if isinstance(self.seeds, list) else list(range(self.seeds))
 
+    def head_rules(self) -> list[HeadRule]:
+        """One, or those that are an axis of the sweep."""
+        return [heads.rule() for heads in (self.heads if isinstance(self.heads, list) else [self.heads])]
+
     def depth_values(self) -> list[int]:
         return sorted(self.widths) if self.widths else sorted(self.depths)
 
 
 Preset = Literal["gpt2", "llama", "qwen3", "nanochat"]
-_LLAMA = {
-    **{"norm": "pre", "norm_type": "rmsnorm", "activation": "silu", "mlp": "gated", "mlp_ratio": 8 / 3},
-    **{"mlp_multiple": 8, "positions": "rotary", "rope_theta": ROPE_THETA, "biases": False},
-}
-PRESETS: dict[str, dict[str, Any]] = {
-    "gpt2": {
-        **{"norm": "pre", "norm_type": "layernorm", "activation": "gelu", "mlp": "plain", "mlp_ratio": 4.0},
-        **{"positions": "learned", "biases": True},
-    },
-    "llama": _LLAMA,
-    "qwen3": {**_LLAMA, "rope_theta": 1.0e6, "qk_norm": True},
-    "nanochat": {
-        **{"norm": "pre", "norm_type": "rmsnorm", "activation": "relu2", "mlp": "plain", "mlp_ratio": 4.0},
-        **{"positions": "rotary", "rope_theta": ROPE_THETA, "qk_norm": True, "logit_softcap": 15.0, "biases": False},
-    },
-}
-"""Blocks as those families have them, in our keys. Left to the sweep: heads and their groups, the embeddings (tied in
-the small models of a family and free in its large ones), the parametrization. Norms have gains here, nanochat's none.
-"""
-PRESET_KEYS = frozenset(name for values in PRESETS.values() for name in values)
 
 
 class ModelSpec(Section):
@@ -386,10 +382,10 @@ class Spec(Section):
     train: TrainSpec
     execution: ExecutionSpec = ExecutionSpec()
 
-    def block(self) -> Block:
-        """What fixes a shape along with depth and width."""
+    def block(self, head_rule: HeadRule | None = None) -> Block:
+        """What fixes a shape along with depth and width; by the first of ``grid.heads`` unless another is given."""
         return Block(
-            head_rule=HeadRule(self.grid.heads.count, self.grid.heads.size),
+            head_rule=head_rule or self.grid.head_rules()[0],
             vocab_size=self.data.vocab_size,
             seq_len=self.train.seq_len,
             **self.model.model_dump(exclude={"preset", "parametrization", "base_depth", "base_width"}),
