@@ -190,7 +190,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
             rows_read=data.n_read,
             rows_used=len(group.selection.runs),
             columns_taken=data.taken,
-            versions=_versions(),
+            versions=versions(),
             options=options,
         ),
     )
@@ -367,7 +367,7 @@ def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:
     )
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     import scipy
 
     try:
