@@ -20,7 +20,7 @@ from dwsweep.fit.along_cells import SIZES, ArmAlong, Key, arms_along, check_colu
 from dwsweep.fit.along_equal import equal_to_baseline
 from dwsweep.fit.along_losses import Losses, Ranking, apart, losses_of, ranked
 from dwsweep.fit.along_result import without_curves
-from dwsweep.fit.analysis import fit_table
+from dwsweep.fit.analysis import check_options, fit_table
 from dwsweep.fit.arms import labels
 from dwsweep.fit.cells import number
 from dwsweep.fit.fit_warnings import check_status
@@ -76,8 +76,9 @@ def fit_along(
     where = (where,) if isinstance(where, str) else tuple(where)
     tables = _tables(table, others, options.get("columns"), where)
     check_column(tables, column)
-    plain = len(tables) == 1 and column in ("depth", *SIZES)
     chosen = _options({**options, "where": where})
+    check_options(chosen.draws, chosen.confidence)
+    plain = len(tables) == 1 and column in ("depth", *SIZES)
     with threadpool_limits(1, user_api="blas"):
         found, along = compared(tables, labels(tables) if len(tables) > 1 else [""], column, chosen, baseline, margin)
     result = fit_table(table, **options) if plain else without_curves(tables[0], chosen, *_summary(found, column))

@@ -125,6 +125,8 @@ def answers(
         said = listed([(place(curve.depth, curve.budget), curve.sentence) for curve in own])
         lines += [f"{arm}, {line}" if several else line for line in said]
         if column == "depth":
-            ends = own if len(own) < 3 else [own[0], own[-1]]
+            most = max(len(curve.rows) for curve in own)
+            full = [curve for curve in own if len(curve.rows) == most]
+            ends = full if len(full) < 3 else [full[0], full[-1]]
             lines += [(f"{arm}: " if several else "") + spread(curve, unit) for curve in ends]
     return lines

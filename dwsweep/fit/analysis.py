@@ -77,7 +77,7 @@ def fit_table(
     """
     from threadpoolctl import threadpool_limits
 
-    _check_options(draws, confidence)
+    check_options(draws, confidence)
     where = [where] if isinstance(where, str) else list(where)
     data = read_table(table, columns, where)
     check_status(data.rows)
@@ -196,7 +196,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
     )
 
 
-def _check_options(draws: int, confidence: float) -> None:
+def check_options(draws: int, confidence: float) -> None:
     if not (isinstance(draws, int) and draws >= 100):
         raise InputError(f"{argument('draws')}: {draws!r}; must be an integer of at least 100")
     if not 0.5 <= confidence < 1.0:

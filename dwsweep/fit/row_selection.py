@@ -263,7 +263,7 @@ def _refusal(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying
         text = " and ".join(choices)
         advice.append(f"choose, such as with {example(f'where={text!r}', f'--where {chr(34)}{text}{chr(34)}')}")
     if along := next((name for name, here in values.items() if len(here) > 1 and all(map(_is_number, here))), None):
-        advice.append(f"compare them with {example(f'dwsweep.fit_along(table, {along!r})', f'--along {along}')}")
+        advice.append(f"or compare them with {example(f'dwsweep.fit_along(table, {along!r})', f'--along {along}')}")
     if "lr" in varying:
         advice.append("rename with " + example("columns={'learning_rate': 'lr'}", "--column learning_rate=lr"))
     return f"recipes that differ within one shape would be averaged: {', '.join(parts)}; {'; '.join(advice)}"

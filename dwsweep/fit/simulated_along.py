@@ -81,7 +81,7 @@ def along_studies() -> dict[str, AlongStudy]:
         "spread 0.02 over depths": replace(base, first=(0.02, 0.012, 0.006, 0.0, 0.004), column="depth"),
         "degrades": replace(base, first=degrades),
         "two arms part": two,
-        "two arms part, six sizes": replace(two, budgets=tuple(np.geomspace(1e5, 3e6, 6)), luck=0.003),
+        "two arms part, six sizes": replace(two, budgets=tuple(np.geomspace(1e5, 3e6, 6).tolist()), luck=0.003),
         "two arms alike": replace(two, second=degrades),
         "two arms alike, nothing shared": replace(two, second=degrades, shared=0.0),
         "at the margin": replace(base, first=(0.0, *(0.02,) * 4), budgets=(1e5,), off=0.0),
