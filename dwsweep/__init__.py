@@ -2,7 +2,8 @@
 
 At a given parameter budget, how deep and how wide? ``dwsweep run`` trains a sweep at matched 12·L·d² budgets,
 ``fit_table`` turns losses into transition points, a width law and a guideline, ``compare_arms`` says what another
-recipe changes of them, and ``guide`` says what to build; ``summary`` and ``plot`` show either. Importing this package
+recipe changes of them, ``fit_along`` the loss against any column, and ``guide`` says what to build; ``summary`` and
+``plot`` show either. Importing this package
 imports neither JAX nor SciPy: each is imported by what needs it.
 """
 
@@ -14,18 +15,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dwsweep import guide
     from dwsweep.errors import InputError
+    from dwsweep.fit.along import fit_along
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.arms import compare_arms
     from dwsweep.notebook import plot, summary
     from dwsweep.records.fit_result import FitResult
 
 __version__ = "0.1.0"
-__all__ = ["FitResult", "InputError", "__version__", "compare_arms", "fit_table", "guide", "plot", "summary"]
+__all__ = [
+    "FitResult",
+    "InputError",
+    "__version__",
+    "compare_arms",
+    "fit_along",
+    "fit_table",
+    "guide",
+    "plot",
+    "summary",
+]
 
 _HOME = {
     "FitResult": "records.fit_result",
     "InputError": "errors",
     "compare_arms": "fit.arms",
+    "fit_along": "fit.along",
     "fit_table": "fit.analysis",
     "plot": "notebook",
     "summary": "notebook",

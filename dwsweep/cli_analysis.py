@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,13 +36,16 @@ from dwsweep.parameters import (
     whole_option,
 )
 
+if TYPE_CHECKING:
+    from dwsweep.records.fit_result import FitResult
+
 commands = typer.Typer(rich_markup_mode="rich")
 _command = functools.partial(commands.command, cls=Command)
 
 
 @_command(
     epilog="Examples: dwsweep fit runs/smoke · dwsweep fit runs/gpt2 runs/llama --compare · "
-    "dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400'"
+    "dwsweep fit runs/heads --along heads · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400'"
 )
 def fit(
     tables: Annotated[
@@ -54,6 +58,16 @@ def fit(
     compare: Annotated[
         bool, typer.Option("--compare", help="Each further table, or each arm of the sweep, against the first.")
     ] = False,
+    along: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The loss against this column, such as heads or depth.")
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help="--along: which shapes equal this one's loss, and what they save."),
+    ] = None,
+    margin: Annotated[
+        float | None, number_option("NATS", "By which they may be worse; default 1 % of its loss.")
+    ] = None,
     beside: Annotated[
         list[PathValue] | None,
         path_option("--with", "DIR|TABLE", "Another table, fitted alike and shown beside this one; may be repeated."),
@@ -70,6 +84,7 @@ def fit(
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
     from dwsweep.fit import output
+    from dwsweep.fit.along import fit_along
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.arms import compare_arms
     from dwsweep.fit.fit_warnings import check_fitted
@@ -77,10 +92,20 @@ def fit(
     from dwsweep.report.terminal import fit_tables
 
     table, *others = tables
-    if others and not compare:
-        raise InputError(f"DIR|TABLE: {others[0]}; a second table is allowed with --compare, or as --with {others[0]}")
+    if others and not compare and along is None:
+        raise InputError(
+            f"DIR|TABLE: {others[0]}; a second table is allowed with --compare or --along, or as --with {others[0]}"
+        )
+    if along is not None and (compare or beside):
+        other = "--compare" if compare else "--with"
+        raise InputError(f"--along: {along}; not with {other}, for it compares arms and tables by itself")
+    if along is None and (baseline is not None or margin is not None):
+        raise InputError("--baseline, --margin: are of --along COLUMN, such as --along heads")
+    method: Callable[..., FitResult] = functools.partial(compare_arms, others=others) if compare else fit_table
+    if along is not None:
+        method = functools.partial(fit_along, column=along, others=others, baseline=baseline, margin=margin)
     with terminal.waiting("fitting") as waiting, options_named():
-        result = (functools.partial(compare_arms, others=others) if compare else fit_table)(
+        result = method(
             table,
             axis=axis.value,
             noise=noise,

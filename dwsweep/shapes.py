@@ -121,6 +121,18 @@ class HeadRule:
             return width // self.size, self.size
         raise ValueError("heads: neither count nor size is given")
 
+    def gives(self, shape: Shape) -> bool:
+        """Whether a shape has the heads of this rule at its width."""
+        try:
+            return self.resolve(shape.width) == (shape.heads, shape.head_size)
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        """As a spec has it: ``{count: 2, size: 64}``."""
+        given = (("count", self.count), ("size", self.size))
+        return f"{{{', '.join(f'{name}: {value}' for name, value in given if value is not None)}}}"
+
 
 @dataclass(frozen=True)
 class Block:

@@ -50,6 +50,7 @@ def recipe_of(shape: Shape, optimizer: str) -> str:
         *(f"{shape.heads // shape.kv_heads} queries per key" for _ in range(shape.kv_heads != shape.heads)),
         *(["linear attention"] if shape.attention == "linear" else []),
         *(["qk_norm"] if shape.qk_norm else []),
+        *([f"embedding of rank {shape.embedding_rank}"] if shape.embedding_rank is not None else []),
         *(["softcap"] if shape.logit_softcap is not None else []),
         *(["z_loss"] if shape.z_loss else []),
         *([] if shape.biases else ["no biases"]),

@@ -326,6 +326,9 @@ def study(
     """
     if spec.grid.arms is not None:
         raise InputError("grid.arms: one recipe is judged; allowed: --set grid.arms=null, for the grid that all share")
+    rules = spec.grid.head_rules()
+    if len(rules) > 1:
+        raise InputError(f"grid.heads: {len(rules)} rules; one is judged, allowed: --set 'grid.heads={rules[0]}'")
     prior, done = make_prior(fit, noise)
     if proposals < 0:
         raise InputError(f"--propose: {proposals}; must be 0 or more")

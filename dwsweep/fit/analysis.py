@@ -77,7 +77,7 @@ def fit_table(
     """
     from threadpoolctl import threadpool_limits
 
-    _check_options(draws, confidence)
+    check_options(draws, confidence)
     where = [where] if isinstance(where, str) else list(where)
     data = read_table(table, columns, where)
     check_status(data.rows)
@@ -190,13 +190,13 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
             rows_read=data.n_read,
             rows_used=len(group.selection.runs),
             columns_taken=data.taken,
-            versions=_versions(),
+            versions=versions(),
             options=options,
         ),
     )
 
 
-def _check_options(draws: int, confidence: float) -> None:
+def check_options(draws: int, confidence: float) -> None:
     if not (isinstance(draws, int) and draws >= 100):
         raise InputError(f"{argument('draws')}: {draws!r}; must be an integer of at least 100")
     if not 0.5 <= confidence < 1.0:
@@ -367,7 +367,7 @@ def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:
     )
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     import scipy
 
     try:

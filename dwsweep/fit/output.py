@@ -20,6 +20,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law
 from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.pairs import Pair
 from dwsweep.records import fit_result
+from dwsweep.records.along_rows import AlongRow, EqualShape
 from dwsweep.records.budget_rows import BestAtBudget, DepthAtBudget
 from dwsweep.records.comparison import ComparedRow
 from dwsweep.records.fit_curves import (
@@ -211,15 +212,22 @@ def _exp(value: float | None) -> float | None:
 def write(result: FitResult, out_dir: Any) -> list[str]:
     """Write fit.json, cells.csv, transitions.csv, guideline.csv and guideline.md (and transitions_by_tokens.csv where
     there are several token counts, equal_budgets.csv and equal_budget_depths.csv where runs were trained at equal
-    compute, comparison.csv where arms were compared), each atomically; returns the paths.
+    compute, comparison.csv where arms were compared, along.csv and along_equal.csv of a column, which are alone where
+    nothing else was fitted), each atomically; returns the paths.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
     """
     out = paths.make_directory(paths.as_path(out_dir))
-    texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
-    texts["guideline.md"] = markdown(result.guideline, guideline_notes(result))
+    texts = {}
+    if not result.along_only:
+        texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
+        texts["guideline.md"] = markdown(result.guideline, guideline_notes(result))
     texts["fit.json"] = result.to_json()
+    if result.along:
+        texts["along.csv"] = csv_text(result.along.rows, AlongRow)
+        if result.along.equal:
+            texts["along_equal.csv"] = csv_text([row for one in result.along.equal for row in one.rows], EqualShape)
     if result.comparisons:
         texts["comparison.csv"] = csv_text([row for one in result.comparisons for row in one.rows], ComparedRow)
     if result.by_tokens:

@@ -222,6 +222,10 @@ def _setting(row: Row, name: str) -> Any:
     return value if value is None or isinstance(value, Hashable) else str(value)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _differ(name: str, seen: set[Any]) -> bool:
     if name in COUNTS and all(isinstance(value, int | float) and 0 < value < math.inf for value in seen):
         return max(seen) > COUNT_TOLERANCE * min(seen)
@@ -240,8 +244,10 @@ def _refusal(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying
     """What varies, where, and the choice that keeps the most shapes."""
     kept = list(range(len(rows)))
     parts, choices = [], []
+    values: dict[str, set[Any]] = {}
     for name, cell in varying.items():
         here = {_setting(rows[k], name) for k in range(len(rows)) if _cell(cells[k], name) == cell} - {None}
+        values[name] = here
         parts.append(f"{name} ({_listed(here)} at {cell[0][0]}×{cell[0][1]:g})")
         shapes: dict[Any, set[Any]] = defaultdict(set)
         for k in kept:
@@ -256,6 +262,8 @@ def _refusal(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying
     if choices:
         text = " and ".join(choices)
         advice.append(f"choose, such as with {example(f'where={text!r}', f'--where {chr(34)}{text}{chr(34)}')}")
+    if along := next((name for name, here in values.items() if len(here) > 1 and all(map(_is_number, here))), None):
+        advice.append(f"or compare them with {example(f'dwsweep.fit_along(table, {along!r})', f'--along {along}')}")
     if "lr" in varying:
         advice.append("rename with " + example("columns={'learning_rate': 'lr'}", "--column learning_rate=lr"))
     return f"recipes that differ within one shape would be averaged: {', '.join(parts)}; {'; '.join(advice)}"

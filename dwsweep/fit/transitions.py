@@ -47,12 +47,15 @@ class Crossing:
     cause: str = ""
 
 
-def sup_t_quantile(deviations: np.ndarray, se: np.ndarray, df: float, confidence: float) -> float:
-    """Quantile of max_x |g* − g|/se over draws (D, G), each divided by √(χ²_df/df): a simultaneous t band.
+def sup_t_quantile(
+    deviations: np.ndarray, se: np.ndarray, df: float, confidence: float, one_sided: bool = False
+) -> float:
+    """Quantile of max_x |g* − g|/se over draws (D, G), each divided by √(χ²_df/df): a simultaneous t band. one_sided:
+    without the bars, for a band that has only one end.
 
     The χ² factors are quantiles in a fixed order, so that the value repeats exactly.
     """
-    sup = np.max(np.abs(deviations) / se, axis=1)
+    sup = np.max((deviations if one_sided else np.abs(deviations)) / se, axis=1)
     if math.isfinite(df):
         n = len(sup)
         levels = (np.arange(n) + 0.5) / n

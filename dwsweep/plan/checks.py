@@ -12,7 +12,7 @@ from dwsweep.plan import length_cautions
 from dwsweep.plan.run_lengths import RunLengths, steps_of
 from dwsweep.plan.units import DataFacts, Run
 from dwsweep.records.sweep_tables import DROP
-from dwsweep.shapes import Shape
+from dwsweep.shapes import HeadRule, Shape
 from dwsweep.spec import MAX_STEPS, Spec
 from dwsweep.theory import limits, published_law
 
@@ -22,24 +22,32 @@ NEEDED = 2  # matched sizes wanted on each side of a transition
 
 
 def head_errors(spec: Spec) -> list[str]:
-    """Heads, key/value heads and rotary positions against the widths of the grid."""
-    rule, model, grid = spec.block().head_rule, spec.model, spec.grid
+    """Heads, key/value heads and rotary positions against the widths of the grid, rule by rule."""
+    rules = spec.grid.head_rules()
+    keys = [f"grid.heads[{k}]" for k in range(len(rules))] if isinstance(spec.grid.heads, list) else ["grid.heads"]
+    return list(
+        dict.fromkeys(line for key, rule in zip(keys, rules, strict=True) for line in _rule_errors(spec, rule, key))
+    )
+
+
+def _rule_errors(spec: Spec, rule: HeadRule, key: str) -> list[str]:
+    model, grid = spec.model, spec.grid
     kv = model.kv_heads or 1
     if rule.count is not None and rule.count % kv:
-        return [f"model.kv_heads: {kv}; must divide grid.heads.count {rule.count}"]
+        return [f"model.kv_heads: {kv}; must divide {key}.count {rule.count}"]
     if rule.size is not None and rule.size % 2 and model.positions == "rotary":
-        return [f"grid.heads.size: {rule.size}; rotary positions need an even head size"]
+        return [f"{key}.size: {rule.size}; rotary positions need an even head size"]
     if rule.count is not None and rule.size is not None:
         return []
     # the width must be a multiple of this, for the reason given
     if rule.size is not None:
-        need, why = rule.size * kv, f"grid.heads.size {rule.size}"
+        need, why = rule.size * kv, f"{key}.size {rule.size}"
         why += f" times model.kv_heads {kv}" if kv > 1 else ""
     else:
         count = rule.count or 1
         rotary = model.positions == "rotary"
         need = count * 2 if rotary else count
-        why = f"grid.heads.count {count}" + (" times 2 (rotary positions need an even head size)" if rotary else "")
+        why = f"{key}.count {count}" + (" times 2 (rotary positions need an even head size)" if rotary else "")
     if grid.widths is None:
         if grid.width_multiple % need:
             return [f"grid.width_multiple: {grid.width_multiple}; must be a multiple of {need}: {why}"]
@@ -56,7 +64,13 @@ def size_errors(spec: Spec) -> list[str]:
     """How many runs the grid makes, and MLPs that would be empty."""
     grid, train = spec.grid, spec.train
     shapes = sum(map(len, (grid.widths or {}).values())) or len(grid.depths) * len(grid.budget_values())
-    runs = shapes * len(grid.seed_values()) * len(grid.learning_rates) * (1 + len(train.token_branches))
+    runs = (
+        shapes
+        * len(grid.head_rules())
+        * len(grid.seed_values())
+        * len(grid.learning_rates)
+        * (1 + len(train.token_branches))
+    )
     errors = []
     if runs > MAX_RUNS:
         errors.append(f"grid: makes {runs:,} runs; at most {MAX_RUNS:,} in one sweep")
@@ -135,7 +149,7 @@ def cautions(lengths: RunLengths, runs: Sequence[Run], data: DataFacts | None) -
         *length_cautions.rates(lengths, shapes),
         *length_cautions.rounding(lengths, shapes),
         *length_cautions.tokens(lengths, kept),
-        *_transitions(shapes),
+        *dict.fromkeys(line for some in _by_rule(spec, shapes) for line in _transitions(some)),
         *_grid(spec, shapes),
         *_bottlenecks(shapes),
         *length_cautions.epochs(kept, data),
@@ -166,6 +180,11 @@ def _learning_rate(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
         f"model.parametrization {rule} does not carry the learning rate over depth, and the grid has {one}: deep nets "
         "may look worse because they are worse tuned; use completep, or at least 3 grid.learning_rates"
     ]
+
+
+def _by_rule(spec: Spec, shapes: Sequence[Shape]) -> list[list[Shape]]:
+    """The shapes of each rule of ``grid.heads``: depths are compared under one of them."""
+    return [[shape for shape in shapes if rule.gives(shape)] for rule in spec.grid.head_rules()]
 
 
 def _transitions(shapes: Sequence[Shape]) -> list[str]:
@@ -206,9 +225,9 @@ def _transitions(shapes: Sequence[Shape]) -> list[str]:
 def _grid(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
     found = []
     depths = sorted({shape.depth for shape in shapes})
-    if len(depths) == 1:
+    if len(depths) == 1 and len(spec.grid.head_rules()) == 1:
         found.append(f"one depth ({depths[0]}): there is nothing to compare it with, and no transition can be fitted")
-    elif len(depths) < 4:
+    elif 1 < len(depths) < 4:
         found.append(
             f"{len(depths)} depths give {len(depths) - 1} pair{'s' if len(depths) > 2 else ''}; a width law needs at "
             "least three pairs"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dwsweep.data.batches import check_enough
@@ -20,7 +21,7 @@ from dwsweep.plan.units import DataFacts, Plan, Run
 from dwsweep.records.fixed_rates import FixedRate
 from dwsweep.records.pack_files import Pack, Replica
 from dwsweep.records.sweep_tables import DROP, RUN, SKIP
-from dwsweep.shapes import ROPE_THETA, Shape, match_width
+from dwsweep.shapes import ROPE_THETA, Block, Shape, match_width
 from dwsweep.spec import Spec
 
 UNHASHED = "unhashed"
@@ -74,19 +75,21 @@ def build(
     _check(lengths, None)
     status_of: Callable[[str], str | None] = finished if callable(finished) else dict(finished or {}).get
     candidates = _shapes(spec)
-    _check(lengths, [shape for shape, _, drop, _ in candidates if not drop])
+    _check(lengths, [planned.shape for planned in candidates if not planned.drop])
     data_hash = data.data_hash if data else None
     if data is not None:
         check_enough(data.n_train_tokens, spec.train.seq_len, spec.train.batch_size)
 
     runs: list[Run] = []
     packs: list[Pack] = []
-    for shape, budget, drop, note in candidates:
+    for planned in candidates:
+        shape, budget = planned.shape, planned.budget
+        mark = planned.mark if data_hash is None else ""
         branches = lengths.branch_steps(shape)
-        if drop:
-            runs += _dropped_runs(spec, shape, budget, branches, drop, data_hash)
+        if planned.drop:
+            runs += _dropped_runs(spec, planned, branches, data_hash)
             continue
-        for pack in _packs(spec, shape, branches, data_hash):
+        for pack in _packs(spec, shape, branches, data_hash, mark):
             packs.append(pack)
             for replica in pack.replicas:
                 for steps, name in zip(branches, replica.run_ids, strict=True):
@@ -104,7 +107,7 @@ def build(
                             steps=steps,
                             tokens=steps * lengths.tokens_per_step,
                             action=SKIP if skip else RUN,
-                            reason="; ".join(part for part in (skip or resumed, note) if part),
+                            reason="; ".join(part for part in (skip or resumed, planned.note) if part),
                         )
                     )
     estimates = estimate(spec, runs, packs, data, clock)
@@ -129,34 +132,63 @@ def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
         raise InputError(*errors)
 
 
-def _shapes(spec: Spec) -> list[tuple[Shape, float | None, str, str]]:
-    """(shape, budget, why it is dropped or "", what to know about it or ""), depth by depth, small to large."""
-    block, grid = spec.block(), spec.grid
+@dataclass(frozen=True)
+class _Planned:
+    """A shape of the grid. drop: why it is dropped, or empty. note: what to know about it, or empty. mark: tells its
+    ids from those of other rules of ``grid.heads`` while there is no hash; empty where there is one rule."""
+
+    shape: Shape
+    budget: float | None
+    drop: str = ""
+    note: str = ""
+    mark: str = ""
+
+
+def _shapes(spec: Spec) -> list[_Planned]:
+    """Depth by depth, rule of the heads by rule, small to large.
+
+    Raises:
+        InputError: two rules give one shape.
+    """
+    rules = list(enumerate(spec.grid.head_rules()))
+    found: list[_Planned] = []
+    owner: dict[tuple[int, int, int, int], int] = {}
+    for depth in spec.grid.depth_values():
+        for number, rule in rules:
+            for planned in _of_depth(spec, spec.block(rule), depth):
+                shape = planned.shape
+                first = owner.setdefault((shape.depth, shape.width, shape.heads, shape.head_size), number)
+                if first != number:
+                    raise InputError(
+                        f"grid.heads[{number}]: {rule}; gives {shape.label} with head size {shape.head_size} as "
+                        f"grid.heads[{first}] {rules[first][1]} does; every rule must give shapes of its own"
+                    )
+                found.append(replace(planned, mark=f"-heads{number}" if len(rules) > 1 else ""))
+    return found
+
+
+def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
+    grid = spec.grid
     if grid.widths is not None:
-        return [
-            (block.shape(depth, width), None, "", "")
-            for depth in grid.depth_values()
-            for width in sorted(set(grid.widths[depth]))
-        ]
-    found: list[tuple[Shape, float | None, str, str]] = []
-    for depth in grid.depth_values():
-        matched = [(match_width(depth, b, block, grid.width_multiple), b) for b in sorted(grid.budget_values())]
-        best: dict[Shape, float] = {}  # the budget that each shape is nearest to
-        for shape, budget in matched:
-            if shape not in best or abs(mismatch(shape, budget)) < abs(mismatch(shape, best[shape])):
-                best[shape] = budget
-        for shape, budget in matched:
-            off = mismatch(shape, budget)
-            drop = note = ""
-            if best[shape] != budget:
-                drop = (
-                    f"same width {shape.width} as budget {best[shape]:.3g}, which is nearer; a smaller "
-                    f"grid.width_multiple than {grid.width_multiple} tells them apart"
-                )
-            elif abs(off) > grid.max_mismatch:
-                text = f"{off:+.1%} from its budget, more than max_mismatch {grid.max_mismatch:g}"
-                drop, note = (f"{text} (strict_budgets)", "") if grid.strict_budgets else ("", text)
-            found.append((shape, budget, drop, note))
+        return [_Planned(block.shape(depth, width), None) for width in sorted(set(grid.widths[depth]))]
+    found = []
+    matched = [(match_width(depth, b, block, grid.width_multiple), b) for b in sorted(grid.budget_values())]
+    best: dict[Shape, float] = {}  # the budget that each shape is nearest to
+    for shape, budget in matched:
+        if shape not in best or abs(mismatch(shape, budget)) < abs(mismatch(shape, best[shape])):
+            best[shape] = budget
+    for shape, budget in matched:
+        off = mismatch(shape, budget)
+        drop = note = ""
+        if best[shape] != budget:
+            drop = (
+                f"same width {shape.width} as budget {best[shape]:.3g}, which is nearer; a smaller "
+                f"grid.width_multiple than {grid.width_multiple} tells them apart"
+            )
+        elif abs(off) > grid.max_mismatch:
+            text = f"{off:+.1%} from its budget, more than max_mismatch {grid.max_mismatch:g}"
+            drop, note = (f"{text} (strict_budgets)", "") if grid.strict_budgets else ("", text)
+        found.append(_Planned(shape, budget, drop, note))
     return found
 
 
@@ -165,7 +197,7 @@ def mismatch(shape: Shape, budget: float) -> float:
     return shape.n_params / budget - 1
 
 
-def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | None) -> list[Pack]:
+def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | None, mark: str) -> list[Pack]:
     parts = pack_members(spec)
     packs = []
     for number, part in enumerate(parts):
@@ -173,7 +205,9 @@ def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | 
             Replica(
                 seed,
                 rate,
-                tuple(run_id(spec, shape, seed, rate, steps, data_hash, steps != lengths[-1]) for steps in lengths),
+                tuple(
+                    run_id(spec, shape, seed, rate, steps, data_hash, steps != lengths[-1]) + mark for steps in lengths
+                ),
             )
             for seed, rate in part
         )
@@ -182,7 +216,7 @@ def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | 
             "branch_steps": lengths,
             **result_facts(spec, shape, data_hash),
         }
-        suffix = content_hash(content, data_hash)
+        suffix = content_hash(content, data_hash) + mark
         if data_hash is None and len(parts) > 1:
             suffix += f"-{number}"  # without a hash nothing else tells the packs of one shape apart
         packs.append(
@@ -200,14 +234,14 @@ def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | 
     return packs
 
 
-def _dropped_runs(
-    spec: Spec, shape: Shape, budget: float | None, lengths: tuple[int, ...], reason: str, data_hash: str | None
-) -> list[Run]:
+def _dropped_runs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: str | None) -> list[Run]:
     """Runs that are listed and never trained; the budget in the id keeps them apart from the run that is kept."""
+    shape, budget = planned.shape, planned.budget
+    mark = f"-dropped{budget:.3g}{planned.mark if data_hash is None else ''}"
     per_step = spec.train.batch_size * spec.train.seq_len
     return [
         Run(
-            run_id=run_id(spec, shape, seed, rate, steps, data_hash, steps != lengths[-1]) + f"-dropped{budget:.3g}",
+            run_id=run_id(spec, shape, seed, rate, steps, data_hash, steps != lengths[-1]) + mark,
             pack_id="",
             shape=shape,
             seed=seed,
@@ -216,7 +250,7 @@ def _dropped_runs(
             steps=steps,
             tokens=steps * per_step,
             action=DROP,
-            reason=reason,
+            reason=planned.drop,
         )
         for rate in spec.grid.learning_rates
         for seed in spec.grid.seed_values()

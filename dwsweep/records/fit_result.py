@@ -12,6 +12,7 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import reader
+from dwsweep.records.along_rows import Along
 from dwsweep.records.budget_rows import EqualBudgets
 from dwsweep.records.comparison import Comparison
 from dwsweep.records.fit_curves import FitCurves, PairCurve, SizedOptimum
@@ -239,12 +240,18 @@ class FitResult(FitPart):
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
     equal_budgets: EqualBudgets | None = None  # where runs were trained at equal compute, which is the axis
     comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
+    along: Along | None = None  # the loss against a column
     provenance: Provenance
 
     @property
     def own_law(self) -> bool:
         """Whether the guideline follows a law of this sweep, and not the published one."""
         return self.guideline_law is not None
+
+    @property
+    def along_only(self) -> bool:
+        """Whether there is nothing but the losses along a column: no curves of loss against size by depth."""
+        return self.along is not None and not self.curves.depths
 
     def to_pandas(self, table: str = "transitions") -> Any:
         """cells, transitions, guideline, rivals, by_tokens, rates, equal_budgets or equal_budget_depths as a DataFrame;

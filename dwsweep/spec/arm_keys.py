@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dwsweep.spec.sections import Spec
 
 NAME, HEADS, PRESET = "name", "grid.heads", "model.preset"
-ALLOWED = "model.*, train.*, grid.heads.*, grid.learning_rates"
+ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
 # what arms share, so that the runs of one shape and seed see the same batches and the same held-out text
 SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")
 SHARED_KEYS = tuple(f"train.{name}" for name in (*SHARED, "eval_tokens"))

@@ -165,6 +165,8 @@ def _is_branch(part: Any) -> bool:
 def _section_at(location: list[Any]) -> type[BaseModel] | None:
     model: type[BaseModel] = Spec
     for part in location:
+        if isinstance(part, int):  # an item of a list, of the section that the list is of
+            continue
         if not isinstance(part, str):
             return None
         fields = {field.alias or name: field for name, field in model.model_fields.items()}

@@ -112,6 +112,15 @@ class Heads(Section):
             raise ValueError("give `count` or `size`, or both")
         return self
 
+    def rule(self) -> HeadRule:
+        return HeadRule(self.count, self.size)
+
+
+HeadRules = Annotated[
+    Annotated[list[Heads], Tag("|list")] | Annotated[Heads, Tag("|rule")],
+    Discriminator(lambda value: "|list" if isinstance(value, list) else "|rule"),
+]
+
 
 class Grid(Section):
     depths: list[Depth] = Field(default_factory=list)
@@ -126,8 +135,8 @@ class Grid(Section):
     """|n_params / budget - 1|"""
     strict_budgets: bool = False
     """DROP beyond max_mismatch instead of warning"""
-    heads: Heads = Heads(count=2)
-    """`{count: N}`, `{size: P}`, or both: then the head size stands apart from d_x / H"""
+    heads: HeadRules = Heads(count=2)
+    """`{count: N}`, `{size: P}`, or both: then the head size stands apart from d_x / H; a list is an axis"""
     seeds: Seeds = 3
     """how many (0, 1, …), or which"""
     learning_rates: list[LearningRate] = [1.0e-3]
@@ -154,6 +163,7 @@ class Grid(Section):
             ("learning_rates", self.learning_rates),
             ("seeds", self.seeds if isinstance(self.seeds, list) else []),
             ("budgets", self.budgets if isinstance(self.budgets, list) else []),
+            ("heads", [str(rule) for rule in self.head_rules()]),
         ):
             if len(set(values)) != len(values):
                 raise ValueError(f"`{name}` has a value twice: {values}")
@@ -161,6 +171,7 @@ class Grid(Section):
             ("budgets", self.budgets),
             ("seeds", self.seeds),
             ("learning_rates", self.learning_rates),
+            ("heads", self.heads),
         ):
             if listed == []:
                 raise ValueError(f"`{name}` is empty; give at least one")
@@ -173,6 +184,10 @@ class Grid(Section):
 
     def seed_values(self) -> list[int]:
         return self.seeds if isinstance(self.seeds, list) else list(range(self.seeds))
+
+    def head_rules(self) -> list[HeadRule]:
+        """One, or those that are an axis of the sweep."""
+        return [heads.rule() for heads in (self.heads if isinstance(self.heads, list) else [self.heads])]
 
     def depth_values(self) -> list[int]:
         return sorted(self.widths) if self.widths else sorted(self.depths)
@@ -370,10 +385,10 @@ class Spec(Section):
     train: TrainSpec
     execution: ExecutionSpec = ExecutionSpec()
 
-    def block(self) -> Block:
-        """What fixes a shape along with depth and width."""
+    def block(self, head_rule: HeadRule | None = None) -> Block:
+        """What fixes a shape along with depth and width; by the first of ``grid.heads`` unless another is given."""
         return Block(
-            head_rule=HeadRule(self.grid.heads.count, self.grid.heads.size),
+            head_rule=head_rule or self.grid.head_rules()[0],
             vocab_size=self.data.vocab_size,
             seq_len=self.train.seq_len,
             **self.model.model_dump(exclude={"preset", "parametrization", "base_depth", "base_width"}),

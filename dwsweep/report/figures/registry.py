@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dwsweep import paths
 from dwsweep.records.fit_result import FitResult
-from dwsweep.report.figures import arms_apart, equal_compute, law_lines, losses, run_curves, style
+from dwsweep.report.figures import arms_apart, equal_compute, law_lines, loss_along, losses, run_curves, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,12 +35,21 @@ class Drawing:
 
 
 def _has_curves(fit: FitResult) -> bool:
-    """False where every shape was trained to one value of the axis, so that no curve runs over it."""
-    return fit.equal_budgets is None or not fit.equal_budgets.only
+    """False where every shape was trained to one value of the axis, or no depths are compared: no curve is there."""
+    return not fit.along_only and (fit.equal_budgets is None or not fit.equal_budgets.only)
 
 
 # in the order of the page
 DRAWINGS = (
+    Drawing(
+        "along",
+        "Loss against a column of the table, and how far each value is above the best",
+        "Top: the loss at equal size, a line per arm and depth. Bottom: how far each value is above the lowest loss of "
+        "its line, or the other arm above the first one. Its bars hold for all values of a line together: a bar that "
+        "clears zero is a difference that is shown.",
+        loss_along.loss_along,
+        lambda fit: fit.along is not None,
+    ),
     Drawing(
         "loss_vs_depth",
         "Loss against depth at fixed sizes, with the fitted loss surface",
@@ -114,6 +123,7 @@ DRAWINGS = (
         "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
         "extrapolated, and forms that fit equally well inside it part ways.",
         law_lines.guideline,
+        lambda fit: not fit.along_only,
     ),
     Drawing(
         "tokens",

@@ -106,7 +106,7 @@ def runs(rows: Sequence[Row]) -> str:
             ]
         )
     columns = ["depth", "width", "N", "seeds", "learning rate", "tokens", "loss", "status", "tokens/s", "seconds (sum)"]
-    return table(columns, body, left=["status"]) + details(f"All {len(rows)} runs", _all_runs(rows), "all-runs")
+    return table(columns, body, left=["status"]) + details(f"All {len(rows)} runs", all_runs(rows), "all-runs")
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
@@ -114,7 +114,7 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
 
 
-def _all_runs(rows: Sequence[Row]) -> str:
+def all_runs(rows: Sequence[Row]) -> str:
     body = [[show(row.get(name), form) for name, form in RUN_COLUMNS.values()] for row in ordered(rows)]
     return table(list(RUN_COLUMNS), body, left=["run", "status"])
 

@@ -20,7 +20,7 @@ from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import FINAL
 from dwsweep.report.figures import attention_conditions, registry, run_curves, style
 from dwsweep.report.figures.run_curves import TrainingCurve
-from dwsweep.report.page import budget_words, comparison_section, page_data, page_tables, words
+from dwsweep.report.page import along_section, budget_words, comparison_section, page_data, page_tables, words
 from dwsweep.report.page.html import (
     Section,
     box,
@@ -71,7 +71,7 @@ def write(directory: str | PathLike[str]) -> Any:
     file = folder / "fit.json"
     fit = fit_result.read(file, "DIR")
     every = _read_csv(root / "results.csv")
-    runs = comparison_section.of_the_fit(every, fit)
+    runs = every if fit.along_only else comparison_section.of_the_fit(every, fit)
     curves = _curves(runs, root)
     store = SweepStore(root)
     manifest = to_dict(store.manifest)
@@ -79,6 +79,7 @@ def write(directory: str | PathLike[str]) -> Any:
     axis = fit.equal_budgets.axis if fit.equal_budgets and fit.equal_budgets.only else ""
     sections = [
         Section("answer", "The answer", _answer(fit)),
+        *along_section.sections(fit),
         *comparison_section.sections(fit),
         Section("budget", "Your budget", placeholder("budget-box", WITHOUT_BUDGET)),
         Section("warnings", "Warnings", _warnings([*_stale(every, root, folder), *fit.warnings])),
@@ -89,7 +90,9 @@ def write(directory: str | PathLike[str]) -> Any:
         Section(
             "runs",
             "Runs",
-            page_tables.runs(runs)
+            page_tables.all_runs(runs)
+            if fit.along_only
+            else page_tables.runs(runs)
             + details("Cells: the mean of each shape", page_tables.cells(fit.cells, axis))
             + comparison_section.other_runs(every, runs),
         ),
@@ -103,6 +106,9 @@ def write(directory: str | PathLike[str]) -> Any:
     depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
     used = fit.provenance.rows_used
     subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes; {used} runs used."
+    if fit.along_only and fit.along:
+        sections = [section for section in sections if section.anchor not in along_section.LEFT_OUT]
+        title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{used} runs used."
     path = root / "report.html"
     data = page_data.collected(fit, page_tables.ordered(runs), curves, source_of(fit, file))
     paths.write_atomic(path, page(title, subtitle, sections, data))

@@ -29,10 +29,14 @@ def render(result: FitResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from dwsweep.report.terminal import budget_tables, comparison_tables
+    from dwsweep.report.terminal import along_tables, budget_tables, comparison_tables
     from dwsweep.report.terminal.folding import Folded
 
     parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
+    if result.along:
+        parts += [Text(""), *along_tables.render(result.along)]
+    if result.along_only:
+        return Group(*parts, *_warnings(result))
     if result.equal_budgets:
         parts += [Text(""), *budget_tables.render(result.equal_budgets)]
     if result.surface and result.surface.optima:
@@ -55,10 +59,13 @@ def render(result: FitResult) -> RenderableType:
         Text(""),
         Folded(_guideline(result), beside="interval", optional=("trained",), file="guideline.csv"),
     ]
-    if result.warnings:
-        parts += [Text(""), Text("Warnings")]
-        parts.append(_list(result.warnings))
-    return Group(*parts)
+    return Group(*parts, *_warnings(result))
+
+
+def _warnings(result: FitResult) -> list[Any]:
+    from rich.text import Text
+
+    return [Text(""), Text("Warnings"), _list(result.warnings)] if result.warnings else []
 
 
 def _list(lines: list[str]) -> Any:
@@ -75,6 +82,9 @@ def _list(lines: list[str]) -> Any:
 
 
 def _cells_line(result: FitResult) -> str:
+    if result.along_only and result.along:
+        arms = f" of {len(result.along.arms)} arms" if len(result.along.arms) > 1 else ""
+        return f"{result.provenance.rows_used} runs{arms}, compared along {result.along.column} at equal n_params"
     used = [row for row in result.cells if not row.excluded]
     depths = sorted({row.depth for row in used})
     excluded = len(result.cells) - len(used)
@@ -304,7 +314,7 @@ def _best_depths(result: FitResult) -> list[Any]:
     title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
     known = result.surface.bounded
     if not known:
-        return [Text(title), Text("  not known: the data bound it at none of their sizes"), _shape(result)]
+        return [Text(title), Text("  not known: the data bound it at none of their sizes"), *_shape(result)]
     table = _table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
     for row in known:
         table.add_row(
@@ -313,14 +323,16 @@ def _best_depths(result: FitResult) -> list[Any]:
             _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
             *([f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth else "–"] if axis == "N" else []),
         )
-    return [Folded(table, beside="interval"), _shape(result)]
+    return [Folded(table, beside="interval"), *_shape(result)]
 
 
-def _shape(result: FitResult) -> Any:
+def _shape(result: FitResult) -> list[Any]:
+    """Nothing where the runs have said it (``--along depth``)."""
     from rich.padding import Padding
     from rich.text import Text
 
-    return Padding(Text(shape_matters(result)), (0, 0, 0, 2))
+    said = result.along is not None and result.along.column == "depth"
+    return [] if said else [Padding(Text(shape_matters(result)), (0, 0, 0, 2))]
 
 
 def shape_matters(result: FitResult) -> str:
@@ -328,13 +340,14 @@ def shape_matters(result: FitResult) -> str:
     rows = [row for row in (result.surface.optima if result.surface else ()) if row.worst_percent is not None]
     if not rows:
         return ""
+    from dwsweep.fit.along_words import loses
+
     axis = result.curves.size_name
 
     def said(row: SizedOptimum) -> str:
-        ends = _range(row.worst_percent_low, row.worst_percent_high, lambda v: f"{v:.2g}")
-        return f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % ({ends}) of the loss at {axis} = " + (
-            format_count(row.n_params)
-        )
+        where = f"{axis} = {format_count(row.n_params)}"
+        assert row.worst_depth is not None and row.worst_percent is not None
+        return loses(row.worst_depth, row.worst_percent, row.worst_percent_low, row.worst_percent_high, where)
 
     ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
     return "shape matters: of the depths tried, " + ", ".join(map(said, ends))

@@ -133,8 +133,8 @@ def _table(plan: Plan, notes: dict[str, int]) -> Table:
     table.add_column("runs", no_wrap=True)
     groups = _groups(plan)
     by_budget = plan.spec.grid.widths is None
-    # budgets in rising order, depths inside: a group is what is compared
-    ordered = sorted(groups, key=lambda key: (key[1] or 0.0, key[0].depth, key[0].width))
+    # budgets in rising order, depths inside, rules of the heads in each: a group is what is compared
+    ordered = sorted(groups, key=lambda key: (key[1] or 0.0, key[0].depth, key[0].heads, key[0].width))
     last: object = None
     for shape, budget in ordered:
         group_key = budget if by_budget else shape.depth

@@ -1,0 +1,385 @@
+"""``dwsweep fit DIR --along COLUMN``: the loss against any column of numbers (heads, depth, head_size, …).
+
+Whatever else is chosen stays: per arm, depth and budget (per budget where the column is the depth) the values are held
+against each other and, where there are several arms, the arms against each other at each value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from dwsweep.errors import InputError, argument
+from dwsweep.fit import along_words
+from dwsweep.fit.along_cells import SIZES, ArmAlong, Key, arms_along, check_column, unit_of
+from dwsweep.fit.along_equal import equal_to_baseline
+from dwsweep.fit.along_losses import Losses, Ranking, apart, losses_of, ranked
+from dwsweep.fit.along_result import without_curves
+from dwsweep.fit.analysis import check_options, fit_table
+from dwsweep.fit.arms import labels
+from dwsweep.fit.cells import number
+from dwsweep.fit.fit_warnings import check_status
+from dwsweep.fit.pairing import Pairing, pair_arms
+from dwsweep.fit.row_selection import RECIPE, TUNING, arms, check_one_arm
+from dwsweep.fit.table import Table, read_table
+from dwsweep.records.along_rows import (
+    BASE,
+    BEST,
+    NEITHER,
+    NOT_APART,
+    OTHER,
+    UNKNOWN,
+    WORSE,
+    Along,
+    AlongCurve,
+    AlongRow,
+    ArmsParting,
+)
+from dwsweep.records.fit_result import FitOptions, FitResult
+
+SEED = 17  # of the draws for slopes and for what arms share
+WITH_HEADS = {"heads", "head_size"}  # the one follows from the other
+
+
+def fit_along(
+    table: Any,
+    column: str,
+    others: Iterable[Any] = (),
+    *,
+    baseline: str | None = None,
+    margin: float | None = None,
+    **options: Any,
+) -> FitResult:
+    """The losses along ``column``, ``along`` of the result; along the depth and along a size with the plain fit.
+
+    table, others: tables as ``fit_table`` takes them, one arm each; without others the arms of ``table`` itself, where
+    it has some. baseline: an expression over columns that only one shape meets (default: the deepest one, of the fewest
+    heads and of the largest size); every shape is held against it where depths and heads vary, or where it is given.
+    margin: nats by which a shape may be worse than the baseline, by default 1 % of its loss. options: those of
+    ``fit_table``.
+
+    Raises InputError as ``fit_table`` does, and where the column cannot be compared.
+    """
+    from threadpoolctl import threadpool_limits
+
+    others = list(others)
+    if options.get("axis", "n_params") != "n_params":
+        raise InputError(f"{argument('axis')}: {options['axis']!r}; along a column losses are compared at n_params")
+    if margin is not None and not 0.0 < margin < math.inf:
+        raise InputError(f"{argument('margin')}: {margin!r}; must be a positive number of nats")
+    where = options.get("where", ())
+    where = (where,) if isinstance(where, str) else tuple(where)
+    tables = _tables(table, others, options.get("columns"), where)
+    check_column(tables, column)
+    chosen = _options({**options, "where": where})
+    check_options(chosen.draws, chosen.confidence)
+    plain = len(tables) == 1 and column in ("depth", *SIZES)
+    with threadpool_limits(1, user_api="blas"):
+        found, along = compared(tables, labels(tables) if len(tables) > 1 else [""], column, chosen, baseline, margin)
+    result = fit_table(table, **options) if plain else without_curves(tables[0], chosen, *_summary(found, column))
+    return replace(result, along=along)
+
+
+def compared(
+    tables: Sequence[Table],
+    names: Sequence[str],
+    column: str,
+    options: FitOptions,
+    baseline: str | None = None,
+    margin: float | None = None,
+) -> tuple[list[ArmAlong], Along]:
+    """The arms, one table each, and what is said of them."""
+    found = arms_along(tables, names, column, options)
+    along = _along(found, tables, column, options)
+    return found, replace(along, equal=equal_to_baseline(found, baseline, margin, options.confidence))
+
+
+def _options(given: dict[str, Any]) -> FitOptions:
+    """Checked where the plain fit checks them."""
+    columns = given.get("columns")
+    return FitOptions(
+        axis="n_params",
+        noise=given.get("noise"),
+        columns=columns if columns is None or isinstance(columns, dict) else list(columns),
+        where=given["where"],
+        draws=given.get("draws", 2000),
+        seed=given.get("seed", 0),
+        confidence=given.get("confidence", 0.95),
+        documents=given.get("documents", True),
+        shape_noise=given.get("shape_noise"),
+    )
+
+
+def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str]) -> list[Table]:
+    """One per arm."""
+    tables = [read_table(one, columns, where) for one in (table, *others)]
+    for one in tables:
+        check_status(one.rows)
+        if others:
+            check_one_arm(one.rows, one.source)
+    return tables if others else [replace(tables[0], rows=rows) for rows in arms(tables[0].rows).values()]
+
+
+def _summary(found: Sequence[ArmAlong], column: str) -> tuple[int, list[str], dict[int, str], Any, list[Any]]:
+    """(runs used, warnings, names of the curves, curves of the first arm, runs left out)."""
+    warnings: dict[str, list[str]] = {}
+    for one in found:
+        for line in one.arm.warnings:
+            warnings.setdefault(line, []).append(one.arm.label)
+    lines = [line if len(by) == len(found) else f"{', '.join(by)}: {line}" for line, by in warnings.items()]
+    names = {
+        int(d): f"L {row['depth']:g}, {column} {row[column]:g}"
+        for one in found
+        for d, row in zip(one.arm.curves.depth, one.rows, strict=True)
+    }
+    bad = [replace(run.record(), depth=int(run.run.row["depth"])) for one in found for run in one.bad]
+    return sum(len(one.arm.runs) for one in found), lines, names, found[0].arm.curves, bad
+
+
+def _along(found: Sequence[ArmAlong], tables: Sequence[Table], column: str, options: FitOptions) -> Along:
+    sizes = _sizes(found)
+    losses: list[dict[Key, Losses]] = [
+        {
+            key: losses_of(one.arm.curves, list(cells.values()), sizes[key], np.random.default_rng([SEED, place, k]))
+            for k, (key, cells) in enumerate(one.groups.items())
+            if len(cells) > 1
+        }
+        for place, one in enumerate(found)
+    ]
+    unit = unit_of(tables)
+    curves = [
+        _curve(one, key, held, column, unit, options.confidence)
+        for one, by_key in zip(found, losses, strict=True)
+        for key, held in by_key.items()
+    ]
+    if not curves:
+        raise InputError(
+            f"{argument('column', '--along')}: {column!r}; no depth and size has two values of it: nothing is compared"
+        )
+    partings: list[ArmsParting] = []
+    for other, by_key in zip(found[1:], losses[1:], strict=True):
+        pairing = pair_arms(found[0].arm, other.arm, options.noise, options.shape_noise)
+        for key in (key for key in by_key if key in losses[0]):
+            sides = (found[0], losses[0][key]), (other, by_key[key])
+            parting, rows = _parting(*sides, key, pairing, column, unit, options)
+            if parting is None:
+                continue
+            partings.append(parting)
+            of_other = next(k for k, c in enumerate(curves) if (c.arm, c.depth, c.budget) == (other.arm.label, *key))
+            curves[of_other] = replace(
+                curves[of_other], rows=tuple(replace(row, **rows.get(row.value, {})) for row in curves[of_other].rows)
+            )
+    names = tuple(one.arm.label for one in found)
+    return Along(
+        column=column,
+        unit=unit,
+        arms=names,
+        inputs=tuple(dict.fromkeys(data.source for data in tables)),
+        confidence=options.confidence,
+        answer=tuple(along_words.answers(column, unit, curves, partings, len(found) > 1)),
+        curves=tuple(curves),
+        partings=tuple(partings),
+        notes=tuple(_notes(found, losses, partings, column)),
+    )
+
+
+def _sizes(found: Sequence[ArmAlong]) -> dict[Key, float | None]:
+    """ln of the size at which each group is compared, the same in all arms; None where the column is a size."""
+    keys = {key for one in found for key in one.groups}
+    return {(depth, size): None if size is None else math.log(size) for depth, size in keys}
+
+
+def _curve(one: ArmAlong, key: Key, losses: Losses, column: str, unit: str, confidence: float) -> AlongCurve:
+    cells = one.groups[key]
+    ranking = ranked(losses, confidence)
+    values = list(cells)
+    best = values[int(losses.mean.argmin())]
+    rows = tuple(_row(one, key, value, k, losses, ranking, column, confidence) for k, value in enumerate(values))
+    after = [row.verdict == WORSE for row in rows if row.value > best]
+    before = [row.verdict == WORSE for row in rows if row.value < best]
+    tail = len(list(next((g for held, g in groupby(reversed(after)) if held), ()))) if after and after[-1] else 0
+    head = len(list(next((g for held, g in groupby(before) if held), ()))) if before and before[0] else 0
+    worse_from, worse_to = values[-tail] if tail else None, values[head - 1] if head else None
+    return AlongCurve(
+        arm=one.arm.label,
+        depth=key[0],
+        budget=key[1],
+        rows=rows,
+        best=best,
+        worse_from=worse_from,
+        worse_to=worse_to,
+        spread=ranking.spread if ranking.high is not None else None,
+        spread_low=ranking.low,
+        spread_high=ranking.high,
+        worst=values[int(losses.mean.argmax())],
+        sentence=along_words.of_curve(rows, best, worse_from, worse_to, unit),
+    )
+
+
+def _row(
+    one: ArmAlong, key: Key, value: Any, k: int, losses: Losses, ranking: Ranking, column: str, confidence: float
+) -> AlongRow:
+    cell = one.groups[key][value]
+    curves, row = one.arm.curves, one.rows[cell]
+    best, first = ranking.above_best.at(k), ranking.above_first.at(k)
+    verdict = BEST if k == int(losses.mean.argmin()) else NOT_APART
+    if best[1] is None:
+        verdict = UNKNOWN
+    elif best[1] > 0.0:
+        verdict = WORSE
+    return AlongRow(
+        arm=one.arm.label,
+        column=column,
+        value=value,
+        depth=int(row["depth"]),
+        budget=key[1],
+        width=number(row["width"]),
+        heads=row.get("heads"),
+        head_size=row.get("head_size"),
+        n_params=number(float(curves.n_params[cell])),
+        learning_rate=curves.learning_rate[cell],
+        n=int(curves.n[cell]),
+        loss=float(losses.mean[k]),
+        se=float(losses.se[k]) if losses.known else None,
+        correction=float(losses.correction[k]),
+        above_best=best[0],
+        above_best_low=best[1],
+        above_best_high=best[2],
+        above_first=first[0],
+        above_first_low=first[1],
+        above_first_high=first[2],
+        verdict=verdict,
+        confidence=confidence,
+    )
+
+
+def _parting(
+    base: tuple[ArmAlong, Losses],
+    other: tuple[ArmAlong, Losses],
+    key: Key,
+    pairing: Pairing,
+    column: str,
+    unit: str,
+    options: FitOptions,
+) -> tuple[ArmsParting | None, dict[Any, dict[str, Any]]]:
+    """Where the other arm parts from the base in one group, and what each of its rows says of that; None where they
+    have fewer than two values in common."""
+    shared = [value for value in base[0].groups[key] if value in other[0].groups[key]]
+    if len(shared) < 2:
+        return None, {}
+    sides = [_only(one, losses, key, shared) for one, losses in (base, other)]
+    rng = np.random.default_rng([SEED, len(shared), options.seed])
+    found = apart(sides[0], sides[1], pairing, options.confidence, rng)
+    rows = {
+        value: dict(zip(("above_base", "above_base_low", "above_base_high"), found.at(k), strict=True))
+        for k, value in enumerate(shared)
+    }
+    sides_ahead = [NEITHER] * len(shared)
+    if found.low is not None and found.high is not None:
+        sides_ahead = [
+            OTHER if high < 0.0 else BASE if low > 0.0 else NEITHER
+            for low, high in zip(found.low, found.high, strict=True)
+        ]
+    ahead, start, after = _stretch(sides_ahead, shared)
+    gap = ""
+    if start is not None:
+        value, low, high = found.at(shared.index(start))
+        flipped = (-value, -high if high is not None else None, -low if low is not None else None)
+        gap = along_words.nats(*(flipped if ahead == OTHER else (value, low, high)), unit)
+    a, b = base[0].arm.label, other[0].arm.label
+    alone = [value for value, side in zip(shared, sides_ahead, strict=True) if side != NEITHER]
+    sentence = along_words.of_parting(a, b, column, ahead, start, after, shared, gap, alone)
+    return ArmsParting(
+        base=a,
+        arm=b,
+        depth=key[0],
+        budget=key[1],
+        ahead=ahead,
+        start=start,
+        after=after,
+        pairing=f"unpaired: {pairing.why_not}" if pairing.why_not else f"paired by {pairing.by}",
+        sentence=sentence,
+    ), rows
+
+
+def _only(one: ArmAlong, losses: Losses, key: Key, values: Sequence[Any]) -> tuple[Any, Losses, list[int]]:
+    """(arm, losses, cells) at some of its values."""
+    cells = one.groups[key]
+    places = [list(cells).index(value) for value in values]
+    kept = replace(
+        losses,
+        mean=losses.mean[places],
+        deviations=losses.deviations[:, places],
+        correction=losses.correction[places],
+    )
+    return one.arm, kept, [cells[value] for value in values]
+
+
+def _stretch(sides: Sequence[str], values: Sequence[Any]) -> tuple[str, Any, Any]:
+    """(which arm is ahead at every value up to the last one, from where on, the last value before it at which the other
+    one is)."""
+    ahead = sides[-1]
+    if ahead == NEITHER:
+        return NEITHER, None, None
+    first = len(sides) - 1
+    while first > 0 and sides[first - 1] == ahead:
+        first -= 1
+    against = [value for value, side in zip(values[:first], sides, strict=False) if side not in (ahead, NEITHER)]
+    return ahead, values[first], against[-1] if against else None
+
+
+def _notes(
+    found: Sequence[ArmAlong], losses: Sequence[dict[Key, Losses]], partings: Sequence[ArmsParting], column: str
+) -> list[str]:
+    """What the numbers rest on: sizes that are not quite equal, what differs besides, and how the arms are paired."""
+    every = [held for by_key in losses for held in by_key.values()]
+    notes = []
+    gap = max(held.gap for held in every)
+    slopes = [held.slope for held in every if held.slope is not None]
+    if slopes:
+        measured = all(slope.measured for slope in slopes)
+        values = sorted({f"{slope.value:.2g}" for slope in slopes}, key=float)
+        by = (
+            "by the slope between neighbouring sizes"
+            if measured
+            else "by a slope of −0.076 of the loss per unit of ln N (Kaplan et al. 2020), for want of a second size, "
+            "with an error as large as itself"
+        )
+        span = values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
+        notes.append(
+            f"sizes differ from their budget by up to {100 * math.expm1(gap):.1f} %; losses are corrected to it {by} "
+            f"({span} nats per unit of ln N), and the error of that is in every interval"
+        )
+    notes += _besides(found, column)
+    single = sum(len(cells) < 2 for one in found for cells in one.groups.values())
+    if single:
+        notes.append(f"{single} depths and sizes have one value of {column}, and are not compared")
+    notes += list(dict.fromkeys(f"{one.arm} against {one.base}: {one.pairing}" for one in partings))
+    if len(every) > 1:
+        notes.append("intervals hold together within one depth and size, not over all of them")
+    return notes
+
+
+def _besides(found: Sequence[ArmAlong], column: str) -> list[str]:
+    """Settings that change along the column."""
+    notes = []
+    tied = {column, "learning_rate", "lr", *(WITH_HEADS if column in WITH_HEADS else ()), "head_size"}
+    for name in dict.fromkeys((*RECIPE, *TUNING)):
+        if name in tied:
+            continue
+        differs = [
+            one.arm.label
+            for one in found
+            if any(
+                len({str(one.rows[k].get(name)) for k in cells.values()}) > 1 for cells in one.groups.values()
+            )
+        ]  # fmt: skip
+        if differs:
+            where = f" ({', '.join(differs)})" if len(found) > 1 else ""
+            notes.append(f"{name} changes along {column}, too{where}: what it does is in the differences")
+    return notes
