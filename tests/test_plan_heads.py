@@ -105,3 +105,15 @@ def test_a_design_judges_one_rule() -> None:
     with pytest.raises(InputError) as error:
         study(with_heads({"count": 2}, {"count": 4}))
     assert str(error.value) == "grid.heads: 2 rules; one is judged, allowed: --set 'grid.heads={count: 2}'"
+
+
+@pytest.mark.parametrize(("name", "within", "heads"), [("heads", 0.03, 5), ("heads-smoke", 0.1, 4)])
+def test_the_shipped_sweep_of_heads_matches_both_arms_in_size(name: str, within: float, heads: int) -> None:
+    made = load_spec(name)
+    plan = build(made)
+    assert all(run.budget and abs(run.shape.n_params / run.budget - 1) < within for run in plan.runs)
+    standard, fixed = plan.arms["standard"], plan.arms["fixed"]
+    assert {len({run.shape.heads for run in arm.runs}) for arm in (standard, fixed)} == {heads}
+    assert {run.shape.head_size for run in fixed.runs} == {made.train.seq_len}
+    assert all(run.shape.heads * run.shape.head_size == run.shape.width for run in standard.runs)
+    assert min(run.shape.head_size for run in standard.runs) < made.train.seq_len / 2

@@ -45,7 +45,9 @@ def plan_of(**sections: Any) -> Plan:
     return build(parse_spec(content), data=DATA)
 
 
-@pytest.mark.parametrize("name", ["levine2020", "levine-mini", "smoke", "isoflop", "isoflop-smoke", "ten-minutes"])
+@pytest.mark.parametrize(
+    "name", ["levine2020", "levine-mini", "smoke", "isoflop", "isoflop-smoke", "ten-minutes", "heads", "shape-matters"]
+)
 def test_shipped_sweeps_fit_100_columns(name: str) -> None:
     text = text_of(build(load_spec(SWEEPS / f"{name}.yaml")))
     assert max(map(len, text.splitlines())) <= 100

@@ -24,7 +24,7 @@ from dwsweep.records.fit_rows import FitPart
 CONFIDENCE = 0.95
 MARGIN = 0.02  # nats, of the shapes that equal the baseline
 OPTIONS = FitOptions(
-    axis="n_params", noise=None, columns=None, where=(), draws=400, seed=0, confidence=CONFIDENCE, documents=True
+    axis="n_params", noise=None, columns=None, where=(), draws=2000, seed=0, confidence=CONFIDENCE, documents=True
 )
 
 

@@ -64,7 +64,7 @@ def of_curve(
     parts = [tried + (f" (not told apart from {', '.join(alike)})" if alike else "")]
     if worse_from is not None:
         last = "" if worse_from == values[-1] else f", by {by(values[-1])} at {number(values[-1])}"
-        parts.append(f"from {at(column, worse_from)} on it is worse, by {by(worse_from)}{last}: degrades")
+        parts.append(f"from {at(column, worse_from)} on it is worse by {by(worse_from)}{last}: degrades")
     elif best == values[-1]:
         parts.append(f"no degradation shown up to {at(column, best)}, the most tried")
     else:
@@ -72,7 +72,7 @@ def of_curve(
     if worse_to is not None:
         to = f"up to {at(column, worse_to)}" if worse_to != values[0] else f"at {at(column, worse_to)}"
         first = "" if worse_to == values[0] else f", by {by(values[0])} at {number(values[0])}"
-        parts.append(f"{to} it is worse, too, by {by(worse_to)}{first}")
+        parts.append(f"{to} it is worse by {by(worse_to)}{first}")
     return "; ".join(parts)
 
 
