@@ -37,8 +37,14 @@ def weight_gradient(x_NxI: jax.Array, g_NxO: jax.Array, dtype: str) -> jax.Array
 
 
 def _column_sum(g_NxO: jax.Array) -> jax.Array:
-    """Σ over rows as a product with ones: faster than the CPU's reduction along columns, and exact in float32 too."""
-    return product(jnp.ones((1, g_NxO.shape[0]), jnp.float32), g_NxO, "float32")[0]
+    """Σ over rows, float32. On a CPU as a product with ones, which is faster than its reduction along columns and exact
+    in float32 too. A GPU would write the operand of that product to memory first: as compiled for an H200, L6 d372 with
+    3 seeds takes 416 kernels and 106 GB per step by plain sums, 453 and 120 by products."""
+    return jax.lax.platform_dependent(
+        g_NxO,
+        cpu=lambda g: product(jnp.ones((1, g.shape[0]), jnp.float32), g, "float32")[0],
+        default=lambda g: jnp.sum(g.astype(jnp.float32), axis=0),
+    )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
