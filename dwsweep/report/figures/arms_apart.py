@@ -22,13 +22,19 @@ BOUND = 1.5  # length of the arrow of a size without a value, as a factor
 ROOM = 1.6  # beyond the smallest and the largest size
 
 
+def with_numbers(fit: FitResult) -> list[Comparison]:
+    """The comparisons that have any: the sentences of the others are all there is of them."""
+    return [found for found in fit.comparisons if found.rows or found.depths]
+
+
 def arms_apart(fit: FitResult) -> Figure:
     """One row per arm that is compared with the base. Left: best depth against size under both, with the transitions.
     Right: loss of the arm − loss of the base at each depth."""
-    made = style.figure(7.6, 0.75 + 3.3 * len(fit.comparisons))
-    panels = style.panels(made, 2 * len(fit.comparisons), 2)
+    drawn = with_numbers(fit)
+    made = style.figure(7.6, 0.75 + 3.3 * len(drawn))
+    panels = style.panels(made, 2 * len(drawn), 2)
     labels: list[style.EndLabels] = []
-    for found, left, right in zip(fit.comparisons, panels[::2], panels[1::2], strict=True):
+    for found, left, right in zip(drawn, panels[::2], panels[1::2], strict=True):
         _depths(left, found, axis_label(fit))
         labels += _losses(right, found, axis_label(fit))
     made.suptitle(
@@ -111,6 +117,7 @@ def _bar(
 
 
 def _losses(axes: Axes, found: Comparison, label: str) -> list[style.EndLabels]:
+    axes.set_title(f"{_short(found.arm)} − {_short(found.base)}", fontsize=9)
     if not found.depths:
         style.says(axes, "No loss difference: no depth has a curve\nunder both, or the noise is not known.")
         return []
@@ -128,7 +135,6 @@ def _losses(axes: Axes, found: Comparison, label: str) -> list[style.EndLabels]:
     spans = [float(v) for one in found.depths for v in style.floats(one.curve.x)[[0, -1]]]
     style.log_axis(axes, "x", min(spans) / 1.12, max(spans) * 1.12, at_most=5)
     axes.axhline(0.0, color=style.INK, linewidth=0.9)
-    axes.set_title(f"{_short(found.arm)} − {_short(found.base)}", fontsize=9)
     axes.set_xlabel(label)
     axes.set_ylabel(f"loss difference\n(10⁻³ {found.unit})", multialignment="center")
     return [style.label_right(axes, ends)]

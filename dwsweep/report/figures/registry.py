@@ -106,7 +106,7 @@ DRAWINGS = (
         "their intervals, the recipe changes them; what the arms share (seeds, text) narrows the interval of the "
         "change, which the table has, and not the bars. Right: which arm has the lower loss, at each depth.",
         arms_apart.arms_apart,
-        lambda fit: bool(fit.comparisons),
+        lambda fit: bool(arms_apart.with_numbers(fit)),
     ),
     Drawing(
         "width_law",

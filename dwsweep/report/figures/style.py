@@ -315,7 +315,7 @@ def halo() -> list[Any]:
 
 
 def says(axes: Axes, text: str) -> None:
-    """An empty panel that says why it is empty."""
+    """An empty panel that says why it is empty; a narrow one gives its own lines."""
     axes.set_axis_off()
-    words = "\n".join(textwrap.wrap(text, 76))
+    words = "\n".join(part for line in text.splitlines() for part in textwrap.wrap(line, 76))
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=FAINT)
