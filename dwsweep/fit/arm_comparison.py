@@ -248,7 +248,7 @@ def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
         return None
     middle, low, high = (None if v is None else math.log(v) for v in (found.depth, found.depth_low, found.depth_high))
     if found.depth is None:
-        return Estimate(middle, low, high, status=f"{found.at_edge} the depths tried")
+        return Estimate(middle, low, high, status=found.beyond)
     spread = summary(surface.drawn_depths(x), ONE_SD)
     se = math.log(spread.high / spread.low) / 2.0 if spread.low and spread.high else None
     along = of_best_depth(surface.record, arm.gains, x, found.depth) if arm.gains else None

@@ -176,10 +176,17 @@ class LossSurface:
         return self._at(x)[1]
 
     def drawn_depths(self, x: float) -> np.ndarray:
-        """(D,) ln of the best depth at x = ln axis; ±inf where the loss falls up to an end of the grid."""
+        """(D,) ln of the best depth at x = ln axis; ±inf where the loss falls up to an end of the grid.
+
+        A draw whose lowest loss lies between the depths trained has its best depth there, whatever its form does far
+        outside, where a draw with a gain below zero falls without end; only from an end of the depths it goes on."""
         slope, running = self._at(x)
         step = np.diff(self.grid)
-        best, rows, last = running.argmin(axis=1), np.arange(len(running)), len(self.grid) - 1
+        first, deepest = self._inside.start, self._inside.stop - 1
+        inside = running[:, self._inside].argmin(axis=1) + first
+        below, above = running[:, : first + 1].argmin(axis=1), running[:, deepest:].argmin(axis=1) + deepest
+        best = np.where(inside == deepest, above, np.where(inside == first, below, inside))
+        rows, last = np.arange(len(running)), len(self.grid) - 1
         # the zero of the slope beside the lowest point of the grid
         here = slope[rows, best]
         left = np.clip(np.where(here > 0, best - 1, best), 0, last - 1)
@@ -199,12 +206,13 @@ class LossSurface:
         present = self._present(x)
         if len(present) < 3:
             return None
-        found = summary(self.drawn_depths(x), self.record.confidence)
+        drawn = self.drawn_depths(x)
+        found = summary(drawn, self.record.confidence)
         first, last = float(min(present)), float(max(present))
         middle = found.depth
         edge = None
         if middle is None or not first < middle < last:
-            edge = "below" if middle is not None and middle <= first else "above"
+            edge = "below" if np.sort(drawn)[len(drawn) // 2] <= math.log(first) else "above"
         return Optimum(
             ln_x=x,
             depth=None if edge else middle,

@@ -123,6 +123,11 @@ class Optimum(FitPart):
     depth_min: float  # depths that the data span there
     depth_max: float
 
+    @property
+    def beyond(self) -> str:
+        """Where it lies, in words, if it is at an edge; there is no net of less than one layer."""
+        return "1, the fewest" if self.at_edge == "below" and self.depth_min <= 1 else f"{self.at_edge} the depths tried"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SizedOptimum(Optimum):

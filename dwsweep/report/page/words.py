@@ -35,7 +35,7 @@ def best_depths(fit: FitResult) -> list[str]:
     lines = []
     for row in known:
         ends = interval(row.depth_low, row.depth_high, lambda v: f"{v:.1f}")
-        best = f"{row.depth:.1f} layers" if row.depth else f"{row.at_edge} the depths tried"
+        best = f"{row.depth:.1f} layers" if row.depth else row.beyond
         lines.append(f"{size} = {format_count(row.n_params)}: {best} ({level}: {ends}).")
     return lines
 

@@ -319,7 +319,7 @@ def _best_depths(result: FitResult) -> list[Any]:
     for row in known:
         table.add_row(
             format_count(row.n_params),
-            f"{row.depth:.1f}" if row.depth else f"{row.at_edge} the depths tried",
+            f"{row.depth:.1f}" if row.depth else row.beyond,
             _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
             *([f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth else "–"] if axis == "N" else []),
         )
