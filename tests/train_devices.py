@@ -67,6 +67,11 @@ def trained(orders: dict[str, Any]) -> dict[str, Any]:
         "interrupted": outcome.interrupted,
         "step": outcome.step,
     }
+    if orders.get("conditions"):
+        from dwsweep.train.program import Blueprint
+
+        text = Blueprint.of(pack, store).compiled_heads().as_text()
+        content["collectives"] = sorted(name for name in ("all-gather", "all-reduce", "all-to-all") if name in text)
     if orders.get("init_memory"):
         from dwsweep.train.program import Blueprint
 

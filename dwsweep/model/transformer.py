@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import NamedSharding
 
-from dwsweep.model import attention, conditioning, ops
+from dwsweep.model import attention, ops
 from dwsweep.model.initializers import ONES, ZEROS, Matrices, Params, initial_values, metadata, parameter
 from dwsweep.model.parametrization import Scales
 from dwsweep.shapes import Shape
@@ -216,12 +216,10 @@ class Transformer(nnx.Module):
             x, _ = self.through_blocks(x, apply)
         return x
 
-    def log_conditions(self, tokens_BxT: jax.Array) -> jax.Array:
-        """ln of the condition number of each block's attention on each sequence, (L, B)."""
+    def heads(self, tokens_BxT: jax.Array) -> jax.Array:
+        """What the heads of each block's attention put out, side by side, (L, B, T, H·P)."""
         first = self.passes[0]  # the one with the attention in it
-        return self.through_blocks(
-            self.embedded(tokens_BxT), first, lambda block, x: conditioning.log_conditions(block.heads(x))
-        )[1]
+        return self.through_blocks(self.embedded(tokens_BxT), first, Block.heads)[1]
 
     def embedded(self, tokens_BxT: jax.Array) -> jax.Array:
         """What enters the blocks, (B, T, D)."""
@@ -273,7 +271,7 @@ class Model:
     init: Callable[[jax.Array], Params]  # PRNG key → parameters
     residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
     hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: what the unembedding reads
-    log_conditions: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → ln κ of each block (L, B)
+    heads: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → of all blocks' heads (L, B, T, H·P)
 
     def unembedded(self, params: Params, x_BxTxD: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(x (B·T, K), table (V, K)), whose product x·tableᵀ is the logits: K is D, or r of a tied embedding of that
@@ -320,10 +318,8 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
     def hidden(params: Params, tokens: jax.Array) -> jax.Array:
         return filled(params).normalised(tokens)
 
-    def log_conditions(params: Params, tokens: jax.Array) -> jax.Array:
-        return filled(params).log_conditions(tokens)
+    def heads(params: Params, tokens: jax.Array) -> jax.Array:
+        return filled(params).heads(tokens)
 
     groups, matrices = metadata(abstract, "group"), metadata(abstract, "matrices")
-    return Model(
-        shape, scales, compute, nnx.to_pure_dict(abstract), groups, matrices, init, residual, hidden, log_conditions
-    )
+    return Model(shape, scales, compute, nnx.to_pure_dict(abstract), groups, matrices, init, residual, hidden, heads)

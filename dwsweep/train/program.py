@@ -22,7 +22,7 @@ from dwsweep.cost.memory import program_fits
 from dwsweep.data.batches import HeldoutSet, check_enough, gather, window_indices
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
-from dwsweep.model.conditioning import SEQUENCES
+from dwsweep.model.conditioning import SEQUENCES, mean_condition
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.plan import Pack
@@ -126,19 +126,25 @@ class Blueprint:
         windows = jax.ShapeDtypeStruct((batch, T + 1), self.store.dtype, sharding=self.layout.by_sequence)
         return evaluate.lower(self.abstract["params"], windows).compile()
 
-    def compiled_conditions(self) -> Any:
-        """The program (parameters by name, windows (B, T + 1)) → ln κ of each block's attention on each (R, L, B)."""
+    def compiled_heads(self) -> Any:
+        """The program (parameters by name, windows (B, T + 1)) → what all blocks' heads put out (R, L, B, T, H·P).
+
+        In float32 whatever the precision of training, which would hide the smallest singular values.
+        """
+        compute = replace(self.model.compute, dtype="float32", kernel="xla", remat=False)
+        model = build(self.pack.shape, self.model.scales, compute)
 
         def one(params: Any, windows: jax.Array) -> jax.Array:
-            return self.model.log_conditions(params, windows[:, :-1].astype(jnp.int32))
+            return model.heads(params, windows[:, :-1].astype(jnp.int32))
 
         split = self.layout.split
         batch = math.ceil(SEQUENCES / split) * split
-        windows = jax.ShapeDtypeStruct(
-            (batch, self.pack.train.seq_len + 1), self.store.dtype, sharding=self.layout.by_sequence
-        )
-        conditions = jax.jit(jax.vmap(one, in_axes=(0, None)), out_shardings=self.layout.replicated)
-        return conditions.lower(self.abstract["params"], windows).compile()
+        # every device has all windows: on a CPU nothing is exchanged
+        here = self.layout.replicated
+        windows = jax.ShapeDtypeStruct((batch, self.pack.train.seq_len + 1), self.store.dtype, sharding=here)
+        with jax.default_matmul_precision("highest"):
+            heads = jax.jit(jax.vmap(one, in_axes=(0, None)), out_shardings=here)
+            return heads.lower(self.abstract["params"], windows).compile()
 
     def compiled_dispatch(self) -> Any:
         """The program of many steps: see ``step.make_dispatch``."""
@@ -183,7 +189,7 @@ class Program:
     run_evaluate: Any
     eval_batch: int  # windows per call of the evaluation
     compile_seconds: float
-    run_conditions: Any = None  # where the spec asks for them
+    run_heads: Any = None  # where the spec asks for their conditioning
 
     @property
     def choices(self) -> Choices:
@@ -299,12 +305,12 @@ class Program:
 
         The geometric mean over the first held-out windows (see ``model.conditioning``).
         """
-        (batch, _) = self.run_conditions.in_avals[0][1].shape
+        (batch, _) = self.run_heads.in_avals[0][1].shape
         n = min(SEQUENCES, len(heldout.windows))
         windows = np.resize(heldout.windows[:n], (batch, heldout.windows.shape[1]))
-        put = self.choices.layout.put(self._in_vocabulary(windows), self.choices.layout.by_sequence)
-        logs = jax.device_get(self.run_conditions(self.blueprint.named(state)["params"], put))
-        return np.exp(logs[:, :, :n].mean(axis=-1, dtype=np.float64))
+        put = self.choices.layout.put(self._in_vocabulary(windows))
+        heads = jax.device_get(self.run_heads(self.blueprint.named(state)["params"], put))
+        return mean_condition(heads[:, :, :n])
 
 
 def compile_program(
@@ -331,8 +337,8 @@ def compile_program(
         if batch == split:
             raise refusal or RuntimeError("the evaluation does not fit into another process's memory")
         batch = max(1, batch // 2 // split) * split
-    conditions = blueprint.compiled_conditions() if pack.train.conditioning else None
-    return Program(blueprint, first, dispatch, evaluate, batch, time.monotonic() - began, conditions)
+    heads = blueprint.compiled_heads() if pack.train.conditioning else None
+    return Program(blueprint, first, dispatch, evaluate, batch, time.monotonic() - began, heads)
 
 
 def fitting_dispatch(
