@@ -126,7 +126,9 @@ class Optimum(FitPart):
     @property
     def beyond(self) -> str:
         """Where it lies, in words, if it is at an edge; there is no net of less than one layer."""
-        return "1, the fewest" if self.at_edge == "below" and self.depth_min <= 1 else f"{self.at_edge} the depths tried"
+        return (
+            "1, the fewest" if self.at_edge == "below" and self.depth_min <= 1 else f"{self.at_edge} the depths tried"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
