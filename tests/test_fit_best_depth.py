@@ -9,7 +9,8 @@ import pytest
 
 import dwsweep
 from dwsweep.fit.guideline import guideline_rows, guides, own_guide
-from dwsweep.fit.loss_forms import Frame, gradient, height, linearised, transition
+from dwsweep.fit.loss_forms import Frame, by_leads, from_leads, gradient, height, linearised, to_leads, transition
+from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.simulated_sweeps import SmoothTruth, draw, through_published_widths
 from dwsweep.records import fit_result
 from dwsweep.report.terminal.fit_tables import to_text
@@ -153,3 +154,59 @@ def test_polynomials_and_their_slopes():
     y = np.linspace(math.log(6), math.log(30), 5)
     slope = (FRAME.basis(15.0, y + 1e-5) - FRAME.basis(15.0, y - 1e-5)) / 2e-5
     np.testing.assert_allclose(slope, FRAME.basis(15.0, y, derivative=True), atol=1e-6)
+
+
+def shallow_ahead(seed: int) -> dict[str, list[float]]:
+    """Nets of 1 to 4 layers, of which one layer is the best at every size, by less as they grow; three seeds that share
+    batches, and the luck of a shape."""
+    rng = np.random.default_rng(seed)
+    batches, rows = rng.normal(0.0, 0.006, 3), []
+    for depth in (1, 2, 3, 4):
+        for n in np.geomspace(4e4, 8e5, 6 if depth < 3 else 3):
+            luck = rng.normal(0.0, 0.006)
+            for k in range(3):
+                loss = 3.6 * (n / 1e5) ** -0.06 + true_lead(depth, n) + luck + batches[k] + rng.normal(0.0, 0.013)
+                rows.append(
+                    {"depth": depth, "width": math.sqrt(n / 12 / depth), "n_params": n, "seed": k, "loss": loss}
+                )
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def true_lead(depth: int, n: float) -> float:
+    """Of one layer over ``depth``, nats."""
+    return 0.12 * math.log(depth) * (1e5 / n) ** 0.5
+
+
+@pytest.mark.parametrize("seed", [0, 1, 5])
+def test_one_depth_is_ahead_at_all_sizes(seed: int) -> None:
+    """Then neither the gain of a layer nor the size of a transition is known, only how far they put the depths apart;
+    draws and steps of the two apart once put the best depth above four layers, or left it without a bound."""
+    result = dwsweep.fit_table(shallow_ahead(seed), draws=400)
+    assert result.surface is not None
+    surface = LossSurface(result.surface)
+    for row in result.surface.optima:
+        assert row.depth is None and row.at_edge == "below" and row.beyond == "1, the fewest", row
+        assert row.depth_high is None or row.depth_high < 1.3
+    for n in (4e4, 2e5, 8e5):
+        y, drawn = surface.losses(math.log(n))
+        at = [int(np.abs(y - math.log(depth)).argmin()) for depth in (1, 2, 3, 4)]
+        found = np.median(drawn[:, at] - drawn[:, at[:1]], axis=0)
+        assert found == pytest.approx([true_lead(depth, n) for depth in (1, 2, 3, 4)], abs=0.04), n
+    assert "1, the fewest" in to_text(result)
+
+
+def test_leads_and_transitions_say_the_same() -> None:
+    """φ ↔ θ, the derivatives of θ, and h, which is linear in the first three of φ where nothing levels off."""
+    phi = to_leads(THETA, FRAME)
+    assert from_leads(phi, FRAME) == pytest.approx(THETA)
+    for k in range(5):
+        step = 1e-6 * np.eye(5)[k]
+        slope = (from_leads(phi + step, FRAME) - from_leads(phi - step, FRAME)) / 2e-6
+        assert by_leads(THETA, FRAME)[:, k] == pytest.approx(slope, rel=1e-5, abs=1e-8)
+    x, y = np.linspace(14, 20, 7), np.log(np.linspace(6, 30, 7))
+    flat = phi * np.array([1, 1, 1, 1, 0])
+    one, two = (flat + share * np.array([0.01, 0.03, 0.02, 0, 0]) for share in (1, 2))
+    for form in ("exponential", "power"):
+        h = [height(form, from_leads(p, FRAME), x, y, FRAME) for p in (flat, one, two)]
+        assert h[2] - h[0] == pytest.approx(2 * (h[1] - h[0]), abs=1e-9)
+    assert from_leads(phi * np.array([1, 1, -1, 1, 1]), FRAME)[2] > 0  # a gain below zero is none

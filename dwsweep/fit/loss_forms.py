@@ -14,6 +14,10 @@ h    what depth does if the transition follows a form of the law: one more layer
 δ    how the data depart from that form: products of Legendre polynomials in x and y, shrunk.
 
 θ = (x_T at the shallowest depth, at the deepest, c in nats per unit of x and y, p, s).
+
+h is estimated, and drawn, in φ = (c·(x_T − x₀) at the two ends, c, p, s), x₀ the middle of x: where one depth is ahead
+at all sizes, the data know how far, which is c·(x_T − x₀), and neither c nor x_T alone. h is linear in the first three
+but for s and the linear form.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ import numpy as np
 THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "saturation")
 HIGHEST_X, HIGHEST_L = 8, 6
 QUADRATURE = 10
+FARTHEST = 40.0  # from the middle of x, of a transition at either end of the depths
+LEAST_GAIN = 1e-5
 DERIVATIVE_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4])  # of the derivatives with respect to θ
 
 
@@ -69,6 +75,34 @@ class Frame:
                 matrix[:k, k] = legendre.legder(np.eye(HIGHEST_L + 1)[k])[:k]
             in_l = in_l @ matrix / dl
         return in_x[..., self.terms[:, 0]] * in_l[..., self.terms[:, 1]]
+
+
+def to_leads(theta: np.ndarray, frame: Frame) -> np.ndarray:
+    """φ (…, 5) of θ (…, 5)."""
+    phi = np.array(theta, dtype=float)
+    phi[..., :2] = theta[..., 2:3] * (theta[..., :2] - frame.centre[0])
+    return phi
+
+
+def least_gain(phi: np.ndarray) -> np.ndarray:
+    """(…,) the gain c at which the transitions of φ (…, 5) are as far away as they may be."""
+    return np.maximum(np.abs(phi[..., :2]).max(axis=-1) / FARTHEST, LEAST_GAIN)
+
+
+def from_leads(phi: np.ndarray, frame: Frame) -> np.ndarray:
+    """θ (…, 5) of φ (…, 5); a gain below the least is raised to it."""
+    theta = np.array(phi, dtype=float)
+    theta[..., 2] = np.maximum(phi[..., 2], least_gain(phi))
+    theta[..., :2] = frame.centre[0] + phi[..., :2] / theta[..., 2:3]
+    return theta
+
+
+def by_leads(theta: np.ndarray, frame: Frame) -> np.ndarray:
+    """(5, 5) dθ/dφ at θ (5,)."""
+    D = np.eye(len(theta))
+    D[0, 0] = D[1, 1] = 1.0 / theta[2]
+    D[:2, 2] = -(theta[:2] - frame.centre[0]) / theta[2]
+    return D
 
 
 def transition(form: str, theta: np.ndarray, depth: np.ndarray, frame: Frame) -> np.ndarray:

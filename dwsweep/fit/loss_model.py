@@ -16,14 +16,14 @@ evidence says how much less probable it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.loss_forms import Frame, linearised
+from dwsweep.fit.loss_forms import Frame, by_leads, from_leads, height, least_gain, linearised, to_leads
 from dwsweep.fit.loss_surface import with_optima
 from dwsweep.records.fit_result import DepthSpan, LossForm, Surface
 
@@ -31,11 +31,13 @@ FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 # a form whose evidence is 100 times less than the best form's is rejected
 REJECTED_DEFICIT = math.log(100.0)
 
-# Priors. θ: sd of x_T at the ends in units of ln N, of c, p and s. κ's power 2.1 and a gain of 0.02 nats per unit of
-# ln N and ln L are those of public data (guide/loss.py).
-THETA_SD = np.array([6.0, 6.0, 0.05, 0.8, 0.25])
+# Priors of φ (loss_forms.py): sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p and s.
+# κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (guide/loss.py).
+PHI_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.25])
 GAIN, GAIN_POWER = 0.02, 2.1
-LARGEST_STEP = np.array([1.5, 1.5, 0.03, 0.5, 0.2])
+PRIOR_PHI = np.array([0.0, 0.0, GAIN, GAIN_POWER, 0.0])
+LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2])
+HALVINGS = 6
 # hyperparameters: ln amplitude and logit of the rate for f0; the same for δ, with a rate for x and one for y; ln τ.
 # (mean, sd) of the normal prior, and bounds. δ: 0.002 nats within a factor of 7, for public losses lie within a few
 # thousandths of smooth laws; flatter priors gave intervals twice as wide at the same coverage. τ: luck of a shape,
@@ -113,7 +115,7 @@ def known_form(curves: Curves, form: str, variances: np.ndarray, luck: float, co
     problem = _Problem.of(curves.x, curves.depth, curves.mean, np.diag(variances), frame)
     h = np.array([*START[:2], BOUNDS[2][0], *START[3:5], math.log(max(luck, 1e-6))])
     theta = _theta(form, problem, _start(frame), h, 12)
-    mean, covariance = _Linear(problem, form, theta).coefficients(h)
+    mean, (covariance,) = _in_theta(*_Linear(problem, form, theta).coefficients(h), frame=frame)
     return _record(curves, frame, [_Fit(form, 0.0, luck, mean, covariance)], None, confidence)
 
 
@@ -171,9 +173,10 @@ class _Linear:
     def __init__(self, problem: _Problem, form: str, theta: np.ndarray) -> None:
         self.problem, self.theta = problem, theta
         value, columns = linearised(form, theta, problem.x, problem.y, problem.frame)
-        self.offset = _prior_theta(problem.frame) - theta  # the mean of the prior, seen from here
-        self.columns = problem.rotated(columns) * THETA_SD
-        self.means = problem.means - problem.rotated(value) - self.columns @ (self.offset / THETA_SD)
+        self.phi = to_leads(theta, problem.frame)
+        self.offset = PRIOR_PHI - self.phi  # the mean of the prior, seen from here
+        self.columns = problem.rotated(columns @ by_leads(theta, problem.frame)) * PHI_SD
+        self.means = problem.means - problem.rotated(value) - self.columns @ (self.offset / PHI_SD)
         self.F = problem.B[:, problem.free]
         self.polynomials = problem.B[:, ~problem.free]
         self.powers = problem.frame.terms[~problem.free]
@@ -240,53 +243,96 @@ class _Linear:
         return A, d, root, C, C @ (weighted.T @ self.means)
 
     def gain(self, h: np.ndarray) -> np.ndarray:
-        """(T + 5, K) derivatives of the coefficients' means with respect to the cell means."""
+        """(T + 5, K) derivatives of the means of the coefficients and φ with respect to the cell means."""
         A, d, _, C, _ = self._solved(h)
         columns = C @ (A / d[:, None]).T
         if self.problem.rotation is not None:
             columns = columns @ self.problem.rotation
-        scale = np.concatenate([np.ones(self.F.shape[1]), self.prior_sd(h), THETA_SD])
+        scale = np.concatenate([np.ones(self.F.shape[1]), self.prior_sd(h), PHI_SD])
         return (scale[:, None] * columns)[self._back]
 
     @property
     def _back(self) -> np.ndarray:
-        """From free, shrunk and θ to all terms in their order, and θ."""
+        """From free, shrunk and φ to all terms in their order, and φ."""
         free = self.problem.free
-        order = np.concatenate([np.flatnonzero(free), np.flatnonzero(~free), len(free) + np.arange(len(THETA_SD))])
+        order = np.concatenate([np.flatnonzero(free), np.flatnonzero(~free), len(free) + np.arange(len(PHI_SD))])
         return np.argsort(order)
 
     def coefficients(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(mean, covariance) of the coefficients of all terms, in their order, and of θ."""
+        """(mean, covariance) of the coefficients of all terms, in their order, and of φ."""
         _, _, _, covariance, mean = self._solved(h)
         n_free, sd = self.F.shape[1], self.prior_sd(h)
-        scale = np.concatenate([np.ones(n_free), sd, THETA_SD])
-        mean = scale * mean + np.concatenate([np.zeros(n_free + len(sd)), self.theta + self.offset])
+        scale = np.concatenate([np.ones(n_free), sd, PHI_SD])
+        mean = scale * mean + np.concatenate([np.zeros(n_free + len(sd)), self.phi + self.offset])
         covariance = covariance * scale * scale[:, None]
         back = self._back
         return mean[back], covariance[np.ix_(back, back)]
 
 
-def _prior_theta(frame: Frame) -> np.ndarray:
-    x = frame.centre[0]
-    return np.array([x, x, GAIN, GAIN_POWER, 0.0])
-
-
 def _start(frame: Frame) -> np.ndarray:
-    theta = _prior_theta(frame)
+    theta = from_leads(PRIOR_PHI, frame)
     theta[:2] += np.array([-0.5, 0.5]) * frame.scale[0]
     return theta
 
 
+def _in_theta(mean: np.ndarray, *others: np.ndarray, frame: Frame) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The mean (T + 5,) of the coefficients and φ as that of the coefficients and θ, and matrices (T + 5, …) of
+    derivatives or covariances (T + 5, T + 5) of them likewise, to first order."""
+    theta = from_leads(mean[-5:], frame)
+    D = np.eye(len(mean))
+    D[-5:, -5:] = by_leads(theta, frame)
+    turned = [D @ one @ D.T if one.shape == D.shape else D @ one for one in others]
+    return np.concatenate([mean[:-5], theta]), turned
+
+
 def _theta(form: str, problem: _Problem, theta: np.ndarray, h: np.ndarray, steps: int) -> np.ndarray:
-    """θ after at most ``steps`` of Gauss–Newton with the hyperparameters ``h``."""
+    """θ after at most ``steps`` of Gauss–Newton with the hyperparameters ``h``, each halved until it is one downhill:
+    far from the transitions a full step overshoots, to the other side and back."""
+    misfit = _misfit(problem, h)
+    here = misfit(form, theta)
     for _ in range(steps):
-        mean, _ = _Linear(problem, form, theta).coefficients(h)
-        step = np.clip(mean[-5:] - theta, -LARGEST_STEP, LARGEST_STEP)
-        theta = theta + step
-        theta[2:] = np.maximum(theta[2:], (1e-5, -2.0, 0.0))
-        if np.abs(step / THETA_SD).max() < 1e-4:
+        mean, covariance = _Linear(problem, form, theta).coefficients(h)
+        if mean[-1] < 0.0:  # the saturation is not negative: the others go where they belong with none
+            mean = mean - covariance[:, -1] / covariance[-1, -1] * mean[-1]
+        phi = to_leads(theta, problem.frame)
+        step = np.clip(mean[-5:] - phi, -LARGEST_STEP, LARGEST_STEP)
+        for share in 0.5 ** np.arange(HALVINGS):
+            there = phi + share * step
+            there[2:] = np.maximum(there[2:], np.array([least_gain(there), -2.0, 0.0]))
+            tried = from_leads(there, problem.frame)
+            cost = misfit(form, tried)
+            if cost < here:
+                break
+        else:
+            break
+        moved = np.abs(there - phi)
+        theta, here = tried, cost
+        if (moved / PHI_SD).max() < 1e-4:
             break
     return theta
+
+
+def _misfit(problem: _Problem, h: np.ndarray) -> Callable[[str, np.ndarray], float]:
+    """Of a form and θ: −2 times the log of the likelihood, restricted over all coefficients, and of φ's prior, up to a
+    constant that depends on ``h`` alone."""
+    plain = _Linear(problem, FORMS[0], from_leads(PRIOR_PHI, problem.frame))
+    A = np.hstack([plain.F, plain.polynomials * plain.prior_sd(h)])
+    weighted = A / (problem.variances + math.exp(2.0 * h[5]) + JITTER)[:, None]
+    precision = A.T @ weighted
+    precision.flat[:: len(precision) + 1] += np.arange(len(precision)) >= plain.F.shape[1]
+    try:
+        root = np.linalg.inv(np.linalg.cholesky(precision)) @ weighted.T
+    except np.linalg.LinAlgError:
+        return lambda form, theta: math.inf
+    d = problem.variances + math.exp(2.0 * h[5]) + JITTER
+
+    def of(form: str, theta: np.ndarray) -> float:
+        rest = problem.means - problem.rotated(height(form, theta, problem.x, problem.y, problem.frame))
+        explained = root @ rest
+        away = (to_leads(theta, problem.frame) - PRIOR_PHI) / PHI_SD
+        return float((rest**2 / d).sum() - explained @ explained + away @ away)
+
+    return of
 
 
 @dataclass(frozen=True)
@@ -328,11 +374,12 @@ def expected_fits(
         mean, C = model.coefficients(h)
         prior = np.zeros(len(mean))  # precisions
         prior[:-5][~problem.free] = model.prior_sd(h) ** -2.0
-        prior[-5:] = THETA_SD**-2.0
+        prior[-5:] = PHI_SD**-2.0
         sampling = C - C @ (prior[:, None] * C)
         # a fit averages over its hyperparameters: three nodes of a Gaussian in the log amplitude
         away = np.array([0.0, 0.0, math.sqrt(3.0) * TYPICAL_SD, 0.0, 0.0, 0.0])
         C = (4.0 * C + model.coefficients(h + away)[1] + model.coefficients(h - away)[1]) / 6.0
+        mean, (C, sampling) = _in_theta(mean, C, sampling, frame=frame)
         found[form] = Expected(model.log_posterior(h), theta, mean, C, sampling)
     return found
 
@@ -368,7 +415,8 @@ def _fit_form(form: str, problem: _Problem) -> _Fit:
     mean = np.einsum("n,nt->t", weights, means)
     spread = np.array(means) - mean
     covariance = np.einsum("n,nst->st", weights, covariances) + np.einsum("n,ns,nt->st", weights, spread, spread)
-    return _Fit(form, log_evidence, math.exp(h[5]), mean, covariance, model.gain(h))
+    mean, (covariance, gain) = _in_theta(mean, covariance, model.gain(h), frame=problem.frame)
+    return _Fit(form, log_evidence, math.exp(h[5]), mean, covariance, gain)
 
 
 def _nodes(model: _Linear, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

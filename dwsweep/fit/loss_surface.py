@@ -22,7 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.loss_forms import Frame, gradient_of_lead, speed, transition
+from dwsweep.fit.loss_forms import (
+    Frame,
+    by_leads,
+    from_leads,
+    gradient_of_lead,
+    least_gain,
+    speed,
+    to_leads,
+    transition,
+)
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.records.fit_curves import Optimum, SizedOptimum
 from dwsweep.records.fit_result import LossForm, Surface
@@ -32,7 +41,7 @@ INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained 
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 ROWS = 9
 KEPT_SIZES = 4
-FARTHEST = 40.0  # from the data in ln N, of a transition at either end of the depths
+FEWEST_KEPT = 0.1  # of the draws, with a gain that a transition may have; below it no draw is put in another's place
 GAIN_POWERS = (-3.0, 7.0)
 SHIFT_POINTS = 9
 LARGEST_SHIFT = 3.0
@@ -88,7 +97,8 @@ class LossSurface:
         mean, lower = np.array(form.mean), np.zeros((len(form.mean),) * 2)
         for i, row in enumerate(form.cov):
             lower[i, : i + 1] = row
-        values, vectors = np.linalg.eigh(lower + np.tril(lower, -1).T)
+        covariance = lower + np.tril(lower, -1).T
+        values, vectors = np.linalg.eigh(covariance)
         rng = np.random.default_rng(0)
         # antithetic pairs: the mean of the draws is the mean
         half = rng.standard_normal(((n + 1) // 2, len(mean)))
@@ -98,11 +108,17 @@ class LossSurface:
             df = self.record.noise_df
             levels = (rng.permutation(len(half)) + 0.5) / len(half)  # the same for both of a pair
             deviations /= np.sqrt(np.tile(chi2_quantile(levels, df) / df, 2)[:n])[:, None]
-        parameters = mean + deviations
-        coefficients, theta = parameters[:, :-5], parameters[:, -5:]
-        # a t with one degree of freedom has draws beyond what floats hold
-        reach = np.array([self.frame.high - self.frame.low + FARTHEST] * 2)
-        theta[:, :2] = np.clip(theta[:, :2], self.frame.low - reach, self.frame.high + reach)
+        # the saturation is not negative: a draw of one that is has the others where they belong with none
+        below = np.minimum(mean[-1] + deviations[:, -1], 0.0)
+        deviations -= below[:, None] * (covariance[-1] / max(covariance[-1, -1], 1e-300))
+        coefficients = mean[:-5] + deviations[:, :-5]
+        phi = to_leads(mean[-5:], self.frame) + np.linalg.solve(by_leads(mean[-5:], self.frame), deviations[:, -5:].T).T
+        # more layers gain as a net grows: draws that have it the other way round give way to others
+        kept = np.flatnonzero(phi[:, 2] >= least_gain(phi))
+        if FEWEST_KEPT * n <= len(kept) < n:
+            rows = np.resize(kept, n)
+            coefficients, phi = coefficients[rows], phi[rows]
+        theta = from_leads(phi, self.frame)
         theta[:, 3] = np.clip(theta[:, 3], *GAIN_POWERS)
         shift = self._misfit(form.form, theta, coefficients) * rng.standard_normal(n)
         of_draws, y = theta[:, None, :], self.grid
