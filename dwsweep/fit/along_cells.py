@@ -110,7 +110,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
     curves = {_curve(run.row, column) for selected in chosen for run in selected.runs}
     number = {key: k for k, key in enumerate(sorted(curves), start=1)}
     unit = unit_of(tables)
-    found = []
+    found: list[ArmAlong] = []
     for data, name, selected in zip(tables, names, chosen, strict=True):
         if not selected.runs and found:
             continue
