@@ -78,7 +78,7 @@ def fit(
     where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
     params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
     confidence: Annotated[float, number_option("SHARE", "Of every interval, from 0.5 to below 1.")] = 0.95,
-    draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, at least 100.")] = 2000,
+    draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, 100 to 100,000.")] = 2000,
     shape_noise: Annotated[float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.")] = None,
     json: AsJson = False,
 ) -> None:

@@ -193,6 +193,7 @@ def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
         ("heads", {"baseline": "hands == 3"}, "baseline: 'hands' in 'hands == 3'; columns are"),
         ("heads", {"confidence": 1.0}, "confidence: 1.0; must be a number from 0.5 to below 1"),
         ("heads", {"draws": 10}, "draws: 10; must be an integer of at least 100"),
+        ("heads", {"draws": 10**9}, "draws: 1000000000; must be an integer of at least 100, at most 100,000"),
     ],
 )
 def test_what_cannot_be_compared_is_named(column: str, options: dict, line: str) -> None:
@@ -200,6 +201,33 @@ def test_what_cannot_be_compared_is_named(column: str, options: dict, line: str)
     with pytest.raises(InputError) as error:
         dwsweep.fit_along(rows, column, **options)
     assert str(error.value).startswith(line)
+
+
+def test_an_arm_without_a_usable_loss_is_said_and_the_others_are_compared() -> None:
+    rows = rows_of(replace(DEGRADES, budgets=(1e5,)))
+    gone = [{**row, "arm": "gone", "loss": math.nan} for row in rows if row["arm"] == "fixed"]
+    found = dwsweep.fit_along([*rows, *gone], "heads", draws=DRAWS).along
+    assert found is not None and found.arms == ("standard", "fixed") and found.partings
+    assert found.notes[0] == "gone: no run has a usable loss; it is not compared"
+    with pytest.raises(InputError, match=r"gone has no finished run with a usable loss"):
+        dwsweep.fit_along([*gone, *rows], "heads", draws=DRAWS)
+
+
+@pytest.mark.parametrize("budget", ["large", -1.0, math.inf])
+def test_a_budget_that_is_no_size_is_passed_over(budget: object) -> None:
+    (rows, *_) = draw_along(replace(DEGRADES, budgets=(1e5,)), np.random.default_rng(0))
+    sizes = [row["n_params"] for row in rows]
+    found = dwsweep.fit_along([{**row, "budget": budget} for row in rows], "heads", draws=DRAWS).along
+    assert found is not None and min(sizes) <= (found.curves[0].budget or 0.0) <= max(sizes)
+
+
+def test_losses_that_are_not_positive_have_no_share() -> None:
+    (rows, *_) = draw_along(along_studies()["spread 0.02 over depths"], np.random.default_rng(0))
+    found = dwsweep.fit_along([{**row, "loss": row["loss"] - 9.0} for row in rows], "depth", draws=DRAWS).along
+    zero = dwsweep.fit_along([{**row, "loss": 0.0} for row in rows], "depth", draws=DRAWS).along
+    for one_ in (found, zero):
+        assert one_ is not None and one_.curves[0].percent(0.1) is None
+        assert any("no share of a loss that is not positive" in line for line in one_.answer)
 
 
 def test_two_shapes_at_one_value_are_not_averaged() -> None:

@@ -325,6 +325,29 @@ def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
         dwsweep.compare_arms([*gone, *labelled], draws=DRAWS)
 
 
+@pytest.mark.parametrize("names", [("0", "1"), ("none", "nan"), (0, 1), (False, True), (math.nan, "x")])
+def test_whatever_arms_are_called_they_are_told_apart(names: tuple[object, object], tmp_path: Path) -> None:
+    """Names that read as numbers or blanks: texts stay texts in a file, and other values what they are."""
+    rows = [
+        {**row, "arm": name}
+        for name, arm in zip(names, tables(SMALL), strict=True)
+        for row in arm
+        if row["depth"] == 6 and row["seed"] < 2
+    ]
+    table: object = rows
+    if isinstance(names[0], str):
+        table = tmp_path / "arms.csv"
+        with open(table, "w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+        with pytest.raises(InputError, match=rf"choose one with where=.arm == '{names[1]}'"):
+            dwsweep.fit_table(table)
+    result = dwsweep.compare_arms(table, draws=100)
+    assert result.provenance.rows_used == len(rows) / 2 and len(result.comparisons) == 1
+    assert result.comparisons[0].arm == str(names[1]) and result.comparisons[0].of(LOSS)
+
+
 def test_a_sweep_without_seeds_in_common_is_not_paired() -> None:
     base, other = tables(SMALL)
     shifted = [{**row, "seed": row["seed"] + 10} for row in other]

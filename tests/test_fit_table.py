@@ -54,6 +54,12 @@ def test_every_format_gives_the_same_rows(tmp_path):
     assert read_table(tmp_path / "t.csv").directory is None
 
 
+@pytest.mark.parametrize(("bits", "why"), [("x", "'x' in row 1; must be a number"), (-1.0, "-1 in row 1; must not be")])
+def test_bits_per_byte_are_numbers(bits, why):
+    with pytest.raises(InputError, match=f"bits_per_byte: {why}"):
+        read_table([{**row, "bits_per_byte": bits} for row in ROWS])
+
+
 def test_blanks_nan_and_numbers(tmp_path):
     (tmp_path / "t.csv").write_text("depth,width,loss,learning_rate\n6,64,,1e-3\n6,64,nan,0.001\n6,64,3,\n")
     rows = read_table(tmp_path / "t.csv").rows

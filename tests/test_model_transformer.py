@@ -236,3 +236,12 @@ def test_initial_values_have_their_scales() -> None:
     flat = np.concatenate([params["blocks"]["mlp"]["up"]["kernel"].ravel()[:8000], params["embedding"].ravel()[:8000]])
     halves = flat.reshape(2, -1)
     assert abs(np.corrcoef(halves)[0, 1]) < 0.05  # no draw is used twice
+
+
+def test_what_the_unembedding_reads_is_multiplied_before_it_is_reshaped() -> None:
+    """XLA fuses the two orders otherwise on a CPU: sweeps that were begun so must end bit for bit."""
+    model = make(parametrization="mup", base_width=8)
+    params, tokens = params_and_tokens(model)
+    x = model.hidden(params, tokens)
+    names = [str(step.primitive) for step in jax.make_jaxpr(lambda x: model.unembedded(params, x)[0])(x).jaxpr.eqns]
+    assert names.index("mul") < names.index("reshape")

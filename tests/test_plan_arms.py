@@ -85,12 +85,19 @@ def test_a_written_spec_has_its_arms_in_full(tmp_path: Path) -> None:
         ([GATED, GATED], "grid.arms[1]: the same recipe as grid.arms[0]"),
         ([{"name": "a"}, {"name": "a", **GATED}], "grid.arms: a, a; every arm must have a name of its own"),
         ([{}, {"name": " a", **GATED}], "grid.arms[1].name: ' a'; must be a text of 1 to 80 characters"),
+        ([{}, {"model": {"mlp": "gated"}, "model.mlp": "plain"}], "grid.arms[1].model.mlp: given twice"),
         ([{}, {"grid.heads.count": 3}], "grid.arms[1].grid.width_multiple: 4; must be a multiple of 3"),
         ([STANDARD, {**STANDARD, "name": "x", "model.base_width": 8}], "grid.arms[1]: x trains the same runs as"),
     ],
 )  # fmt: skip
 def test_what_an_arm_may_not_be_is_said_in_a_line(arms: list, line: str) -> None:
     assert line in refusal(*arms)
+
+
+def test_numbers_in_the_name_of_an_arm_are_numbers() -> None:
+    made = with_arms({}, {"train.weight_decay": 0.0, "model.kv_heads": 1}, {"model.biases": False})
+    names = [name for name, _ in arms_of(made)]
+    assert names == ["base", "train.weight_decay=0.0,model.kv_heads=1", "model.biases=false"]
 
 
 def test_a_preset_in_an_arm_replaces_a_block_that_is_spelled_out() -> None:

@@ -177,3 +177,15 @@ def test_training_curves_keep_the_mean_and_mark_what_diverged() -> None:
         figure = run_curves.training_curves([curve, other])
     assert {axes.get_title(loc="left") for axes in figure.axes[:2]} == {"L = 6   (1 run)", "L = 12   (1 run)"}
     assert any(line.get_marker() == "x" for line in figure.axes[0].lines)
+
+
+def test_dollar_signs_in_a_name_are_text_and_log_ticks_have_none() -> None:
+    with style.styled():
+        made = style.figure(4.0, 3.0)
+        axes = made.subplots()
+        axes.plot([1.0, 3e5], [0.02, 0.05], label="a $\\frac{$ b")
+        style.log_scale(axes, "x", "y")
+        axes.legend()
+        style.render(made, "svg")
+        ticks = [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels(which="both"))]
+    assert {"1", "100K", "0.02"} <= set(ticks) and not any("$" in text for text in ticks)

@@ -224,7 +224,8 @@ def test_divergence_is_a_result_and_is_tried_again_only_on_request(
     assert run(plan, tmp_path / "sweep")[1].startswith("nothing to train")
 
     order(tmp_path)
-    assert run(plan, tmp_path / "sweep", retry={"diverged"})[0] == 0
+    status, text = run(plan, tmp_path / "sweep", retry={"diverged"})
+    assert status == 0 and "1 runs in 1 packs to train; 2 finished before" in text
     assert store.state(lost.run_id).state == "done"
     assert store.state(lost.run_id).pack_id == f"{plan.packs[0].pack_id}-r1"
     assert {name: path.stat().st_mtime_ns for name, path in kept.items()} == before

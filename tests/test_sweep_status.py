@@ -95,6 +95,22 @@ def test_small_sweeps_show_every_shape(tmp_path: Path, monkeypatch: pytest.Monke
     assert text.count("30/30") == 4 and "done" in text
 
 
+def test_arms_have_rows_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses of two recipes are not averaged into one; a name may hold what rich reads as markup."""
+    train_here(monkeypatch)
+    grid = {"widths": {1: [32]}, "seeds": 2, "arms": [{}, {"name": "[/red] x", "model.norm": "post"}]}
+    run(make_plan(grid=grid), tmp_path / "sweep")
+    lines = printed(tmp_path / "sweep").splitlines()
+    losses = [line.split()[-1] for line in lines if "32" in line]
+    assert [line.split("  ")[0].strip() for line in lines[1:]] == ["arm", "base", "[/red] x"]
+    results = [
+        SweepStore(tmp_path / "sweep").state(row.run_id).loss
+        for row in (one.plan for one in snapshot(tmp_path / "sweep").runs)
+    ]
+    means = [sum(part) / 2 for part in (results[:2], results[2:])]  # type: ignore[arg-type]
+    assert losses == [f"{mean:.4f}" for mean in means]
+
+
 def test_failures_show_their_cause_and_the_end_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "orders.json").write_text('{"L2-d64-h2": {"raise_at": 3}}')
     run(make_plan(), tmp_path / "sweep")

@@ -96,7 +96,10 @@ def compared(
     """The arms, one table each, and what is said of them."""
     found = arms_along(tables, names, column, options)
     along = _along(found, tables, column, options)
-    return found, replace(along, equal=equal_to_baseline(found, baseline, margin, options.confidence))
+    usable = {one.arm.label for one in found}
+    empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
+    equal = equal_to_baseline(found, baseline, margin, options.confidence)
+    return found, replace(along, notes=(*empty, *along.notes), equal=equal)
 
 
 def _options(given: dict[str, Any]) -> FitOptions:

@@ -100,18 +100,20 @@ def check_column(tables: Sequence[Table], column: str) -> None:
 
 
 def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions) -> list[ArmAlong]:
-    """The arms with their curves and groups.
+    """The arms with their curves and groups, without those that have no usable run.
 
     Raises:
-        InputError: runs that differ in more than the column would be compared, or an arm has no usable run.
+        InputError: runs that differ in more than the column would be compared, or the first arm has no usable run.
     """
     sizes = {} if column in SIZES else _sizes(tables)
     chosen = [_selected(data, column, options) for data in tables]
     curves = {_curve(run.row, column) for selected in chosen for run in selected.runs}
     number = {key: k for k, key in enumerate(sorted(curves), start=1)}
     unit = unit_of(tables)
-    found = []
+    found: list[ArmAlong] = []
     for data, name, selected in zip(tables, names, chosen, strict=True):
+        if not selected.runs and found:
+            continue
         if not selected.runs:
             raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
         warnings = list(selected.warnings)
@@ -200,7 +202,8 @@ def _sizes(tables: Sequence[Table]) -> dict[float, float]:
     """n_params → the size at which it is compared: its budget, where every row has one, else the geometric mean of
     those within a factor 1.25 of a neighbour."""
     rows = [row for data in tables for row in data.rows]
-    if all(row.get("budget") for row in rows):
+    budgets = [row.get("budget") for row in rows]
+    if all(isinstance(size, int | float) and 0.0 < size < math.inf for size in budgets):
         return {}
     counts = np.unique([n_params_of(row) for row in rows if n_params_of(row) > 0])
     groups = np.split(counts, np.flatnonzero(np.diff(np.log(counts)) > TOLERANCE) + 1)

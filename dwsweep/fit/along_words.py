@@ -80,8 +80,10 @@ def spread(curve: AlongCurve, unit: str) -> str:
     """How far the worst value is from the best."""
     if not curve.known or curve.spread is None:
         return "shape matters: not said, the noise is not known"
-    percent, low, high = (curve.percent(v) or 0.0 for v in (curve.spread, curve.spread_low, curve.spread_high))
+    percent, low, high = (curve.percent(v) for v in (curve.spread, curve.spread_low, curve.spread_high))
     ends = nats(curve.spread, curve.spread_low, curve.spread_high, unit)
+    if percent is None or low is None:
+        return f"shape matters: {ends} from the best depth to the worst; no share of a loss that is not positive"
     where = place(curve.depth, curve.budget) or "this size"
     none = "" if low > 0.0 else "; no difference between the depths is shown"
     return f"shape matters: of the depths tried, {loses(curve.worst, percent, low, high, where)}, {ends}{none}"

@@ -196,9 +196,12 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
     )
 
 
+MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
+
+
 def check_options(draws: int, confidence: float) -> None:
-    if not (isinstance(draws, int) and draws >= 100):
-        raise InputError(f"{argument('draws')}: {draws!r}; must be an integer of at least 100")
+    if not (isinstance(draws, int) and 100 <= draws <= MOST_DRAWS):
+        raise InputError(f"{argument('draws')}: {draws!r}; must be an integer of at least 100, at most {MOST_DRAWS:,}")
     if not 0.5 <= confidence < 1.0:
         raise InputError(f"{argument('confidence')}: {confidence!r}; must be a number from 0.5 to below 1")
 

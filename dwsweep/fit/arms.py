@@ -39,7 +39,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
     where = [where] if isinstance(where, str) else list(where)
     base, *rest = _tables(table, others, options.get("columns"), where)
     if not others:
-        where = [*where, of_arm(next(iter(arms(base.rows))))]
+        where = [*where, of_arm(base.rows)]
     result = fit_table(table, where=where, **options)
     chosen = result.provenance.options
     tables = [base, *rest]

@@ -195,17 +195,18 @@ def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return dict(found)
 
 
-def of_arm(label: str) -> str:
-    """The expression of ``where`` that keeps one arm."""
-    return f"{ARM} == {label!r}" if label else f"{ARM} == None"
+def of_arm(rows: Sequence[Row]) -> str:
+    """The expression of ``where`` that keeps the arm of these rows."""
+    return f"{ARM} == {rows[0].get(ARM)!r}"
 
 
 def check_one_arm(rows: Sequence[Row], source: str) -> None:
     """Refuses rows of several arms: they were trained by different recipes on purpose, and are no replicates."""
-    labels = list(arms(rows))
+    found = arms(rows)
+    labels = list(found)
     if len(labels) < 2:
         return
-    choice = of_arm(labels[-1])
+    choice = of_arm(found[labels[-1]])
     raise InputError(
         f"{ARM}: {source} holds {len(labels)} ({_listed(labels)}), which would be averaged; compare them with "
         f"{example('dwsweep.compare_arms', '--compare')}, or choose one with "

@@ -17,7 +17,7 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.column_names import likely, understood
-from dwsweep.fit.row_selection import Row, compile_expression
+from dwsweep.fit.row_selection import ARM, Row, compile_expression
 
 REQUIRED = ("depth", "width", "loss")
 NUMERIC = (
@@ -35,6 +35,7 @@ NUMERIC = (
     "vocab_size",
     "embedding_rank",
     "seq_len",
+    "bits_per_byte",
 )
 # what may differ between the runs of a cell
 MEASURED = {
@@ -104,12 +105,12 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Ta
     rows = _rename(rows, taken)
     names = tuple(dict.fromkeys(name for row in rows for name in row))
     _require(names, tuple(given), renamed, source, n_read)
+    rows = [{name: _blank_if_nan(name, value) for name, value in row.items()} for row in rows]
     for expression in [where] if isinstance(where, str) else where:
         keep = compile_expression(expression, names)
         rows = [row for row in rows if keep(row)]
     if n_read and not rows and where:
         raise InputError(f"{argument('where')}: {' and '.join(where)!r}; keeps none of the {n_read} rows of {source}")
-    rows = [{name: _blank_if_nan(name, value) for name, value in row.items()} for row in rows]
     _check_numbers(rows)
     named = tuple(name for name in renamed if name not in MEASURED)
     said = tuple(f"{ours} = {theirs}" for ours, theirs in taken.items())
@@ -264,7 +265,13 @@ def _read_csv(name: str, text: str, delimiter: str | None) -> list[Row]:
 
 
 def _numbers(rows: list[Row]) -> list[Row]:
-    return [{str(name).strip(): as_number(value) for name, value in row.items()} for row in rows]
+    named = [{str(name).strip(): value for name, value in row.items()} for row in rows]
+    return [{name: _as_read(name, value) for name, value in row.items()} for row in named]
+
+
+def _as_read(name: str, value: Any) -> Any:
+    """A number where a text reads as one; but the name of an arm stays a text, be it 7 or none."""
+    return value.strip() or None if name == ARM and isinstance(value, str) else as_number(value)
 
 
 def _digest(rows: list[Row]) -> str:
@@ -362,6 +369,9 @@ def _check_numbers(rows: list[Row]) -> None:
                 lines.append(
                     f"{name}: {float(value):g} in row {number}; must be from {LEAST_COUNT:g} to {LARGEST_COUNT:g}"
                 )
+        value = row.get("bits_per_byte")
+        if isinstance(value, int | float) and value < 0:
+            lines.append(f"bits_per_byte: {value:g} in row {number}; must not be negative")
         value = row.get("learning_rate")
         if isinstance(value, int | float) and not 0 < value < math.inf:
             lines.append(f"learning_rate: {value:g} in row {number}; must be positive and finite")

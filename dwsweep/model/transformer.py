@@ -276,7 +276,9 @@ class Model:
     def unembedded(self, params: Params, x_BxTxD: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(x (B·T, K), table (V, K)), whose product x·tableᵀ is the logits: K is D, or r of a tied embedding of that
         rank, whose matrix x has passed then."""
-        x = x_BxTxD.reshape(-1, x_BxTxD.shape[-1]) * self.scales.unembedding_multiplier
+        # multiplied before it is reshaped: the other way round XLA fuses otherwise on a CPU, which moves the last bits
+        # of a loss, and a sweep that was begun so would not end as it began
+        x = (x_BxTxD * self.scales.unembedding_multiplier).reshape(-1, x_BxTxD.shape[-1])
         if not self.shape.tied_embeddings:
             return x, params["unembedding"]
         if self.shape.embedding_rank is not None:

@@ -74,9 +74,9 @@ class AlongCurve(FitPart):
         return self.spread_high is not None
 
     def percent(self, nats: float | None) -> float | None:
-        """Of the lowest loss."""
-        losses = [row.loss for row in self.rows if row.loss is not None]
-        return None if nats is None or not losses else 100.0 * nats / min(losses)
+        """Of the lowest loss; None where that is not positive."""
+        lowest = min((row.loss for row in self.rows if row.loss is not None), default=0.0)
+        return None if nats is None or lowest <= 0.0 else 100.0 * nats / lowest
 
     def at(self, value: Numeric) -> AlongRow:
         return next(row for row in self.rows if row.value == value)

@@ -88,6 +88,8 @@ def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
             name = f"{prefix}{key}"
             if isinstance(value, Mapping) and name in ("model", "train", "grid"):
                 add(f"{name}.", value)
+            elif name in found:
+                raise InputError(f"{where}.{name}: given twice, nested and dotted; a key must stand only once")
             else:
                 found[name] = value
 
@@ -145,6 +147,4 @@ def _name(arm: Mapping[Any, Any], given: Mapping[str, Any], where: str) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return json.dumps(value, separators=(",", ":")).replace('"', "")
-    return (
-        {True: "true", False: "false", None: "null"}.get(value, value) if value in (True, False, None) else str(value)
-    )
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)

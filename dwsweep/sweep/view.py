@@ -79,7 +79,9 @@ class PlainView:
 
 def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> list[str]:
     """What a call is about to train."""
-    finished = sum(state.state in FINAL for run_id, state in todo.states.items() if run_id in set(todo.run_ids))
+    again = {run_id for unit in todo.units for run_id in unit.runs}  # what --retry trains once more is not finished
+    left = set(todo.run_ids) - again
+    finished = sum(state.state in FINAL for run_id, state in todo.states.items() if run_id in left)
     runs = sum(len(unit.runs) for unit in todo.units)
     part = "" if shard == (0, 1) else f" (shard {shard[0]}/{shard[1]})"
     skipped = f"; {finished} finished before" if finished else ""

@@ -91,8 +91,7 @@ def over_training(runs: Sequence[Conditions]) -> Figure:
         colour = COLOURS[arms.index(arm) % len(COLOURS)] if named["arm"] else looks[depth]["color"]
         label = ", ".join([*([arm] if named["arm"] else []), f"L {depth}", *([f"H {heads}"] if named["heads"] else [])])
         _line(left, right, members, colour, looks[depth]["linestyle"], label)
-    left.set_xscale("log")
-    left.set_yscale("log")
+    style.log_scale(left, "x", "y")
     left.set_xlabel("optimizer step (leftmost: before the first)")
     left.set_ylabel("condition number κ of a block's attention")
     right.set_xlabel("layer, at the end of training")

@@ -135,7 +135,7 @@ def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
             costs.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
     for low, high in rule.good:
         costs.axvspan(low / 1.1, high * 1.1, color="#0072B2", alpha=0.1, linewidth=0)
-    costs.set_xscale("log")
+    style.log_scale(costs, "x")
     costs.set_ylim(bottom=0)
     costs.set_xlabel("non-embedding parameters N")
     costs.set_ylabel(COST_LABEL)
@@ -150,8 +150,7 @@ def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
     own = [(row.n_params, row.depth) for row in rule.rows if row.depth is not None]
     if own:
         depths.plot(*zip(*own, strict=True), color="#D55E00", marker="s", linestyle=(0, (6, 1.5)), label="the rule")
-    depths.set_xscale("log")
-    depths.set_yscale("log")
+    style.log_scale(depths, "x", "y")
     depths.set_xlabel("non-embedding parameters N")
     depths.set_ylabel("depth L")
     depths.legend(loc="upper left")

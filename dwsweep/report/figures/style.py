@@ -63,6 +63,7 @@ SETTINGS: Any = {
     "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "text.color": INK,
+    "text.parse_math": False,  # names of arms and tables may hold dollar signs
     "axes.labelcolor": INK,
     "xtick.color": "#444444",
     "ytick.color": "#444444",
@@ -238,6 +239,21 @@ def log_axis(axes: Axes, side: str, low: float, high: float, label: Any = format
     axis.set_major_locator(FixedLocator(log_ticks(low, high, at_most)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _place: label(value)))
+
+
+def log_scale(axes: Axes, *sides: str) -> None:
+    """Log scales that end where the data do, their ticks in plain text as ``log_axis`` writes them."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def _num_to_string(self, x: float, vmin: float, vmax: float) -> str:
+            return format_count(x) if x >= 1.0 else f"{x:g}"
+
+    for side in sides:
+        getattr(axes, f"set_{side}scale")("log")
+        axis: Axis = getattr(axes, f"{side}axis")
+        axis.set_major_formatter(Plain())
+        axis.set_minor_formatter(Plain(labelOnlyBase=False))
 
 
 def spread(centres: Sequence[float], gap: float, low: float, high: float) -> list[float]:

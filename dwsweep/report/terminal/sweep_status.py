@@ -75,9 +75,10 @@ def follow(directory: str | os.PathLike[str], console: Console | None = None) ->
 
 def show(now: Snapshot) -> RenderableType:
     parts: list[RenderableType] = [_headline(now)]
-    shapes = {(run.plan.depth, run.plan.width) for run in now.runs}
+    shapes = {(run.plan.arm, run.plan.depth, run.plan.width) for run in now.runs}
     by_depth = len(shapes) > MAX_ROWS
-    parts.append(Folded(_table(now, by_depth), keys=1 if by_depth else 2))
+    keys = (1 if by_depth else 2) + (len(_arms(now)) > 1)
+    parts.append(Folded(_table(now, by_depth), keys=keys))
     if now.progress:
         parts.append(Folded(_running(now)))
     parts += _reasons(now)
@@ -118,6 +119,9 @@ def _headline(now: Snapshot) -> Text:
 
 def _table(now: Snapshot, by_depth: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
+    arms = _arms(now)
+    if len(arms) > 1:
+        table.add_column("arm", no_wrap=True)
     table.add_column("depth", justify="right", no_wrap=True)
     table.add_column("widths" if by_depth else "width", justify="right", no_wrap=True)
     table.add_column("n_params", justify="right", no_wrap=True)
@@ -132,13 +136,14 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
     table.add_column("loss", justify="right", no_wrap=True)
     groups: dict[tuple[int, ...], list[RunView]] = {}
     for run in now.runs:
-        key = (run.plan.depth,) if by_depth else (run.plan.depth, run.plan.width)
-        groups.setdefault(key, []).append(run)
+        shape = (run.plan.depth,) if by_depth else (run.plan.depth, run.plan.width)
+        groups.setdefault((arms.index(run.plan.arm), *shape), []).append(run)
     for _, runs in sorted(groups.items()):
         done = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
         steps = f"{_percent(runs, now):.0%}" if by_depth else _steps(runs, now)
         losses = _range(done, "{:.4f}") if by_depth else (f"{sum(done) / len(done):.4f}" if done else "–")
         table.add_row(
+            *([Text(runs[0].plan.arm or "")] if len(arms) > 1 else []),  # a name may hold what rich reads as markup
             str(runs[0].plan.depth),
             _range([run.plan.width for run in runs], "{}"),
             _range([run.plan.n_params for run in runs], "{:.3g}").replace("e+0", "e").replace("e+", "e"),
@@ -148,6 +153,11 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
             losses,
         )
     return table
+
+
+def _arms(now: Snapshot) -> list[str | None]:
+    """In the order of the plan; one for a sweep without arms."""
+    return list(dict.fromkeys(run.plan.arm for run in now.runs))
 
 
 def _running(now: Snapshot) -> Table:
