@@ -16,14 +16,15 @@ evidence says how much less probable it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.loss_forms import Frame, by_leads, from_leads, height, least_gain, linearised, to_leads
+from dwsweep.fit.linearised_loss import BOUNDS, PHI_SD, START, Linear, Problem, in_theta, newton_steps, start_theta
+from dwsweep.fit.loss_forms import Frame
 from dwsweep.fit.loss_surface import with_optima
 from dwsweep.records.fit_result import DepthSpan, LossForm, Surface
 
@@ -31,20 +32,6 @@ FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 # a form whose evidence is 100 times less than the best form's is rejected
 REJECTED_DEFICIT = math.log(100.0)
 
-# Priors of φ (loss_forms.py): sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p and s.
-# κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (guide/loss.py).
-PHI_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.25])
-GAIN, GAIN_POWER = 0.02, 2.1
-PRIOR_PHI = np.array([0.0, 0.0, GAIN, GAIN_POWER, 0.0])
-LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2])
-HALVINGS = 6
-# hyperparameters: ln amplitude and logit of the rate for f0; the same for δ, with a rate for x and one for y; ln τ.
-# (mean, sd) of the normal prior, and bounds. δ: 0.002 nats within a factor of 7, for public losses lie within a few
-# thousandths of smooth laws; flatter priors gave intervals twice as wide at the same coverage. τ: luck of a shape,
-# 0.001 nats within a factor of 3: reruns agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004.
-PRIOR = ((-3.0, 3.0), (-0.5, 1.0), (-6.0, 2.0), (-0.5, 1.0), (-0.5, 1.0), (math.log(1.0e-3), 1.1))
-BOUNDS = ((-14.0, 4.0), (-4.0, 3.0), (-16.0, 4.0), (-4.0, 3.0), (-4.0, 3.0), (-14.0, -2.0))
-START = (-1.5, -0.8, -6.0, -1.0, -0.5, math.log(7e-4))
 # medians over fits of simulated sweeps (simulated_sweeps.py), all but τ: what a fit is expected to find
 TYPICAL = (-2.4, -0.8, -5.2, -0.7, -0.2)
 TYPICAL_SD = 1.0  # of the log amplitude of δ about it, given the data of one sweep
@@ -52,7 +39,6 @@ ROUNDS = 12  # at most, of θ given the hyperparameters, and they given θ
 SETTLED = 0.01  # change of the log posterior from one round to the next, at which they end
 NODES = 40
 LEAST_CURVATURE = 0.25  # of the log posterior along an axis: its sd is at most 2
-JITTER = 1e-12  # nats²: losses kept as float32 are no better
 
 
 def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
@@ -68,7 +54,7 @@ def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str
     if len(sizes) < FEWEST_DEPTHS or not enough or not curves.noise.known:
         return None
     frame = _frame(curves)
-    problem = _Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
+    problem = Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
     fits = [_fit_form(form, problem) for form in FORMS]
     df = curves.noise.replicate_df
     record = with_optima(_record(curves, frame, fits, df if 0.0 < df < math.inf else None, confidence))
@@ -112,10 +98,10 @@ def known_form(curves: Curves, form: str, variances: np.ndarray, luck: float, co
     """The model of an oracle: one form, from which nothing departs, with variances (K,) of the means and luck in nats
     that are known."""
     frame = _frame(curves)
-    problem = _Problem.of(curves.x, curves.depth, curves.mean, np.diag(variances), frame)
+    problem = Problem.of(curves.x, curves.depth, curves.mean, np.diag(variances), frame)
     h = np.array([*START[:2], BOUNDS[2][0], *START[3:5], math.log(max(luck, 1e-6))])
-    theta = _theta(form, problem, _start(frame), h, 12)
-    mean, (covariance,) = _in_theta(*_Linear(problem, form, theta).coefficients(h), frame=frame)
+    theta = newton_steps(form, problem, start_theta(frame), h, 12)
+    mean, (covariance,) = in_theta(*Linear(problem, form, theta).coefficients(h), frame=frame)
     return _record(curves, frame, [_Fit(form, 0.0, luck, mean, covariance)], None, confidence)
 
 
@@ -125,39 +111,8 @@ def _short(value: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """Cell means in the basis where their covariance is diagonal.
-
-    rotation: (K, K), or None where it is diagonal as it stands. means, variances: (K,). B: (K, T). free: (T,) which
-    terms are not shrunk.
-    """
-
-    frame: Frame
-    x: np.ndarray
-    y: np.ndarray
-    rotation: np.ndarray | None
-    means: np.ndarray
-    variances: np.ndarray
-    B: np.ndarray
-    free: np.ndarray
-
-    @classmethod
-    def of(cls, x: np.ndarray, depth: np.ndarray, means: np.ndarray, C: np.ndarray, frame: Frame) -> _Problem:
-        y = np.log(depth.astype(float))
-        B = frame.basis(x, y)
-        free = (frame.terms[:, 1] == 0) & (frame.terms[:, 0] <= 2)
-        if np.allclose(C, np.diag(np.diagonal(C)), rtol=0.0, atol=1e-12):
-            return cls(frame, x, y, None, means, np.diagonal(C).copy(), B, free)
-        values, Q = np.linalg.eigh((C + C.T) / 2.0)
-        return cls(frame, x, y, Q.T, Q.T @ means, np.maximum(values, 0.0), Q.T @ B, free)
-
-    def rotated(self, columns: np.ndarray) -> np.ndarray:
-        return columns if self.rotation is None else self.rotation @ columns
-
-
-@dataclass(frozen=True)
 class _Fit:
-    """mean (T + 5,), covariance: of the coefficients of all terms and of θ. gain: (T + 5, K), see ``_Linear.gain``."""
+    """mean (T + 5,), covariance: of the coefficients of all terms and of θ. gain: (T + 5, K), see ``Linear.gain``."""
 
     form: str
     log_evidence: float
@@ -165,174 +120,6 @@ class _Fit:
     mean: np.ndarray
     covariance: np.ndarray
     gain: np.ndarray | None = None
-
-
-class _Linear:
-    """The mixed model of one form linearised at θ."""
-
-    def __init__(self, problem: _Problem, form: str, theta: np.ndarray) -> None:
-        self.problem, self.theta = problem, theta
-        value, columns = linearised(form, theta, problem.x, problem.y, problem.frame)
-        self.phi = to_leads(theta, problem.frame)
-        self.offset = PRIOR_PHI - self.phi  # the mean of the prior, seen from here
-        self.columns = problem.rotated(columns @ by_leads(theta, problem.frame)) * PHI_SD
-        self.means = problem.means - problem.rotated(value) - self.columns @ (self.offset / PHI_SD)
-        self.F = problem.B[:, problem.free]
-        self.polynomials = problem.B[:, ~problem.free]
-        self.powers = problem.frame.terms[~problem.free]
-
-    def prior_sd(self, h: np.ndarray) -> np.ndarray:
-        """Of the shrunk polynomials: amplitude · rate_x^j · rate_l^k."""
-        rate0, rate_x, rate_l = (-math.log1p(math.exp(-h[i])) for i in (1, 3, 4))
-        j, k = self.powers[:, 0], self.powers[:, 1]
-        return np.exp(np.where(k == 0, h[0] + j * rate0, h[2] + j * rate_x + k * rate_l))
-
-    def log_posterior(self, h: np.ndarray) -> float:
-        """Restricted log likelihood times the priors of the hyperparameters, up to a constant."""
-        return self.value_and_gradient(h)[0]
-
-    def value_and_gradient(self, h: np.ndarray) -> tuple[float, np.ndarray]:
-        """:meth:`log_posterior` and its derivative (6,) with respect to ``h``.
-
-        With C and u the covariance and the mean of the standardised coefficients (Henderson's equations), P_m the
-        projection that restricted likelihood works with and a_t = p_t·sd_t: a_t'·P_m·a_t = 1 − C_tt and
-        a_t'·P_m·y = u_t, so that d ln p / d ln sd_t = u_t² − 1 + C_tt, and d ln p / d ln τ = τ²·(|P_m·y|² − tr P_m).
-        """
-        mean, sd = np.array(PRIOR).T
-        luck = math.exp(2.0 * h[5])
-        try:
-            A, d, root, C, u = self._solved(h)
-        except np.linalg.LinAlgError:
-            return -1e10, np.zeros(len(h))
-        residual = self.means - A @ u
-        projected = residual / d
-        n_free, shrunk = self.F.shape[1], self.polynomials.shape[1]
-        # y'·P_m·y as a sum of squares: no digits are lost where there is hardly any noise
-        squares = residual @ projected + u[n_free:] @ u[n_free:]
-        deviance = np.log(d).sum() + 2.0 * np.log(np.diag(root)).sum() + squares
-        value = -0.5 * float(deviance + (((h - mean) / sd) ** 2).sum())
-        weighted = A / d[:, None]
-        trace = (1.0 / d).sum() - np.einsum("km,km->", weighted @ C, weighted)
-        each = (u**2 - 1.0 + np.diagonal(C))[n_free : n_free + shrunk]
-        j, k = self.powers[:, 0], self.powers[:, 1]
-        own, shared = np.where(k == 0, 0.0, each), np.where(k == 0, each, 0.0)
-        slope = 1.0 / (1.0 + np.exp(h[[1, 3, 4]]))  # of the log rates with respect to their logits
-        gradient = np.array(
-            [
-                shared.sum(),
-                (shared * j).sum() * slope[0],
-                own.sum(),
-                (own * j).sum() * slope[1],
-                (own * k).sum() * slope[2],
-                luck * (projected @ projected - trace),
-            ]
-        )
-        return value, gradient - (h - mean) / sd**2
-
-    def _solved(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(A, d, root, C, u): the columns of free, shrunk and θ coefficients in standard units, the variances of the
-        means, the Cholesky factor of the coefficients' precision, their covariance and mean."""
-        d = self.problem.variances + math.exp(2.0 * h[5]) + JITTER
-        A = np.hstack([self.F, self.polynomials * self.prior_sd(h), self.columns])
-        weighted = A / d[:, None]
-        precision = A.T @ weighted
-        precision.flat[:: len(precision) + 1] += np.arange(len(precision)) >= self.F.shape[1]
-        root = np.linalg.cholesky(precision)
-        half = np.linalg.inv(root)
-        C = half.T @ half
-        return A, d, root, C, C @ (weighted.T @ self.means)
-
-    def gain(self, h: np.ndarray) -> np.ndarray:
-        """(T + 5, K) derivatives of the means of the coefficients and φ with respect to the cell means."""
-        A, d, _, C, _ = self._solved(h)
-        columns = C @ (A / d[:, None]).T
-        if self.problem.rotation is not None:
-            columns = columns @ self.problem.rotation
-        scale = np.concatenate([np.ones(self.F.shape[1]), self.prior_sd(h), PHI_SD])
-        return (scale[:, None] * columns)[self._back]
-
-    @property
-    def _back(self) -> np.ndarray:
-        """From free, shrunk and φ to all terms in their order, and φ."""
-        free = self.problem.free
-        order = np.concatenate([np.flatnonzero(free), np.flatnonzero(~free), len(free) + np.arange(len(PHI_SD))])
-        return np.argsort(order)
-
-    def coefficients(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(mean, covariance) of the coefficients of all terms, in their order, and of φ."""
-        _, _, _, covariance, mean = self._solved(h)
-        n_free, sd = self.F.shape[1], self.prior_sd(h)
-        scale = np.concatenate([np.ones(n_free), sd, PHI_SD])
-        mean = scale * mean + np.concatenate([np.zeros(n_free + len(sd)), self.phi + self.offset])
-        covariance = covariance * scale * scale[:, None]
-        back = self._back
-        return mean[back], covariance[np.ix_(back, back)]
-
-
-def _start(frame: Frame) -> np.ndarray:
-    theta = from_leads(PRIOR_PHI, frame)
-    theta[:2] += np.array([-0.5, 0.5]) * frame.scale[0]
-    return theta
-
-
-def _in_theta(mean: np.ndarray, *others: np.ndarray, frame: Frame) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The mean (T + 5,) of the coefficients and φ as that of the coefficients and θ, and matrices (T + 5, …) of
-    derivatives or covariances (T + 5, T + 5) of them likewise, to first order."""
-    theta = from_leads(mean[-5:], frame)
-    D = np.eye(len(mean))
-    D[-5:, -5:] = by_leads(theta, frame)
-    turned = [D @ one @ D.T if one.shape == D.shape else D @ one for one in others]
-    return np.concatenate([mean[:-5], theta]), turned
-
-
-def _theta(form: str, problem: _Problem, theta: np.ndarray, h: np.ndarray, steps: int) -> np.ndarray:
-    """θ after at most ``steps`` of Gauss–Newton with the hyperparameters ``h``, each halved until it is one downhill:
-    far from the transitions a full step overshoots, to the other side and back."""
-    misfit = _misfit(problem, h)
-    here = misfit(form, theta)
-    for _ in range(steps):
-        mean, covariance = _Linear(problem, form, theta).coefficients(h)
-        if mean[-1] < 0.0:  # the saturation is not negative: the others go where they belong with none
-            mean = mean - covariance[:, -1] / covariance[-1, -1] * mean[-1]
-        phi = to_leads(theta, problem.frame)
-        step = np.clip(mean[-5:] - phi, -LARGEST_STEP, LARGEST_STEP)
-        for share in 0.5 ** np.arange(HALVINGS):
-            there = phi + share * step
-            there[2:] = np.maximum(there[2:], np.array([least_gain(there), -2.0, 0.0]))
-            tried = from_leads(there, problem.frame)
-            cost = misfit(form, tried)
-            if cost < here:
-                break
-        else:
-            break
-        moved = np.abs(there - phi)
-        theta, here = tried, cost
-        if (moved / PHI_SD).max() < 1e-4:
-            break
-    return theta
-
-
-def _misfit(problem: _Problem, h: np.ndarray) -> Callable[[str, np.ndarray], float]:
-    """Of a form and θ: −2 times the log of the likelihood, restricted over all coefficients, and of φ's prior, up to a
-    constant that depends on ``h`` alone."""
-    plain = _Linear(problem, FORMS[0], from_leads(PRIOR_PHI, problem.frame))
-    A = np.hstack([plain.F, plain.polynomials * plain.prior_sd(h)])
-    weighted = A / (problem.variances + math.exp(2.0 * h[5]) + JITTER)[:, None]
-    precision = A.T @ weighted
-    precision.flat[:: len(precision) + 1] += np.arange(len(precision)) >= plain.F.shape[1]
-    try:
-        root = np.linalg.inv(np.linalg.cholesky(precision)) @ weighted.T
-    except np.linalg.LinAlgError:
-        return lambda form, theta: math.inf
-    d = problem.variances + math.exp(2.0 * h[5]) + JITTER
-
-    def of(form: str, theta: np.ndarray) -> float:
-        rest = problem.means - problem.rotated(height(form, theta, problem.x, problem.y, problem.frame))
-        explained = root @ rest
-        away = (to_leads(theta, problem.frame) - PRIOR_PHI) / PHI_SD
-        return float((rest**2 / d).sum() - explained @ explained + away @ away)
-
-    return of
 
 
 @dataclass(frozen=True)
@@ -366,11 +153,11 @@ def expected_fits(
     The covariances do not depend on the losses but for θ, about which the form is linearised: it takes ``steps`` steps
     from ``start``. covariance: (K, K) of the means, without the luck τ of a shape (nats).
     """
-    problem, h = _Problem.of(x, depth, means, covariance, frame), np.array([*TYPICAL, math.log(max(tau, 1e-6))])
+    problem, h = Problem.of(x, depth, means, covariance, frame), np.array([*TYPICAL, math.log(max(tau, 1e-6))])
     found = {}
     for form, theta in start.items():
-        theta = _theta(form, problem, theta, h, steps)
-        model = _Linear(problem, form, theta)
+        theta = newton_steps(form, problem, theta, h, steps)
+        model = Linear(problem, form, theta)
         mean, C = model.coefficients(h)
         prior = np.zeros(len(mean))  # precisions
         prior[:-5][~problem.free] = model.prior_sd(h) ** -2.0
@@ -379,27 +166,27 @@ def expected_fits(
         # a fit averages over its hyperparameters: three nodes of a Gaussian in the log amplitude
         away = np.array([0.0, 0.0, math.sqrt(3.0) * TYPICAL_SD, 0.0, 0.0, 0.0])
         C = (4.0 * C + model.coefficients(h + away)[1] + model.coefficients(h - away)[1]) / 6.0
-        mean, (C, sampling) = _in_theta(mean, C, sampling, frame=frame)
+        mean, (C, sampling) = in_theta(mean, C, sampling, frame=frame)
         found[form] = Expected(model.log_posterior(h), theta, mean, C, sampling)
     return found
 
 
-def _fit_form(form: str, problem: _Problem) -> _Fit:
+def _fit_form(form: str, problem: Problem) -> _Fit:
     from scipy.optimize import minimize
 
-    def uphill(v: np.ndarray, model: _Linear) -> tuple[float, np.ndarray]:
+    def uphill(v: np.ndarray, model: Linear) -> tuple[float, np.ndarray]:
         value, gradient = model.value_and_gradient(v)
         return -value, -gradient
 
-    theta = _start(problem.frame)
+    theta = start_theta(problem.frame)
     h = np.array(START)
     before = -math.inf
     for turn in range(ROUNDS):
-        theta = _theta(form, problem, theta, h, 6 if turn == 0 else 3)
+        theta = newton_steps(form, problem, theta, h, 6 if turn == 0 else 3)
         found = minimize(
             uphill,
             h,
-            (_Linear(problem, form, theta),),
+            (Linear(problem, form, theta),),
             method="L-BFGS-B",
             jac=True,
             bounds=BOUNDS,
@@ -409,17 +196,17 @@ def _fit_form(form: str, problem: _Problem) -> _Fit:
         if abs(-found.fun - before) < SETTLED:
             break
         before = -found.fun
-    model = _Linear(problem, form, theta)
+    model = Linear(problem, form, theta)
     nodes, weights, log_evidence = _nodes(model, h)
     means, covariances = zip(*(model.coefficients(node) for node in nodes), strict=True)
     mean = np.einsum("n,nt->t", weights, means)
     spread = np.array(means) - mean
     covariance = np.einsum("n,nst->st", weights, covariances) + np.einsum("n,ns,nt->st", weights, spread, spread)
-    mean, (covariance, gain) = _in_theta(mean, covariance, model.gain(h), frame=problem.frame)
+    mean, (covariance, gain) = in_theta(mean, covariance, model.gain(h), frame=problem.frame)
     return _Fit(form, log_evidence, math.exp(h[5]), mean, covariance, gain)
 
 
-def _nodes(model: _Linear, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def _nodes(model: Linear, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Hyperparameters (N, 6) about their optimum, their importance weights, and the log evidence (Laplace)."""
     from scipy.special import ndtri
 
