@@ -22,6 +22,10 @@ def format_count(value: float) -> str:
     return f"{float(f'{value:.3g}'):g}"
 
 
+NATS, BITS = "nats per token", "bits per byte"
+"""What losses are counted in."""
+
+
 def format_range(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
     """``1M … 3M``, ``< 3M``, ``> 1M``, or that there is no bound; ``text``: of a number."""
     if low is None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.bad_runs import IMPOSSIBLE, LARGEST_SHARE, BadRun, find_bad_runs
+from dwsweep.fit.bad_runs import IMPOSSIBLE, BadRun, find_bad_runs, too_many
 from dwsweep.fit.cells import Run, n_params_of, select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.pairing import TOLERANCE, Arm
@@ -26,13 +26,13 @@ from dwsweep.fit.row_selection import Row
 from dwsweep.fit.sweep_evidence import Documents, document_covariance, of_influences, still_falling
 from dwsweep.fit.table import Table
 from dwsweep.records.fit_result import FitOptions
+from dwsweep.text import BITS, NATS
 
 SIZES = ("budget", "n_params", "n_params_total", "width", "flops", "flops_6nd")  # a column that is a size itself
 OUTCOMES = (  # what a run ends with, and what names it
     *("loss", "loss_stderr", "bits_per_byte", "wall_seconds", "tokens_per_second", "device_seconds"),
     *("seed", "status", "run_id", "arm"),
 )
-NATS, BITS = "nats per token", "bits per byte"
 Key = tuple[int | None, float | None]  # (depth, size) of a group; None where the column is it
 
 
@@ -50,7 +50,7 @@ class ArmAlong:
 
 @dataclass(frozen=True)
 class _Selected:
-    """Runs of an arm that count, each with its curve, group and value."""
+    """Runs of an arm that count, and what to know of them."""
 
     runs: list[Run]
     warnings: list[str]
@@ -174,7 +174,7 @@ def _without_bad(runs: list[Run], column: str, warnings: list[str]) -> tuple[lis
         f"{row['depth']}×{row['width']:g} at {column} {row[column]:g}, seed {bad[0].run.seed}: loss "
         f"{bad[0].run.loss:.4g}, expected {bad[0].expected:.4g}"
     )
-    few = len(bad) <= max(1.0, LARGEST_SHARE * len(runs))
+    few = not too_many(bad, runs)
     what = "left out" if few else "too many to leave out, so all count: check the table"
     warnings.append(
         f"impossible losses: {len(bad)} of {len(runs)} runs are {IMPOSSIBLE:g} robust standard deviations or more off "
@@ -191,11 +191,7 @@ def _in_bits(runs: Sequence[Run], held_out: Documents | None) -> tuple[list[Run]
     if held_out is None or held_out.tokens is None:
         return scaled, held_out
     influence = {key: factor[key] * u for key, u in held_out.influence.items()}
-    return scaled, replace_note(of_influences(influence, held_out.tokens), held_out.note)
-
-
-def replace_note(documents: Documents, note: str) -> Documents:
-    return documents._replace(note=note)
+    return scaled, of_influences(influence, held_out.tokens)._replace(note=held_out.note)
 
 
 def _sizes(tables: Sequence[Table]) -> dict[float, float]:

@@ -12,10 +12,9 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.along_cells import ArmAlong
+from dwsweep.fit.along_losses import band
 from dwsweep.fit.cells import number
 from dwsweep.fit.row_selection import compile_expression
-from dwsweep.fit.shape_noise import FLOOR_NATS
-from dwsweep.fit.transitions import sup_t_quantile
 from dwsweep.records.along_rows import EqualShape, EqualToBaseline
 
 MARGIN = 0.01  # of the baseline's loss
@@ -81,9 +80,7 @@ def _against(one: ArmAlong, place: int, margin: float | None, confidence: float)
     high: list[float | None] = [None] * len(others)
     if curves.noise.known:
         deviations = (curves.draws - curves.mean)[:, others] - (curves.draws - curves.mean)[:, [place]]
-        se = np.maximum(deviations.std(axis=0), FLOOR_NATS)
-        df = min(curves.noise.df.values())
-        ends = worse + sup_t_quantile(deviations, se, df, confidence, one_sided=True) * se
+        _, ends = band(worse, deviations, min(curves.noise.df.values()), confidence, one_sided=True)
         high = [float(end) for end in ends]
     rows = []
     for k, above, end in zip(others, worse, high, strict=True):

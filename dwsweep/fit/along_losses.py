@@ -132,10 +132,10 @@ def ranked(losses: Losses, confidence: float) -> Ranking:
         return Ranking(Bands(above, None, None), Bands(first, None, None), spread, None, None)
     i, j = np.triu_indices(len(m), 1)
     low, high = np.zeros((len(m), len(m))), np.zeros((len(m), len(m)))
-    low[j, i], high[j, i] = _band(m[j] - m[i], losses.deviations[:, j] - losses.deviations[:, i], losses.df, confidence)
+    low[j, i], high[j, i] = band(m[j] - m[i], losses.deviations[:, j] - losses.deviations[:, i], losses.df, confidence)
     low[i, j], high[i, j] = -high[j, i], -low[j, i]
     to_first = np.arange(1, len(m))
-    ends = _band(first[1:], losses.deviations[:, to_first] - losses.deviations[:, :1], losses.df, confidence)
+    ends = band(first[1:], losses.deviations[:, to_first] - losses.deviations[:, :1], losses.df, confidence)
     drawn = float(np.ptp(m + losses.deviations, axis=1).mean())
     bounds = float(low.max()), float(high.max())
     return Ranking(
@@ -146,9 +146,13 @@ def ranked(losses: Losses, confidence: float) -> Ranking:
     )
 
 
-def _band(value: np.ndarray, deviations: np.ndarray, df: float, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+def band(
+    value: np.ndarray, deviations: np.ndarray, df: float, confidence: float, one_sided: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high) of differences (J,), simultaneous over them, from draws (D, J) of their errors. one_sided: either
+    end holds by itself, and not both."""
     se = np.maximum(deviations.std(axis=0), FLOOR_NATS)
-    half = sup_t_quantile(deviations, se, df, confidence) * se
+    half = sup_t_quantile(deviations, se, df, confidence, one_sided) * se
     return value - half, value + half
 
 
@@ -166,9 +170,7 @@ def apart(
     value = of_b.mean - of_a.mean
     if not (of_a.known and of_b.known):
         return Bands(value, None, None)
-    own = [
-        c.covariance[np.ix_(k, k)] + c.noise.shape_variance * np.eye(len(k)) for c, k in ((a.curves, i), (b.curves, j))
-    ]
+    own = [c.total_covariance[np.ix_(k, k)] for c, k in ((a.curves, i), (b.curves, j))]
     cross = pairing.cross[np.ix_(i, j)]
     covariance = own[0] + own[1] - cross - cross.T
     n = len(of_a.deviations)
@@ -184,4 +186,4 @@ def apart(
     else:
         parts = [(float(np.mean(np.diagonal(v))), losses.df) for v, losses in zip(own, (of_a, of_b), strict=True)]
     df = max(summed([*parts, (pairing.level, pairing.level_df)])[1], 1.0)
-    return Bands(value, *_band(value, deviations, df, confidence))
+    return Bands(value, *band(value, deviations, df, confidence))

@@ -29,7 +29,7 @@ from dwsweep.fit.output import fit_curves, pair_curves
 from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_rows, with_surface
 from dwsweep.fit.row_selection import Row, check_one_arm
 from dwsweep.fit.sweep_evidence import Documents, document_covariance, still_falling
-from dwsweep.fit.table import Table, read_table
+from dwsweep.fit.table import Table, read_other, read_table
 from dwsweep.fit.trained_budgets import TrainedBudgets, other_axis_warning, trained_budgets
 from dwsweep.records.fit_result import (
     FitOptions,
@@ -100,11 +100,7 @@ def fit_table(
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
-    try:
-        data = read_table(table, options.columns, options.where)
-    except InputError as error:
-        name = argument("beside", "--with")
-        raise InputError(*(f"{name}: {line.removeprefix('table: ')}" for line in error.lines)) from None
+    data = read_other(table, options.columns, options.where, argument("beside", "--with"))
     trained = trained_budgets(data, options.axis)
     groups = _groups(data.rows, trained)
     group = TokenGroup.of(data, groups[largest(groups)], options, shorter=trained is not None and trained.only)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.fit.arm_influence import of_best_depth, of_crossing
-from dwsweep.fit.loss_apart import NATS, losses_apart
+from dwsweep.fit.loss_apart import losses_apart
 from dwsweep.fit.loss_surface import LossSurface, summary
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
@@ -29,7 +29,7 @@ from dwsweep.fit.transitions import Crossing
 from dwsweep.records.comparison import BEST_DEPTH, TRANSITION, UNCHANGED, UNKNOWN, VERDICTS, ComparedRow, Comparison
 from dwsweep.records.fit_curves import Optimum
 from dwsweep.records.fit_result import FitOptions
-from dwsweep.text import format_count
+from dwsweep.text import NATS, format_count
 
 SIZES = 9  # at which best depths are compared
 ONE_SD = 0.6827

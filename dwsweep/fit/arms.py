@@ -17,7 +17,7 @@ from dwsweep.fit.cells import Run, Selection
 from dwsweep.fit.loss_model import fit_with_gains
 from dwsweep.fit.pairing import Arm
 from dwsweep.fit.row_selection import Row, arms, check_one_arm, of_arm
-from dwsweep.fit.table import Table, read_table
+from dwsweep.fit.table import Table, read_other, read_table
 from dwsweep.records import reader
 from dwsweep.records.fit_result import FitOptions, FitResult
 from dwsweep.records.run_files import RunConfig
@@ -68,13 +68,7 @@ def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str
                 "with grid.arms"
             )
         return [replace(data, rows=rows) for rows in found.values()]
-    tables = [data]
-    for other in others:
-        try:
-            tables.append(read_table(other, columns, where))
-        except InputError as error:
-            name = argument("others", "--compare")
-            raise InputError(*(f"{name}: {line.removeprefix('table: ')}" for line in error.lines)) from None
+    tables = [data, *(read_other(other, columns, where, argument("others", "--compare")) for other in others)]
     for one in tables:
         check_one_arm(one.rows, one.source)
     return tables

@@ -56,7 +56,7 @@ def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], lis
     bad = find_bad_runs(runs)
     if not bad:
         return selection, [], runs
-    if len(bad) > max(1.0, LARGEST_SHARE * len(runs)):
+    if too_many(bad, runs):
         line = (
             f"impossible losses: {len(bad)} of {len(runs)} runs are {IMPOSSIBLE:g} robust standard deviations or more "
             f"off the other seeds of their shape or the curve of their depth (such as {named(bad[0])}); too many to "
@@ -72,6 +72,11 @@ def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], lis
         text = f"impossible loss {found.run.loss:.4g} left out"
         where[found.run.shape] = "; ".join(filter(None, (where.get(found.run.shape), text)))
     return replace(selection, runs=kept, notes=notes, excluded=excluded), bad, runs
+
+
+def too_many(bad: Sequence[BadRun], runs: Sequence[Run]) -> bool:
+    """Whether so many are a statement about the noise, and none is left out."""
+    return len(bad) > max(1.0, LARGEST_SHARE * len(runs))
 
 
 def named(found: BadRun) -> str:

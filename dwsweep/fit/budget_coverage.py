@@ -160,7 +160,7 @@ def one(name: str, index: int) -> Simulation:
 def _parabolas(cells: Curves) -> tuple[Point, ...]:
     """N at the vertex of a weighted parabola through all sizes of each depth, with the interval of its errors."""
     found: list[Point] = []
-    covariance = cells.covariance + cells.noise.shape_variance * np.eye(len(cells.x))
+    covariance = cells.total_covariance
     t = t_two_sided(CONFIDENCE, min(cells.noise.df.values()))
     for depth in cells.depths:
         where = cells.at(depth)

@@ -87,7 +87,7 @@ def points_of(axis: str, value: float, runs: Sequence[Run], curves: Curves, conf
         ln_tokens[k] = np.mean(np.log(tokens)) if tokens else np.nan
     noise = curves.noise
     length = LENGTH_SLOPE_SD * curves.mean * off
-    covariance = curves.covariance + noise.shape_variance * np.eye(len(shapes)) + np.outer(length, length)
+    covariance = curves.total_covariance + np.outer(length, length)
     seeds, seed_df = _seed_variance(runs) if curves.paired else (0.0, math.inf)
     return Points(
         curves=curves,

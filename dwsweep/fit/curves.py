@@ -46,6 +46,11 @@ class Curves:
     def depths(self) -> list[int]:
         return [int(d) for d in np.unique(self.depth)]
 
+    @property
+    def total_covariance(self) -> np.ndarray:
+        """(K, K) nats² of the means, with the luck that the seeds of a shape share."""
+        return self.covariance + self.noise.shape_variance * np.eye(len(self.x))
+
     def at(self, depth: int) -> np.ndarray:
         """Indices of a depth's shapes, in order of x."""
         return np.flatnonzero(self.depth == depth)

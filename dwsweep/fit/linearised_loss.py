@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.fit.laws import FORMS
 from dwsweep.fit.loss_forms import Frame, by_leads, from_leads, height, least_gain, linearised, to_leads
 
 # Priors of φ (loss_forms.py): sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p and s.
@@ -58,6 +57,34 @@ class Problem:
     def rotated(self, columns: np.ndarray) -> np.ndarray:
         return columns if self.rotation is None else self.rotation @ columns
 
+    @property
+    def n_free(self) -> int:
+        return int(self.free.sum())
+
+    def prior_sd(self, h: np.ndarray) -> np.ndarray:
+        """Of the shrunk polynomials: amplitude · rate_x^j · rate_l^k."""
+        rate0, rate_x, rate_l = (-math.log1p(math.exp(-h[i])) for i in (1, 3, 4))
+        j, k = self.frame.terms[~self.free].T
+        return np.exp(np.where(k == 0, h[0] + j * rate0, h[2] + j * rate_x + k * rate_l))
+
+    def weighed(
+        self, h: np.ndarray, columns: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(A, d, A/d, root): the columns of the free and the shrunk coefficients in standard units, with ``columns``
+        (K, …) beside them, the variances of the means, and the Cholesky factor of the coefficients' precision.
+
+        Raises:
+            np.linalg.LinAlgError: the precision is singular.
+        """
+        d = self.variances + math.exp(2.0 * h[5]) + JITTER
+        A = np.hstack(
+            [self.B[:, self.free], self.B[:, ~self.free] * self.prior_sd(h), *(() if columns is None else [columns])]
+        )
+        weighted = A / d[:, None]
+        precision = A.T @ weighted
+        precision.flat[:: len(precision) + 1] += np.arange(len(precision)) >= self.n_free
+        return A, d, weighted, np.linalg.cholesky(precision)
+
 
 class Linear:
     """The mixed model of one form linearised at θ."""
@@ -69,15 +96,6 @@ class Linear:
         self.offset = PRIOR_PHI - self.phi  # the mean of the prior, seen from here
         self.columns = problem.rotated(columns @ by_leads(theta, problem.frame)) * PHI_SD
         self.means = problem.means - problem.rotated(value) - self.columns @ (self.offset / PHI_SD)
-        self.F = problem.B[:, problem.free]
-        self.polynomials = problem.B[:, ~problem.free]
-        self.powers = problem.frame.terms[~problem.free]
-
-    def prior_sd(self, h: np.ndarray) -> np.ndarray:
-        """Of the shrunk polynomials: amplitude · rate_x^j · rate_l^k."""
-        rate0, rate_x, rate_l = (-math.log1p(math.exp(-h[i])) for i in (1, 3, 4))
-        j, k = self.powers[:, 0], self.powers[:, 1]
-        return np.exp(np.where(k == 0, h[0] + j * rate0, h[2] + j * rate_x + k * rate_l))
 
     def log_posterior(self, h: np.ndarray) -> float:
         """Restricted log likelihood times the priors of the hyperparameters, up to a constant."""
@@ -98,7 +116,8 @@ class Linear:
             return -1e10, np.zeros(len(h))
         residual = self.means - A @ u
         projected = residual / d
-        n_free, shrunk = self.F.shape[1], self.polynomials.shape[1]
+        n_free = self.problem.n_free
+        shrunk = len(self.problem.free) - n_free
         # y'·P_m·y as a sum of squares: no digits are lost where there is hardly any noise
         squares = residual @ projected + u[n_free:] @ u[n_free:]
         deviance = np.log(d).sum() + 2.0 * np.log(np.diag(root)).sum() + squares
@@ -106,7 +125,7 @@ class Linear:
         weighted = A / d[:, None]
         trace = (1.0 / d).sum() - np.einsum("km,km->", weighted @ C, weighted)
         each = (u**2 - 1.0 + np.diagonal(C))[n_free : n_free + shrunk]
-        j, k = self.powers[:, 0], self.powers[:, 1]
+        j, k = self.problem.frame.terms[~self.problem.free].T
         own, shared = np.where(k == 0, 0.0, each), np.where(k == 0, each, 0.0)
         slope = 1.0 / (1.0 + np.exp(h[[1, 3, 4]]))  # of the log rates with respect to their logits
         gradient = np.array(
@@ -124,12 +143,7 @@ class Linear:
     def _solved(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(A, d, root, C, u): the columns of free, shrunk and θ coefficients in standard units, the variances of the
         means, the Cholesky factor of the coefficients' precision, their covariance and mean."""
-        d = self.problem.variances + math.exp(2.0 * h[5]) + JITTER
-        A = np.hstack([self.F, self.polynomials * self.prior_sd(h), self.columns])
-        weighted = A / d[:, None]
-        precision = A.T @ weighted
-        precision.flat[:: len(precision) + 1] += np.arange(len(precision)) >= self.F.shape[1]
-        root = np.linalg.cholesky(precision)
+        A, d, weighted, root = self.problem.weighed(h, self.columns)
         half = np.linalg.inv(root)
         C = half.T @ half
         return A, d, root, C, C @ (weighted.T @ self.means)
@@ -140,8 +154,11 @@ class Linear:
         columns = C @ (A / d[:, None]).T
         if self.problem.rotation is not None:
             columns = columns @ self.problem.rotation
-        scale = np.concatenate([np.ones(self.F.shape[1]), self.prior_sd(h), PHI_SD])
-        return (scale[:, None] * columns)[self._back]
+        return (self._scale(h)[:, None] * columns)[self._back]
+
+    def _scale(self, h: np.ndarray) -> np.ndarray:
+        """Of free, shrunk and φ in standard units."""
+        return np.concatenate([np.ones(self.problem.n_free), self.problem.prior_sd(h), PHI_SD])
 
     @property
     def _back(self) -> np.ndarray:
@@ -153,9 +170,8 @@ class Linear:
     def coefficients(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean, covariance) of the coefficients of all terms, in their order, and of φ."""
         _, _, _, covariance, mean = self._solved(h)
-        n_free, sd = self.F.shape[1], self.prior_sd(h)
-        scale = np.concatenate([np.ones(n_free), sd, PHI_SD])
-        mean = scale * mean + np.concatenate([np.zeros(n_free + len(sd)), self.phi + self.offset])
+        scale = self._scale(h)
+        mean = scale * mean + np.concatenate([np.zeros(len(self.problem.free)), self.phi + self.offset])
         covariance = covariance * scale * scale[:, None]
         back = self._back
         return mean[back], covariance[np.ix_(back, back)]
@@ -207,20 +223,15 @@ def newton_steps(form: str, problem: Problem, theta: np.ndarray, h: np.ndarray, 
 def _misfit(problem: Problem, h: np.ndarray) -> Callable[[str, np.ndarray], float]:
     """Of a form and θ: −2 times the log of the likelihood, restricted over all coefficients, and of φ's prior, up to a
     constant that depends on ``h`` alone."""
-    plain = Linear(problem, FORMS[0], from_leads(PRIOR_PHI, problem.frame))
-    A = np.hstack([plain.F, plain.polynomials * plain.prior_sd(h)])
-    weighted = A / (problem.variances + math.exp(2.0 * h[5]) + JITTER)[:, None]
-    precision = A.T @ weighted
-    precision.flat[:: len(precision) + 1] += np.arange(len(precision)) >= plain.F.shape[1]
     try:
-        root = np.linalg.inv(np.linalg.cholesky(precision)) @ weighted.T
+        _, d, weighted, root = problem.weighed(h)
     except np.linalg.LinAlgError:
         return lambda form, theta: math.inf
-    d = problem.variances + math.exp(2.0 * h[5]) + JITTER
+    explaining = np.linalg.inv(root) @ weighted.T
 
     def of(form: str, theta: np.ndarray) -> float:
         rest = problem.means - problem.rotated(height(form, theta, problem.x, problem.y, problem.frame))
-        explained = root @ rest
+        explained = explaining @ rest
         away = (to_leads(theta, problem.frame) - PRIOR_PHI) / PHI_SD
         return float((rest**2 / d).sum() - explained @ explained + away @ away)
 

@@ -34,11 +34,10 @@ from dwsweep.fit.transitions import sup_t_quantile
 from dwsweep.records.comparison import LOSS, UNCHANGED, VERDICTS, ArmsApart, ArmsAtDepth, ComparedRow, Parting
 from dwsweep.records.fit_result import FitOptions
 from dwsweep.records.fit_rows import numbers
-from dwsweep.text import format_count
+from dwsweep.text import BITS, NATS, format_count
 
 POINTS = 81
 SEED = 11  # of the draws
-NATS, BITS = "nats per token", "bits per byte"
 SAME_BYTES = 0.01  # relative difference of held-out texts that are one
 
 
@@ -189,8 +188,7 @@ def _differences(
 
 
 def _joint(a: Curves, b: Curves, cross: np.ndarray) -> np.ndarray:
-    own = [c.covariance + c.noise.shape_variance * np.eye(len(c.x)) for c in (a, b)]
-    return np.block([[own[0], cross], [cross.T, own[1]]])
+    return np.block([[a.total_covariance, cross], [cross.T, b.total_covariance]])
 
 
 def _df(a: Curves, b: Curves, pairing: Pairing, depth: int) -> float:

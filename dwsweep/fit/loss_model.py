@@ -160,7 +160,7 @@ def expected_fits(
         model = Linear(problem, form, theta)
         mean, C = model.coefficients(h)
         prior = np.zeros(len(mean))  # precisions
-        prior[:-5][~problem.free] = model.prior_sd(h) ** -2.0
+        prior[:-5][~problem.free] = problem.prior_sd(h) ** -2.0
         prior[-5:] = PHI_SD**-2.0
         sampling = C - C @ (prior[:, None] * C)
         # a fit averages over its hyperparameters: three nodes of a Gaussian in the log amplitude

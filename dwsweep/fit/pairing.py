@@ -201,10 +201,7 @@ def _paired(
         noise = noise.of_few_documents(fewest)
     least = (1.0 - MOST_SHARED) * (noise_a.shape_variance + noise_b.shape_variance)
     apart = covariance + max(noise.shape_variance, least) * np.eye(len(cells))
-    own_a, own_b = (
-        curves.covariance[np.ix_(k, k)] + curves.noise.shape_variance * np.eye(len(k))
-        for curves, k in ((a.curves, i), (b.curves, j))
-    )
+    own_a, own_b = (curves.total_covariance[np.ix_(k, k)] for curves, k in ((a.curves, i), (b.curves, j)))
     cross = np.zeros((len(a.curves.x), len(b.curves.x)))
     cross[np.ix_(i, j)] = (own_a + own_b - apart) / 2.0
     level = _level(losses, cell, seeds)

@@ -86,6 +86,14 @@ class Table:
     loss_column: str = "loss"
 
 
+def read_other(table: Any, columns: Any, where: Iterable[str], option: str) -> Table:
+    """``read_table`` of a further table; an error names the option that gave it."""
+    try:
+        return read_table(table, columns, where)
+    except InputError as error:
+        raise InputError(*(f"{option}: {line.removeprefix('table: ')}" for line in error.lines)) from None
+
+
 def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Table:
     """Read ``table`` and rename and select its rows.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from dwsweep.errors import InputError
 from dwsweep.plan import expand
@@ -32,13 +33,14 @@ def build(
     Raises:
         InputError: combinations that cannot be built or trained, each with its arm.
     """
+    planned = partial(expand.build, data=data, finished=finished, device=device, calibration=calibration, rates=rates)
     if spec.grid.arms is None:
-        return expand.build(spec, data=data, finished=finished, device=device, calibration=calibration, rates=rates)
+        return planned(spec)
     arms = arms_of(spec)
     plans = []
     for number, (name, arm) in enumerate(arms):
         try:
-            plan = expand.build(arm, data=data, finished=finished, device=device, calibration=calibration, rates=rates)
+            plan = planned(arm)
         except InputError as error:
             raise InputError(*(f"grid.arms[{number}].{line}" for line in error.lines)) from None
         plans.append(_named(plan, name, number))

@@ -19,6 +19,7 @@ from dwsweep.records.fit_rows import references
 from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import FINAL
 from dwsweep.report.figures import attention_conditions, registry, run_curves, style
+from dwsweep.report.figures.attention_conditions import Conditions
 from dwsweep.report.figures.run_curves import TrainingCurve
 from dwsweep.report.page import along_section, budget_words, comparison_section, page_data, page_tables, words
 from dwsweep.report.page.html import (
@@ -72,7 +73,7 @@ def write(directory: str | PathLike[str]) -> Any:
     fit = fit_result.read(file, "DIR")
     every = _read_csv(root / "results.csv")
     runs = every if fit.along_only else comparison_section.of_the_fit(every, fit)
-    curves = _curves(runs, root)
+    curves, conditions = _logged(every, runs, root)
     store = SweepStore(root)
     manifest = to_dict(store.manifest)
     # a shape that was trained at several budgets is a cell at each of them
@@ -98,7 +99,7 @@ def write(directory: str | PathLike[str]) -> Any:
         ),
         *promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
         Section("training", "Training curves", _training(curves)),
-        *_conditioning(every, root),
+        *_conditioning(conditions),
         Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
         Section("reading", "How to read it", bullets(HOW_TO_READ)),
     ]
@@ -221,30 +222,31 @@ def promises(kept: Sequence[KeptPromise]) -> list[Section]:
     return [Section("time", "Promised and measured time", paragraph(f"{sentence(kept)}.") + page_tables.promises(kept))]
 
 
-def _curves(runs: Sequence[Mapping[str, str]], root: Any) -> list[TrainingCurve]:
-    curves = []
-    for row in runs:
-        rows = paths.read_lines(root / "runs" / row["run_id"] / "metrics.jsonl") if row.get("run_id") else []
-        found = run_curves.training_curve(
-            row.get("run_id", ""),
-            int(float(row["depth"])),
-            float(row["n_params"]),
-            row.get("status") == "diverged",
-            rows,
-        )
-        if found is not None:
-            curves.append(found)
-    return curves
+def _logged(
+    every: Sequence[Mapping[str, str]], shown: Sequence[Mapping[str, str]], root: Any
+) -> tuple[list[TrainingCurve], list[Conditions]]:
+    """The training curves of the runs ``shown``, and the conditioning that any run of ``every`` logged; each log is
+    read once."""
+    curves, conditions = [], []
+    drawn = {row.get("run_id") for row in shown}
+    for row in every:
+        run_id = row.get("run_id")
+        if not run_id:
+            continue
+        rows = list(paths.read_lines(root / "runs" / run_id / "metrics.jsonl"))
+        if found := attention_conditions.conditions(row, rows):
+            conditions.append(found)
+        if run_id not in drawn:
+            continue
+        diverged = row.get("status") == "diverged"
+        curve = run_curves.training_curve(run_id, int(float(row["depth"])), float(row["n_params"]), diverged, rows)
+        if curve is not None:
+            curves.append(curve)
+    return curves, conditions
 
 
-def _conditioning(every: Sequence[Mapping[str, str]], root: Any) -> list[Section]:
+def _conditioning(runs: Sequence[Conditions]) -> list[Section]:
     """Of a sweep whose runs logged it; of all its arms."""
-    ids = [row for row in every if row.get("run_id")]
-    found = [
-        attention_conditions.conditions(row, paths.read_lines(root / "runs" / row["run_id"] / "metrics.jsonl"))
-        for row in ids
-    ]
-    runs = [one for one in found if one is not None]
     if not runs:
         return []
     with style.styled():

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dwsweep.fit.along_words import number
-from dwsweep.records.along_rows import WORSE, Along, AlongRow, EqualToBaseline
+from dwsweep.records.along_rows import WORSE, Along, AlongRow, EqualShape, EqualToBaseline
 from dwsweep.report.terminal.folding import Folded, empty_table
 from dwsweep.text import format_count, format_range
 
@@ -77,7 +77,7 @@ def _ends(value: float | None, low: float | None, high: float | None, shown: boo
     return [f"{value:+.3f}{'*' if shown else ' '}", ends]
 
 
-def _shape(row: AlongRow) -> str:
+def _shape(row: AlongRow | EqualShape) -> str:
     heads = f" {row.heads:g}×{row.head_size:g}" if row.heads and row.head_size else ""
     return f"{row.depth}×{row.width:g}{heads}"
 
@@ -90,9 +90,8 @@ def _equal(one: EqualToBaseline, arms: bool) -> list[Any]:
     )
     smaller = [row for row in one.rows if row.saved_percent > 0.0]
     for row in smaller[:EQUAL_SHOWN]:
-        heads = f" {row.heads:g}×{row.head_size:g}" if row.heads and row.head_size else ""
         table.add_row(
-            f"{row.depth}×{row.width:g}{heads}",
+            _shape(row),
             format_count(row.n_params),
             f"{row.saved_percent:.0f} %",
             "–" if row.worse is None else f"{row.worse:+.3f}",
