@@ -9,6 +9,8 @@ import pytest
 
 import dwsweep
 from dwsweep.fit.guideline import guideline_rows, guides, own_guide
+from dwsweep.fit.linearised_loss import START, Linear, Problem, newton_steps
+from dwsweep.fit.loss_draws import draw_model, log_likelihood
 from dwsweep.fit.loss_forms import Frame, by_leads, from_leads, gradient, height, linearised, to_leads, transition
 from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.simulated_sweeps import SmoothTruth, draw, through_published_widths
@@ -186,7 +188,7 @@ def test_one_depth_is_ahead_at_all_sizes(seed: int) -> None:
     surface = LossSurface(result.surface)
     for row in result.surface.optima:
         assert row.depth is None and row.at_edge == "below" and row.beyond == "1, the fewest", row
-        assert row.depth_high is None or row.depth_high < 1.3
+        assert row.depth_high is None or row.depth_high < 2.0
     for n in (4e4, 2e5, 8e5):
         y, drawn = surface.losses(math.log(n))
         at = [int(np.abs(y - math.log(depth)).argmin()) for depth in (1, 2, 3, 4)]
@@ -212,6 +214,50 @@ def test_leads_and_transitions_say_the_same() -> None:
     assert from_leads(phi * np.array([1, 1, -1, 1, 1]), FRAME)[2] > 0  # a gain below zero is none
 
 
+def smooth_problem(sigma: float) -> tuple[Problem, str]:
+    """Five depths, nine sizes, noise of the means ``sigma``, from a form that holds."""
+    x, depth = (a.ravel() for a in np.meshgrid(np.linspace(14.0, 20.0, 9), [6, 9, 13, 20, 30]))
+    rng = np.random.default_rng(4)
+    losses = 3.0 - 0.1 * (x - 17.0) + height("exponential", THETA, x, np.log(depth), FRAME)
+    return Problem.of(
+        x, depth, losses + rng.normal(0.0, sigma, len(x)), sigma**2 * np.eye(len(x)), FRAME
+    ), "exponential"
+
+
+def test_draws_are_those_of_the_linear_model_where_it_is_linear():
+    """With little noise θ moves little and the linearised model is exact: evidence, θ and losses must be the same."""
+    problem, form = smooth_problem(1e-4)
+    h = np.array([*START[:5], math.log(1e-5)])
+    theta = newton_steps(form, problem, THETA, h, 12)
+    model = Linear(problem, form, theta)
+    mean, covariance = model.leads(h)
+    draws = draw_model(form, problem, h[None], np.ones(1), (mean, covariance), None)
+    phi, sd = to_leads(draws[:, -5:], FRAME), np.sqrt(np.diagonal(covariance))
+    assert (np.abs(phi.mean(axis=0) - mean) < sd / 3).all()
+    assert phi.std(axis=0) == pytest.approx(sd, rel=0.25)
+    assert log_likelihood(form, problem, h, draws[:, -5:]) == pytest.approx(model.log_likelihood(h), abs=0.05)
+    fitted = height(form, draws[:, -5:], problem.x, problem.y, FRAME) + draws[:, :-5] @ problem.B.T
+    assert np.abs(fitted.mean(axis=0) - problem.means).max() < 3e-4
+    assert 0.2e-4 < fitted.std(axis=0).mean() < 1e-4
+
+
+def test_draws_honour_the_data_where_the_form_is_hardly_known():
+    """Three depths and three sizes do not tell how the gain falls with depth: what is drawn of it must not move what
+    the data do say, the difference of the depths at a size. Drawn from the linearised model it was within 3 to 16 %."""
+    rows = shallow_rows(np.random.default_rng(0), luck=0.004)
+    result = dwsweep.fit_table(rows, draws=200)
+    assert result.surface is not None
+    cells = {(cell.depth, round(math.log(cell.n_params))): cell.mean for cell in result.cells}
+    surface = LossSurface(result.surface)
+    for n in (1e4, 3e4, 1e5):
+        for deep in (2, 6):
+            drawn = surface.differences(np.array([math.log(n)]), [(1, deep)])[0, 1:, 0]
+            raw = cells[1, round(math.log(n))] - cells[deep, round(math.log(n))]
+            low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
+            assert middle == pytest.approx(raw, abs=0.04)  # the means' own error is 0.016
+            assert high - low < 0.13
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("luck", [0.004, 0.01])
 def test_small_nets_have_a_best_depth_that_holds(luck: float) -> None:
@@ -219,17 +265,7 @@ def test_small_nets_have_a_best_depth_that_holds(luck: float) -> None:
     none of the forms is. Both what the interval of the best depth holds and that of the worst depth's loss."""
     held, bounded, worst_held = [], [], []
     for seed in range(20):
-        rng = np.random.default_rng(seed)
-        batches, rows = rng.normal(0.0, 0.02, 3), []
-        for depth in (1, 2, 6):
-            for n in (1e4, 3e4, 1e5):
-                base = parabola(depth, n) + rng.normal(0.0, luck)
-                rows += [
-                    (depth, math.sqrt(n / 12 / depth), n, k, base + batches[k] + rng.normal(0.0, 0.02))
-                    for k in range(3)
-                ]
-        names = ("depth", "width", "n_params", "seed", "loss")
-        result = dwsweep.fit_table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)), draws=200)
+        result = dwsweep.fit_table(shallow_rows(np.random.default_rng(seed), luck), draws=200)
         assert result.surface is not None
         for row in result.surface.optima:
             best = math.exp(BEST_AT + BEST_SLOPE * math.log(row.n_params / 3e4))
@@ -239,6 +275,19 @@ def test_small_nets_have_a_best_depth_that_holds(luck: float) -> None:
                 lost = 100.0 * (parabola(6, row.n_params) / parabola(best, row.n_params) - 1.0)
                 worst_held.append((row.worst_percent_low or 0.0) <= lost <= (row.worst_percent_high or math.inf))
     assert np.mean(held) > 0.88 and np.mean(bounded) > 0.9 and np.mean(worst_held) > 0.9
+
+
+def shallow_rows(rng: np.random.Generator, luck: float) -> dict[str, list[float]]:
+    """Columns of a sweep of depths 1, 2 and 6, three sizes, three seeds, as the smoke sweep has them."""
+    batches, rows = rng.normal(0.0, 0.02, 3), []
+    for depth in (1, 2, 6):
+        for n in (1e4, 3e4, 1e5):
+            base = parabola(depth, n) + rng.normal(0.0, luck)
+            rows += [
+                (depth, math.sqrt(n / 12 / depth), n, k, base + batches[k] + rng.normal(0.0, 0.02)) for k in range(3)
+            ]
+    names = ("depth", "width", "n_params", "seed", "loss")
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 BEST_AT, BEST_SLOPE = 0.3, 0.12  # ln L of the best depth at 3e4 parameters, and what ln N adds

@@ -148,7 +148,7 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
 
 
 def _gain(surface: Surface, form: str) -> Gain:
-    speed, power, saturation = next(f for f in surface.forms if f.form == form).mean[-3:]
+    speed, power, saturation = next(f for f in surface.forms if f.form == form).mode[-3:]
     depths = [span.depth for span in surface.spans]
     middle = math.sqrt(min(depths) * max(depths))
     return Gain(max(speed, 1e-5) / middle * (middle / 6.0) ** power, power, max(saturation, 0.0))

@@ -49,7 +49,7 @@ def of_best_depth(record: Surface, gains: Mapping[str, np.ndarray], x: float, de
     steps = np.vstack([np.diag(THETA_STEPS), -np.diag(THETA_STEPS)])
     total, weights = None, 0.0
     for form in forms_left(record):
-        coefficients, theta = np.array(form.mean[:-5]), np.array(form.mean[-5:])
+        coefficients, theta = np.array(form.mode[:-5]), np.array(form.mode[-5:])
         slope = departures @ coefficients + gradient(form.form, theta, x, y, frame)
         curvature = float(slope[2] - slope[1]) / (2.0 * STEP)
         if curvature <= 0.0:

@@ -92,11 +92,11 @@ def likely_law(guide: OwnGuide) -> Law:
     record = guide.surface.record
     form = forms_left(record)[0]
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
-    at = len(record.terms)
-    centre = (np.array(form.mean[at : at + 2]) - np.log([12.0 * first, 12.0 * last])) / 2.0
-    covariance = np.array([[form.cov[at][at], form.cov[at + 1][at]], [form.cov[at + 1][at], form.cov[at + 1][at + 1]]])
+    ends = np.array(form.draws)[:, -5:-3]
+    logs = (ends - np.log([12.0 * first, 12.0 * last])) / 2.0
+    centre, covariance = logs.mean(axis=0), np.cov(logs, rowvar=False)
     level = float(chi2_quantile(record.confidence, 1.0))
-    around = ellipse((float(centre[0]), float(centre[1])), covariance / 4.0 + 1e-12 * np.eye(2), level, 120)
+    around = ellipse((float(centre[0]), float(centre[1])), covariance + 1e-12 * np.eye(2), level, 120)
     theta = from_ends(form.form, centre, first, last)
     return Law(
         f"own: {form.form} form of the loss surface",

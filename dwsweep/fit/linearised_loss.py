@@ -67,6 +67,16 @@ class Problem:
         j, k = self.frame.terms[~self.free].T
         return np.exp(np.where(k == 0, h[0] + j * rate0, h[2] + j * rate_x + k * rate_l))
 
+    def scale(self, h: np.ndarray) -> np.ndarray:
+        """(T,) of the free and the shrunk coefficients in standard units."""
+        return np.concatenate([np.ones(self.n_free), self.prior_sd(h)])
+
+    def in_order(self, columns: np.ndarray) -> np.ndarray:
+        """(…, T) of the free and the shrunk coefficients, in the order of the terms."""
+        out = np.empty_like(columns)
+        out[..., np.concatenate([np.flatnonzero(self.free), np.flatnonzero(~self.free)])] = columns
+        return out
+
     def weighed(
         self, h: np.ndarray, columns: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -90,7 +100,7 @@ class Linear:
     """The mixed model of one form linearised at θ."""
 
     def __init__(self, problem: Problem, form: str, theta: np.ndarray) -> None:
-        self.problem, self.theta = problem, theta
+        self.problem, self.form, self.theta = problem, form, theta
         value, columns = linearised(form, theta, problem.x, problem.y, problem.frame)
         self.phi = to_leads(theta, problem.frame)
         self.offset = PRIOR_PHI - self.phi  # the mean of the prior, seen from here
@@ -100,6 +110,11 @@ class Linear:
     def log_posterior(self, h: np.ndarray) -> float:
         """Restricted log likelihood times the priors of the hyperparameters, up to a constant."""
         return self.value_and_gradient(h)[0]
+
+    def log_likelihood(self, h: np.ndarray) -> float:
+        """The first of the two, up to the same constant."""
+        mean, sd = np.array(PRIOR).T
+        return self.log_posterior(h) + 0.5 * float((((h - mean) / sd) ** 2).sum())
 
     def value_and_gradient(self, h: np.ndarray) -> tuple[float, np.ndarray]:
         """:meth:`log_posterior` and its derivative (6,) with respect to ``h``.
@@ -158,7 +173,7 @@ class Linear:
 
     def _scale(self, h: np.ndarray) -> np.ndarray:
         """Of free, shrunk and φ in standard units."""
-        return np.concatenate([np.ones(self.problem.n_free), self.problem.prior_sd(h), PHI_SD])
+        return np.concatenate([self.problem.scale(h), PHI_SD])
 
     @property
     def _back(self) -> np.ndarray:
@@ -176,6 +191,12 @@ class Linear:
         back = self._back
         return mean[back], covariance[np.ix_(back, back)]
 
+    def leads(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(mean (5,), covariance (5, 5)) of φ."""
+        mean, covariance = self.coefficients(h)
+        n = len(PHI_SD)
+        return mean[-n:], covariance[-n:, -n:]
+
 
 def start_theta(frame: Frame) -> np.ndarray:
     theta = from_leads(PRIOR_PHI, frame)
@@ -183,14 +204,9 @@ def start_theta(frame: Frame) -> np.ndarray:
     return theta
 
 
-def in_theta(mean: np.ndarray, *others: np.ndarray, frame: Frame) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The mean (T + 5,) of the coefficients and φ as that of the coefficients and θ, and matrices (T + 5, …) of
-    derivatives or covariances (T + 5, T + 5) of them likewise, to first order."""
-    theta = from_leads(mean[-5:], frame)
-    D = np.eye(len(mean))
-    D[-5:, -5:] = by_leads(theta, frame)
-    turned = [D @ one @ D.T if one.shape == D.shape else D @ one for one in others]
-    return np.concatenate([mean[:-5], theta]), turned
+def in_theta(theta: np.ndarray, rows: np.ndarray, frame: Frame) -> np.ndarray:
+    """Derivatives (T + 5, …) of the coefficients and φ as those of the coefficients and θ, at ``theta`` (5,)."""
+    return np.concatenate([rows[:-5], by_leads(theta, frame) @ rows[-5:]])
 
 
 def newton_steps(form: str, problem: Problem, theta: np.ndarray, h: np.ndarray, steps: int) -> np.ndarray:

@@ -33,6 +33,7 @@ HIGHEST_X, HIGHEST_L = 8, 6
 QUADRATURE = 10
 FARTHEST = 40.0  # from the middle of x, of a transition at either end of the depths
 LEAST_GAIN = 1e-5
+GAIN_POWERS = (-3.0, 7.0)
 DERIVATIVE_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4])  # of the derivatives with respect to θ
 
 
@@ -132,7 +133,7 @@ def speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
     return theta[..., 2] * np.exp((1.0 - theta[..., 3]) * (y - frame.centre[1]))
 
 
-def gradient_of_lead(lead: np.ndarray, speed: np.ndarray, saturation: np.ndarray) -> np.ndarray:
+def gradient_of_lead(lead: np.ndarray, speed: np.ndarray | float, saturation: np.ndarray) -> np.ndarray:
     """dh/dl where the lead x − x_T and ``speed`` are known."""
     return -speed * lead / np.sqrt(1.0 + np.maximum(saturation, 0.0) * lead**2)
 
@@ -143,24 +144,25 @@ def _quadrature() -> tuple[np.ndarray, np.ndarray]:
 
 
 def height(form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
-    """(K,) h at x (K,) and y (K,) for theta (5,), by Gauss–Legendre quadrature from the middle depth."""
+    """(…, K) h at x (K,) and y (K,) for theta (…, 5), by Gauss–Legendre quadrature from the middle depth."""
     at, weight = _quadrature()
-    half = (y - frame.centre[1]) / 2.0
-    points = frame.centre[1] + half[:, None] * (at + 1.0)
-    return (gradient(form, theta, x[:, None], points, frame) * weight).sum(axis=1) * half
+    theta, out = np.asarray(theta), np.empty((*np.shape(theta)[:-1], len(x)))
+    for depth in np.unique(y):  # what depends on the depth alone is the same for all its sizes
+        here = y == depth
+        half = (depth - frame.centre[1]) / 2.0
+        points = frame.centre[1] + half * (at + 1.0)
+        lead = x[here][:, None] - transition(form, theta[..., None, :], np.exp(points), frame)[..., None, :]
+        pace = speed(theta[..., None, :], points, frame) * (weight * half)
+        out[..., here] = (gradient_of_lead(lead, 1.0, theta[..., 4, None, None]) @ pace[..., None])[..., 0]
+    return out
 
 
 def linearised(
     form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Frame
 ) -> tuple[np.ndarray, np.ndarray]:
     """h (K,) at ``theta`` and its derivatives with respect to it (K, 5)."""
-    value = height(form, theta, x, y, frame)
-    columns = []
-    for i, step in enumerate(DERIVATIVE_STEPS):
-        shift = np.eye(len(DERIVATIVE_STEPS))[i] * step
-        above = height(form, theta + shift, x, y, frame)
-        if i == 4 and theta[4] <= step:  # saturation is not negative
-            columns.append((above - value) / step)
-        else:
-            columns.append((above - height(form, theta - shift, x, y, frame)) / (2.0 * step))
-    return value, np.stack(columns, axis=1)
+    steps = np.diag(DERIVATIVE_STEPS)
+    there = np.concatenate([theta + steps, theta - steps])
+    there[-1, 4] = max(there[-1, 4], 0.0)  # saturation is not negative
+    value = height(form, np.concatenate([theta[None], there]), x, y, frame)
+    return value[0], ((value[1:6] - value[6:]) / (np.diagonal(there[:5]) - np.diagonal(there[5:]))[:, None]).T

@@ -8,9 +8,9 @@ F: the parabola of f0, free. P: all shrunk polynomials, whose prior sd falls geo
 and rates, for f0 and for δ, are hyperparameters), and the derivatives with respect to θ, linearised at the optimum
 (Gauss–Newton) with wide priors. C: the covariance of the means (seeds, documents). τ: what the seeds of a shape share,
 its own hyperparameter. The hyperparameters maximise restricted likelihood times weak priors; their uncertainty is a
-quasi-random sample of the Laplace approximation, weighed by importance, whose mixture gives mean and covariance of all
-coefficients. A form that the data contradict is not lost: δ makes up for it inside the data, at a wider interval; its
-evidence says how much less probable it is.
+quasi-random sample of the Laplace approximation, weighed by importance. The coefficients and θ are then drawn from the
+model as it is, not linearised (loss_draws.py). A form that the data contradict is not lost: δ makes up for it inside
+the data, at a wider interval; its evidence says how much less probable it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import numpy as np
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.linearised_loss import BOUNDS, PHI_SD, START, Linear, Problem, in_theta, newton_steps, start_theta
-from dwsweep.fit.loss_forms import Frame
+from dwsweep.fit.loss_draws import coefficients_given, draw_model, log_likelihood
+from dwsweep.fit.loss_forms import Frame, from_leads
 from dwsweep.fit.loss_surface import with_optima
 from dwsweep.records.fit_result import DepthSpan, LossForm, Surface
 
@@ -55,9 +56,10 @@ def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str
         return None
     frame = _frame(curves)
     problem = Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
-    fits = [_fit_form(form, problem) for form in FORMS]
     df = curves.noise.replicate_df
-    record = with_optima(_record(curves, frame, fits, df if 0.0 < df < math.inf else None, confidence))
+    noise_df = df if 0.0 < df < math.inf else None
+    fits = [_fit_form(form, problem, noise_df) for form in FORMS]
+    record = with_optima(_record(curves, frame, fits, noise_df, confidence))
     return record, {fit.form: fit.gain for fit in fits if fit.gain is not None}
 
 
@@ -85,8 +87,8 @@ def _record(curves: Curves, frame: Frame, fits: Sequence[_Fit], noise_df: float 
                 log_evidence=fit.log_evidence,
                 rejected=best - fit.log_evidence >= REJECTED_DEFICIT,
                 tau=fit.tau,
-                mean=tuple(_short(v) for v in fit.mean),
-                cov=tuple(tuple(_short(v) for v in row[: i + 1]) for i, row in enumerate(fit.covariance)),
+                mode=tuple(_short(v, 9) for v in fit.mode),
+                draws=tuple(tuple(_short(v, 6) for v in row) for row in fit.draws),
             )
             for fit, weight in zip(fits, weights, strict=True)
         ),
@@ -101,25 +103,25 @@ def known_form(curves: Curves, form: str, variances: np.ndarray, luck: float, co
     problem = Problem.of(curves.x, curves.depth, curves.mean, np.diag(variances), frame)
     h = np.array([*START[:2], BOUNDS[2][0], *START[3:5], math.log(max(luck, 1e-6))])
     theta = newton_steps(form, problem, start_theta(frame), h, 12)
-    mean, (covariance,) = in_theta(*Linear(problem, form, theta).coefficients(h), frame=frame)
-    return _record(curves, frame, [_Fit(form, 0.0, luck, mean, covariance)], None, confidence)
+    return _record(curves, frame, [_with_draws(Linear(problem, form, theta), h, h[None], np.ones(1))], None, confidence)
 
 
-def _short(value: float) -> float:
-    """Nine digits: what the file needs to give the same depths."""
-    return float(f"{value:.9g}")
+def _short(value: float, digits: int) -> float:
+    """As many digits as the file needs to give the same depths."""
+    return float(f"{value:.{digits}g}")
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """mean (T + 5,), covariance: of the coefficients of all terms and of θ. gain: (T + 5, K), see ``Linear.gain``."""
+    """mode (T + 5,): the coefficients of all terms and θ at the most probable θ. draws (D, T + 5) of them. gain
+    (T + 5, K): how they follow the cell means there (``Linear.gain``)."""
 
     form: str
     log_evidence: float
     tau: float
-    mean: np.ndarray
-    covariance: np.ndarray
-    gain: np.ndarray | None = None
+    mode: np.ndarray
+    draws: np.ndarray
+    gain: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -166,12 +168,13 @@ def expected_fits(
         # a fit averages over its hyperparameters: three nodes of a Gaussian in the log amplitude
         away = np.array([0.0, 0.0, math.sqrt(3.0) * TYPICAL_SD, 0.0, 0.0, 0.0])
         C = (4.0 * C + model.coefficients(h + away)[1] + model.coefficients(h - away)[1]) / 6.0
-        mean, (C, sampling) = in_theta(mean, C, sampling, frame=frame)
+        mean = np.concatenate([mean[:-5], from_leads(mean[-5:], frame)])
+        C, sampling = (in_theta(mean[-5:], in_theta(mean[-5:], V, frame).T, frame) for V in (C, sampling))
         found[form] = Expected(model.log_posterior(h), theta, mean, C, sampling)
     return found
 
 
-def _fit_form(form: str, problem: Problem) -> _Fit:
+def _fit_form(form: str, problem: Problem, noise_df: float | None) -> _Fit:
     from scipy.optimize import minimize
 
     def uphill(v: np.ndarray, model: Linear) -> tuple[float, np.ndarray]:
@@ -198,12 +201,28 @@ def _fit_form(form: str, problem: Problem) -> _Fit:
         before = -found.fun
     model = Linear(problem, form, theta)
     nodes, weights, log_evidence = _nodes(model, h)
-    means, covariances = zip(*(model.coefficients(node) for node in nodes), strict=True)
-    mean = np.einsum("n,nt->t", weights, means)
+    return _with_draws(model, h, nodes, weights, log_evidence, noise_df)
+
+
+def _with_draws(
+    model: Linear,
+    h: np.ndarray,
+    nodes: np.ndarray,
+    weights: np.ndarray,
+    log_evidence: float = 0.0,
+    noise_df: float | None = None,
+) -> _Fit:
+    problem, form = model.problem, model.form
+    means, covariances = zip(*(model.leads(node) for node in nodes), strict=True)
+    mean = np.einsum("n,ni->i", weights, means)
     spread = np.array(means) - mean
-    covariance = np.einsum("n,nst->st", weights, covariances) + np.einsum("n,ns,nt->st", weights, spread, spread)
-    mean, (covariance, gain) = in_theta(mean, covariance, model.gain(h), frame=problem.frame)
-    return _Fit(form, log_evidence, math.exp(h[5]), mean, covariance, gain)
+    covariance = np.einsum("n,nij->ij", weights, covariances) + np.einsum("n,ni,nj->ij", weights, spread, spread)
+    draws = draw_model(form, problem, nodes, weights, (mean, covariance), noise_df)
+    mode = np.concatenate([coefficients_given(form, problem, h, model.theta), model.theta])
+    # what linearising θ gave, put right
+    log_evidence += log_likelihood(form, problem, h, draws[:, -5:]) - model.log_likelihood(h)
+    gain = in_theta(model.theta, model.gain(h), problem.frame)
+    return _Fit(form, log_evidence, math.exp(h[5]), mode, draws, gain)
 
 
 def _nodes(model: Linear, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

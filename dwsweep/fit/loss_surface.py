@@ -24,25 +24,18 @@ import numpy as np
 
 from dwsweep.fit.loss_forms import (
     Frame,
-    by_leads,
-    from_leads,
     gradient_of_lead,
-    least_gain,
     speed,
-    to_leads,
     transition,
 )
-from dwsweep.fit.noise import chi2_quantile
 from dwsweep.records.fit_curves import Optimum, SizedOptimum
 from dwsweep.records.fit_result import LossForm, Surface
 
-DRAWS, DRAWS_OF_A_FORM = 1000, 400
+DRAWS = 1000
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 ROWS = 9
 KEPT_SIZES = 4
-FEWEST_KEPT = 0.1  # of the draws, with a gain that a transition may have; below it no draw is put in another's place
-GAIN_POWERS = (-3.0, 7.0)
 SHIFT_POINTS = 9
 LARGEST_SHIFT = 3.0
 
@@ -85,42 +78,20 @@ class LossSurface:
     def groups(self) -> list[_Group]:
         forms = [f for f in self.record.forms if f.form == self.only or (self.only is None and not f.rejected)]
         weights = np.array([1.0 if self.only else f.weight for f in forms])
-        draws = DRAWS_OF_A_FORM if self.only else DRAWS
+        draws = len(forms[0].draws) if self.only else DRAWS
         exact = draws * weights / weights.sum()
         counts = np.floor(exact).astype(int)
         # the largest remainders get what is missing
         for k in np.argsort(counts - exact)[: draws - int(counts.sum())]:
             counts[k] += 1
-        return [self._drawn(form, n) for form, n in zip(forms, counts, strict=True) if n]
+        return [self._group(form, n) for form, n in zip(forms, counts, strict=True) if n]
 
-    def _drawn(self, form: LossForm, n: int) -> _Group:
-        mean, lower = np.array(form.mean), np.zeros((len(form.mean),) * 2)
-        for i, row in enumerate(form.cov):
-            lower[i, : i + 1] = row
-        covariance = lower + np.tril(lower, -1).T
-        values, vectors = np.linalg.eigh(covariance)
-        rng = np.random.default_rng(0)
-        # antithetic pairs: the mean of the draws is the mean
-        half = rng.standard_normal(((n + 1) // 2, len(mean)))
-        z = np.concatenate([half, -half])[:n]
-        deviations = (z * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
-        if self.record.noise_df is not None:
-            df = self.record.noise_df
-            levels = (rng.permutation(len(half)) + 0.5) / len(half)  # the same for both of a pair
-            deviations /= np.sqrt(np.tile(chi2_quantile(levels, df) / df, 2)[:n])[:, None]
-        # the saturation is not negative: a draw of one that is has the others where they belong with none
-        below = np.minimum(mean[-1] + deviations[:, -1], 0.0)
-        deviations -= below[:, None] * (covariance[-1] / max(covariance[-1, -1], 1e-300))
-        coefficients = mean[:-5] + deviations[:, :-5]
-        phi = to_leads(mean[-5:], self.frame) + np.linalg.solve(by_leads(mean[-5:], self.frame), deviations[:, -5:].T).T
-        # more layers gain as a net grows: draws that have it the other way round give way to others
-        kept = np.flatnonzero(phi[:, 2] >= least_gain(phi))
-        if FEWEST_KEPT * n <= len(kept) < n:
-            rows = np.resize(kept, n)
-            coefficients, phi = coefficients[rows], phi[rows]
-        theta = from_leads(phi, self.frame)
-        theta[:, 3] = np.clip(theta[:, 3], *GAIN_POWERS)
-        shift = self._misfit(form.form, theta, coefficients) * rng.standard_normal(n)
+    def _group(self, form: LossForm, n: int) -> _Group:
+        rows = np.resize(
+            np.array(form.draws), (n, len(self.record.terms) + 5)
+        )  # from the first again if there are more
+        coefficients, theta = rows[:, :-5], rows[:, -5:]
+        shift = self._misfit(form.form, theta, coefficients) * np.random.default_rng(0).standard_normal(n)
         of_draws, y = theta[:, None, :], self.grid
         return _Group(
             theta,

@@ -48,9 +48,9 @@ class DepthSpan(FitPart):
 class LossForm(FitPart):
     """The model with one form of the transition law.
 
-    mean: coefficients (nats) of ``Surface.terms``, then θ: x_T at the shallowest and at the deepest depth (ln of the
-    axis), gain (nats per unit of ln axis and ln depth at the middle depth), power with which it falls with depth,
-    saturation. cov: rows of the lower triangle of its covariance.
+    draws: of the posterior, each the coefficients (nats) of ``Surface.terms``, then θ: x_T at the shallowest and at the
+    deepest depth (ln of the axis), gain (nats per unit of ln axis and ln depth at the middle depth), power with which
+    it falls with depth, saturation. mode: the same where θ is the most probable.
     """
 
     form: str  # exponential, power or linear
@@ -58,8 +58,8 @@ class LossForm(FitPart):
     log_evidence: float
     rejected: bool  # its evidence is 100 times less than the best form's, or worse
     tau: float  # luck of a shape, nats
-    mean: tuple[float, ...] = field(repr=False)
-    cov: tuple[tuple[float, ...], ...] = field(repr=False)
+    mode: tuple[float, ...] = field(repr=False)
+    draws: tuple[tuple[float, ...], ...] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

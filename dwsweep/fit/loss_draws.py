@@ -1,0 +1,139 @@
+"""Draws of the model of the loss from its posterior, which is not linearised.
+
+Given θ and the hyperparameters the model is linear: its other coefficients are Gaussian, and integrating over them
+leaves a density of five numbers, φ (loss_forms.py). A population of chains samples it, each stepping along the
+difference of two others, one half of them at a time (differential evolution Markov chains, ter Braak 2006). The chains
+are spread over the hyperparameters in proportion to their weights, and over the noise where its variance was estimated.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dwsweep.fit.linearised_loss import PHI_SD, PRIOR_PHI, Problem
+from dwsweep.fit.loss_forms import GAIN_POWERS, from_leads, height, least_gain, to_leads
+from dwsweep.fit.noise import chi2_quantile
+
+NODES = 16  # hyperparameters that the chains are spread over
+CHAINS = 384  # a multiple of 2·NODES
+STEPS = 60
+LONG_STEP = 10  # every so many steps a chain may go from one mode to another
+STRIDE = 2.38 / math.sqrt(2.0 * len(PHI_SD))  # of the difference of two chains, the best one for a Gaussian
+EVIDENCE_DRAWS, TAILS = 2000, 5.0
+LEAST_SPREAD = 1e-6
+JITTER = 1e-3  # of the prior's sd
+
+
+def draw_model(
+    form: str,
+    problem: Problem,
+    nodes: np.ndarray,
+    weights: np.ndarray,
+    start: tuple[np.ndarray, np.ndarray],
+    noise_df: float | None,
+) -> np.ndarray:
+    """(CHAINS, T + 5) the coefficients of all terms, and θ, in an order of which any part is a fair sample.
+
+    nodes (N, 6): hyperparameters, weights (N,) theirs, which add up to 1. start: mean (5,) and covariance (5, 5) of φ
+    in the linearised model. noise_df: degrees of freedom of the estimated noise; None: the noise is known.
+    """
+    rng = np.random.default_rng(0)
+    # the middles of equal shares of the weight
+    picks = np.searchsorted(np.cumsum(weights), (np.arange(NODES) + 0.5) / NODES)
+    model = _Given(form, problem, nodes[np.minimum(picks, len(nodes) - 1)])
+    precision = np.ones(CHAINS)  # of the noise, over that estimated
+    if noise_df is not None:
+        precision = rng.permutation(chi2_quantile((np.arange(CHAINS) + 0.5) / CHAINS, noise_df) / noise_df)
+    mean, covariance = start
+    values, vectors = np.linalg.eigh(covariance)
+    wide = rng.standard_normal((CHAINS, len(mean))) * np.sqrt(np.clip(values, 0.0, None))
+    phi = _within_bounds(mean + wide @ vectors.T)
+    halves = phi[0::2], phi[1::2]  # views
+    here = [model.density(half) for half in halves]
+    for step in range(STEPS):
+        stride = 1.0 if step % LONG_STEP == LONG_STEP - 1 else STRIDE
+        for k, (own, others) in enumerate((halves, halves[::-1])):
+            a, b = rng.integers(len(others), size=(2, len(own)))
+            tried = own + stride * (others[a] - others[b]) + JITTER * PHI_SD * rng.standard_normal(own.shape)
+            there = model.density(tried)
+            taken = np.log(rng.random(len(own))) < precision[k::2] * (there - here[k])
+            own[taken], here[k][taken] = tried[taken], there[taken]
+    out = np.empty((CHAINS, len(problem.free) + len(mean)))
+    for k, half in enumerate(halves):
+        noise = rng.standard_normal((len(half), len(problem.free))) / np.sqrt(precision[k::2])[:, None]
+        out[k::2] = np.hstack([model.coefficients(half, noise), from_leads(half, problem.frame)])
+    return out
+
+
+def log_likelihood(form: str, problem: Problem, h: np.ndarray, draws: np.ndarray) -> float:
+    """Of the hyperparameters (6,), restricted, with θ integrated out under its prior, up to the constant of
+    ``Linear.log_likelihood``: by importance sampling from a Student t that is as wide as the ``draws`` (D, 5) of θ."""
+    rng = np.random.default_rng(0)
+    model = _Given(form, problem, h[None])
+    phi = to_leads(draws, problem.frame) / PHI_SD
+    centre, covariance = phi.mean(axis=0), np.cov(phi, rowvar=False) + LEAST_SPREAD**2 * np.eye(phi.shape[1])
+    root = np.linalg.cholesky(covariance)
+    z = rng.standard_normal((EVIDENCE_DRAWS, len(root)))
+    t = z / np.sqrt(rng.chisquare(TAILS, len(z)) / TAILS)[:, None]
+    proposed = -0.5 * (TAILS + len(root)) * np.log1p((t**2).sum(axis=1) / TAILS) - np.log(np.diagonal(root)).sum()
+    weight = model.density((centre + t @ root.T) * PHI_SD) - proposed
+    largest = float(weight.max())
+    precision = sum(float(np.log(d).sum()) for d in model.precisions)
+    size = len(root)
+    # the t's density, and the normal's of the prior, at their middles
+    middle = math.lgamma((TAILS + size) / 2.0) - math.lgamma(TAILS / 2.0) - 0.5 * size * math.log(0.5 * TAILS)
+    determinants = 0.5 * precision + float(np.log(np.diagonal(model.half[0])).sum())
+    return determinants - middle + largest + math.log(np.exp(weight - largest).mean())
+
+
+def coefficients_given(form: str, problem: Problem, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """(T,) the means of the coefficients of all terms given θ (5,) and the hyperparameters (6,)."""
+    phi = to_leads(theta, problem.frame)[None]
+    return _Given(form, problem, h[None]).coefficients(phi, np.zeros((1, len(problem.free))))[0]
+
+
+def _within_bounds(phi: np.ndarray) -> np.ndarray:
+    phi = phi.copy()
+    phi[:, 4] = np.abs(phi[:, 4])
+    phi[:, 3] = np.clip(phi[:, 3], *GAIN_POWERS)
+    phi[:, 2] = np.maximum(np.abs(phi[:, 2]), least_gain(phi))
+    return phi
+
+
+class _Given:
+    """The model of one form given φ and hyperparameters, of as many chains as one likes: the nodes take turns."""
+
+    def __init__(self, form: str, problem: Problem, nodes: np.ndarray) -> None:
+        self.form, self.problem = form, problem
+        found = [problem.weighed(h) for h in nodes]
+        self.precisions = np.array([1.0 / d for _, d, _, _ in found])  # (N, K) of the means
+        roots = np.array([root for *_, root in found])
+        self.half = np.linalg.inv(roots)  # (N, T, T)
+        self.explaining = self.half @ np.array([weighted.T for _, _, weighted, _ in found])  # (N, T, K)
+        self.scales = np.array([problem.scale(h) for h in nodes])  # (N, T)
+
+    def _rest(self, phi: np.ndarray) -> np.ndarray:
+        """(N, C, K) of each node's chains: means less h."""
+        h = height(self.form, from_leads(phi, self.problem.frame), self.problem.x, self.problem.y, self.problem.frame)
+        return self._by_node(self.problem.means - self.problem.rotated(h.T).T)
+
+    def _by_node(self, rows: np.ndarray) -> np.ndarray:
+        return rows.reshape(-1, len(self.precisions), rows.shape[1]).swapaxes(0, 1)
+
+    def density(self, phi: np.ndarray) -> np.ndarray:
+        """(C·N,) log posterior of φ, the coefficients integrated out, up to a constant of each node."""
+        inside = (phi[:, 4] >= 0.0) & (phi[:, 2] >= least_gain(phi))
+        inside &= (phi[:, 3] >= GAIN_POWERS[0]) & (phi[:, 3] <= GAIN_POWERS[1])
+        rest = self._rest(phi)
+        explained = rest @ self.explaining.swapaxes(1, 2)
+        misfit = (rest**2 @ self.precisions[:, :, None])[..., 0] - (explained**2).sum(axis=-1)
+        away = (phi - PRIOR_PHI) / PHI_SD
+        return np.where(inside, -0.5 * (misfit.T.reshape(-1) + (away**2).sum(axis=1)), -math.inf)
+
+    def coefficients(self, phi: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """(C·N, T) those of all terms, in their order: their mean given φ, with ``noise`` (C·N, T) of unit variance."""
+        standard = self._rest(phi) @ self.explaining.swapaxes(1, 2) + self._by_node(noise)
+        found = (standard @ self.half) * self.scales[:, None, :]
+        return self.problem.in_order(found.swapaxes(0, 1).reshape(len(phi), -1))
