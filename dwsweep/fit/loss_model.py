@@ -88,7 +88,7 @@ def _record(curves: Curves, frame: Frame, fits: Sequence[_Fit], noise_df: float 
                 rejected=best - fit.log_evidence >= REJECTED_DEFICIT,
                 tau=fit.tau,
                 mode=tuple(_short(v, 9) for v in fit.mode),
-                draws=tuple(tuple(_short(v, 6) for v in row) for row in fit.draws),
+                draws=tuple((*row[:-5].round(6).tolist(), *(_short(v, 5) for v in row[-5:])) for row in fit.draws),
             )
             for fit, weight in zip(fits, weights, strict=True)
         ),

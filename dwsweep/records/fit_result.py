@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import importlib
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,7 @@ from dwsweep.text import format_count
 
 Interval = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
+NUMBERS = re.compile(r"\[\s+(?:[-+.\deE]+|null)(?:,\s+(?:[-+.\deE]+|null))*\s+\]")
 TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow, "contrasts": Contrast}  # NAME.csv
 
 
@@ -288,7 +290,9 @@ class FitResult(FitPart):
 
     def to_json(self) -> str:
         """The text of fit.json: valid JSON, null for what does not exist."""
-        return json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False, indent=1, default=str) + "\n"
+        text = json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False, indent=1, default=str)
+        # a list of numbers is a line; no string of JSON holds a line break
+        return NUMBERS.sub(lambda found: " ".join(found.group().split()), text) + "\n"
 
 
 def _where(row: Transition) -> str:
