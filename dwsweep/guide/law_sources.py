@@ -100,7 +100,9 @@ def source_of(fit: FitResult, path: str | Path) -> Source:
     own = guides(fit)
     notes = [f"{path}: {fit.law_statement}"]
     if own is None:
-        why = "no best depth in this fit"
+        why = (
+            "this fit bounds the best depth from both sides at no size" if fit.surface else "no best depth in this fit"
+        )
         if fit.curves.axis != "n_params":
             why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters"
         notes.append(f"{why}: depth and width follow the published law")
