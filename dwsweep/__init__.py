@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dwsweep import guide
     from dwsweep.errors import InputError
-    from dwsweep.fit.along import fit_along
+    from dwsweep.fit.along.along import fit_along
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.arms import compare_arms
+    from dwsweep.fit.compare.arms import compare_arms
     from dwsweep.notebook import plot, summary
     from dwsweep.records.fit_result import FitResult
 

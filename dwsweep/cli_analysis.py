@@ -84,9 +84,9 @@ def fit(
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
     from dwsweep.fit import output
-    from dwsweep.fit.along import fit_along
+    from dwsweep.fit.along.along import fit_along
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.arms import compare_arms
+    from dwsweep.fit.compare.arms import compare_arms
     from dwsweep.fit.fit_warnings import check_fitted
     from dwsweep.report.figures import registry
     from dwsweep.report.terminal import fit_tables

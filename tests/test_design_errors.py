@@ -14,7 +14,7 @@ from dwsweep.design import Judge, Prior, fill, make_prior, study
 from dwsweep.design.expected_fit import covariance, expected_depth, law_errors
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.loss_model import expected_fits
+from dwsweep.fit.surface.loss_model import expected_fits
 from dwsweep.plan import build
 from dwsweep.spec import Spec, load_spec, parse_spec
 
@@ -208,7 +208,7 @@ def test_a_study_from_a_spec_alone() -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.simulated_sweeps import Scenario, Truth, simulate
+    from dwsweep.fit.simulations.simulated_sweeps import Scenario, Truth, simulate
 
     budgets = tuple(np.geomspace(5e5, 3e8, 9))
     scenario = Scenario(Truth(tuple(DEPTHS)), budgets=budgets, seeds=3, sigma=0.001, width_multiple=2)
@@ -272,7 +272,7 @@ def test_prior_slope_is_the_integral_of_the_density() -> None:
 
 
 def test_the_prior_loses_least_at_its_best_depth() -> None:
-    from dwsweep.fit.simulated_sweeps import SmoothTruth
+    from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth
 
     judge, truth = Judge(prior(), DEPTHS, 1e8), SmoothTruth(tuple(DEPTHS))
     for depth in DEPTHS:

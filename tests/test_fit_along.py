@@ -14,8 +14,8 @@ from cli_tools import Command, command
 
 import dwsweep
 from dwsweep.errors import InputError, options_named
-from dwsweep.fit.along_coverage import one, simulation, summary
-from dwsweep.fit.simulated_along import AlongStudy, along_studies, draw_along
+from dwsweep.fit.simulations.along_coverage import one, simulation, summary
+from dwsweep.fit.simulations.simulated_along import AlongStudy, along_studies, draw_along
 from dwsweep.records import fit_result
 from dwsweep.records.along_rows import NEITHER, OTHER, WORSE, Along
 from dwsweep.records.fit_result import FitResult

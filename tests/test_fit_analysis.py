@@ -15,7 +15,7 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.bad_runs import find_bad_runs
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.simulated_sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
+from dwsweep.fit.simulations.simulated_sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 from dwsweep.report.terminal.fit_tables import to_text
 from dwsweep.theory import published_law
 
@@ -120,7 +120,7 @@ def test_seven_depths_ten_widths_three_seeds_under_five_seconds():
 
 
 def test_fit_needs_no_jax():
-    code = "import dwsweep.fit.output, dwsweep.fit.coverage, sys; from dwsweep import fit_table; "
+    code = "import dwsweep.fit.output, dwsweep.fit.simulations.coverage, sys; from dwsweep import fit_table; "
     code += "assert not {'jax', 'flax', 'optax', 'tensorflow', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

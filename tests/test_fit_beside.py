@@ -13,7 +13,7 @@ import report_sweeps
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.simulated_sweeps import Scenario, Truth, simulate
+from dwsweep.fit.simulations.simulated_sweeps import Scenario, Truth, simulate
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.records import fit_result
 from dwsweep.records.fit_rows import Transition, references

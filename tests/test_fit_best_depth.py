@@ -9,11 +9,20 @@ import pytest
 
 import dwsweep
 from dwsweep.fit.guideline import guideline_rows, guides, own_guide
-from dwsweep.fit.linearised_loss import START, Linear, Problem, newton_steps
-from dwsweep.fit.loss_draws import draw_model, log_likelihood
-from dwsweep.fit.loss_forms import Frame, by_leads, from_leads, gradient, height, linearised, to_leads, transition
-from dwsweep.fit.loss_surface import LossSurface
-from dwsweep.fit.simulated_sweeps import SmoothTruth, draw, through_published_widths
+from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, through_published_widths
+from dwsweep.fit.surface.linearised_loss import START, Linear, Problem, newton_steps
+from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
+from dwsweep.fit.surface.loss_forms import (
+    Frame,
+    by_leads,
+    from_leads,
+    gradient,
+    height,
+    linearised,
+    to_leads,
+    transition,
+)
+from dwsweep.fit.surface.loss_surface import LossSurface
 from dwsweep.records import fit_result
 from dwsweep.report.terminal.fit_tables import to_text
 

@@ -15,13 +15,14 @@ import pytest
 import dwsweep
 from dwsweep.cost.flops import training_flops_per_token
 from dwsweep.errors import InputError
-from dwsweep.fit import budget_coverage, output
-from dwsweep.fit.budget_trends import trends
-from dwsweep.fit.coverage import run_simulations
-from dwsweep.fit.expansions import expand, misfit
-from dwsweep.fit.simulated_budgets import BudgetTruth, draw_budgets
+from dwsweep.fit import output
+from dwsweep.fit.budgets.budget_trends import trends
+from dwsweep.fit.budgets.expansions import expand, misfit
+from dwsweep.fit.budgets.trained_budgets import trained_budgets
+from dwsweep.fit.simulations import budget_coverage
+from dwsweep.fit.simulations.coverage import run_simulations
+from dwsweep.fit.simulations.simulated_budgets import BudgetTruth, draw_budgets
 from dwsweep.fit.table import read_table
-from dwsweep.fit.trained_budgets import trained_budgets
 from dwsweep.records import fit_result
 from dwsweep.records.budget_rows import NOT_REACHED_HIGH, NOT_REACHED_LOW, REACHED, TOO_FEW
 from dwsweep.shapes import Block, HeadRule

@@ -15,15 +15,16 @@ from cli_tools import Command, command
 
 import dwsweep
 from dwsweep.errors import InputError, options_named
-from dwsweep.fit import arm_influence, compare_coverage
-from dwsweep.fit.arm_comparison import Estimate, compare, ratio
-from dwsweep.fit.compare_coverage import CONFIDENCE, OPTIONS, fitted, simulation, summarise
-from dwsweep.fit.loss_model import fit_with_gains
-from dwsweep.fit.loss_surface import LossSurface
+from dwsweep.fit.compare import arm_influence
+from dwsweep.fit.compare.arm_comparison import Estimate, compare, ratio
 from dwsweep.fit.pairing import pair_arms
 from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.simulated_arms import TwoArms, draw_arms
-from dwsweep.fit.simulated_sweeps import SmoothTruth
+from dwsweep.fit.simulations import compare_coverage
+from dwsweep.fit.simulations.compare_coverage import CONFIDENCE, OPTIONS, fitted, simulation, summarise
+from dwsweep.fit.simulations.simulated_arms import TwoArms, draw_arms
+from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth
+from dwsweep.fit.surface.loss_model import fit_with_gains
+from dwsweep.fit.surface.loss_surface import LossSurface
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.records import fit_result
 from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow

@@ -1,7 +1,7 @@
 """Do the intervals cover? 400 simulated sweeps a scenario (slow tier), a handful in the default tier.
 
 The slow tier takes about an hour on two cores. DWSWEEP_COVERAGE_DIR names a folder that keeps its simulations, so that
-it goes on where it stopped. The table is printed (pytest -s), as by ``python -m dwsweep.fit.coverage``.
+it goes on where it stopped. The table is printed (pytest -s), as by ``python -m dwsweep.fit.simulations.coverage``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import os
 import numpy as np
 import pytest
 
-from dwsweep.fit import best_depth_coverage, coverage
-from dwsweep.fit.best_depth_coverage import sweeps
-from dwsweep.fit.simulated_sweeps import Truth, few_and_many_sizes, scenarios, simulate
+from dwsweep.fit.simulations import best_depth_coverage, coverage
+from dwsweep.fit.simulations.best_depth_coverage import sweeps
+from dwsweep.fit.simulations.simulated_sweeps import Truth, few_and_many_sizes, scenarios, simulate
 
 N = 400
 # three binomial standard errors at 400 simulations of a 95 % interval

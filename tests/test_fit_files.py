@@ -14,7 +14,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit import output
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.guideline import guideline_rows, guides
-from dwsweep.fit.simulated_sweeps import scenarios, simulate
+from dwsweep.fit.simulations.simulated_sweeps import scenarios, simulate
 from dwsweep.fit.sweep_evidence import document_covariance
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit_result

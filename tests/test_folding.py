@@ -14,7 +14,7 @@ from rich.table import Table
 
 from dwsweep import fit_table
 from dwsweep.design import study
-from dwsweep.fit.simulated_sweeps import Scenario, Truth, simulate
+from dwsweep.fit.simulations.simulated_sweeps import Scenario, Truth, simulate
 from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.report.terminal import design_tables, fit_tables, guide_tables, plan_tables, theory_tables

@@ -470,7 +470,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A fit of a simulated sweep on the published law, written to disk."""
     from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.simulated_sweeps import SmoothTruth, draw
+    from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw
 
     rows = draw(SmoothTruth(), np.random.default_rng(3), sigma=0.0005, seed_sd=0.001)
     out = tmp_path_factory.mktemp("fit")
@@ -495,7 +495,7 @@ def test_an_own_fit_guides_and_compares(fitted: Any) -> None:
 
 
 def test_one_best_depth_in_fit_and_guide_inside_the_data_and_outside(fitted: Any) -> None:
-    from dwsweep.fit.simulated_sweeps import SmoothTruth
+    from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth
     from dwsweep.records import fit_result
 
     source = fitted_source(fitted)
@@ -514,8 +514,9 @@ def test_one_best_depth_in_fit_and_guide_inside_the_data_and_outside(fitted: Any
 
 def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: Any) -> None:
     """Where the truth follows no form, 62.9 was said at 1e9 where 38.9 is best; those that are rejected count too."""
-    from dwsweep.fit import best_depth_coverage, output
+    from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
+    from dwsweep.fit.simulations import best_depth_coverage
 
     sweep = best_depth_coverage.sweeps()["no form holds"]
     output.write(fit_table(sweep.rows(np.random.default_rng(0)), draws=400), tmp_path)

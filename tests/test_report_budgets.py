@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import dwsweep
 from dwsweep import cli
 from dwsweep.fit import output
-from dwsweep.fit.simulated_budgets import BudgetTruth, draw_budgets
+from dwsweep.fit.simulations.simulated_budgets import BudgetTruth, draw_budgets
 from dwsweep.records.fit_result import FitResult
 from dwsweep.report.figures import registry, style
 from dwsweep.report.page import sweep_page

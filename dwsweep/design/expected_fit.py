@@ -6,11 +6,11 @@ crossing, g = Σ w_i·mean_i, where w is the derivative of the PCHIP interpolati
 interpolation's error there → sd(ln N) = sd(g) / slope.
 
 For the best depth ``fit`` estimates one linear mixed model of the loss of all depths per form of the transition law
-(fit/loss_model.py). Its covariance does not depend on the losses, so with the losses of the prior in place of data:
+(fit/surface). Its covariance does not depend on the losses, so with the losses of the prior in place of data:
 
 1. every form is fitted to the noise-free means: its θ, its best depth at the target, its evidence;
 2. where dloss/dl(x, y*) = 0 at x = ln N of the target, y* = ln L*, the parameters q move it by
-   dy*/dq = −(d²loss/dl dq) / (d²loss/dl dy); the slope is that of fit/loss_surface.py: with the departures from the
+   dy*/dq = −(d²loss/dl dq) / (d²loss/dl dy); the slope is that of fit/surface: with the departures from the
    form inside the data, by the form alone outside, which then misses by as much as it does inside;
 3. the forms are averaged by their evidence, as in ``fit``: half of the central 68 % is what it will state. What it
    will say is their median, which noise moves by the sampling part of the covariance, and by what it does to the
@@ -29,9 +29,9 @@ import numpy as np
 
 from dwsweep.design.prior import Curves
 from dwsweep.fit.laws import from_ends
-from dwsweep.fit.loss_forms import DERIVATIVE_STEPS, Frame, gradient, transition
-from dwsweep.fit.loss_model import Expected
-from dwsweep.fit.loss_surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS
+from dwsweep.fit.surface.loss_forms import DERIVATIVE_STEPS, Frame, gradient, transition
+from dwsweep.fit.surface.loss_model import Expected
+from dwsweep.fit.surface.loss_surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS
 
 Cells = Mapping[tuple[int, int], frozenset[int]]
 """(depth, width) → the seeds that are run."""

@@ -14,7 +14,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.guideline import guides, likely_law
 from dwsweep.fit.laws import Law, ln_width
-from dwsweep.fit.loss_forms import Frame, height
+from dwsweep.fit.surface.loss_forms import Frame, height
 from dwsweep.guide.loss import SLOPE_DENSITY_AT_SIX, SLOPE_DENSITY_POWER
 from dwsweep.records import fit_result
 from dwsweep.records.fit_result import FitResult, Surface

@@ -25,8 +25,8 @@ from dwsweep.design.prior import Curves, Prior, make_prior
 from dwsweep.errors import InputError
 from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, optimal_depth
-from dwsweep.fit.loss_forms import Frame
-from dwsweep.fit.loss_model import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
+from dwsweep.fit.surface.loss_forms import Frame
+from dwsweep.fit.surface.loss_model import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
 from dwsweep.plan import DROP, build
 from dwsweep.plan.clock import Calibrations
 from dwsweep.plan.run_lengths import RunLengths

@@ -16,8 +16,8 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends, published, published_rivals
-from dwsweep.fit.loss_surface import LossSurface, forms_left, summary
 from dwsweep.fit.noise import chi2_quantile
+from dwsweep.fit.surface.loss_surface import LossSurface, forms_left, summary
 from dwsweep.records.fit_result import FitResult, PublishedLaw, Surface
 from dwsweep.records.fit_rows import GuidelineRow
 from dwsweep.text import format_count

@@ -17,8 +17,8 @@ from dwsweep.fit.curves import Curves, Difference, distinct, pchip
 from dwsweep.fit.guideline import OwnGuide, width_at
 from dwsweep.fit.law_selection import LawReport
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law
-from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.pairs import Pair
+from dwsweep.fit.surface.loss_surface import LossSurface
 from dwsweep.records import fit_result
 from dwsweep.records.along_rows import AlongRow, EqualShape
 from dwsweep.records.budget_rows import BestAtBudget, DepthAtBudget

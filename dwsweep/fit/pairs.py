@@ -21,9 +21,9 @@ import numpy as np
 
 from dwsweep.errors import argument
 from dwsweep.fit.curves import Curves, Difference, difference, distinct, from_values, pchip, shared_grid
-from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.noise import DOCUMENTS, t_two_sided
 from dwsweep.fit.shape_noise import SEPARABLE_SIZES
+from dwsweep.fit.surface.loss_surface import LossSurface
 from dwsweep.fit.transitions import (
     NO_CURVE,
     NO_SHARED_RANGE,

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from dwsweep.fit.laws import Law, ln_width, optimal_depth
-from dwsweep.fit.loss_surface import LossSurface
+from dwsweep.fit.surface.loss_surface import LossSurface
 
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
 KAPLAN_N_C = 8.8e13

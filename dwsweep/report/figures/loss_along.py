@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep.fit.along_words import number, place
+from dwsweep.fit.along.along_words import number, place
 from dwsweep.records.along_rows import Along, AlongCurve, AlongRow
 from dwsweep.records.fit_result import FitResult
 from dwsweep.report.figures import style

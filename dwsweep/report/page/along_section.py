@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from dwsweep.fit.along_words import number as column_number
+from dwsweep.fit.along.along_words import number as column_number
 from dwsweep.records.along_rows import Along, AlongRow, EqualToBaseline
 from dwsweep.records.fit_result import FitResult
 from dwsweep.report.page.html import Section, box, bullets, details, paragraph, table

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dwsweep.fit.along_words import number
+from dwsweep.fit.along.along_words import number
 from dwsweep.records.along_rows import WORSE, Along, AlongRow, EqualShape, EqualToBaseline
 from dwsweep.report.terminal.folding import Folded, empty_table
 from dwsweep.text import format_count, format_range

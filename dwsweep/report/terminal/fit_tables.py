@@ -340,7 +340,7 @@ def shape_matters(result: FitResult) -> str:
     rows = [row for row in (result.surface.optima if result.surface else ()) if row.worst_percent is not None]
     if not rows:
         return ""
-    from dwsweep.fit.along_words import loses
+    from dwsweep.fit.along.along_words import loses
 
     axis = result.curves.size_name
 

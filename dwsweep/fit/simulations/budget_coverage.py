@@ -1,5 +1,5 @@
 """The best size of each depth and the best depth at equal compute against losses whose minima are known, by simulation:
-``python -m dwsweep.fit.budget_coverage --out DIR [--n 200] [--processes 2] [SCENARIO …]``.
+``python -m dwsweep.fit.simulations.budget_coverage --out DIR [--n 200] [--processes 2] [SCENARIO …]``.
 
 Every simulation is one line of DIR/<scenario>.jsonl, as in coverage.py. Beside each minimum stands that of a plain
 parabola through all points, with its own errors.
@@ -15,14 +15,14 @@ from functools import cache
 
 import numpy as np
 
+from dwsweep.fit.budgets.equal_budgets import Measured, equal_budgets
+from dwsweep.fit.budgets.trained_budgets import FLOPS, TrainedBudgets
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.coverage import Simulated, covers, run_simulations
 from dwsweep.fit.curves import Curves, build_curves
-from dwsweep.fit.equal_budgets import Measured, equal_budgets
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.row_selection import Row
-from dwsweep.fit.simulated_budgets import BudgetTruth, draw_budgets
-from dwsweep.fit.trained_budgets import FLOPS, TrainedBudgets
+from dwsweep.fit.simulations.coverage import Simulated, covers, run_simulations
+from dwsweep.fit.simulations.simulated_budgets import BudgetTruth, draw_budgets
 from dwsweep.records.fit_rows import FitPart
 
 CONFIDENCE = 0.95

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dwsweep.fit.budgets.expansions import FREE, Expansion, Minimum, expand, misfit
+from dwsweep.fit.budgets.trained_budgets import FLOPS
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.expansions import FREE, Expansion, Minimum, expand, misfit
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.trained_budgets import FLOPS
 
 # rates of the expansions: c₃/c₂ of compute-optimal laws is β − α, at most 0.4 in size; of a depth that moves away from
 # its best one −0.8 … −1.6, by public transitions (simulated_sweeps.py) and by penalties of either side that are powers

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.fit.arm_influence import of_best_depth, of_crossing
-from dwsweep.fit.loss_apart import losses_apart
-from dwsweep.fit.loss_surface import LossSurface, summary
+from dwsweep.fit.compare.arm_influence import of_best_depth, of_crossing
+from dwsweep.fit.compare.loss_apart import losses_apart
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.pairs import Pair
+from dwsweep.fit.surface.loss_surface import LossSurface, summary
 from dwsweep.fit.transitions import Crossing
 from dwsweep.records.comparison import BEST_DEPTH, TRANSITION, UNCHANGED, UNKNOWN, VERDICTS, ComparedRow, Comparison
 from dwsweep.records.fit_curves import Optimum

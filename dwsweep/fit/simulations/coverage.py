@@ -1,4 +1,5 @@
-"""Coverage by simulation: ``python -m dwsweep.fit.coverage --out DIR [--n 400] [--processes 2] [SCENARIO …]``.
+"""Coverage by simulation:
+``python -m dwsweep.fit.simulations.coverage --out DIR [--n 400] [--processes 2] [SCENARIO …]``.
 
 Every simulation is one line of DIR/<scenario>.jsonl, seeded by its number, so an interrupted run goes on where it
 stopped and any number of processes gives the same table.
@@ -27,7 +28,7 @@ from dwsweep.fit.law_selection import fit_laws
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.pairs import analyse_pairs
 from dwsweep.fit.row_selection import Row
-from dwsweep.fit.simulated_sweeps import Truth, scenarios, simulate
+from dwsweep.fit.simulations.simulated_sweeps import Truth, scenarios, simulate
 from dwsweep.records.fit_rows import FitPart
 from dwsweep.records.reader import parse
 

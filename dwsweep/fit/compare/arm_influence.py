@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from dwsweep.fit.curves import Curves, distinct, pchip
-from dwsweep.fit.loss_forms import Frame, gradient
-from dwsweep.fit.loss_surface import forms_left
 from dwsweep.fit.pairs import Pair
+from dwsweep.fit.surface.loss_forms import Frame, gradient
+from dwsweep.fit.surface.loss_surface import forms_left
 from dwsweep.records.fit_result import Surface
 
 STEP = 1e-5  # nats, and ln depth: of the numerical derivatives

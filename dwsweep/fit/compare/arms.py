@@ -12,11 +12,11 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.analysis import TokenGroup, fit_table, largest, token_groups
-from dwsweep.fit.arm_comparison import NoCurve, compare, without_curve
 from dwsweep.fit.cells import Run, Selection
-from dwsweep.fit.loss_model import fit_with_gains
+from dwsweep.fit.compare.arm_comparison import NoCurve, compare, without_curve
 from dwsweep.fit.pairing import Arm
 from dwsweep.fit.row_selection import Row, arms, check_one_arm, of_arm
+from dwsweep.fit.surface.loss_model import fit_with_gains
 from dwsweep.fit.table import Table, read_other, read_table
 from dwsweep.records import reader
 from dwsweep.records.fit_result import FitOptions, FitResult

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit import along_words
-from dwsweep.fit.along_cells import SIZES, ArmAlong, Key, arms_along, check_column, unit_of
-from dwsweep.fit.along_equal import equal_to_baseline
-from dwsweep.fit.along_losses import Losses, Ranking, apart, losses_of, ranked
-from dwsweep.fit.along_result import without_curves
+from dwsweep.fit.along import along_words
+from dwsweep.fit.along.along_cells import SIZES, ArmAlong, Key, arms_along, check_column, unit_of
+from dwsweep.fit.along.along_equal import equal_to_baseline
+from dwsweep.fit.along.along_losses import Losses, Ranking, apart, losses_of, ranked
+from dwsweep.fit.along.along_result import without_curves
 from dwsweep.fit.analysis import check_options, fit_table
-from dwsweep.fit.arms import labels
 from dwsweep.fit.cells import number
+from dwsweep.fit.compare.arms import labels
 from dwsweep.fit.fit_warnings import check_status
 from dwsweep.fit.pairing import Pairing, pair_arms
 from dwsweep.fit.row_selection import RECIPE, TUNING, arms, check_one_arm

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.loss_forms import (
+from dwsweep.fit.surface.loss_forms import (
     Frame,
     gradient_of_lead,
     speed,

@@ -1,5 +1,5 @@
 """The intervals of a comparison against arms whose truths are known:
-``python -m dwsweep.fit.compare_coverage --out DIR [--n 200] [--processes 2] [--fast] [SCENARIO …]``.
+``python -m dwsweep.fit.simulations.compare_coverage --out DIR [--n 200] [--processes 2] [--fast] [SCENARIO …]``.
 
 Every simulation is one line of DIR/<scenario>.jsonl, as in coverage.py.
 """
@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dwsweep.fit.arm_comparison import Estimate, compare, middle, ratio
 from dwsweep.fit.bad_runs import without_bad_runs
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.coverage import Simulated, covers, run_simulations
+from dwsweep.fit.compare.arm_comparison import Estimate, compare, middle, ratio
+from dwsweep.fit.compare.loss_apart import losses_apart
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.loss_apart import losses_apart
-from dwsweep.fit.loss_model import fit_with_gains
 from dwsweep.fit.pairing import Arm, pair_arms
 from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.simulated_arms import Drawn, TwoArms, draw_arms, two_arms
+from dwsweep.fit.simulations.coverage import Simulated, covers, run_simulations
+from dwsweep.fit.simulations.simulated_arms import Drawn, TwoArms, draw_arms, two_arms
+from dwsweep.fit.surface.loss_model import fit_with_gains
 from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
 from dwsweep.records.fit_result import FitOptions
 from dwsweep.records.fit_rows import FitPart

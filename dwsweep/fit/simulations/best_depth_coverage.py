@@ -1,5 +1,5 @@
 """The best depth against losses whose best depth is known, by simulation:
-``python -m dwsweep.fit.best_depth_coverage --out DIR [--n 150] [--processes 2] [SCENARIO …]``.
+``python -m dwsweep.fit.simulations.best_depth_coverage --out DIR [--n 150] [--processes 2] [SCENARIO …]``.
 
 Every simulation is one line of DIR/<scenario>.jsonl, as in coverage.py. The oracle knows the form of the law, the noise
 and the luck, and that nothing departs from the form.
@@ -17,13 +17,13 @@ import numpy as np
 
 from dwsweep.fit.bad_runs import without_bad_runs
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.coverage import Simulated, covers, run_simulations
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import OwnGuide, own_guide
-from dwsweep.fit.loss_model import fit_loss_model, known_form
-from dwsweep.fit.loss_surface import LossSurface
 from dwsweep.fit.row_selection import Row
-from dwsweep.fit.simulated_sweeps import SmoothTruth, draw, through_published_widths
+from dwsweep.fit.simulations.coverage import Simulated, covers, run_simulations
+from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, through_published_widths
+from dwsweep.fit.surface.loss_model import fit_loss_model, known_form
+from dwsweep.fit.surface.loss_surface import LossSurface
 from dwsweep.records.fit_rows import FitPart
 
 SIZES = (1.0e7, 3.0e7, 1.0e8, 1.0e9)  # the last one lies outside the data

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.along_cells import ArmAlong
-from dwsweep.fit.along_losses import band
+from dwsweep.fit.along.along_cells import ArmAlong
+from dwsweep.fit.along.along_losses import band
 from dwsweep.fit.cells import number
 from dwsweep.fit.row_selection import compile_expression
 from dwsweep.records.along_rows import EqualShape, EqualToBaseline

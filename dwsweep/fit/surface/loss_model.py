@@ -23,10 +23,19 @@ import numpy as np
 
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.linearised_loss import BOUNDS, PHI_SD, START, Linear, Problem, in_theta, newton_steps, start_theta
-from dwsweep.fit.loss_draws import coefficients_given, draw_model, log_likelihood
-from dwsweep.fit.loss_forms import Frame, from_leads
-from dwsweep.fit.loss_surface import with_optima
+from dwsweep.fit.surface.linearised_loss import (
+    BOUNDS,
+    PHI_SD,
+    START,
+    Linear,
+    Problem,
+    in_theta,
+    newton_steps,
+    start_theta,
+)
+from dwsweep.fit.surface.loss_draws import coefficients_given, draw_model, log_likelihood
+from dwsweep.fit.surface.loss_forms import Frame, from_leads
+from dwsweep.fit.surface.loss_surface import with_optima
 from dwsweep.records.fit_result import DepthSpan, LossForm, Surface
 
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dwsweep.fit.row_selection import Row
-from dwsweep.fit.simulated_sweeps import SmoothTruth, widths
+from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, widths
 from dwsweep.fit.sweep_evidence import Documents, of_influences
 
 TWIN = 0.97  # size of the other arm's shapes over the base's, before rounding

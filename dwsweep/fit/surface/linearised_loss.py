@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.fit.loss_forms import Frame, by_leads, from_leads, height, least_gain, linearised, to_leads
+from dwsweep.fit.surface.loss_forms import Frame, by_leads, from_leads, height, least_gain, linearised, to_leads
 
 # Priors of φ (loss_forms.py): sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p and s.
 # κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (guide/loss.py).

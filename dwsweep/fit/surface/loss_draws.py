@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from dwsweep.fit.linearised_loss import PHI_SD, PRIOR_PHI, Problem
-from dwsweep.fit.loss_forms import GAIN_POWERS, from_leads, height, least_gain, to_leads
 from dwsweep.fit.noise import chi2_quantile
+from dwsweep.fit.surface.linearised_loss import PHI_SD, PRIOR_PHI, Problem
+from dwsweep.fit.surface.loss_forms import GAIN_POWERS, from_leads, height, least_gain, to_leads
 
 NODES = 16  # hyperparameters that the chains are spread over
 CHAINS = 384  # a multiple of 2·NODES

@@ -1,5 +1,5 @@
 """The intervals along a column against losses whose truths are known:
-``python -m dwsweep.fit.along_coverage --out DIR [--n 500] [--processes 2] [SCENARIO …]``.
+``python -m dwsweep.fit.simulations.along_coverage --out DIR [--n 500] [--processes 2] [SCENARIO …]``.
 
 Every simulation is one line of DIR/<scenario>.jsonl, as in coverage.py. What is promised for all values of a group
 together counts as covered only where all of them are.
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.fit.along import compared
-from dwsweep.fit.coverage import Simulated, covers, run_simulations
-from dwsweep.fit.simulated_along import LOSS, SLOPE, AlongStudy, along_studies, draw_along
+from dwsweep.fit.along.along import compared
+from dwsweep.fit.simulations.coverage import Simulated, covers, run_simulations
+from dwsweep.fit.simulations.simulated_along import LOSS, SLOPE, AlongStudy, along_studies, draw_along
 from dwsweep.fit.table import read_table
 from dwsweep.records.along_rows import BASE, NEITHER, OTHER, AlongCurve, ArmsParting, EqualToBaseline
 from dwsweep.records.fit_result import FitOptions

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from dwsweep.errors import InputError
 from dwsweep.fit.bad_runs import BadRun
+from dwsweep.fit.budgets.equal_budgets import Measured, equal_budgets
+from dwsweep.fit.budgets.trained_budgets import FLOPS, TrainedBudgets
 from dwsweep.fit.cells import Run, Selection, Shape
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.equal_budgets import Measured, equal_budgets
 from dwsweep.fit.row_selection import Row
-from dwsweep.fit.trained_budgets import FLOPS, TrainedBudgets
 from dwsweep.records.budget_rows import EqualBudgets
 from dwsweep.records.fit_result import FitOptions, NoiseSummary
 from dwsweep.records.fit_rows import Cell, RateRun

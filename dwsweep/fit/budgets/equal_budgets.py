@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dwsweep.fit.budget_minima import DepthMinimum, OverDepths, Points, minima, points_of
-from dwsweep.fit.budget_trends import trends
+from dwsweep.fit.budgets.budget_minima import DepthMinimum, OverDepths, Points, minima, points_of
+from dwsweep.fit.budgets.budget_trends import trends
+from dwsweep.fit.budgets.expansions import FREE, Minimum
+from dwsweep.fit.budgets.trained_budgets import TrainedBudgets
 from dwsweep.fit.cells import Run, number
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.expansions import FREE, Minimum
-from dwsweep.fit.trained_budgets import TrainedBudgets
 from dwsweep.records.budget_rows import (
     NOT_REACHED_HIGH,
     NOT_REACHED_LOW,

@@ -1,0 +1,1 @@
+"""Runs of equal compute: the best size of each depth, and the best depth at each budget."""
