@@ -315,7 +315,7 @@ def read(path: Any, argument: str = "--fit") -> FitResult:
         try:
             found = reader.read(file, FitResult, f"{argument}: {file}")
         except reader.Damaged as error:
-            raise InputError(f"{error}; not a fit.json as `dwsweep fit` writes it") from error
+            raise InputError(f"{error}; not a fit.json as this version writes it, run `dwsweep fit` again") from error
         if found is not None:
             return found
     raise InputError(f"{argument}: {path}; no fit.json there, run `dwsweep fit` first")
