@@ -70,12 +70,15 @@ PLAIN: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("gated", [True, False])
 def test_activated_linear(activation: str, gated: bool) -> None:
     act = PLAIN[activation]
-    h, w, b = normal(0, 2, 5, 16), normal(1, 8 if gated else 16, 6), normal(2, 6)
+    h, gate, w, b = normal(0, 2, 5, 8), normal(3, 2, 5, 8), normal(1, 8, 6), normal(2, 6)
 
-    def plain(h: Any, w: Any, b: Any) -> Any:
-        return (act(h[..., :8]) * h[..., 8:] if gated else act(h)) @ w + b
+    def plain(h: Any, gate: Any, w: Any, b: Any) -> Any:
+        return (act(gate) * h if gated else act(h)) @ w + b
 
-    agree(lambda h, w, b: ops.activated_linear(h, w, b, activation, gated, "float32"), plain, h, w, b)
+    def ours(h: Any, gate: Any, w: Any, b: Any) -> Any:
+        return ops.activated_linear(h, gate if gated else None, w, b, activation, "float32")
+
+    agree(ours, plain, h, gate, w, b)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -156,7 +159,7 @@ def test_backward_products_are_bfloat16_too() -> None:
 
     def loss(x: Any, w: Any) -> Any:
         h = ops.linear(x, w, b, "bfloat16", "bfloat16")
-        h = ops.activated_linear(h, normal(4, 16, 16), b, "gelu", False, "bfloat16")
+        h = ops.activated_linear(h, None, normal(4, 16, 16), b, "gelu", "bfloat16")
         q = h.astype(jnp.bfloat16).reshape(2, 32, 2, 8)
         return mean_nll(causal_attention(q, q, q, 1.0).reshape(64, 16), table, targets, "bfloat16")
 

@@ -79,35 +79,32 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def _inner(h: jax.Array, activation: str, gated: bool) -> jax.Array:
+def _inner(h: jax.Array, gate: jax.Array | None, activation: str) -> jax.Array:
     h = h.astype(jnp.float32)
-    if not gated:
-        return ACTIVATIONS[activation](h)
-    gate, value = jnp.split(h, 2, axis=-1)
-    return ACTIVATIONS[activation](gate) * value
+    return ACTIVATIONS[activation](h) if gate is None else ACTIVATIONS[activation](gate.astype(jnp.float32)) * h
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def activated_linear(
-    h: jax.Array, w_IxO: jax.Array, b_O: jax.Array | None, activation: str, gated: bool, dtype: str
+    h: jax.Array, gate: jax.Array | None, w_IxO: jax.Array, b_O: jax.Array | None, activation: str, dtype: str
 ) -> jax.Array:
-    """act(h)·W (+ b), float32; if ``gated``, act(h₁) ⊙ h₂ in place of act(h) for the halves of h. Saves h only."""
-    return linear(_inner(h, activation, gated), w_IxO, b_O, dtype, "float32")
+    """act(h)·W (+ b), float32; with a gate of the shape of h, act(gate) ⊙ h in place of act(h). Saves both only."""
+    return linear(_inner(h, gate, activation), w_IxO, b_O, dtype, "float32")
 
 
 def _activated_forward(
-    h: jax.Array, w: jax.Array, b: jax.Array | None, activation: str, gated: bool, dtype: str
+    h: jax.Array, gate: jax.Array | None, w: jax.Array, b: jax.Array | None, activation: str, dtype: str
 ) -> Any:
-    return activated_linear(h, w, b, activation, gated, dtype), (h, w, b)
+    return activated_linear(h, gate, w, b, activation, dtype), (h, gate, w, b)
 
 
-def _activated_backward(activation: str, gated: bool, dtype: str, saved: Any, g: jax.Array) -> Any:
-    h, w, b = saved
+def _activated_backward(activation: str, dtype: str, saved: Any, g: jax.Array) -> Any:
+    h, gate, w, b = saved
     g_NxO = g.reshape(-1, g.shape[-1])
-    a, pull = jax.vjp(lambda h: _inner(h, activation, gated), h)
+    a, pull = jax.vjp(lambda h, gate: _inner(h, gate, activation), h, gate)
     da = product(g_NxO, w, dtype, (-1, -1)).reshape(a.shape)
     dw = weight_gradient(a.reshape(-1, a.shape[-1]), g_NxO, dtype)
-    return pull(da)[0], dw, None if b is None else _column_sum(g_NxO)
+    return *pull(da), dw, None if b is None else _column_sum(g_NxO)
 
 
 activated_linear.defvjp(_activated_forward, _activated_backward)

@@ -124,7 +124,10 @@ class Attention(nnx.Module):
 
 
 class Mlp(nnx.Module):
-    """act(x·up)·down, or (act(x·gate) ⊙ x·up)·down if gated (Shazeer 2020); gate and up come from one product."""
+    """act(x·up)·down, or (act(x·gate) ⊙ x·up)·down if gated (Shazeer 2020); gate and up are the halves of one matrix.
+
+    They are products of their own: halves of one product are no tiles, and taking it apart cost a TPU half the traffic
+    of a step (L6 d372 as compiled for a v5e:2x4: 16.7 GB, apart 8.7)."""
 
     def __init__(self, shape: Shape, compute: Compute) -> None:
         self.gated = shape.mlp == "gated"
@@ -134,8 +137,11 @@ class Mlp(nnx.Module):
         self.activation, self.dtype = shape.activation, compute.dtype
 
     def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
-        h = ops.linear(x_BxTxD, *self.up.values(), self.dtype, self.dtype)
-        return ops.activated_linear(h, *self.down.values(), self.activation, self.gated, self.dtype)
+        w, b = self.up.values()
+        parts = 2 if self.gated else 1
+        ws, bs = jnp.split(w, parts, axis=1), [None] * parts if b is None else jnp.split(b, parts)
+        *gate, h = (ops.linear(x_BxTxD, w, b, self.dtype, self.dtype) for w, b in zip(ws, bs, strict=True))
+        return ops.activated_linear(h, gate[0] if gate else None, *self.down.values(), self.activation, self.dtype)
 
 
 class Block(nnx.Module):
