@@ -37,8 +37,8 @@ __all__ = [
 _HOME = {
     "FitResult": "records.fit_result",
     "InputError": "errors",
-    "compare_arms": "fit.arms",
-    "fit_along": "fit.along",
+    "compare_arms": "fit.compare.arms",
+    "fit_along": "fit.along.along",
     "fit_table": "fit.analysis",
     "plot": "notebook",
     "summary": "notebook",

@@ -87,7 +87,15 @@ def is_remote(path: Any) -> bool:
 
 
 def make_directory(path: Any) -> Any:
-    path.mkdir(parents=True, exist_ok=True)
+    """The path, a directory now.
+
+    Raises:
+        InputError: it or what it lies in is a file.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(f"{path}: a file is in its place; a directory is needed") from error
     return path
 
 

@@ -67,7 +67,7 @@ def opened(browser: Any, page: Path) -> Iterator[Callable[..., Any]]:
         tab.on("request", lambda request: asked.append(request.url))
         tab.on("console", lambda message: said.append(message.text))
         tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.goto(page.as_uri())
+        tab.goto(page.as_uri(), timeout=120_000)  # a loaded machine is no failure of the page
         return tab
 
     yield open_page

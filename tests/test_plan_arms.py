@@ -171,6 +171,9 @@ def test_arms_follow_each_other_with_the_ids_that_they_have_alone() -> None:
     configs = [run_config(r, plan) for r in plan.runs]
     assert [c.model["mlp"] for c in configs] == ["plain"] * 8 + ["gated"] * 8
     assert [c.arm for c in configs] == [r.arm for r in plan.runs]
+    assert [plan.labels[p.pack_id].split()[0] for p in plan.packs] == [p.arm for p in plan.runs[::2]]
+    assert plan.labels[plan.packs[0].pack_id] == f"a {plan.packs[0].shape.label}"
+    assert alone[0].labels[alone[0].packs[0].pack_id] == alone[0].packs[0].shape.label
     assert run_config(alone[0].runs[0], alone[0]).arm is None
     assert {(r.shape.depth, r.budget) for r in plan.runs if r.arm == "a"} == {
         (r.shape.depth, r.budget) for r in plan.runs if r.arm == "b"

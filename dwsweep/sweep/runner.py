@@ -71,8 +71,9 @@ def run_sweep(
     store = SweepStore(directory)
     try:
         paths.make_directory(store.directory)
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"--out: {directory}; must be a directory that can be written ({error.strerror})") from None
+    except (PermissionError, InputError) as error:
+        reason = getattr(error, "strerror", "a file is in its place")
+        raise InputError(f"--out: {directory}; must be a directory that can be written ({reason})") from None
     tokens = paths.absolute(store_path)
 
     def lead(worker: WorkerProcess | None = None) -> int:
@@ -131,7 +132,7 @@ class _Sweep:
             self.view.say(line)
         packs = [unit.pack for unit in self.waiting]
         self.executor = self._make_executor(executor, address, len(packs), worker)
-        self.view.expect(packs, self.plan.spec.name)
+        self.view.expect(packs, self.plan.spec.name, self.plan.labels)
         with self.view, self._signals():
             try:
                 self._loop()
@@ -173,7 +174,9 @@ class _Sweep:
         self.store.write_pack_state(pack.pack_id, replace(state, state=RUNNING, attempts=state.attempts + 1))
         self.active[pack.pack_id] = unit
         self.view.started(pack)
-        self.silence.begin(pack.pack_id, pack.shape.label, self.store.log_path(pack.pack_id))
+        self.silence.begin(
+            pack.pack_id, self.plan.labels.get(pack.pack_id, pack.shape.label), self.store.log_path(pack.pack_id)
+        )
         directory = paths.absolute(self.store.directory)  # a worker may stand elsewhere, and Orbax wants it so
         following = self.waiting[0].pack if self.waiting else None
         self.executor.start(Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following))

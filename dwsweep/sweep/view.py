@@ -26,8 +26,8 @@ class SweepView(Protocol):
     def say(self, text: str) -> None:
         """A line that stays."""
 
-    def expect(self, packs: Sequence[Pack], name: str) -> None:
-        """The packs to be trained, of the sweep ``name``."""
+    def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str]) -> None:
+        """The packs to be trained, of the sweep ``name``, and what they are called, by pack_id."""
 
     def started(self, pack: Pack) -> None:
         """A worker begins an attempt at the pack."""
@@ -60,10 +60,11 @@ class PlainView:
     def say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def expect(self, packs: Sequence[Pack], name: str) -> None: ...
+    def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str]) -> None:
+        self._labels.update(labels)
 
     def started(self, pack: Pack) -> None:
-        self._labels[pack.pack_id] = pack.shape.label
+        self._labels.setdefault(pack.pack_id, pack.shape.label)
 
     def compiling(self, pack_id: str) -> None: ...
 

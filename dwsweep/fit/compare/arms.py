@@ -85,7 +85,10 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
             tokens = key if number == 0 else tokens
         else:
             key = tokens
-        group = TokenGroup.of(data, groups[key], options)
+        try:
+            group = TokenGroup.of(data, groups[key], options)
+        except InputError as error:  # which of them it is about
+            raise InputError(*(f"{name}: {line}" for line in error.lines)) from None
         ended = _diverged(groups[key])
         if group.curves is None:
             found.append(NoCurve(name, data.source, data.sha256, ended or "; ".join(_reasons(group.selection))))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -154,6 +154,7 @@ class ProgressView:
         self._clock = clock
         self._pace = Pace(clock)
         self._active: dict[str, _Active] = {}
+        self._labels: dict[str, str] = {}
         self._finished = 0
         self._bars: Progress | None = None
         self._all: TaskID | None = None
@@ -169,7 +170,8 @@ class ProgressView:
             self._all = self._bars.add_task(name, total=1.0, facts="")
         self.expect(packs, name)
 
-    def expect(self, packs: Sequence[Pack], name: str) -> None:
+    def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str] | None = None) -> None:
+        self._labels.update(labels or {})
         self.n_packs += len(packs)
         for pack in packs:
             self._pace.expect(pack.pack_id, pack_weight(pack))
@@ -185,6 +187,9 @@ class ProgressView:
         if self._bars:
             self._bars.stop()
 
+    def _label(self, pack: Pack) -> str:
+        return self._labels.get(pack.pack_id, pack.shape.label)
+
     def say(self, text: str) -> None:
         """A line that stays."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -193,7 +198,7 @@ class ProgressView:
         now = self._clock()
         active = _Active(pack, now, shown=now)
         if self._bars:
-            active.task = self._bars.add_task(f"  {pack.shape.label}", total=1.0, facts="starting")
+            active.task = self._bars.add_task(f"  {self._label(pack)}", total=1.0, facts="starting")
         self._active[pack.pack_id] = active
         self._pace.started(pack.pack_id)
 
@@ -211,7 +216,7 @@ class ProgressView:
             self._bars.update(active.task, facts=facts)
         elif self._clock() - active.shown >= LINE_SECONDS:
             active.shown = self._clock()
-            self.say(f"{active.pack.shape.label}: {facts}{self._all_facts(', ')}")
+            self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
 
     def stepped(self, pack_id: str, progress: Steps) -> None:
         active = self._active.get(pack_id)
@@ -229,7 +234,7 @@ class ProgressView:
             self._show_all()
         elif now - active.shown >= LINE_SECONDS:
             active.shown = now
-            self.say(f"{active.pack.shape.label}: {facts}{self._all_facts(', ')}")
+            self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
         """A pack ended; ``text`` says how."""
@@ -244,7 +249,7 @@ class ProgressView:
         last = active.last if active else None
         rate = f", {last.tokens_per_second:,.0f} tokens/s" if last and last.tokens_per_second else ""
         took = f" in {format_clock(self._clock() - active.since)}{rate}" if active else ""
-        label = active.pack.shape.label if active else pack_id
+        label = self._label(active.pack) if active else pack_id
         self.say(f"{label}: {text}{took}{self._all_facts(' · ')}")
 
     def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None:
