@@ -45,7 +45,8 @@ def draw_model(
     model = _Given(form, problem, nodes[np.minimum(picks, len(nodes) - 1)])
     precision = np.ones(CHAINS)  # of the noise, over that estimated
     if noise_df is not None:
-        precision = rng.permutation(chi2_quantile((np.arange(CHAINS) + 0.5) / CHAINS, noise_df) / noise_df)
+        pairs = CHAINS // 2
+        precision = rng.permutation(chi2_quantile((np.arange(pairs) + 0.5) / pairs, noise_df) / noise_df).repeat(2)
     mean, covariance = start
     values, vectors = np.linalg.eigh(covariance)
     wide = rng.standard_normal((CHAINS, len(mean))) * np.sqrt(np.clip(values, 0.0, None))
@@ -61,9 +62,10 @@ def draw_model(
             taken = np.log(rng.random(len(own))) < precision[k::2] * (there - here[k])
             own[taken], here[k][taken] = tried[taken], there[taken]
     out = np.empty((CHAINS, len(problem.free) + len(mean)))
-    for k, half in enumerate(halves):
-        noise = rng.standard_normal((len(half), len(problem.free))) / np.sqrt(precision[k::2])[:, None]
-        out[k::2] = np.hstack([model.coefficients(half, noise), from_leads(half, problem.frame)])
+    noise = rng.standard_normal((CHAINS // 2, len(problem.free))) / np.sqrt(precision[::2])[:, None]
+    for k, half in enumerate(halves):  # the noise of one half is the other's with its sign changed: their mean has none
+        coefficients = model.coefficients(half, -noise if k else noise)
+        out[k::2] = np.hstack([coefficients, from_leads(half, problem.frame)])
     return out
 
 
