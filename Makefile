@@ -50,7 +50,7 @@ test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-slow: $(VENV)/installed-test
-	$(BIN)/python -m pytest -m slow
+	XLA_FLAGS= $(BIN)/python -m pytest -m slow
 
 $(CHIPS)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(CHIPS)

@@ -4,6 +4,8 @@ import atexit
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -19,6 +21,25 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
+
+
+# XLA's optimizers take six times as long to compile a program, and hardly any test trains for longer than that.
+# `XLA_FLAGS= make test` compiles as a sweep does, and so do the slow tier and the tests that are marked `optimized`.
+QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+os.environ.setdefault("XLA_FLAGS", QUICK)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test marked ``optimized`` runs in a process of its own, whose programs are compiled as a sweep's are."""
+    if pyfuncitem.get_closest_marker("optimized") is None or os.environ["XLA_FLAGS"] != QUICK:
+        return None
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    done = subprocess.run(
+        command, cwd=pyfuncitem.config.rootpath, env={**os.environ, "XLA_FLAGS": ""}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2_000:]
+    return True
 
 
 @pytest.fixture(autouse=True)

@@ -63,6 +63,7 @@ def test_every_element_keeps_its_settings(options: dict[str, Any]) -> None:
     assert len({expected[name] for name in jax.tree.leaves(model.groups)}) >= 3  # or one would not differ from another
 
 
+@pytest.mark.optimized
 def test_an_update_is_the_same_to_the_last_bit() -> None:
     spec, model = make_spec(), make_model()
     random = np.random.default_rng(0)

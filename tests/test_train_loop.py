@@ -177,6 +177,7 @@ def test_a_seed_sees_the_same_batches_at_every_learning_rate(large: Kept) -> Non
     assert large.losses("s1-lr0.01-12")[-1] != large.losses("s1-lr0.003-12")[-1]
 
 
+@pytest.mark.optimized
 def test_streamed_batches_are_the_resident_ones(store: Store, tmp_path: Path, whole: Whole) -> None:
     resident = whole.kept
     spec = make_spec(execution={"data_on_device": False})

@@ -101,6 +101,7 @@ def test_muon_turns_each_matrix_of_each_layer() -> None:
         assert sum(leaf.size for leaf in jax.tree.leaves(kept)) == cost.moments(shape, name)
 
 
+@pytest.mark.optimized
 def test_muon_resumes_to_the_bit_and_learns(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     pack = make_pack(store)
