@@ -87,15 +87,7 @@ def is_remote(path: Any) -> bool:
 
 
 def make_directory(path: Any) -> Any:
-    """The path, a directory now.
-
-    Raises:
-        InputError: it or what it lies in is a file.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"{path}: a file is in its place; a directory is needed") from error
+    path.mkdir(parents=True, exist_ok=True)
     return path
 
 

@@ -71,9 +71,8 @@ def run_sweep(
     store = SweepStore(directory)
     try:
         paths.make_directory(store.directory)
-    except (PermissionError, InputError) as error:
-        reason = getattr(error, "strerror", "a file is in its place")
-        raise InputError(f"--out: {directory}; must be a directory that can be written ({reason})") from None
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise InputError(f"--out: {directory}; must be a directory that can be written ({error.strerror})") from None
     tokens = paths.absolute(store_path)
 
     def lead(worker: WorkerProcess | None = None) -> int:
