@@ -106,7 +106,7 @@ class Plan:
     lengths: RunLengths
     arms: Mapping[str, Plan] = field(default_factory=dict)  # of each by its name; none in a sweep without arms
 
-    @property
+    @cached_property
     def labels(self) -> dict[str, str]:
         """What people call the packs, by pack_id: their shape, with their arm where there are some."""
         return {run.pack_id: f"{run.arm} {run.shape.label}".lstrip() for run in self.runs}

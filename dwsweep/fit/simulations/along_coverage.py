@@ -7,14 +7,13 @@ together counts as covered only where all of them are.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dwsweep.fit.along.along import compared
-from dwsweep.fit.simulations.coverage import Simulated, covers, run_simulations
+from dwsweep.fit.simulations.coverage import Simulated, command_line, covers, run_simulations
 from dwsweep.fit.simulations.simulated_along import LOSS, SLOPE, AlongStudy, along_studies, draw_along
 from dwsweep.fit.table import read_table
 from dwsweep.records.along_rows import BASE, NEITHER, OTHER, AlongCurve, ArmsParting, EqualToBaseline
@@ -172,12 +171,7 @@ HEAD = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(along_studies()))
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--n", type=int, default=500)
-    parser.add_argument("--processes", type=int, default=2)
-    args = parser.parse_args()
+    args = command_line(__doc__, along_studies(), 500).parse_args()
     results = run_simulations(args.out, args.names, args.n, args.processes, one, AlongSimulation)
     print("\n".join([HEAD, *(table(name, rows) for name, rows in results.items())]))
 

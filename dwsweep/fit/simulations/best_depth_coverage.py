@@ -7,7 +7,6 @@ and the luck, and that nothing departs from the form.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import OwnGuide, own_guide
 from dwsweep.fit.row_selection import Row
-from dwsweep.fit.simulations.coverage import Simulated, covers, run_simulations
+from dwsweep.fit.simulations.coverage import Simulated, command_line, covers, run_simulations
 from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, through_published_widths
 from dwsweep.fit.surface.loss_model import fit_loss_model, known_form
 from dwsweep.fit.surface.loss_surface import LossSurface
@@ -194,12 +193,7 @@ def table(summaries: Sequence[Summary]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(sweeps()))
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--n", type=int, default=150)
-    parser.add_argument("--processes", type=int, default=2)
-    args = parser.parse_args()
+    args = command_line(__doc__, sweeps(), 150).parse_args()
     results = run_simulations(args.out, args.names, args.n, args.processes, one, Simulation)
     print(table([summarise(name, rows) for name, rows in results.items()]))
 

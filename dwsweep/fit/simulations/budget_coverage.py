@@ -7,7 +7,6 @@ parabola through all points, with its own errors.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.row_selection import Row
-from dwsweep.fit.simulations.coverage import Simulated, covers, run_simulations
+from dwsweep.fit.simulations.coverage import Simulated, command_line, covers, run_simulations
 from dwsweep.fit.simulations.simulated_budgets import BudgetTruth, draw_budgets
 from dwsweep.records.fit_rows import FitPart
 
@@ -268,12 +267,7 @@ def table(summaries: Sequence[Summary]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(scenarios()))
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--n", type=int, default=200)
-    parser.add_argument("--processes", type=int, default=2)
-    args = parser.parse_args()
+    args = command_line(__doc__, scenarios(), 200).parse_args()
     results = run_simulations(args.out, args.names, args.n, args.processes, one, Simulation)
     print(table([summarise(name, rows) for name, rows in results.items()]))
 

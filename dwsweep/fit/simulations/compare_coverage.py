@@ -6,7 +6,6 @@ Every simulation is one line of DIR/<scenario>.jsonl, as in coverage.py.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from dwsweep.fit.compare.loss_apart import losses_apart
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.pairing import Arm, pair_arms
 from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.simulations.coverage import Simulated, covers, run_simulations
+from dwsweep.fit.simulations.coverage import Simulated, command_line, covers, run_simulations
 from dwsweep.fit.simulations.simulated_arms import Drawn, TwoArms, draw_arms, two_arms
 from dwsweep.fit.surface.loss_model import fit_with_gains
 from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
@@ -199,11 +198,7 @@ HEAD = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(two_arms()))
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--n", type=int, default=200)
-    parser.add_argument("--processes", type=int, default=2)
+    parser = command_line(__doc__, two_arms(), 200)
     parser.add_argument("--fast", action="store_true", help="transitions and losses alone")
     args = parser.parse_args()
     simulate = without_surface if args.fast else one

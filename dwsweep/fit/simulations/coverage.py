@@ -276,13 +276,18 @@ def table(summaries: Sequence[Summary]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(scenarios()))
+def command_line(doc: str | None, names: Iterable[str], n: int) -> argparse.ArgumentParser:
+    """What the modules that simulate take: names of scenarios, --out, --n and --processes."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("names", nargs="*", default=list(names))
     parser.add_argument("--out", required=True)
-    parser.add_argument("--n", type=int, default=400)
+    parser.add_argument("--n", type=int, default=n)
     parser.add_argument("--processes", type=int, default=2)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = command_line(__doc__, scenarios(), 400).parse_args()
     results = run(args.out, args.names, args.n, args.processes)
     print(table([summarise(name, rows) for name, rows in results.items()]))
 

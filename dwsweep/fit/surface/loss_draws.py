@@ -82,11 +82,10 @@ def log_likelihood(form: str, problem: Problem, h: np.ndarray, draws: np.ndarray
     proposed = -0.5 * (TAILS + len(root)) * np.log1p((t**2).sum(axis=1) / TAILS) - np.log(np.diagonal(root)).sum()
     weight = model.density((centre + t @ root.T) * PHI_SD) - proposed
     largest = float(weight.max())
-    precision = sum(float(np.log(d).sum()) for d in model.precisions)
     size = len(root)
     # the t's density, and the normal's of the prior, at their middles
     middle = math.lgamma((TAILS + size) / 2.0) - math.lgamma(TAILS / 2.0) - 0.5 * size * math.log(0.5 * TAILS)
-    determinants = 0.5 * precision + float(np.log(np.diagonal(model.half[0])).sum())
+    determinants = 0.5 * float(np.log(model.precisions).sum()) + float(np.log(np.diagonal(model.half[0])).sum())
     return determinants - middle + largest + math.log(np.exp(weight - largest).mean())
 
 
