@@ -71,11 +71,14 @@ class Problem:
         """(T,) of the free and the shrunk coefficients in standard units."""
         return np.concatenate([np.ones(self.n_free), self.prior_sd(h)])
 
+    @property
+    def order(self) -> np.ndarray:
+        """(T,) the terms as the linear model has them: the free ones, then the shrunk."""
+        return np.concatenate([np.flatnonzero(self.free), np.flatnonzero(~self.free)])
+
     def in_order(self, columns: np.ndarray) -> np.ndarray:
         """(…, T) of the free and the shrunk coefficients, in the order of the terms."""
-        out = np.empty_like(columns)
-        out[..., np.concatenate([np.flatnonzero(self.free), np.flatnonzero(~self.free)])] = columns
-        return out
+        return columns[..., np.argsort(self.order)]
 
     def weighed(
         self, h: np.ndarray, columns: np.ndarray | None = None
@@ -178,9 +181,8 @@ class Linear:
     @property
     def _back(self) -> np.ndarray:
         """From free, shrunk and φ to all terms in their order, and φ."""
-        free = self.problem.free
-        order = np.concatenate([np.flatnonzero(free), np.flatnonzero(~free), len(free) + np.arange(len(PHI_SD))])
-        return np.argsort(order)
+        order = self.problem.order
+        return np.argsort(np.concatenate([order, len(order) + np.arange(len(PHI_SD))]))
 
     def coefficients(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean, covariance) of the coefficients of all terms, in their order, and of φ."""
