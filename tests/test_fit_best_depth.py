@@ -10,7 +10,7 @@ import pytest
 import dwsweep
 from dwsweep.fit.guideline import guideline_rows, guides, own_guide
 from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, through_published_widths
-from dwsweep.fit.surface.linearised_loss import START, Linear, Problem, newton_steps
+from dwsweep.fit.surface.linearised_loss import Linear, newton_steps
 from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
 from dwsweep.fit.surface.loss_forms import (
     Frame,
@@ -22,6 +22,7 @@ from dwsweep.fit.surface.loss_forms import (
     to_leads,
     transition,
 )
+from dwsweep.fit.surface.loss_problem import START, GivenLeads, Problem
 from dwsweep.fit.surface.loss_surface import LossSurface
 from dwsweep.records import fit_result
 from dwsweep.report.terminal.fit_tables import to_text
@@ -244,7 +245,9 @@ def test_draws_are_those_of_the_linear_model_where_it_is_linear():
     phi, sd = to_leads(draws[:, -5:], FRAME), np.sqrt(np.diagonal(covariance))
     assert (np.abs(phi.mean(axis=0) - mean) < sd / 3).all()
     assert phi.std(axis=0) == pytest.approx(sd, rel=0.25)
-    assert log_likelihood(form, problem, h, draws[:, -5:]) == pytest.approx(model.log_likelihood(h), abs=0.05)
+    assert log_likelihood(GivenLeads(form, problem, h[None]), draws[:, -5:]) == pytest.approx(
+        model.log_likelihood(h), abs=0.05
+    )
     fitted = height(form, draws[:, -5:], problem.x, problem.y, FRAME) + draws[:, :-5] @ problem.B.T
     assert np.abs(fitted.mean(axis=0) - problem.means).max() < 3e-4
     assert 0.2e-4 < fitted.std(axis=0).mean() < 1e-4

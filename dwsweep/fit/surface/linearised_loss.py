@@ -1,102 +1,16 @@
-"""The mixed model of the loss, linearised at θ: its priors, its restricted likelihood, and Gauss–Newton steps of θ."""
+"""The mixed model of the loss, linearised at θ: its restricted likelihood, and Gauss–Newton steps of θ."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.fit.surface.loss_forms import Frame, by_leads, from_leads, height, least_gain, linearised, to_leads
+from dwsweep.fit.surface.loss_forms import Frame, by_leads, from_leads, least_gain, linearised, to_leads
+from dwsweep.fit.surface.loss_problem import PHI_SD, PRIOR, PRIOR_PHI, GivenLeads, Problem
 
-# Priors of φ (loss_forms.py): sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p and s.
-# κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (guide/loss.py).
-PHI_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.25])
-GAIN, GAIN_POWER = 0.02, 2.1
-PRIOR_PHI = np.array([0.0, 0.0, GAIN, GAIN_POWER, 0.0])
 LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2])
 HALVINGS = 6
-# hyperparameters: ln amplitude and logit of the rate for f0; the same for δ, with a rate for x and one for y; ln τ.
-# (mean, sd) of the normal prior, and bounds. δ: 0.002 nats within a factor of 7, for public losses lie within a few
-# thousandths of smooth laws; flatter priors gave intervals twice as wide at the same coverage. τ: luck of a shape,
-# 0.001 nats within a factor of 3: reruns agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004.
-PRIOR = ((-3.0, 3.0), (-0.5, 1.0), (-6.0, 2.0), (-0.5, 1.0), (-0.5, 1.0), (math.log(1.0e-3), 1.1))
-BOUNDS = ((-14.0, 4.0), (-4.0, 3.0), (-16.0, 4.0), (-4.0, 3.0), (-4.0, 3.0), (-14.0, -2.0))
-START = (-1.5, -0.8, -6.0, -1.0, -0.5, math.log(7e-4))
-JITTER = 1e-12  # nats²: losses kept as float32 are no better
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Cell means in the basis where their covariance is diagonal.
-
-    rotation: (K, K), or None where it is diagonal as it stands. means, variances: (K,). B: (K, T). free: (T,) which
-    terms are not shrunk.
-    """
-
-    frame: Frame
-    x: np.ndarray
-    y: np.ndarray
-    rotation: np.ndarray | None
-    means: np.ndarray
-    variances: np.ndarray
-    B: np.ndarray
-    free: np.ndarray
-
-    @classmethod
-    def of(cls, x: np.ndarray, depth: np.ndarray, means: np.ndarray, C: np.ndarray, frame: Frame) -> Problem:
-        y = np.log(depth.astype(float))
-        B = frame.basis(x, y)
-        free = (frame.terms[:, 1] == 0) & (frame.terms[:, 0] <= 2)
-        if np.allclose(C, np.diag(np.diagonal(C)), rtol=0.0, atol=1e-12):
-            return cls(frame, x, y, None, means, np.diagonal(C).copy(), B, free)
-        values, Q = np.linalg.eigh((C + C.T) / 2.0)
-        return cls(frame, x, y, Q.T, Q.T @ means, np.maximum(values, 0.0), Q.T @ B, free)
-
-    def rotated(self, columns: np.ndarray) -> np.ndarray:
-        return columns if self.rotation is None else self.rotation @ columns
-
-    @property
-    def n_free(self) -> int:
-        return int(self.free.sum())
-
-    def prior_sd(self, h: np.ndarray) -> np.ndarray:
-        """Of the shrunk polynomials: amplitude · rate_x^j · rate_l^k."""
-        rate0, rate_x, rate_l = (-math.log1p(math.exp(-h[i])) for i in (1, 3, 4))
-        j, k = self.frame.terms[~self.free].T
-        return np.exp(np.where(k == 0, h[0] + j * rate0, h[2] + j * rate_x + k * rate_l))
-
-    def scale(self, h: np.ndarray) -> np.ndarray:
-        """(T,) of the free and the shrunk coefficients in standard units."""
-        return np.concatenate([np.ones(self.n_free), self.prior_sd(h)])
-
-    @property
-    def order(self) -> np.ndarray:
-        """(T,) the terms as the linear model has them: the free ones, then the shrunk."""
-        return np.concatenate([np.flatnonzero(self.free), np.flatnonzero(~self.free)])
-
-    def in_order(self, columns: np.ndarray) -> np.ndarray:
-        """(…, T) of the free and the shrunk coefficients, in the order of the terms."""
-        return columns[..., np.argsort(self.order)]
-
-    def weighed(
-        self, h: np.ndarray, columns: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(A, d, A/d, root): the columns of the free and the shrunk coefficients in standard units, with ``columns``
-        (K, …) beside them, the variances of the means, and the Cholesky factor of the coefficients' precision.
-
-        Raises:
-            np.linalg.LinAlgError: the precision is singular.
-        """
-        d = self.variances + math.exp(2.0 * h[5]) + JITTER
-        A = np.hstack(
-            [self.B[:, self.free], self.B[:, ~self.free] * self.prior_sd(h), *(() if columns is None else [columns])]
-        )
-        weighted = A / d[:, None]
-        precision = A.T @ weighted
-        precision.flat[:: len(precision) + 1] += np.arange(len(precision)) >= self.n_free
-        return A, d, weighted, np.linalg.cholesky(precision)
 
 
 class Linear:
@@ -212,10 +126,10 @@ def in_theta(theta: np.ndarray, rows: np.ndarray, frame: Frame) -> np.ndarray:
 
 
 def newton_steps(form: str, problem: Problem, theta: np.ndarray, h: np.ndarray, steps: int) -> np.ndarray:
-    """θ after at most ``steps`` of Gauss–Newton with the hyperparameters ``h``, each halved until it is one downhill:
+    """θ after at most ``steps`` of Gauss–Newton with the hyperparameters ``h``, each halved until it is one uphill:
     far from the transitions a full step overshoots, to the other side and back."""
-    misfit = _misfit(problem, h)
-    here = misfit(form, theta)
+    given = GivenLeads(form, problem, h[None])
+    here = given.density(to_leads(theta, problem.frame)[None])[0]
     for _ in range(steps):
         mean, covariance = Linear(problem, form, theta).coefficients(h)
         if mean[-1] < 0.0:  # the saturation is not negative: the others go where they belong with none
@@ -225,32 +139,13 @@ def newton_steps(form: str, problem: Problem, theta: np.ndarray, h: np.ndarray, 
         for share in 0.5 ** np.arange(HALVINGS):
             there = phi + share * step
             there[2:] = np.maximum(there[2:], np.array([least_gain(there), -2.0, 0.0]))
-            tried = from_leads(there, problem.frame)
-            cost = misfit(form, tried)
-            if cost < here:
+            density = given.density(there[None])[0]
+            if density > here:
                 break
         else:
             break
         moved = np.abs(there - phi)
-        theta, here = tried, cost
+        theta, here = from_leads(there, problem.frame), density
         if (moved / PHI_SD).max() < 1e-4:
             break
     return theta
-
-
-def _misfit(problem: Problem, h: np.ndarray) -> Callable[[str, np.ndarray], float]:
-    """Of a form and θ: −2 times the log of the likelihood, restricted over all coefficients, and of φ's prior, up to a
-    constant that depends on ``h`` alone."""
-    try:
-        _, d, weighted, root = problem.weighed(h)
-    except np.linalg.LinAlgError:
-        return lambda form, theta: math.inf
-    explaining = np.linalg.inv(root) @ weighted.T
-
-    def of(form: str, theta: np.ndarray) -> float:
-        rest = problem.means - problem.rotated(height(form, theta, problem.x, problem.y, problem.frame))
-        explained = explaining @ rest
-        away = (to_leads(theta, problem.frame) - PRIOR_PHI) / PHI_SD
-        return float((rest**2 / d).sum() - explained @ explained + away @ away)
-
-    return of

@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.fit.surface.linearised_loss import PHI_SD, PRIOR_PHI, Problem
-from dwsweep.fit.surface.loss_forms import GAIN_POWERS, from_leads, height, least_gain, to_leads
+from dwsweep.fit.surface.loss_forms import GAIN_POWERS, from_leads, least_gain, to_leads
+from dwsweep.fit.surface.loss_problem import PHI_SD, GivenLeads, Problem
 
 NODES = 16  # hyperparameters that the chains are spread over
 CHAINS = 384  # a multiple of 2·NODES
@@ -42,7 +42,7 @@ def draw_model(
     rng = np.random.default_rng(0)
     # the middles of equal shares of the weight
     picks = np.searchsorted(np.cumsum(weights), (np.arange(NODES) + 0.5) / NODES)
-    model = _Given(form, problem, nodes[np.minimum(picks, len(nodes) - 1)])
+    model = GivenLeads(form, problem, nodes[np.minimum(picks, len(nodes) - 1)])
     precision = np.ones(CHAINS)  # of the noise, over that estimated
     if noise_df is not None:
         pairs = CHAINS // 2
@@ -69,12 +69,12 @@ def draw_model(
     return out
 
 
-def log_likelihood(form: str, problem: Problem, h: np.ndarray, draws: np.ndarray) -> float:
-    """Of the hyperparameters (6,), restricted, with θ integrated out under its prior, up to the constant of
-    ``Linear.log_likelihood``: by importance sampling from a Student t that is as wide as the ``draws`` (D, 5) of θ."""
+def log_likelihood(model: GivenLeads, draws: np.ndarray) -> float:
+    """Of the one node of hyperparameters of ``model``, restricted, with θ integrated out under its prior, up to the
+    constant of ``Linear.log_likelihood``: by importance sampling from a Student t that is as wide as the ``draws``
+    (D, 5) of θ."""
     rng = np.random.default_rng(0)
-    model = _Given(form, problem, h[None])
-    phi = to_leads(draws, problem.frame) / PHI_SD
+    phi = to_leads(draws, model.problem.frame) / PHI_SD
     centre, covariance = phi.mean(axis=0), np.cov(phi, rowvar=False) + LEAST_SPREAD**2 * np.eye(phi.shape[1])
     root = np.linalg.cholesky(covariance)
     z = rng.standard_normal((EVIDENCE_DRAWS, len(root)))
@@ -89,52 +89,9 @@ def log_likelihood(form: str, problem: Problem, h: np.ndarray, draws: np.ndarray
     return determinants - middle + largest + math.log(np.exp(weight - largest).mean())
 
 
-def coefficients_given(form: str, problem: Problem, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """(T,) the means of the coefficients of all terms given θ (5,) and the hyperparameters (6,)."""
-    phi = to_leads(theta, problem.frame)[None]
-    return _Given(form, problem, h[None]).coefficients(phi, np.zeros((1, len(problem.free))))[0]
-
-
 def _within_bounds(phi: np.ndarray) -> np.ndarray:
     phi = phi.copy()
     phi[:, 4] = np.abs(phi[:, 4])
     phi[:, 3] = np.clip(phi[:, 3], *GAIN_POWERS)
     phi[:, 2] = np.maximum(np.abs(phi[:, 2]), least_gain(phi))
     return phi
-
-
-class _Given:
-    """The model of one form given φ and hyperparameters, of as many chains as one likes: the nodes take turns."""
-
-    def __init__(self, form: str, problem: Problem, nodes: np.ndarray) -> None:
-        self.form, self.problem = form, problem
-        found = [problem.weighed(h) for h in nodes]
-        self.precisions = np.array([1.0 / d for _, d, _, _ in found])  # (N, K) of the means
-        roots = np.array([root for *_, root in found])
-        self.half = np.linalg.inv(roots)  # (N, T, T)
-        self.explaining = self.half @ np.array([weighted.T for _, _, weighted, _ in found])  # (N, T, K)
-        self.scales = np.array([problem.scale(h) for h in nodes])  # (N, T)
-
-    def _rest(self, phi: np.ndarray) -> np.ndarray:
-        """(N, C, K) of each node's chains: means less h."""
-        h = height(self.form, from_leads(phi, self.problem.frame), self.problem.x, self.problem.y, self.problem.frame)
-        return self._by_node(self.problem.means - self.problem.rotated(h.T).T)
-
-    def _by_node(self, rows: np.ndarray) -> np.ndarray:
-        return rows.reshape(-1, len(self.precisions), rows.shape[1]).swapaxes(0, 1)
-
-    def density(self, phi: np.ndarray) -> np.ndarray:
-        """(C·N,) log posterior of φ, the coefficients integrated out, up to a constant of each node."""
-        inside = (phi[:, 4] >= 0.0) & (phi[:, 2] >= least_gain(phi))
-        inside &= (phi[:, 3] >= GAIN_POWERS[0]) & (phi[:, 3] <= GAIN_POWERS[1])
-        rest = self._rest(phi)
-        explained = rest @ self.explaining.swapaxes(1, 2)
-        misfit = (rest**2 @ self.precisions[:, :, None])[..., 0] - (explained**2).sum(axis=-1)
-        away = (phi - PRIOR_PHI) / PHI_SD
-        return np.where(inside, -0.5 * (misfit.T.reshape(-1) + (away**2).sum(axis=1)), -math.inf)
-
-    def coefficients(self, phi: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """(C·N, T) those of all terms, in their order: their mean given φ, with ``noise`` (C·N, T) of unit variance."""
-        standard = self._rest(phi) @ self.explaining.swapaxes(1, 2) + self._by_node(noise)
-        found = (standard @ self.half) * self.scales[:, None, :]
-        return self.problem.in_order(found.swapaxes(0, 1).reshape(len(phi), -1))

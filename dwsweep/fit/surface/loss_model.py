@@ -23,18 +23,10 @@ import numpy as np
 
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.surface.linearised_loss import (
-    BOUNDS,
-    PHI_SD,
-    START,
-    Linear,
-    Problem,
-    in_theta,
-    newton_steps,
-    start_theta,
-)
-from dwsweep.fit.surface.loss_draws import coefficients_given, draw_model, log_likelihood
-from dwsweep.fit.surface.loss_forms import Frame, from_leads
+from dwsweep.fit.surface.linearised_loss import Linear, in_theta, newton_steps, start_theta
+from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
+from dwsweep.fit.surface.loss_forms import Frame, from_leads, to_leads
+from dwsweep.fit.surface.loss_problem import BOUNDS, PHI_SD, START, GivenLeads, Problem
 from dwsweep.fit.surface.loss_surface import with_optima
 from dwsweep.records.fit_result import DepthSpan, LossForm, Surface
 
@@ -227,9 +219,10 @@ def _with_draws(
     spread = np.array(means) - mean
     covariance = np.einsum("n,nij->ij", weights, covariances) + np.einsum("n,ni,nj->ij", weights, spread, spread)
     draws = draw_model(form, problem, nodes, weights, (mean, covariance), noise_df)
-    mode = np.concatenate([coefficients_given(form, problem, h, model.theta), model.theta])
+    given = GivenLeads(form, problem, h[None])
+    mode = np.concatenate([given.coefficients(to_leads(model.theta, problem.frame)[None])[0], model.theta])
     # what linearising θ gave, put right
-    log_evidence += log_likelihood(form, problem, h, draws[:, -5:]) - model.log_likelihood(h)
+    log_evidence += log_likelihood(given, draws[:, -5:]) - model.log_likelihood(h)
     gain = in_theta(model.theta, model.gain(h), problem.frame)
     return _Fit(form, log_evidence, math.exp(h[5]), mode, draws, gain)
 
