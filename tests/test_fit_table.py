@@ -279,9 +279,10 @@ def damaged_tables():
 
 
 @pytest.mark.filterwarnings("error")
-def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(tmp_path):
-    tables = list(damaged_tables())
-    assert len(tables) > 150
+@pytest.mark.parametrize("third", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(third, tmp_path):
+    tables = list(damaged_tables())[third::3]
+    assert len(tables) > 50
     refused = 0
     for name, rows in tables:
         try:
@@ -294,7 +295,7 @@ def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(tmp
         else:
             (tmp_path / "fit.json").write_text(result.to_json())
             assert fit_result.read(tmp_path).to_json() == result.to_json(), name
-    assert 60 < refused < len(tables)
+    assert 20 < refused < len(tables)
 
 
 @pytest.mark.parametrize("vocabulary", [-1, 0, 0.5, 1, math.inf, None])

@@ -40,7 +40,7 @@ from dwsweep.text import format_factor
 from dwsweep.theory import published_law
 
 SMOOTH_POINTS = 81
-GUIDELINE_POINTS = 41
+GUIDELINE_POINTS = 29
 FIXED_SIZES = 6
 
 

@@ -132,12 +132,8 @@ class LossSurface:
         if x not in self._kept:
             if len(self._kept) >= KEPT_SIZES:
                 del self._kept[next(iter(self._kept))]
-            slope, half_step = self._slopes(x), np.diff(self.grid) / 2.0
-            running = np.zeros_like(slope)
-            areas = slope[:, 1:] + slope[:, :-1]
-            areas *= half_step
-            np.cumsum(areas, axis=1, out=running[:, 1:])
-            self._kept[x] = slope, running
+            slope = self._slopes(x, slice(0, len(self.grid)))
+            self._kept[x] = slope, _integral(self.grid, slope)
         return self._kept[x]
 
     @cached_property
@@ -146,15 +142,17 @@ class LossSurface:
         first, last = (math.log(depth) for depth in (self.frame.shallowest, self.frame.deepest))
         return slice(*np.searchsorted(self.grid, (first - 1e-9, last + 1e-9)).tolist())
 
-    def _slopes(self, x: float) -> np.ndarray:
+    def _slopes(self, x: float, part: slice) -> np.ndarray:
+        """(D, ·) dloss/dl at x = ln axis on a part of the grid that holds the depths trained."""
         at = min(max(x, self.record.low), self.record.high)
         outside = min(1.0, abs(x - at))
         terms = self._departures(at, self.grid[self._inside])
+        trained = slice(self._inside.start - part.start, self._inside.stop - part.start)
         rows = []
         for group in self.groups:
-            lead = (x + outside * group.shift[:, None]) - group.transition
-            slope = gradient_of_lead(lead, group.speed, group.theta[:, 4:5])
-            slope[:, self._inside] += group.coefficients @ terms.T
+            lead = (x + outside * group.shift[:, None]) - group.transition[:, part]
+            slope = gradient_of_lead(lead, group.speed[:, part], group.theta[:, 4:5])
+            slope[:, trained] += group.coefficients @ terms.T
             rows.append(slope)
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
@@ -253,9 +251,10 @@ class LossSurface:
         the draws first."""
         shallow, deep = np.log(np.array(pairs, dtype=float)).T
         out = np.empty((len(pairs), 1 + sum(len(group.theta) for group in self.groups), len(x)))
+        trained = self.grid[self._inside]
         for m, value in enumerate(x):
-            running = self.profile(float(value))
-            out[:, 1:, m] = (_between(self.grid, running, shallow) - _between(self.grid, running, deep)).T
+            running = _integral(trained, self._slopes(float(value), self._inside))
+            out[:, 1:, m] = (_between(trained, running, shallow) - _between(trained, running, deep)).T
         out[:, 0] = out[:, 1:].mean(axis=1)
         return out
 
@@ -267,6 +266,15 @@ class LossSurface:
     def measured(self) -> bool:
         """Whether the data themselves bound the best depth on both sides at some size."""
         return any(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima)
+
+
+def _integral(grid: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """(D, G) of ``slope`` (D, G) over the grid (G,), from its first point."""
+    running = np.zeros_like(slope)
+    areas = slope[:, 1:] + slope[:, :-1]
+    areas *= np.diff(grid) / 2.0
+    np.cumsum(areas, axis=1, out=running[:, 1:])
+    return running
 
 
 def _between(grid: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
