@@ -23,7 +23,7 @@ from dwsweep.fit.surface.loss_forms import (
     transition,
 )
 from dwsweep.fit.surface.loss_problem import START, GivenLeads, Problem
-from dwsweep.fit.surface.loss_surface import LossSurface
+from dwsweep.fit.surface.loss_surface import SAME_BUDGET, LossSurface
 from dwsweep.records import fit_result
 from dwsweep.report.terminal.fit_tables import to_text
 
@@ -97,7 +97,7 @@ def test_what_the_worst_depth_loses_is_what_the_true_losses_say():
     rows = result.surface.optima
     assert len(rows) >= 7
     for row in rows:
-        tried = [span.depth for span in result.surface.spans if span.low <= row.ln_x <= span.high]
+        tried = [d.depth for d in result.surface.spans if d.low - SAME_BUDGET <= row.ln_x <= d.high + SAME_BUDGET]
         losses = {depth: float(truth.loss(depth, row.ln_x)) for depth in tried}
         fine = min(float(truth.loss(depth, row.ln_x)) for depth in np.linspace(min(tried), max(tried), 400))
         worst = max(losses, key=losses.get)

@@ -76,6 +76,17 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
     return OwnGuide(surface, f"own: loss of all depths, forms by evidence ({shares})", min(inside), max(inside))
 
 
+def guide_inside(record: Surface | None) -> OwnGuide | None:
+    """For the sizes of the data alone, where they show a best depth but bound it on one side at most, or have three
+    depths; None where they show none, or where there is an ``own_guide``."""
+    if record is None or own_guide(record) is not None:
+        return None
+    shown = [row.n_params for row in record.optima if row.depth is not None]
+    if not shown:
+        return None
+    return OwnGuide(LossSurface(record), "own: loss of all depths, inside the data", min(shown), max(shown))
+
+
 def form_guides(guide: OwnGuide, rejected: bool = False) -> list[OwnGuide]:
     """What each form that is not rejected says alone, the most probable first: with the data's departures from it
     inside, by itself outside; with ``rejected`` those that are rejected too."""
@@ -111,6 +122,12 @@ def likely_law(guide: OwnGuide) -> Law:
 def guides(fit: FitResult) -> tuple[OwnGuide, list[OwnGuide]] | None:
     """(what guides, the forms that are not rejected) of a fit; None where it has nothing of its own to say."""
     found = own_guide(fit.surface) if fit.curves.axis == "n_params" else None
+    return None if found is None else (found, form_guides(found))
+
+
+def inside_guides(fit: FitResult) -> tuple[OwnGuide, list[OwnGuide]] | None:
+    """``guides`` for the sizes of the data alone (``guide_inside``)."""
+    found = guide_inside(fit.surface) if fit.curves.axis == "n_params" else None
     return None if found is None else (found, form_guides(found))
 
 

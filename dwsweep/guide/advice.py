@@ -219,7 +219,8 @@ def _width(n_params: float, depth: float | None) -> float | None:
 
 def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     """Depth and width for a budget: the optimum, the depths that are nearly as good, and shapes to build."""
-    size = block_params(n_params, options, lambda n: source.law.depth(n)[0])
+    size = block_params(n_params, options, lambda n: source.at(n).law.depth(n)[0])
+    source = source.at(size)
     optimum = best_depth(format_count(n_params), size, None, source)
     unanswered = BudgetAnswer(optimum=optimum, budget=n_params, total=options.total, at=options.at, best={})
     if optimum.refused:
@@ -286,6 +287,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     if why := options.refusal(own):
         raise InputError(f"{argument('shapes', '--shape')}: {depth}x{width}; {why}")
     n_params = float(own.n_params)
+    source = source.at(n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source)
     if found.refused or found.depth is None:
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})

@@ -9,7 +9,7 @@ import numpy as np
 
 from dwsweep.errors import argument
 from dwsweep.fit import laws
-from dwsweep.fit.guideline import OwnGuide, form_guides, guides
+from dwsweep.fit.guideline import OwnGuide, form_guides, guides, inside_guides
 from dwsweep.fit.laws import Law
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
 from dwsweep.records import fit_result
@@ -25,7 +25,7 @@ class Source:
     """What guides: a law, or the loss surface of one's own sweep.
 
     rivals: forms that are not rejected. rejected: those that are, which guide nothing, but say how much hangs on the
-    form outside the data.
+    form outside the data. inside: what guides at the sizes of the data, where a fit can say nothing beyond them.
     """
 
     name: str
@@ -35,6 +35,14 @@ class Source:
     spacing: float  # layers between neighbouring depths of its grid: a depth ties with the next at its transition
     notes: tuple[str, ...]
     rejected: tuple[OwnGuide, ...] = ()
+    inside: Source | None = None
+
+    def at(self, n_params: float) -> Source:
+        """What guides at this size."""
+        if self.inside is None or self.inside.law.extrapolation(n_params) > 1.0:
+            return self
+        depth = self.inside.law.depth(n_params)[0]
+        return self if depth is None or depth < 1.0 else self.inside
 
     def loss(self, n_params: float) -> LossModel:
         """The sweep's own surface, else the law with assumed slopes."""
@@ -97,19 +105,30 @@ def fitted_source(path: str | Path) -> Source:
 
 def source_of(fit: FitResult, path: str | Path) -> Source:
     """``fitted_source`` of a fit that was read from ``path`` already."""
-    own = guides(fit)
     notes = [f"{path}: {fit.law_statement}"]
-    if own is None:
-        why = (
-            "this fit bounds the best depth from both sides at no size" if fit.surface else "no best depth in this fit"
-        )
-        if fit.curves.axis != "n_params":
-            why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters"
-        notes.append(f"{why}: depth and width follow the published law")
-        published = published_source()
-        return replace(published, name=f"{published_law.NAME}, as the fit shows no best depth", notes=tuple(notes))
-    guide, rivals = own
+    if own := guides(fit):
+        return _own(*own, fit, notes)
+    why = "this fit bounds the best depth from both sides at no size" if fit.surface else "no best depth in this fit"
+    if fit.curves.axis != "n_params":
+        why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters"
+    inside = inside_guides(fit)
+    if inside:
+        span = " to ".join(format_count(n) for n in (inside[0].valid_from, inside[0].valid_to))
+        why += f"; from {span} its own losses answer, and elsewhere"
+    else:
+        why += ":"
+    notes.append(f"{why} depth and width follow the published law")
+    return replace(
+        published_source(),
+        name=f"{published_law.NAME}, as the fit shows no best depth",
+        notes=tuple(notes),
+        inside=_own(*inside, fit, notes, trained=True) if inside else None,
+    )
+
+
+def _own(guide: OwnGuide, rivals: list[OwnGuide], fit: FitResult, notes: list[str], trained: bool = False) -> Source:
     left = {rival.form for rival in rivals}
     rejected = tuple(form for form in form_guides(guide, rejected=True) if form.form not in left)
-    notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
-    return Source(guide.name, guide, tuple(rivals), SurfaceLoss(guide.surface), 0.0, tuple(notes), rejected)
+    notes = [*notes, *(f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface")))]
+    loss = SurfaceLoss(guide.surface, trained)
+    return Source(guide.name, guide, tuple(rivals), loss, 0.0, tuple(notes), rejected)

@@ -124,9 +124,13 @@ class LawLoss:
 @dataclass(frozen=True)
 class SurfaceLoss:
     """Penalties of one's own sweep: its loss surface, by its forms outside the data. The level outside the sizes of the
-    data is that of Kaplan et al. 2020, moved to meet the surface at its edge."""
+    data is that of Kaplan et al. 2020, moved to meet the surface at its edge.
+
+    trained: it speaks of the depths between those trained alone, where the data do not bound the best depth.
+    """
 
     surface: LossSurface
+    trained: bool = False
 
     @property
     def tag(self) -> str:
@@ -138,6 +142,8 @@ class SurfaceLoss:
     def depths(self, n_params: float) -> np.ndarray:
         found = self.surface.at(n_params)
         frame = self.surface.frame
+        if self.trained:
+            return np.geomspace(frame.shallowest, frame.deepest, GRID)
         best = found.depth or frame.deepest
         return np.geomspace(
             max(1.0, min(frame.shallowest, best / 8)), min(max(frame.deepest, best * 8), self._deepest), GRID
@@ -159,11 +165,15 @@ class SurfaceLoss:
 
     def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         """Of the mean loss of all draws: zero at its own best depth."""
-        mean = self.surface.profile(math.log(n_params)).mean(axis=0)
-        return np.interp(np.log(depths), self.surface.grid, mean) - float(mean.min())
+        grid, mean = self.surface.grid, self.surface.profile(math.log(n_params)).mean(axis=0)
+        if self.trained:
+            first, last = np.log([self.surface.frame.shallowest, self.surface.frame.deepest])
+            inside = (grid >= first - 1e-9) & (grid <= last + 1e-9)
+            grid, mean = grid[inside], mean[inside]
+        return np.interp(np.log(depths), grid, mean) - float(mean.min())
 
     def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
-        return self.surface.penalties(n_params, depths)
+        return self.surface.penalties(n_params, depths, self.trained)
 
     def interval(self, values: np.ndarray) -> tuple[float, float]:
         """Quantiles: the rows of ``drawn`` are draws from the surface's distribution."""

@@ -36,6 +36,8 @@ INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained 
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 ROWS = 9
 KEPT_SIZES = 4
+SAME_BUDGET = 0.05  # in ln N: widths are rounded, so that shapes of one budget differ by some percent
+FEWEST_DEPTHS = 3  # that have shapes of a size, for a best depth among them
 SHIFT_POINTS = 9
 LARGEST_SHIFT = 3.0
 
@@ -188,8 +190,8 @@ class LossSurface:
     def optimum(self, x: float) -> Optimum | None:
         """Best depth at ln axis x among the depths that have shapes of that size; an end beyond them is None. None with
         fewer than three such depths."""
-        present = self._present(x)
-        if len(present) < 3:
+        present = self.present(x)
+        if len(present) < FEWEST_DEPTHS:
             return None
         drawn = self.drawn_depths(x)
         found = summary(drawn, self.record.confidence)
@@ -212,7 +214,7 @@ class LossSurface:
     def worst(self, x: float) -> dict[str, Any]:
         """Of the depths that have shapes at ln axis x, the one with the highest loss, and by how many percent it is
         above that of the best depth between them, with the interval of the fit's confidence."""
-        present = self._present(x)
+        present = self.present(x)
         y, drawn = self.losses(x)
         inside = (y >= math.log(min(present)) - 1e-9) & (y <= math.log(max(present)) + 1e-9)
         rows = np.concatenate([drawn.mean(axis=0)[None], drawn])
@@ -228,14 +230,16 @@ class LossSurface:
             "worst_percent_high": float(high),
         }
 
-    def _present(self, x: float) -> list[int]:
+    def present(self, x: float) -> list[int]:
         """The depths that have shapes of that size."""
-        return [span.depth for span in self.record.spans if span.low - 1e-9 <= x <= span.high + 1e-9]
+        return [d.depth for d in self.record.spans if d.low - SAME_BUDGET <= x <= d.high + SAME_BUDGET]
 
-    def penalties(self, n: float, depths: np.ndarray) -> np.ndarray:
-        """(D, M) nats that ``depths`` lose at a size against the best depth."""
-        running = self.profile(math.log(n))
-        values = _between(self.grid, running, np.log(np.asarray(depths, dtype=float)))
+    def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
+        """(D, M) nats that ``depths`` lose at a size against the best depth, or against the best of those trained."""
+        grid, running = self.grid, self.profile(math.log(n))
+        if trained:
+            grid, running = grid[self._inside], running[:, self._inside]
+        values = _between(grid, running, np.log(np.asarray(depths, dtype=float)))
         return np.maximum(values - running.min(axis=1, keepdims=True), 0.0)
 
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
@@ -294,10 +298,13 @@ def summary(ln_depths: np.ndarray, confidence: float) -> Depth:
 
 
 def with_optima(record: Surface) -> Surface:
-    """The record with the best depths at a few sizes, and what shape matters there."""
+    """The record with the best depths at a few sizes, from the smallest to the largest one that three depths have, and
+    what shape matters there."""
     surface = LossSurface(record)
+    ends = (x for span in record.spans for x in (span.low, span.high))
+    shared = [x for x in ends if len(surface.present(x)) >= FEWEST_DEPTHS] or [record.low, record.high]
     rows = []
-    for x in np.linspace(record.low, record.high, ROWS):
+    for x in np.linspace(min(shared), max(shared), ROWS):
         found = surface.optimum(float(x))
         if found is not None:
             rows.append(SizedOptimum(**vars(found), n_params=math.exp(found.ln_x), **surface.worst(float(x))))
