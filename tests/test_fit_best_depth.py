@@ -109,6 +109,16 @@ def test_what_the_worst_depth_loses_is_what_the_true_losses_say():
     assert f"{rows[-1].worst_depth:g} layers lose {rows[-1].worst_percent:.2g} %" in text
 
 
+def test_a_best_depth_that_is_surely_the_fewest_is_bounded_from_above():
+    """Draws without a lowest point inside were taken for draws without a bound, on both sides."""
+    truth = SmoothTruth(depths=(1, 2, 3, 4))
+    rows = draw(truth, np.random.default_rng(0), budgets=lambda depth: np.geomspace(1e3, 1e5, 6), seeds=3, sigma=0.002)
+    found = dwsweep.fit_table(rows, draws=400).surface
+    first = found.optima[0]
+    assert truth.best_depth(math.exp(first.ln_x)) < 1.01
+    assert first.at_edge == "below" and first.depth_low is None and first.depth_high < 1.2
+
+
 def test_three_depths_speak_of_their_own_sizes_alone():
     result = fitted(SmoothTruth(depths=(6, 12, 24)), params=(3e7, 1e10))
     known = [row for row in result.surface.optima if row.depth is not None]

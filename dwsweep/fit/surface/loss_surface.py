@@ -194,17 +194,18 @@ class LossSurface:
         if len(present) < FEWEST_DEPTHS:
             return None
         drawn = self.drawn_depths(x)
-        found = summary(drawn, self.record.confidence)
+        low, centre, high = quantiles(drawn, self.record.confidence)
         first, last = float(min(present)), float(max(present))
-        middle = found.depth
+        middle = math.exp(centre) if math.isfinite(centre) else None
         edge = None
         if middle is None or not first < middle < last:
-            edge = "below" if np.sort(drawn)[len(drawn) // 2] <= math.log(first) else "above"
+            edge = "below" if centre <= math.log(first) else "above"
         return Optimum(
             ln_x=x,
             depth=None if edge else middle,
-            depth_low=found.low if found.low is not None and found.low > first and edge != "below" else None,
-            depth_high=found.high if found.high is not None and found.high < last and edge != "above" else None,
+            # an infinite end on the side of a best depth beyond those tried: it is bounded by how far they reach
+            depth_low=None if edge == "below" or low <= math.log(first) else math.exp(low) if low < math.inf else last,
+            depth_high=None if edge == "above" or high >= math.log(last) else math.exp(high) or first,
             loss=self.level(x),
             at_edge=edge,
             depth_min=first,
@@ -288,12 +289,17 @@ def _between(grid: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
     return rows[:, left] * (1.0 - share) + rows[:, left + 1] * share
 
 
+def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float]:
+    """Lower end, median and upper end of draws, of which some may be infinite."""
+    tail = (1.0 - confidence) / 2.0
+    ordered = np.sort(drawn)
+    low, middle, high = (float(ordered[round(q * (len(ordered) - 1))]) for q in (tail, 0.5, 1.0 - tail))
+    return low, middle, high
+
+
 def summary(ln_depths: np.ndarray, confidence: float) -> Depth:
     """Median and ends of draws of the best depth; what is infinite has no bound."""
-    tail = (1.0 - confidence) / 2.0
-    ordered = np.sort(ln_depths)
-    picks = (ordered[round(q * (len(ordered) - 1))] for q in (0.5, tail, 1.0 - tail))
-    middle, low, high = (math.exp(v) if math.isfinite(v) else None for v in picks)
+    low, middle, high = (math.exp(v) if math.isfinite(v) else None for v in quantiles(ln_depths, confidence))
     return Depth(middle, low, high)
 
 
