@@ -12,7 +12,7 @@ from train_support import Kept, make_pack, make_spec, make_store
 from dwsweep.cost.memory import TOKEN_STORE_SHARE, resident_bytes
 from dwsweep.data.token_store import Store
 from dwsweep.plan import DataFacts, build
-from dwsweep.train.choices import at_hand, choose
+from dwsweep.train.choices import at_hand, choose, concede, concessions
 from dwsweep.train.mesh import Layout, Load, divide
 from dwsweep.train.pack_trainer import train_pack
 from dwsweep.train.program import Blueprint, compile_program
@@ -54,6 +54,18 @@ def test_a_refused_program_is_halved_then_recomputed(
         "the training program did not fit into the device's memory; compiled again with "
         "microbatch 4 → 1 of 4 sequences, activations recomputed"
     ]
+
+
+def test_unrolled_layers_become_a_loop_before_anything_that_costs_more(store: Store) -> None:
+    pack = make_pack(store, width=128)
+    first = Blueprint.of(pack, store).choices
+    less = concede(first, pack)
+    assert first.compute.unroll == 2 and less is not None
+    assert less.compute.unroll == 1 and less.microbatch == first.microbatch
+    assert concessions(first, less, pack) == ["layers in a loop"]
+    asked = make_pack(store, make_spec(execution={"unroll": 2}), width=128)  # what a spec asks for stays
+    kept = concede(Blueprint.of(asked, store).choices, asked)
+    assert kept is not None and kept.compute.unroll == 2
 
 
 def test_where_nothing_is_left_to_concede_the_refusal_is_raised(

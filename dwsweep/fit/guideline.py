@@ -64,8 +64,8 @@ class OwnGuide:
 
 
 def own_guide(record: Surface | None) -> OwnGuide | None:
-    """None where there is no surface, where the data bound the best depth at none of their sizes, or where there are
-    three depths: they show a best depth inside the data (``optima``), and have no law."""
+    """None where there is no surface, where the data bound the best depth at fewer than two of their sizes, or where
+    there are three depths: they show a best depth inside the data (``optima``), and have no law."""
     if record is None or len(record.spans) < DEPTHS_FOR_A_LAW:
         return None
     surface = LossSurface(record)
@@ -77,8 +77,8 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
 
 
 def guide_inside(record: Surface | None) -> OwnGuide | None:
-    """For the sizes of the data alone, where they show a best depth but bound it on one side at most, or have three
-    depths; None where they show none, or where there is an ``own_guide``."""
+    """For the sizes of the data alone, where they show a best depth but too little for an ``own_guide``; None where
+    they show none, or where there is one."""
     if record is None or own_guide(record) is not None:
         return None
     shown = [row.n_params for row in record.optima if row.depth is not None]

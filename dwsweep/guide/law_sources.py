@@ -108,7 +108,11 @@ def source_of(fit: FitResult, path: str | Path) -> Source:
     notes = [f"{path}: {fit.law_statement}"]
     if own := guides(fit):
         return _own(*own, fit, notes)
-    why = "this fit bounds the best depth from both sides at no size" if fit.surface else "no best depth in this fit"
+    why = (
+        "this fit bounds the best depth from both sides at fewer than two sizes"
+        if fit.surface
+        else "no best depth in this fit"
+    )
     if fit.curves.axis != "n_params":
         why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters"
     inside = inside_guides(fit)

@@ -28,14 +28,15 @@ STREAM_BYTES = 64 << 20
 CACHE_BYTES = 1_200_000
 """On a CPU, the size of the largest activation (float32) of a microbatch: about half a core's second-level cache.
 Measured at L2 d64, L6 d192, L24 d64: 12–25 % faster than the whole batch of 16 × 128 at once."""
-UNROLLED_WIDTH, UNROLLED_DEPTH = 128, 12
+UNROLLED_WIDTH, UNROLLED_DEPTH, UNROLLED_ON_GPU = 128, 12, 24
 """On a CPU, the layers of models at least this wide and at most this deep are unrolled: weights that exceed a core's
 cache are then not copied out of their stack for each microbatch. Measured gains: L8 d128 5 %, L12 d192 11 %, L6 d192
 17 %, L4 d256 22 %, for some 0.7 s of compilation per layer; L24 d64 none, and four layers at a time lose 5–18 %.
 
-On a GPU all models at most this deep are: what the backward pass needs is then not copied into stacks and out of them.
-Counted in programs compiled for an H200 (3 seeds, 256 × 128, bfloat16), not timed: L6 d372 734 → 453 kernels and
-158 → 120 GB per step, L12 d264 1,388 → 836 and 225 → 170 GB, for 9.9 → 14.7 and 11.9 → 20.3 GB of memory."""
+On a GPU all models of at most UNROLLED_ON_GPU layers are: what the backward pass needs is then not copied into stacks
+and out of them. Counted in programs compiled for an H200 (3 seeds, 256 × 128, bfloat16), not timed: L6 d372 734 → 453
+kernels and 158 → 120 GB per step, L12 d264 1,388 → 836 and 225 → 170 GB, L18 d216 1,963 → 1,096 and 260 → 190 GB, for
+9.9 → 14.7, 11.9 → 20.3 and 13.3 → 27.9 GB of memory; L18 takes 69 → 78 s to compile."""
 VECTOR_PARAMETERS = 1_500_000
 """On a CPU, models up to this size are one vector in the training loop. Measured on two cores, steps against those of
 the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
@@ -151,9 +152,11 @@ def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choic
 def concede(choices: Choices, pack: Pack) -> Choices | None:
     """Choices that ask for less of a device's memory by one step, the cheapest first; None when nothing is left.
 
-    Small microbatches cost speed on wide devices, recomputed activations a third more FLOPs, a divided state
-    communication in every layer.
+    Layers in a loop copy what they keep, small microbatches cost speed on wide devices, recomputed activations a third
+    more FLOPs, a divided state communication in every layer.
     """
+    if choices.compute.unroll > 1 and pack.execution.unroll is None:
+        return replace(choices, compute=replace(choices.compute, unroll=1))
     smaller = halved(pack.train.batch_size, choices.microbatch, choices.layout.split)
     if smaller is not None:
         return replace(choices, microbatch=smaller)
@@ -174,6 +177,8 @@ def concede(choices: Choices, pack: Pack) -> Choices | None:
 def concessions(first: Choices, last: Choices, pack: Pack) -> list[str]:
     """What was given up between two choices for a program that fits, in words."""
     out = []
+    if last.compute.unroll != first.compute.unroll:
+        out.append("layers in a loop")
     if last.microbatch != first.microbatch:
         out.append(f"microbatch {first.microbatch} → {last.microbatch} of {pack.train.batch_size} sequences")
     if last.compute.remat != first.compute.remat:
@@ -209,12 +214,12 @@ def _microbatch(pack: Pack, hardware: Hardware, layout: Layout, asked: int | Non
 
 
 def _unroll(pack: Pack, hardware: Hardware, layout: Layout) -> int:
-    shallow = pack.shape.depth <= UNROLLED_DEPTH
+    depth = pack.shape.depth
     if hardware.on_cpu:
-        return pack.shape.depth if shallow and pack.shape.width >= UNROLLED_WIDTH else 1
+        return depth if depth <= UNROLLED_DEPTH and pack.shape.width >= UNROLLED_WIDTH else 1
     # the weights of a divided model have to be gathered a layer at a time
     on_gpu = hardware.device.platform == "gpu" and layout.placement is None
-    return pack.shape.depth if shallow and on_gpu else 1
+    return depth if depth <= UNROLLED_ON_GPU and on_gpu else 1
 
 
 def _is_vector(pack: Pack, hardware: Hardware, layout: Layout) -> bool:

@@ -135,14 +135,7 @@ def speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
 
 def gradient_of_lead(lead: np.ndarray, speed: np.ndarray | float, saturation: np.ndarray) -> np.ndarray:
     """dh/dl where the lead x − x_T and ``speed`` are known."""
-    # in place: the arrays are large, and this is where a fit spends most of its time
-    slower = lead * lead
-    slower *= np.maximum(saturation, 0.0)
-    slower += 1.0
-    np.sqrt(slower, out=slower)
-    slope = lead * -speed
-    slope /= slower
-    return slope
+    return -speed * lead / np.sqrt(1.0 + np.maximum(saturation, 0.0) * lead**2)
 
 
 @cache

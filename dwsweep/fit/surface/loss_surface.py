@@ -269,8 +269,8 @@ class LossSurface:
 
     @property
     def measured(self) -> bool:
-        """Whether the data themselves bound the best depth on both sides at some size."""
-        return any(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima)
+        """Whether the data themselves bound the best depth on both sides, at two sizes: one says nothing of growth."""
+        return sum(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima) >= 2
 
 
 def _integral(grid: np.ndarray, slope: np.ndarray) -> np.ndarray:
