@@ -77,12 +77,10 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
 
 
 def guide_inside(record: Surface | None) -> OwnGuide | None:
-    """For the sizes of the data alone, where they show a best depth but too little for an ``own_guide``; None where
-    they show none, or where there is one."""
-    if record is None or own_guide(record) is not None:
-        return None
-    shown = [row.n_params for row in record.optima if row.depth is not None]
-    if not shown:
+    """For the sizes of the data alone, where they show a best depth but may show too little for an ``own_guide``; None
+    where they show none."""
+    shown = [row.n_params for row in record.optima if row.depth is not None] if record else []
+    if record is None or not shown:
         return None
     return OwnGuide(LossSurface(record), "own: loss of all depths, inside the data", min(shown), max(shown))
 
@@ -119,15 +117,11 @@ def likely_law(guide: OwnGuide) -> Law:
     )
 
 
-def guides(fit: FitResult) -> tuple[OwnGuide, list[OwnGuide]] | None:
-    """(what guides, the forms that are not rejected) of a fit; None where it has nothing of its own to say."""
-    found = own_guide(fit.surface) if fit.curves.axis == "n_params" else None
-    return None if found is None else (found, form_guides(found))
-
-
-def inside_guides(fit: FitResult) -> tuple[OwnGuide, list[OwnGuide]] | None:
-    """``guides`` for the sizes of the data alone (``guide_inside``)."""
-    found = guide_inside(fit.surface) if fit.curves.axis == "n_params" else None
+def guides(fit: FitResult, inside: bool = False) -> tuple[OwnGuide, list[OwnGuide]] | None:
+    """(what guides, the forms that are not rejected) of a fit, with ``inside`` for the sizes of its data alone; None
+    where it has nothing of its own to say."""
+    guide = guide_inside if inside else own_guide
+    found = guide(fit.surface) if fit.curves.axis == "n_params" else None
     return None if found is None else (found, form_guides(found))
 
 

@@ -116,7 +116,7 @@ def answer(
         verdicts=verdicts,
         overview=()
         if asked
-        else tuple(best_depth(name, n, shape, s) for name, n, shape in published_law.targets() for s in sources),
+        else tuple(best_depth(name, n, shape, s.at(n)) for name, n, shape in published_law.targets() for s in sources),
         rules=tuple(judged(rule, source, chosen) for rule in parsed_rules for source in sources),
         assumptions=Assumptions(
             decode_seconds_per_layer=LAYER_SECONDS,
@@ -333,7 +333,7 @@ def _own_shape(depth: int, width: int, options: Options) -> Shape:
 def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:
     """A rule of thumb against the best, from 1e7 to 1e12 parameters."""
     rows = [_rule_row(rule, float(n), source, options) for n in RULE_SIZES]
-    tag = next((source.loss(row.n_params).tag for row in rows if row.size), "no size at which both say something")
+    tags = dict.fromkeys(source.at(row.n_params).loss(row.n_params).tag for row in rows if row.size)
     percent = 100 * SHOWN
     fine = [row.loss_percent is not None and row.loss_percent <= percent for row in rows]
     good: list[tuple[float, float]] = []
@@ -346,11 +346,12 @@ def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:
         tolerance=percent,
         rows=tuple(rows),
         good=tuple(good),
-        loss_tag=tag,
+        loss_tag="; ".join(tags) or "no size at which both say something",
     )
 
 
 def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> RuleRow:
+    source = source.at(n_params)
     found = best_depth(format_count(n_params), n_params, None, source)
     depth = rule.depth(n_params)
     at_size = size_cost(depth, n_params, source, rough=True) if depth else None

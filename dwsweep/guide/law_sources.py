@@ -9,7 +9,7 @@ import numpy as np
 
 from dwsweep.errors import argument
 from dwsweep.fit import laws
-from dwsweep.fit.guideline import OwnGuide, form_guides, guides, inside_guides
+from dwsweep.fit.guideline import OwnGuide, form_guides, guides
 from dwsweep.fit.laws import Law
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
 from dwsweep.records import fit_result
@@ -115,7 +115,7 @@ def source_of(fit: FitResult, path: str | Path) -> Source:
     )
     if fit.curves.axis != "n_params":
         why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters"
-    inside = inside_guides(fit)
+    inside = guides(fit, inside=True)
     if inside:
         span = " to ".join(format_count(n) for n in (inside[0].valid_from, inside[0].valid_to))
         why += f"; from {span} its own losses answer, and elsewhere"

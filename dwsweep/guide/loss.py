@@ -165,11 +165,8 @@ class SurfaceLoss:
 
     def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         """Of the mean loss of all draws: zero at its own best depth."""
-        grid, mean = self.surface.grid, self.surface.profile(math.log(n_params)).mean(axis=0)
-        if self.trained:
-            first, last = np.log([self.surface.frame.shallowest, self.surface.frame.deepest])
-            inside = (grid >= first - 1e-9) & (grid <= last + 1e-9)
-            grid, mean = grid[inside], mean[inside]
+        grid, drawn = self.surface.profile_over(math.log(n_params), self.trained)
+        mean = drawn.mean(axis=0)
         return np.interp(np.log(depths), grid, mean) - float(mean.min())
 
     def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:

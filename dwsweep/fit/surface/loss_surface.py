@@ -162,6 +162,11 @@ class LossSurface:
         """(D, G) loss on the grid above that of the grid's first depth, nats."""
         return self._at(x)[1]
 
+    def profile_over(self, x: float, trained: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """(ln L (M,), the ``profile`` there (D, M)), over the whole grid or the depths trained."""
+        part = self._inside if trained else slice(None)
+        return self.grid[part], self.profile(x)[:, part]
+
     def drawn_depths(self, x: float) -> np.ndarray:
         """(D,) ln of the best depth at x = ln axis; ±inf where the loss falls up to an end of the grid.
 
@@ -237,9 +242,7 @@ class LossSurface:
 
     def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
         """(D, M) nats that ``depths`` lose at a size against the best depth, or against the best of those trained."""
-        grid, running = self.grid, self.profile(math.log(n))
-        if trained:
-            grid, running = grid[self._inside], running[:, self._inside]
+        grid, running = self.profile_over(math.log(n), trained)
         values = _between(grid, running, np.log(np.asarray(depths, dtype=float)))
         return np.maximum(values - running.min(axis=1, keepdims=True), 0.0)
 

@@ -35,10 +35,12 @@ Optional = float | None
 
 
 def tables(source: Source) -> dict[str, Any]:
-    """The tables of a source, with the constants and devices of guide."""
+    """The tables of a source, with the constants and devices of guide; ``inside`` are those of what guides at the sizes
+    of the data alone, if something does."""
     law, own = source.law, source.surface is not None
     parts = _of_losses(source) if own else _of_published_law()
     return {
+        "inside": tables(source.inside) if source.inside else None,
         "source": source.name,
         "tag": source.loss(law.valid_from).tag,
         "own": own,
@@ -57,6 +59,8 @@ def tables(source: Source) -> dict[str, Any]:
 def _ends(source: Source, least: float) -> tuple[float, float]:
     """ln of the sizes that there are numbers for; shapes up to a factor of two from a budget are compared too."""
     law = source.law
+    if source.surface is not None and source.surface.trained:
+        return math.log(law.valid_from / candidates.FARTHEST), math.log(law.valid_to * candidates.FARTHEST)
     return math.log(max(law.valid_from / law.limit, least / candidates.FARTHEST)), math.log(law.valid_to * law.limit)
 
 
@@ -120,6 +124,7 @@ def _law(source: Source, low: float, high: float) -> dict[str, Any]:
         "shallowest": None,
         "deepest": None,
         "end": None,
+        "trained": False,
     }
 
 
@@ -137,13 +142,14 @@ def _surface(loss: SurfaceLoss, low: float, high: float) -> dict[str, Any]:
         x += points[1 if x else 0 :].tolist()
         stretches.append([len(x) - len(points), len(x) - 1])
     sizes = [math.exp(value) for value in x]
+    profiles = [surface.profile_over(value, loss.trained) for value in x]
     return {
         "x": x,
         "stretches": stretches,
-        "y": surface.grid.tolist(),
+        "y": profiles[0][0].tolist(),
         "cubic": False,
         # above the shallowest depth; the page subtracts the lowest, which jumps from point to point of the grid
-        "penalty": [_short(surface.profile(value).mean(axis=0)) for value in x],
+        "penalty": [_short(drawn.mean(axis=0)) for _, drawn in profiles],
         "from_lowest": True,
         "level": [loss.level(n) for n in sizes],
         "slope": None,
@@ -151,6 +157,7 @@ def _surface(loss: SurfaceLoss, low: float, high: float) -> dict[str, Any]:
         "shallowest": surface.frame.shallowest,
         "deepest": surface.frame.deepest,
         "end": math.exp(float(surface.grid[-1])),
+        "trained": loss.trained,
     }
 
 

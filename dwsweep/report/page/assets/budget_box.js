@@ -13,7 +13,8 @@ function budgetBox(root, tables) {
   const typed = (value, attributes) => el("input", { type: "text", value, autocomplete: "off", spellcheck: "false", ...attributes });
   const choice = (pairs) => el("select", {}, ...pairs.map(([value, label]) => el("option", { value }, label)));
 
-  const start = tables.own ? formatCount(significant(tables.valid_to, 2)) : "3B";
+  const inside = tables.inside, measured = tables.own ? tables : inside;
+  const start = measured ? formatCount(roundedDown(measured.valid_to, 2)) : "3B";
   const form = el("div", { class: "ask", role: "group", "aria-label": "Your budget" },
     field("params", "Parameters N", typed(start), "3e9, 3B or 125M; without embeddings"),
     field("shape", "Your shape, if any", typed("", { placeholder: "32x2816" }), "depth x width"),
@@ -57,14 +58,14 @@ function budgetBox(root, tables) {
     else if (shape) own = guide.verdict(...shape, asked);
     for (const found of [answer, own]) if (found && found.error) wrong.push(found.error);
     if (answer && !answer.error) {
-      lines.push(answer.optimum.refused ? ["", refusal(answer.optimum, tables)]
+      lines.push(answer.optimum.refused ? ["", refusal(answer.optimum, guide.source(n))]
         : [`${formatCount(n)}: best depth ${intervalText(answer.optimum.depth, answer.optimum.low, answer.optimum.high)}`,
           `, width ${grouped(answer.optimum.width)}.`]);
       if (!answer.optimum.refused) {
-        lines.push(buildLine(answer, asked, K), freeLine(answer, asked), trustLine(answer.optimum, tables));
+        lines.push(buildLine(answer, asked, K), freeLine(answer, asked), trustLine(answer.optimum, guide.source(n)));
       }
     }
-    if (own && !own.error) lines.push(...verdictLines(own, tables, asked));
+    if (own && !own.error) lines.push(...verdictLines(own, guide.source(own.n), asked));
     error.textContent = [...new Set(wrong)].join(". ");
     error.hidden = !wrong.length;
     for (const [name, bad] of [["params", Number.isNaN(n) || (answer && answer.error)], ["shape", shapeText && (!own || own.error)]]) {
@@ -149,7 +150,8 @@ function budgetBox(root, tables) {
 
   root.replaceChildren(
     el("p", { class: "soft" }, "What ", el("code", {}, "dwsweep guide"), ` answers, computed in this page. `
-      + `Source: ${tables.source}. Nats ${tables.tag}.`),
+      + (inside ? `From ${formatCount(inside.valid_from)} to ${formatCount(inside.valid_to)} parameters: ${inside.source}; `
+        + `nats ${inside.tag}. Elsewhere: ` : "Source: ") + `${tables.source}; nats ${tables.tag}.`),
     form, error, verdict, figure, save, table);
   update();
 }

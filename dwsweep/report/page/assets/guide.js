@@ -5,7 +5,23 @@ again. What depends on the reader's input is computed here as in dwsweep/guide: 
 counts, FLOPs, bytes and seconds, and what each costs. Constants come with the tables, so they stand in one place.
 tests/test_page_guide.py holds every number against dwsweep.guide. */
 
+/** What guides at each size: the source of the tables, and inside the data another where they hold one. */
 function makeGuide(tables) {
+  const beyond = guideOf(tables), inside = tables.inside && guideOf(tables.inside);
+  const at = (n) => (inside && inside.answers(n) ? inside : beyond);
+  return {
+    source: (n) => at(n).tables,
+    budget: (n, options) => at(n).budget(n, options),
+    verdict(depth, width, options) {
+      const found = beyond.verdict(depth, width, options);
+      return found.error || at(found.n) === beyond ? found : inside.verdict(depth, width, options);
+    },
+    curve: (n, low, high) => at(n).curve(n, low, high),
+    spoken: (n) => at(n).spoken(n),
+  };
+}
+
+function guideOf(tables) {
   const K = tables.constants;
 
   // ---- the loss: tables over ln N and ln L ----
@@ -68,6 +84,7 @@ function makeGuide(tables) {
 
   /** Depths that the source can speak of, as dwsweep.guide.loss spreads them. */
   function spoken(n) {
+    if (L.trained) return geomspace(L.shallowest, L.deepest, K.depths);
     const best = bestDepthAt(n) ?? L.deepest;
     const low = Math.max(1, Math.min(L.shallowest ?? Infinity, best / 8));
     return geomspace(low, Math.min(Math.max(L.deepest ?? 2, best * 8), L.end ?? Infinity), K.depths);
@@ -75,6 +92,7 @@ function makeGuide(tables) {
 
   function extrapolation(n) { return Math.max(1, n / tables.valid_to, tables.valid_from / n); }
   function tooSmall(n) { return Math.log(n) < L.x[0] - 1e-6; }
+  function answers(n) { return extrapolation(n) <= 1 && bestDepthAt(n) >= 1; }
   function refuses(n) { return extrapolation(n) > tables.limit || tooSmall(n); }
 
   function lessCompute(n, nats) { return 100 * (1 - Math.exp(-nats / slope(n))); }
@@ -384,5 +402,5 @@ function makeGuide(tables) {
     return depths.map((depth, k) => [depth, Math.max(0, nats[k]), lessCompute(n, Math.max(0, nats[k]))]);
   }
 
-  return { budget, verdict, curve, optimum, stretch, spoken };
+  return { tables, answers, budget, verdict, curve, spoken };
 }

@@ -2,6 +2,11 @@
 
 function significant(value, digits) { return Number(value.toPrecision(digits)); }
 
+function roundedDown(value, digits) {
+  const unit = 10 ** (Math.floor(Math.log10(value)) + 1 - digits);
+  return significant(Math.floor(value / unit) * unit, digits);
+}
+
 function grouped(value, digits = 0) {
   return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
