@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from dwsweep.fit.laws import Law, ln_width, optimal_depth
-from dwsweep.fit.surface.loss_surface import LossSurface
+from dwsweep.fit.surface.loss_surface import LossSurface, lowest
 
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
 KAPLAN_N_C = 8.8e13
@@ -164,10 +164,10 @@ class SurfaceLoss:
         return (self.level(math.exp(x - step)) - self.level(math.exp(x + step))) / (2 * step)
 
     def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
-        """Of the mean loss of all draws: zero at its own best depth."""
+        """Of the mean loss of all draws: zero at its own best whole number of layers."""
         grid, drawn = self.surface.profile_over(math.log(n_params), self.trained)
         mean = drawn.mean(axis=0)
-        return np.interp(np.log(depths), grid, mean) - float(mean.min())
+        return np.maximum(np.interp(np.log(depths), grid, mean) - float(lowest(grid, mean[None])[0, 0]), 0.0)
 
     def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         return self.surface.penalties(n_params, depths, self.trained)

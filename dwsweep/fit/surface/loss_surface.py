@@ -40,6 +40,7 @@ SAME_BUDGET = 0.05  # in ln N: widths are rounded, so that shapes of one budget 
 FEWEST_DEPTHS = 3  # that have shapes of a size, for a best depth among them
 SHIFT_POINTS = 9
 LARGEST_SHIFT = 3.0
+WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class LossSurface:
         y, drawn = self.losses(x)
         inside = (y >= math.log(min(present)) - 1e-9) & (y <= math.log(max(present)) + 1e-9)
         rows = np.concatenate([drawn.mean(axis=0)[None], drawn])
-        at, best = _between(y, rows, np.log(present)), rows[:, inside].min(axis=1, keepdims=True)
+        at, best = _between(y, rows, np.log(present)), lowest(y[inside], rows[:, inside])
         percent = 100.0 * (at - best) / best
         k = int(percent[0].argmax())
         tail = (1.0 - self.record.confidence) / 2.0
@@ -241,10 +242,11 @@ class LossSurface:
         return [d.depth for d in self.record.spans if d.low - SAME_BUDGET <= x <= d.high + SAME_BUDGET]
 
     def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
-        """(D, M) nats that ``depths`` lose at a size against the best depth, or against the best of those trained."""
+        """(D, M) nats that ``depths`` lose at a size against the best whole number of layers, or against the best
+        between those trained."""
         grid, running = self.profile_over(math.log(n), trained)
         values = _between(grid, running, np.log(np.asarray(depths, dtype=float)))
-        return np.maximum(values - running.min(axis=1, keepdims=True), 0.0)
+        return np.maximum(values - lowest(grid, running), 0.0)
 
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
         """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
@@ -267,8 +269,9 @@ class LossSurface:
         return out
 
     def level(self, x: float) -> float:
-        """Loss of the best depth among those trained at ln axis x, nats per token."""
-        return float(self.losses(x)[1].mean(axis=0).min())
+        """Loss of the best whole number of layers between those trained at ln axis x, nats per token."""
+        y, drawn = self.losses(x)
+        return float(lowest(y, drawn.mean(axis=0)[None])[0, 0])
 
     @property
     def measured(self) -> bool:
@@ -283,6 +286,15 @@ def _integral(grid: np.ndarray, slope: np.ndarray) -> np.ndarray:
     areas *= np.diff(grid) / 2.0
     np.cumsum(areas, axis=1, out=running[:, 1:])
     return running
+
+
+def lowest(grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(D, 1) the least of ``rows`` (D, G) over the whole numbers of layers on the ``grid`` (G,) of ln L: between two
+    that were trained a smooth curve dips below both, and no net has 1.4 layers."""
+    first, last = np.exp(grid[[0, -1]])
+    whole = np.log(np.arange(math.ceil(first - 1e-9), min(WHOLE, math.floor(last + 1e-9)) + 1))
+    deep = grid >= math.log(WHOLE)
+    return np.concatenate([_between(grid, rows, whole), rows[:, deep]], axis=1).min(axis=1, keepdims=True)
 
 
 def _between(grid: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 
 from dwsweep.cost import duration
 from dwsweep.cost.devices import DEVICES
+from dwsweep.fit.surface.loss_surface import WHOLE
 from dwsweep.guide import Source, advice, candidates, published_source, trust
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.guide.loss import GRID, SurfaceLoss
@@ -117,7 +118,7 @@ def _law(source: Source, low: float, high: float) -> dict[str, Any]:
         "y": y.tolist(),
         "cubic": True,
         "penalty": [_short(source.loss(n).penalties(n, np.exp(y))) for n in sizes],
-        "from_lowest": False,
+        "whole": None,
         "level": [source.loss(n).level(n) for n in sizes],
         "slope": [source.loss(n).slope(n) for n in sizes],
         "slope_step": None,
@@ -148,9 +149,9 @@ def _surface(loss: SurfaceLoss, low: float, high: float) -> dict[str, Any]:
         "stretches": stretches,
         "y": profiles[0][0].tolist(),
         "cubic": False,
-        # above the shallowest depth; the page subtracts the lowest, which jumps from point to point of the grid
+        # above the shallowest depth; the page subtracts the lowest, which jumps from depth to depth
         "penalty": [_short(drawn.mean(axis=0)) for _, drawn in profiles],
-        "from_lowest": True,
+        "whole": WHOLE,
         "level": [loss.level(n) for n in sizes],
         "slope": None,
         "slope_step": SLOPE_STEP,

@@ -47,14 +47,24 @@ function guideOf(tables) {
 
   const kept = new Map();
 
+  /** Above the best whole number of layers; from some depth on the points of the grid stand for these. */
+  function aboveLowest(row) {
+    const last = Math.floor(Math.exp(L.y[L.y.length - 1]) + 1e-9), least = [];
+    for (let depth = Math.ceil(Math.exp(L.y[0]) - 1e-9); depth <= Math.min(L.whole, last); depth++) {
+      least.push(mixed(row, linear(L.y, Math.log(depth))));
+    }
+    least.push(...row.filter((_, k) => L.y[k] >= Math.log(L.whole)));
+    const best = Math.min(...least);
+    return row.map((value) => value - best);
+  }
+
   /** Nats above the best depth along L.y at a size. */
   function profile(n) {
     if (!kept.has(n)) {
       if (kept.size > 200) kept.clear();
       const weights = atSize(Math.log(n));
       const row = L.y.map((_, j) => weights.reduce((sum, [k, weight]) => sum + weight * L.penalty[k][j], 0));
-      const least = L.from_lowest ? Math.min(...row) : 0;
-      kept.set(n, row.map((value) => value - least));
+      kept.set(n, L.whole ? aboveLowest(row) : row);
     }
     return kept.get(n);
   }
@@ -63,7 +73,7 @@ function guideOf(tables) {
     const row = profile(n), last = L.y.length - 1;
     return depths.map((depth) => {
       const y = Math.min(Math.max(Math.log(depth), L.y[0]), L.y[last]);
-      return mixed(row, L.cubic ? cubic(L.y, y, 0, last) : linear(L.y, y));
+      return L.cubic ? mixed(row, cubic(L.y, y, 0, last)) : Math.max(0, mixed(row, linear(L.y, y)));
     });
   }
 
