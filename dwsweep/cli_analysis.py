@@ -104,7 +104,7 @@ def fit(
     method: Callable[..., FitResult] = functools.partial(compare_arms, others=others) if compare else fit_table
     if along is not None:
         method = functools.partial(fit_along, column=along, others=others, baseline=baseline, margin=margin)
-    with terminal.waiting("fitting") as waiting, options_named():
+    with terminal.waiting("fitting"), options_named():
         result = method(
             table,
             axis=axis.value,
@@ -119,13 +119,16 @@ def fit(
         )
         check_fitted(result)
         out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))
-        waiting.update("drawing")
         note = output.replaced(result, out)
-        written = [*output.write(result, out), *registry.draw(result, out)]
+        written = output.write(result, out)
     terminal.show(lambda: fit_tables.render(result), result.to_dict, json)
     if note:
         print(f"note: {note}", file=sys.stderr)
-    print("\n".join(map(str, written)), file=sys.stderr if json else sys.stdout)
+    sys.stdout.flush()
+    # as long as the fit took: the answer need not wait for it
+    with terminal.waiting("drawing"):
+        written += map(str, registry.draw(result, out))
+    print("\n".join(written), file=sys.stderr if json else sys.stdout)
 
 
 @_command(
