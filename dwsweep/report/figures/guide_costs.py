@@ -23,6 +23,7 @@ CURVES = (
     ("equal FLOPs", "flops", "#D55E00", (0, (6, 1.5)), "s"),
     ("equal time", "time", "#009E73", (0, (1.5, 1.5)), "^"),
 )
+ABOVE_WIDTHS = 34.0  # points between a panel and its title, for the scale of widths
 LABEL_GAP = 0.08  # two widths above the panel are at least this share of its width apart
 COST_LABEL = "% less compute that would be as good"
 
@@ -105,7 +106,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
     counted = "parameters, embeddings included" if row.total else "non-embedding parameters"
     far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"
     basis = "; costs from ASSUMED slopes" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
-    axes.set_title(f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}", loc="left")
+    axes.set_title(f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}", loc="left", pad=ABOVE_WIDTHS)
     axes.set_xlabel("depth L")
     axes.set_ylabel(COST_LABEL)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=2, frameon=False)

@@ -48,6 +48,7 @@ SETTINGS: Any = {
     "font.size": 9.0,
     "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # not above what stands there: to measure that takes a sixth of the drawing
     "axes.labelsize": 9.0,
     "axes.edgecolor": "#555555",
     "axes.linewidth": 0.8,
