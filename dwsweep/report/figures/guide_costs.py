@@ -106,7 +106,8 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
     counted = "parameters, embeddings included" if row.total else "non-embedding parameters"
     far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"
     basis = "; costs from ASSUMED slopes" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
-    axes.set_title(f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}", loc="left", pad=ABOVE_WIDTHS)
+    title = f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}"
+    axes.set_title(title, loc="left", pad=ABOVE_WIDTHS)
     axes.set_xlabel("depth L")
     axes.set_ylabel(COST_LABEL)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=2, frameon=False)
