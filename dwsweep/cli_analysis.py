@@ -121,6 +121,7 @@ def fit(
         out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))
         note = output.replaced(result, out)
         written = output.write(result, out)
+        registry.clear(out)
     terminal.show(lambda: fit_tables.render(result), result.to_dict, json)
     if note:
         print(f"note: {note}", file=sys.stderr)

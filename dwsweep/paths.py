@@ -109,7 +109,9 @@ def write_atomic(path: Any, content: str | bytes, *, durable: bool = False) -> N
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say whose file it was
+            error.filename = str(path)
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise

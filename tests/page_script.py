@@ -48,7 +48,7 @@ def arithmetic(asked: dict[str, Any], change: tuple[str, str] | None = None) -> 
     ``asked``: {tables, budgets: [[n, options], …], shapes: [[depth, width, options], …]}. ``change``: one
     text of the script for another, to see that a wrong script is noticed.
     """
-    source = "".join(html.asset(name) for name in ("numbers.js", "guide.js", "words.js"))
+    source = "".join(html.asset(name) for name in ("numbers.js", "loss.js", "guide.js", "words.js"))
     if change is not None:
         assert source.count(change[0]) == 1, change
         source = source.replace(*change)

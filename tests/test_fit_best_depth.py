@@ -153,6 +153,27 @@ def test_a_depth_costs_what_the_true_losses_say():
             assert np.median(values) == pytest.approx(true, abs=0.003)
 
 
+def test_what_a_form_says_far_outside_adds_nothing_to_what_a_depth_costs():
+    """Of losses over depth with their minimum between the depths trained, but lower still at a thousand layers; one
+    layer's and the deepest net's losses are above what lies between whole numbers of layers."""
+    surface = guides(fitted(SmoothTruth()))[0].surface
+    y, (shallowest, deepest) = surface.grid, np.log([surface.frame.shallowest, surface.frame.deepest])
+    inside = 0.1 * (y - math.log(12.0)) ** 2
+    rows = np.stack(
+        [
+            np.where(y > deepest + 1e-9, 0.1 * (deepest - math.log(12.0)) ** 2 - (y - deepest), inside),
+            np.where(y < shallowest - 1e-9, 0.1 * (shallowest - math.log(12.0)) ** 2 - (shallowest - y), inside),
+            -y,
+        ]
+    )
+    cost = surface.above_best(rows, np.array([12.0, 24.0, math.exp(deepest)]))
+    assert cost[:2] == pytest.approx(
+        np.repeat([0.1 * (np.log([12.0, 24.0, math.exp(deepest)]) - math.log(12.0)) ** 2], 2, 0), abs=1e-3
+    )
+    assert cost[2, 2] == pytest.approx(y[-1] - deepest, rel=1e-6)  # the deepest is the best trained: deeper is better
+    assert surface.above_best(rows, np.array([math.exp(deepest)]), trained=True)[2, 0] == 0.0
+
+
 def test_heights_are_the_integral_of_their_gradient():
     x = np.array([14.0, 16.0, 18.0])
     y = np.log([7.0, 15.0, 29.0])

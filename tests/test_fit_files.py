@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import math
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import typer
 
 import dwsweep
+from dwsweep.cli import app
 from dwsweep.errors import InputError
 from dwsweep.fit import output
 from dwsweep.fit.cells import select_runs
@@ -18,6 +21,7 @@ from dwsweep.fit.simulations.simulated_sweeps import scenarios, simulate
 from dwsweep.fit.sweep_evidence import document_covariance
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit_result
+from dwsweep.report.figures import style
 from dwsweep.text import format_count
 from dwsweep.theory import published_law
 
@@ -271,6 +275,22 @@ def test_a_loss_that_still_falls_steeply_is_said(tmp_path):
         lines = [json.dumps({"step": step, "loss": 3.0 + 4.0 / step}) for step in range(1, 501, 10)]
         (run / "metrics.jsonl").write_text("\n".join(lines))
     assert not any("STILL FALLING" in line for line in dwsweep.fit_table(tmp_path, draws=100).warnings)
+
+
+def test_figures_of_an_earlier_fit_are_gone_before_new_numbers_are_drawn(tmp_path, monkeypatch):
+    table, out = tmp_path / "table.csv", tmp_path / "fit"
+    rows = simulate(scenarios()["base"], np.random.default_rng(0))
+    table.write_text("\n".join(",".join(map(str, row)) for row in [rows[0], *(row.values() for row in rows)]))
+    out.mkdir()
+    for name in ("differences.png", "guideline.svg", "of_mine.png"):
+        (out / name).write_text("earlier")
+    monkeypatch.setattr(style, "save", Mock(side_effect=OSError("as if killed while drawing")))
+    with pytest.raises(OSError, match="as if killed"):
+        typer.main.get_command(app).main(
+            ["fit", str(table), "--out", str(out), "--draws", "100"], standalone_mode=False
+        )
+    assert (out / "fit.json").exists()
+    assert sorted(path.name for path in out.iterdir() if path.suffix in (".png", ".svg")) == ["of_mine.png"]
 
 
 def test_a_fit_that_replaces_another_says_so(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from dwsweep import FitResult, fit_table
 from dwsweep.guide import Options, Source, advice, answer, source_of
 from dwsweep.guide import rules as rules_of_thumb
+from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.report.page import loss_tables
 
 LAPTOP = Path(__file__).parents[1] / "sweeps" / "results" / "laptop"
@@ -63,7 +64,7 @@ def test_a_rule_of_thumb_is_judged_by_what_guides_at_each_size(
 def test_the_page_answers_so_too(source: Source, largest: float) -> None:
     typed = {"device": "H100", "kvHeads": None, "mlp": "plain", "vocab": 1000, "at": "size", "context": 128}
     asked = {**typed, "widthMultiple": None}
-    sizes = [largest, FAR]
+    sizes = [0.3 * largest, 0.97 * largest, largest, FAR]
     shapes = [(1, 8 * round(np.sqrt(largest / 12) / 8)), (24, 448)]
     got = page_script.arithmetic(
         {
@@ -73,7 +74,7 @@ def test_the_page_answers_so_too(source: Source, largest: float) -> None:
         }
     )
     options = Options(device="H100", vocab_size=1000, context=128)
-    for n, one in zip(sizes, got[:2], strict=True):
+    for n, one in zip(sizes, got[: len(sizes)], strict=True):
         expected = advice.budget(n, source, options)
         assert one["optimum"]["depth"] == pytest.approx(expected.optimum.depth, rel=0.01)
         assert one["optimum"]["trust"]["level"] == expected.optimum.trust.level
@@ -81,8 +82,13 @@ def test_the_page_answers_so_too(source: Source, largest: float) -> None:
         assert theirs and (one["recommended"]["depth"], one["recommended"]["width"]) == (theirs.depth, theirs.width)
         for row in one["rows"]:
             same = [c for c in expected.candidates if (c.depth, c.width) == (row["depth"], row["width"])]
-            assert all(row["size"]["nats"] == pytest.approx(c.size.nats, abs=2e-4) for c in same if c.size)
-    for shape, one in zip(shapes, got[2:], strict=True):
+            for c in same:
+                for name in CONSTRAINTS:
+                    mine, cost = row[name], c.cost(name)
+                    assert (mine is None) == (cost is None), (n, c.label, name)
+                    assert cost is None or mine["nats"] == pytest.approx(cost.nats, abs=2e-4), (n, c.label, name)
+                    assert cost is None or mine["less"] == pytest.approx(cost.less_compute, abs=0.3), (n, c.label, name)
+    for shape, one in zip(shapes, got[len(sizes) :], strict=True):
         verdict = advice.verdict(*shape, source, options)
         assert (one["said"], one["n"]) == (verdict.verdict, verdict.optimum.n_params)
 

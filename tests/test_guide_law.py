@@ -458,9 +458,9 @@ def test_the_verdict_stands_before_the_table() -> None:
     assert (
         lines[1].startswith(f"Build {shape.label} (") and f"at equal training time {row.best['time'].label}" in lines[1]
     )
-    assert lines[2].startswith("Depths 40 to 61 cost next to nothing")
+    assert lines[2].startswith("Depths 40 to 60 cost next to nothing")
     assert f"{usual.label} as in GPT-3's table" in lines[2] and f"{usual.size.less_compute:.1f} % less" in lines[2]
-    assert lines[3].startswith("Trust: low. 5 times outside the data")
+    assert lines[3].startswith("Trust: low. 5 times outside the data of the published law")
     (marked,) = [line for line in lines[4:] if line.startswith(MARK) and "×" in line]
     assert shape.label in marked
 

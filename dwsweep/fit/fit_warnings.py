@@ -89,6 +89,8 @@ def check_runs(runs: Sequence[Run], loss_column: str, shorter: bool = False) -> 
     if kind == "perplexity" or middle > HIGHEST_LOSS:
         why = f"column {loss_column!r}" if kind else f"median {middle:.4g} is above ln V of any vocabulary"
         raise InputError(f"loss: {why}; it looks like perplexity, must be nats per token: give its logarithm")
+    if (negative := float(losses.min())) < 0.0:
+        raise InputError(f"loss: {negative:.4g}; must be nats per token, not below zero: turn a log-likelihood's sign")
     if kind == "accuracy" or (rising and losses.min() >= 0.0 and losses.max() <= 1.0):
         why = f"column {loss_column!r}" if kind else "all values from 0 to 1, and larger at larger N"
         raise InputError(f"loss: {why}; it looks like accuracy, must be nats per token ({rename('loss')})")
@@ -382,8 +384,8 @@ def _flops(runs: Sequence[Run]) -> list[str]:
         return []
     top = max(means, key=lambda d: means[d])
     return [
-        f"flops: at N ≈ {math.exp(low):.3g} depth {top} costs {100 * spread:.0f} % more FLOPs per token than the "
-        f"cheapest depth; equal N is not equal compute (see {argument('axis')} flops)"
+        f"flops: at N = {format_count(math.exp(low))} depth {top} costs {100 * spread:.0f} % more FLOPs per token than "
+        f"the cheapest depth; equal N is not equal compute (see {argument('axis')} flops)"
     ]
 
 

@@ -71,15 +71,20 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
     surface = LossSurface(record)
     if not surface.measured:
         return None
-    inside = [row.n_params for row in record.optima if row.depth is not None]
+    inside = _answered(record)
     shares = ", ".join(f"{form.form} {form.weight:.2f}" for form in forms_left(record))
     return OwnGuide(surface, f"own: loss of all depths, forms by evidence ({shares})", min(inside), max(inside))
+
+
+def _answered(record: Surface) -> list[float]:
+    """The sizes at which the losses say how deep: between the depths trained, or a single layer."""
+    return [row.n_params for row in record.optima if row.depth is not None or row.is_one_layer]
 
 
 def guide_inside(record: Surface | None) -> OwnGuide | None:
     """For the sizes of the data alone, where they show a best depth but may show too little for an ``own_guide``; None
     where they show none."""
-    shown = [row.n_params for row in record.optima if row.depth is not None] if record else []
+    shown = _answered(record) if record else []
     if record is None or not shown:
         return None
     return OwnGuide(LossSurface(record), "own: loss of all depths, inside the data", min(shown), max(shown))

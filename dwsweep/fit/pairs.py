@@ -235,7 +235,8 @@ def levine_crossing(curves: Curves, shallow: int, deep: int, confidence: float) 
     """The two-width rule at the trained widths of the shallower net inside the shared range.
 
     Both nets are compared at equal x; the deeper one's loss there is interpolated, since its widths need not match. The
-    interval runs between the two widths. None without a noise estimate or a shared range.
+    interval runs between the two widths; a pair that is not reached lies beyond the last width at which the shallower
+    net is significantly ahead. None without a noise estimate or a shared range.
     """
     grid = shared_grid(curves, shallow, deep)
     if grid is None or not curves.noise.known:
@@ -253,8 +254,9 @@ def levine_crossing(curves: Curves, shallow: int, deep: int, confidence: float) 
     changes = int(np.count_nonzero(np.diff(np.sign(d.g[d.g != 0.0]))))
     t_left, t_right = float(np.max(-t)), float(np.max(t))
     if not len(worse):
-        status = "not_reached" if (t < -pointwise).any() else "undecided"
-        low = float(x[-1]) if status == "not_reached" else None
+        better = np.flatnonzero(t < -pointwise)
+        status = "not_reached" if len(better) else "undecided"
+        low = float(x[better[-1]]) if len(better) else None
         return Crossing(status, None, low, None, None, None, t_left, t_right, pointwise, None, None, changes)
     first = int(worse[0])
     if first == 0:

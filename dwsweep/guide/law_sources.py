@@ -124,7 +124,7 @@ def source_of(fit: FitResult, path: str | Path) -> Source:
     notes.append(f"{why} depth and width follow the published law")
     return replace(
         published_source(),
-        name=f"{published_law.NAME}, as the fit shows no best depth",
+        name=f"{published_law.NAME}, as the fit shows no best depth{' there' if inside else ''}",
         notes=tuple(notes),
         inside=_own(*inside, fit, notes, trained=True) if inside else None,
     )

@@ -9,16 +9,19 @@ from typing import Protocol
 import numpy as np
 
 from dwsweep.fit.laws import Law, ln_width, optimal_depth
-from dwsweep.fit.surface.loss_surface import LossSurface, lowest
+from dwsweep.fit.surface.loss_surface import LossSurface
 
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
 KAPLAN_N_C = 8.8e13
 KAPLAN_ALPHA = 0.076
 
 # ASSUMPTION: how fast a layer gains with ln N, in nats per unit of ln N and layer: 0.025·(L/6)^−2.1. It is a power law
-# through the slopes of the loss differences of 4/8, 8/12 and 16/24 in public data: 0.106, 0.030 and 0.016.
+# through the slopes of the loss differences of 4/8, 8/12 and 16/24 in public data: 0.106, 0.030 and 0.016. It would
+# grow twentyfold from four layers to one; in sweeps/results/laptop 1/2, 2/3 and 3/4 have 0.08, 0.04 and 0.03, so it is
+# held at that of four layers, 0.06.
 SLOPE_DENSITY_AT_SIX = 0.025
 SLOPE_DENSITY_POWER = -2.1
+SHALLOWEST_SLOPE = 4.0
 GRID = 400
 DRAWS = 400
 INTEGRATION_POINTS = 2001
@@ -60,7 +63,7 @@ class LawLoss:
     With x_T(l) = ln 12l + 2·ln d(l), the transition of depth l, a layer more at depth l gains κ(l)·(ln N − x_T(l)):
     nothing at its transition, more beyond it, and a loss below it. So
 
-        penalty(L, N) = ∫_L^{L*} κ(l)·(ln N − x_T(l)) dl,   κ(l) = 0.025·(l/6)^−2.1  (assumption)
+        penalty(L, N) = ∫_L^{L*} κ(l)·(ln N − x_T(l)) dl,   κ(l) = 0.025·(max(l, 4)/6)^−2.1  (assumption)
 
     which is zero at L* and positive on both sides. The level is that of Kaplan et al. 2020.
     """
@@ -71,7 +74,7 @@ class LawLoss:
     def tag(self) -> str:
         return (
             f"ASSUMED: from the law ({self.law.name}) and slopes of public data at depths 4 to 24, "
-            "0.025·(L/6)^−2.1 per layer; level of loss from Kaplan et al. 2020"
+            "0.025·(L/6)^−2.1 per layer, below four layers that of four; level of loss from Kaplan et al. 2020"
         )
 
     def covers(self, n_params: float) -> bool:
@@ -106,7 +109,7 @@ class LawLoss:
         ln_l = np.linspace(math.log(ends.min()), math.log(ends.max()) + 1e-9, INTEGRATION_POINTS)
         depth = np.exp(ln_l)
         transition = np.log(12.0) + ln_l + 2.0 * ln_width(self.law.form, theta[:, None, :], depth)
-        density = SLOPE_DENSITY_AT_SIX * (depth / 6.0) ** SLOPE_DENSITY_POWER
+        density = SLOPE_DENSITY_AT_SIX * (np.maximum(depth, SHALLOWEST_SLOPE) / 6.0) ** SLOPE_DENSITY_POWER
         # a linear law has no width, and so no transition, at very small depths: nothing is gained or lost there
         gain = np.nan_to_num(density * (math.log(n_params) - transition)) * depth
         running = np.zeros_like(gain)
@@ -165,9 +168,8 @@ class SurfaceLoss:
 
     def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         """Of the mean loss of all draws: zero at its own best whole number of layers."""
-        grid, drawn = self.surface.profile_over(math.log(n_params), self.trained)
-        mean = drawn.mean(axis=0)
-        return np.maximum(np.interp(np.log(depths), grid, mean) - float(lowest(grid, mean[None])[0, 0]), 0.0)
+        mean = self.surface.profile(math.log(n_params)).mean(axis=0, keepdims=True)
+        return self.surface.above_best(mean, depths, self.trained)[0]
 
     def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         return self.surface.penalties(n_params, depths, self.trained)

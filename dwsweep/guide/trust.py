@@ -62,10 +62,11 @@ def judge(source: Source, n_params: float) -> Trust:
         level = "high"
     else:
         level = "medium"
-    reasons = ["inside the data" if factor <= 1 else f"{format_factor(factor)} times outside the data"]
+    where = "the sizes at which your losses say how deep" if own else "the data of the published law"
+    reasons = [f"inside {where}" if factor <= 1 else f"{format_factor(factor)} times outside {where}"]
     if len(every) > 1:
         said = "agree" if apart <= FORMS_AGREE else "fit as well, or did not," if beyond else "fit as well"
-        named = dict.fromkeys(f"{end:.0f}" for end in (min(every), max(every)))
+        named = dict.fromkeys(f"{end:.{end < 10:d}f}" for end in (min(every), max(every)))
         reasons.append(f"forms that {said} put the best depth at {' to '.join(named)}")
     else:
         reasons.append("one form is left" if own else "one form only")

@@ -124,11 +124,14 @@ class Optimum(FitPart):
     depth_max: float
 
     @property
+    def is_one_layer(self) -> bool:
+        """Whether it is a single layer, which was trained: there is no net of less."""
+        return self.at_edge == "below" and self.depth_min <= 1
+
+    @property
     def beyond(self) -> str:
-        """Where it lies, in words, if it is at an edge; there is no net of less than one layer."""
-        return (
-            "1, the fewest" if self.at_edge == "below" and self.depth_min <= 1 else f"{self.at_edge} the depths tried"
-        )
+        """Where it lies, in words, if it is at an edge."""
+        return "1, the fewest" if self.is_one_layer else f"{self.at_edge} the depths tried"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,7 +140,7 @@ class LossSurface:
         return self._kept[x]
 
     @cached_property
-    def _inside(self) -> slice:
+    def inside(self) -> slice:
         """The points of the grid at the depths trained."""
         first, last = (math.log(depth) for depth in (self.frame.shallowest, self.frame.deepest))
         return slice(*np.searchsorted(self.grid, (first - 1e-9, last + 1e-9)).tolist())
@@ -149,8 +149,8 @@ class LossSurface:
         """(D, ·) dloss/dl at x = ln axis on a part of the grid that holds the depths trained."""
         at = min(max(x, self.record.low), self.record.high)
         outside = min(1.0, abs(x - at))
-        terms = self._departures(at, self.grid[self._inside])
-        trained = slice(self._inside.start - part.start, self._inside.stop - part.start)
+        terms = self._departures(at, self.grid[self.inside])
+        trained = slice(self.inside.start - part.start, self.inside.stop - part.start)
         rows = []
         for group in self.groups:
             lead = (x + outside * group.shift[:, None]) - group.transition[:, part]
@@ -165,18 +165,35 @@ class LossSurface:
 
     def profile_over(self, x: float, trained: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """(ln L (M,), the ``profile`` there (D, M)), over the whole grid or the depths trained."""
-        part = self._inside if trained else slice(None)
+        part = self.inside if trained else slice(None)
         return self.grid[part], self.profile(x)[:, part]
 
+    def above_best(self, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
+        """(D, M) nats of ``rows`` (D, G) on the grid at ``depths``, above the best whole number of layers of each row:
+        between the depths trained, or beyond their end where it is the best of them (``drawn_depths``)."""
+        grid, inside = self.grid, self.inside
+        first, deepest = inside.start, inside.stop - 1
+        best = lowest(grid[inside], rows[:, inside])
+        if trained:
+            grid, rows = grid[inside], rows[:, inside]
+        else:
+            at = rows[:, inside].argmin(axis=1) + first
+            for edge, beyond in ((deepest, slice(deepest, None)), (first, slice(0, first + 1))):
+                if edge != 0 and (here := at == edge).any():
+                    best[here] = np.minimum(best[here], lowest(grid[beyond], rows[here][:, beyond]))
+        values = _between(grid, rows, np.log(np.asarray(depths, dtype=float)))
+        return np.maximum(values - best, 0.0)
+
     def drawn_depths(self, x: float) -> np.ndarray:
-        """(D,) ln of the best depth at x = ln axis; ±inf where the loss falls up to an end of the grid.
+        """(D,) ln of the best depth at x = ln axis; ±inf where the loss falls up to an end of the grid, but 0 where one
+        layer was trained and is the best.
 
         A draw whose lowest loss lies between the depths trained has its best depth there, whatever its form does far
         outside, where a draw with a gain below zero falls without end; only from an end of the depths it goes on."""
         slope, running = self._at(x)
         step = np.diff(self.grid)
-        first, deepest = self._inside.start, self._inside.stop - 1
-        inside = running[:, self._inside].argmin(axis=1) + first
+        first, deepest = self.inside.start, self.inside.stop - 1
+        inside = running[:, self.inside].argmin(axis=1) + first
         below, above = running[:, : first + 1].argmin(axis=1), running[:, deepest:].argmin(axis=1) + deepest
         best = np.where(inside == deepest, above, np.where(inside == first, below, inside))
         rows, last = np.arange(len(running)), len(self.grid) - 1
@@ -187,7 +204,9 @@ class LossSurface:
         crosses = (low <= 0) & (high > 0)
         share = np.where(crosses, -low / np.where(crosses, high - low, 1.0), best - left)
         found = self.grid[left] + share * step[left]
-        return np.where(best == last, np.inf, np.where((best == 0) & (here > 0), -np.inf, found))
+        # the grid begins at one layer: where that was trained nothing lies below it, else the form has no bound there
+        least = 0.0 if first == 0 else -np.inf
+        return np.where(best == last, np.inf, np.where((best == 0) & (here > 0), least, found))
 
     def at(self, n: float) -> Depth:
         """The best depth at a size (a value of the axis), with the interval of the fit's confidence."""
@@ -244,9 +263,7 @@ class LossSurface:
     def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
         """(D, M) nats that ``depths`` lose at a size against the best whole number of layers, or against the best
         between those trained."""
-        grid, running = self.profile_over(math.log(n), trained)
-        values = _between(grid, running, np.log(np.asarray(depths, dtype=float)))
-        return np.maximum(values - lowest(grid, running), 0.0)
+        return self.above_best(self.profile(math.log(n)), depths, trained)
 
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
         """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
@@ -254,24 +271,24 @@ class LossSurface:
         running = self.profile(x)
         at_middle = _between(self.grid, running, np.array([middle]))[:, 0]
         shared = np.concatenate([group.coefficients @ self.frame.basis(x, middle)[0] for group in self.groups])
-        return self.grid[self._inside], running[:, self._inside] + (shared - at_middle)[:, None]
+        return self.grid[self.inside], running[:, self.inside] + (shared - at_middle)[:, None]
 
     def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
         """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
         the draws first."""
         shallow, deep = np.log(np.array(pairs, dtype=float)).T
         out = np.empty((len(pairs), 1 + sum(len(group.theta) for group in self.groups), len(x)))
-        trained = self.grid[self._inside]
+        trained = self.grid[self.inside]
         for m, value in enumerate(x):
-            running = _integral(trained, self._slopes(float(value), self._inside))
+            running = _integral(trained, self._slopes(float(value), self.inside))
             out[:, 1:, m] = (_between(trained, running, shallow) - _between(trained, running, deep)).T
         out[:, 0] = out[:, 1:].mean(axis=1)
         return out
 
     def level(self, x: float) -> float:
-        """Loss of the best whole number of layers between those trained at ln axis x, nats per token."""
-        y, drawn = self.losses(x)
-        return float(lowest(y, drawn.mean(axis=0)[None])[0, 0])
+        """Loss of the best depth among those trained at ln axis x, nats per token: not of whole numbers of layers alone,
+        so that it falls smoothly."""
+        return float(self.losses(x)[1].mean(axis=0).min())
 
     @property
     def measured(self) -> bool:

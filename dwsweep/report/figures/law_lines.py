@@ -138,7 +138,7 @@ def width_law(fit: FitResult) -> Figure:
     for transition in transitions:
         _point(axes, transition, low, high)
     axes.set_xlabel("depth L of the shallower net of the pair")
-    axes.set_ylabel("transition width $d_x$ (log scale)")
+    axes.set_ylabel("transition width d_x (log scale)")
     axes.set_title(_headline(transitions, len(laws) > 1))
     return style.settle(made, style.label_right(axes, ends))
 
@@ -225,10 +225,10 @@ def guideline(fit: FitResult) -> Figure:
         (main.valid_from * main.valid_to) ** 0.5, 0.98, shaded,
         transform=upper.get_xaxis_transform(), ha="center", va="top", fontsize=7.5, color=style.FAINT,
     )  # fmt: skip
-    whose = "this sweep's losses" if len(laws) > 1 else "the published law (this sweep shows no best depth)"
+    whose = "this sweep's losses" if len(laws) > 1 else "the published law (this sweep's carries no further)"
     upper.set_title(f"Best shape by {whose}; diamonds: GPT-3 as trained")
     upper.set_ylabel("best depth L (log scale)")
-    lower.set_ylabel("best width $d_x$ (log scale)")
+    lower.set_ylabel("best width d_x (log scale)")
     lower.set_xlabel("non-embedding parameters N = 12·L·d²")
     return style.settle(made, *labels)
 

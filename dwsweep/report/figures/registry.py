@@ -154,6 +154,14 @@ def figures(fit: FitResult) -> dict[str, Callable[[], Figure]]:
     return {drawing.name: functools.partial(drawing.draw, fit) for drawing in drawings(fit)}
 
 
+def clear(out_dir: Path) -> None:
+    """Remove the figures of an earlier fit, which must not stand beside the numbers of another."""
+    out = paths.as_path(out_dir)
+    for drawing in DRAWINGS:
+        for kind in ("png", "svg"):
+            (out / f"{drawing.name}.{kind}").unlink(missing_ok=True)
+
+
 def draw(fit: FitResult, out_dir: Path) -> list[Path]:
     """Draw every figure of ``fit`` into ``out_dir``.
 

@@ -19,7 +19,7 @@ from typing import Any
 
 STYLE_SHEET = "page.css"
 SCRIPTS = (
-    *("numbers.js", "guide.js", "words.js", "dom.js", "plots.js"),
+    *("numbers.js", "loss.js", "guide.js", "words.js", "dom.js", "plots.js"),
     *("budget_box.js", "losses_chart.js", "runs_table.js", "page.js"),
 )
 # the browser itself is told that the page may load nothing: its own style sheet, script and images are in it

@@ -16,7 +16,7 @@ import numpy as np
 
 from dwsweep.cost import duration
 from dwsweep.cost.devices import DEVICES
-from dwsweep.fit.surface.loss_surface import WHOLE
+from dwsweep.fit.surface.loss_surface import WHOLE, LossSurface
 from dwsweep.guide import Source, advice, candidates, published_source, trust
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.guide.loss import GRID, SurfaceLoss
@@ -46,7 +46,7 @@ def tables(source: Source) -> dict[str, Any]:
         "tag": source.loss(law.valid_from).tag,
         "own": own,
         "spacing": source.spacing,
-        "least": LEAST_OWN if own else LEAST_PUBLISHED,
+        "least": LEAST_OWN if own or source.inside else LEAST_PUBLISHED,
         "limit": law.limit,
         "valid_from": law.valid_from,
         "valid_to": law.valid_to,
@@ -159,7 +159,14 @@ def _surface(loss: SurfaceLoss, low: float, high: float) -> dict[str, Any]:
         "deepest": surface.frame.deepest,
         "end": math.exp(float(surface.grid[-1])),
         "trained": loss.trained,
+        "inside": _ends_inside(surface, loss.trained),
     }
+
+
+def _ends_inside(surface: LossSurface, trained: bool) -> list[int]:
+    """Of the depths trained on the grid: [first, last]."""
+    part = slice(0, surface.inside.stop - surface.inside.start) if trained else surface.inside
+    return [part.start, part.stop - 1]
 
 
 def _short(values: np.ndarray) -> list[float]:

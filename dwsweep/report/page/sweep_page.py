@@ -208,7 +208,7 @@ def _guideline(fit: FitResult) -> str:
     body = page_tables.guideline(fit.guideline)
     body += "<h3>The forms of law compared</h3>" + page_tables.rivals(fit.rivals)
     if not fit.guideline_law:
-        why = "this sweep shows no best depth of its own"
+        why = "this sweep shows no best depth that carries beyond its sizes"
         if fit.equal_budgets and fit.equal_budgets.only:
             why = f"this sweep's own answer is not by size but by {fit.equal_budgets.axis}, above"
         body = paragraph(f"These rows follow the published law, since {why}.") + body

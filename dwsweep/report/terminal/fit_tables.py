@@ -91,7 +91,7 @@ def _cells_line(result: FitResult) -> str:
     axis = result.curves.axis
     return (
         f"{result.provenance.rows_used} runs, {len(used)} shapes, depths {', '.join(map(str, depths)) or 'none'}"
-        + (f", {excluded} shapes excluded (see cells.csv)" if excluded else "")
+        + (f", {excluded} shape{'' if excluded == 1 else 's'} excluded (see cells.csv)" if excluded else "")
         + (f"; compared at equal {axis}" if axis != "n_params" else "")
         + (f"; columns taken: {', '.join(taken)}" if (taken := result.provenance.columns_taken) else "")
     )
@@ -316,12 +316,17 @@ def _best_depths(result: FitResult) -> list[Any]:
     if not known:
         return [Text(title), Text("  not known: the data bound it at none of their sizes"), *_shape(result)]
     table = _table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
-    for row in known:
+    for row in result.surface.optima:
+        bounded = row in known
         table.add_row(
             format_count(row.n_params),
-            f"{row.depth:.1f}" if row.depth else row.beyond,
+            "not known" if not bounded else f"{row.depth:.1f}" if row.depth else row.beyond,
             _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
-            *([f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth else "–"] if axis == "N" else []),
+            *(
+                [f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth and bounded else "–"]
+                if axis == "N"
+                else []
+            ),
         )
     return [Folded(table, beside="interval"), *_shape(result)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -29,6 +30,7 @@ from dwsweep.text import format_count, format_factor, format_hours
 
 MARK = "►"
 FAR_FROM_BENCH = 2.0  # times deeper or wider than the nearest shape that was benched
+FREE_GRID = 0.05  # of a layer
 NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 
@@ -145,13 +147,15 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> RenderableType:
 def _free(row: BudgetAnswer) -> RenderableType:
     """Second line: the depths that cost next to nothing, and what the usual shape costs."""
     near = row.near_best[0]
-    low = "1" if near.depth_low is None or near.depth_low < 1 else f"{near.depth_low:.0f}"
-    high = "all that can be spoken of" if near.depth_high is None else f"{near.depth_high:.0f}"
+    # whole numbers of layers inside; the ends lie on a grid
+    low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
+    high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
+    depths = f"Depths {low} to {'all that can be spoken of' if high is None else high} cost"
     text = (
-        f" cost next to nothing at equal size: {near.percent:g} % of the loss, as if you had "
+        f" next to nothing at equal size: {near.percent:g} % of the loss, as if you had "
         f"{near.less_compute:.1f} % less compute."
     )
-    parts: list[str | tuple[str, str]] = [(f"Depths {low} to {high}", "bold"), text]
+    parts: list[str | tuple[str, str]] = [(f"Only a depth of {low} costs" if low == high else depths, "bold"), text]
     usual = row.usual
     cost = usual.cost(row.at) if usual else None
     if usual and cost:
@@ -196,7 +200,7 @@ def _best_depth(best: BestDepth) -> str:
         text += f"; the law alone: {interval_text(best.depth, best.law_low, best.law_high)}"
         text += f", tied with {best.next_depth:.1f}, one step deeper" if best.next_depth != best.depth else ""
     if best.rivals:
-        text += "; other forms: " + ", ".join(f"{form} {depth:.1f}" for form, depth in best.rivals.items())
+        text += "; by form: " + ", ".join(f"{form} {depth:.1f}" for form, depth in best.rivals.items())
     return f"{text}. {best.reach[:1].upper()}{best.reach[1:]}."
 
 

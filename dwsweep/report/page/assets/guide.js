@@ -1,8 +1,8 @@
 /* The arithmetic of `dwsweep guide`, for one budget or one shape.
 
-What depends on the loss alone comes from Python as tables over ln N (loss_tables.py): interpolated here, never computed
-again. What depends on the reader's input is computed here as in dwsweep/guide: the shapes that one can build, their
-counts, FLOPs, bytes and seconds, and what each costs. Constants come with the tables, so they stand in one place.
+What depends on the loss alone comes from Python as tables (loss.js). What depends on the reader's input is computed here
+as in dwsweep/guide: the shapes that one can build, their counts, FLOPs, bytes and seconds, and what each costs. Constants
+come with the tables, so they stand in one place.
 tests/test_page_guide.py holds every number against dwsweep.guide. */
 
 /** What guides at each size: the source of the tables, and inside the data another where they hold one. */
@@ -24,110 +24,9 @@ function makeGuide(tables) {
 function guideOf(tables) {
   const K = tables.constants;
 
-  // ---- the loss: tables over ln N and ln L ----
-
-  const L = tables.loss, B = tables.best;
-
-  /** Weights at ln N; a stencil stays within one stretch, since the model has kinks between them. */
-  function atSize(x) {
-    const last = L.stretches.length - 1;
-    let k = 0;
-    while (k < last && x > L.x[L.stretches[k][1]]) k++;
-    return cubic(L.x, x, L.stretches[k][0], L.stretches[k][1]);
-  }
-
-  function level(n) { return mixed(L.level, atSize(Math.log(n))); }
-
-  /** −d loss / d ln N of the best depth. */
-  function slope(n) {
-    if (L.slope) return mixed(L.slope, atSize(Math.log(n)));
-    const x = Math.log(n), step = L.slope_step;
-    return (mixed(L.level, atSize(x - step)) - mixed(L.level, atSize(x + step))) / (2 * step);
-  }
-
-  const kept = new Map();
-
-  /** Above the best whole number of layers; from some depth on the points of the grid stand for these. */
-  function aboveLowest(row) {
-    const last = Math.floor(Math.exp(L.y[L.y.length - 1]) + 1e-9), least = [];
-    for (let depth = Math.ceil(Math.exp(L.y[0]) - 1e-9); depth <= Math.min(L.whole, last); depth++) {
-      least.push(mixed(row, linear(L.y, Math.log(depth))));
-    }
-    least.push(...row.filter((_, k) => L.y[k] >= Math.log(L.whole)));
-    const best = Math.min(...least);
-    return row.map((value) => value - best);
-  }
-
-  /** Nats above the best depth along L.y at a size. */
-  function profile(n) {
-    if (!kept.has(n)) {
-      if (kept.size > 200) kept.clear();
-      const weights = atSize(Math.log(n));
-      const row = L.y.map((_, j) => weights.reduce((sum, [k, weight]) => sum + weight * L.penalty[k][j], 0));
-      kept.set(n, L.whole ? aboveLowest(row) : row);
-    }
-    return kept.get(n);
-  }
-
-  function penalties(n, depths) {
-    const row = profile(n), last = L.y.length - 1;
-    return depths.map((depth) => {
-      const y = Math.min(Math.max(Math.log(depth), L.y[0]), L.y[last]);
-      return L.cubic ? mixed(row, cubic(L.y, y, 0, last)) : Math.max(0, mixed(row, linear(L.y, y)));
-    });
-  }
-
-  /** A column of the table of best depths at a size (kept as ln); null where there is none. */
-  function column(values, n) {
-    const x = Math.log(n), [[k, left], [, right]] = linear(B.x, x);
-    const a = values[k], b = values[k + 1];
-    if (a === null || b === null) {
-      const nearest = left >= right ? a : b;
-      return nearest === null ? null : Math.exp(nearest);
-    }
-    const around = B.cubic ? cubic(B.x, x, 0, B.x.length - 1) : [];
-    if (around.length && around.every(([j]) => values[j] !== null)) return Math.exp(mixed(values, around));
-    return Math.exp(left * a + right * b);
-  }
-
-  function bestDepthAt(n) { return column(B.depth, n); }
-
-  /** Depths that the source can speak of, as dwsweep.guide.loss spreads them. */
-  function spoken(n) {
-    if (L.trained) return geomspace(L.shallowest, L.deepest, K.depths);
-    const best = bestDepthAt(n) ?? L.deepest;
-    const low = Math.max(1, Math.min(L.shallowest ?? Infinity, best / 8));
-    return geomspace(low, Math.min(Math.max(L.deepest ?? 2, best * 8), L.end ?? Infinity), K.depths);
-  }
-
-  function extrapolation(n) { return Math.max(1, n / tables.valid_to, tables.valid_from / n); }
-  function tooSmall(n) { return Math.log(n) < L.x[0] - 1e-6; }
-  function answers(n) { return extrapolation(n) <= 1 && bestDepthAt(n) >= 1; }
-  function refuses(n) { return extrapolation(n) > tables.limit || tooSmall(n); }
-
-  function lessCompute(n, nats) { return 100 * (1 - Math.exp(-nats / slope(n))); }
-
-  /** (shallow, deep) ends of the depths at most `nats` above the best. */
-  function ends(depths, above, nats) {
-    const best = lowest(above), least = above[best];
-    let low = best, high = best;
-    while (low > 0 && !(above[low - 1] - least > nats)) low--;
-    while (high < depths.length - 1 && !(above[high + 1] - least > nats)) high++;
-    return [depths[low], depths[high]];
-  }
-
-  function stretch(n, tolerance) {
-    const depths = spoken(n);
-    return ends(depths, penalties(n, depths), tolerance * level(n));
-  }
-
-  function nearBest(n, tolerance) {
-    const depths = spoken(n), nats = tolerance * level(n);
-    const bounded = (value) =>
-      value <= depths[0] * 1.000001 || value >= depths[depths.length - 1] * 0.999999 ? null : value;
-    const [low, high] = ends(depths, penalties(n, depths), nats);
-    return { percent: 100 * tolerance, nats, less: lessCompute(n, nats), low: bounded(low), high: bounded(high) };
-  }
+  const B = tables.best;
+  const { level, bestDepthAt, column, spoken, penalties, stretch, nearBest, extrapolation, tooSmall, refuses, answers,
+    lessCompute, slope } = makeLoss(tables);
 
   // ---- shapes ----
 

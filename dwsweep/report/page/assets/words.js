@@ -70,12 +70,16 @@ function buildLine(answer, options, constants) {
     + `${others.join("; ")} (time on one ${options.device}, rate assumed).`];
 }
 
+const FREE_GRID = 0.05; // of a layer
+
 /** Second line: the depths that cost next to nothing, and what the usual shape costs. */
 function freeLine(answer, options) {
   const near = answer.near[0];
-  const low = near.low === null || near.low < 1 ? "1" : near.low.toFixed(0);
-  const high = near.high === null ? "all that can be spoken of" : near.high.toFixed(0);
-  const said = [`Depths ${low} to ${high}`, ` cost next to nothing at equal size: ${significant(near.percent, 6)} % of the `
+  // whole numbers of layers inside; the ends lie on a grid
+  const low = near.low === null ? 1 : Math.max(1, Math.ceil(near.low - FREE_GRID));
+  const high = near.high === null ? "all that can be spoken of" : Math.max(low, Math.floor(near.high + FREE_GRID));
+  const depths = low === high ? `Only a depth of ${low} costs` : `Depths ${low} to ${high} cost`;
+  const said = [depths, ` next to nothing at equal size: ${significant(near.percent, 6)} % of the `
     + `loss, as if you had ${near.less.toFixed(1)} % less compute.`];
   const cost = answer.usual && answer.usual[options.at];
   if (cost) {
@@ -88,11 +92,12 @@ function freeLine(answer, options) {
 /** Third line: the level of trust and its reasons, the gravest first. */
 function trustLine(found, tables) {
   const K = tables.constants, { level, apart, least, most, forms } = found.trust;
-  const reasons = [found.factor <= 1 ? "inside the data" : `${formatFactor(found.factor)} times outside the data`];
+  const where = tables.own ? "the sizes at which your losses say how deep" : "the data of the published law";
+  const reasons = [found.factor <= 1 ? `inside ${where}` : `${formatFactor(found.factor)} times outside ${where}`];
   if (forms.length > 1) {
     const beyond = found.factor > 1 && Object.keys(found.rejected).length > 0;
     const said = apart <= K.forms_agree ? "agree" : beyond ? "fit as well, or did not," : "fit as well";
-    const named = [...new Set([least.toFixed(0), most.toFixed(0)])].join(" to ");
+    const named = [...new Set([least, most].map((depth) => depth.toFixed(depth < 10 ? 1 : 0)))].join(" to ");
     reasons.push(`forms that ${said} put the best depth at ${named}`);
   } else reasons.push(tables.own ? "one form is left" : "one form only");
   reasons.push(tables.own ? "your recipe's own losses"
