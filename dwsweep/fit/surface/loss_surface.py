@@ -286,7 +286,7 @@ class LossSurface:
         return out
 
     def level(self, x: float) -> float:
-        """Loss of the best depth among those trained at ln axis x, nats per token: not of whole numbers of layers alone,
+        """Loss of the best depth among those trained at ln axis x, nats per token; not of whole numbers alone,
         so that it falls smoothly."""
         return float(self.losses(x)[1].mean(axis=0).min())
 
