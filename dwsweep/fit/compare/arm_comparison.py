@@ -250,7 +250,8 @@ def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
     if found.depth is None:
         return Estimate(middle, low, high, status=found.beyond)
     spread = summary(surface.drawn_depths(x), ONE_SD)
-    se = math.log(spread.high / spread.low) / 2.0 if spread.low and spread.high else None
+    # draws that end at a single layer have no spread towards less
+    se = math.log(spread.high / spread.low) / 2.0 if spread.low and spread.high and spread.low > 1.0 else None
     along = of_best_depth(surface.record, arm.gains, x, found.depth) if arm.gains else None
     return Estimate(middle, low, high, se, along)
 
