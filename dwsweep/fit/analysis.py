@@ -40,6 +40,7 @@ from dwsweep.records.fit_result import (
     TransitionCovariance,
 )
 from dwsweep.records.fit_rows import Cell, RateRun, TokenTransition, Transition, numbers, references
+from dwsweep.text import format_count
 
 
 def fit_table(
@@ -136,10 +137,9 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
     if trained and trained.axis != options.axis:
         warnings.insert(0, other_axis_warning(trained, options.axis))
     if len(groups) > 1:
-        others = ", ".join(f"{key:.4g}" for key in sorted(k for k in groups if k is not None) if key != main)
-        warnings.append(
-            f"tokens: the fit uses the runs at {main:.4g} tokens; transitions at {others} are for reference"
-        )
+        others = ", ".join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
+        used = format_count(main) if main is not None else "an unknown number of"
+        warnings.append(f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference")
     shown = at_budgets if at_budgets and at_budgets.only else group
     nothing = LawReport.none(at_budgets.why_no_law if at_budgets else "no finished run with a usable loss")
     confidence = options.confidence
