@@ -89,16 +89,15 @@ def check_runs(runs: Sequence[Run], loss_column: str, shorter: bool = False) -> 
     if kind == "perplexity" or middle > HIGHEST_LOSS:
         why = f"column {loss_column!r}" if kind else f"median {middle:.4g} is above ln V of any vocabulary"
         raise InputError(f"loss: {why}; it looks like perplexity, must be nats per token: give its logarithm")
-    if (negative := float(losses.min())) < 0.0:
-        raise InputError(f"loss: {negative:.4g}; must be nats per token, not below zero: turn a log-likelihood's sign")
+    if rising and losses.max() < 0.0:
+        raise InputError("loss: below zero, and larger at larger N; it looks like log-likelihood: turn its sign")
     if kind == "accuracy" or (rising and losses.min() >= 0.0 and losses.max() <= 1.0):
         why = f"column {loss_column!r}" if kind else "all values from 0 to 1, and larger at larger N"
         raise InputError(f"loss: {why}; it looks like accuracy, must be nats per token ({rename('loss')})")
     lines = []
-    same = [run.row.get("bits_per_byte") for run in runs]
-    if kind == "bits" or all(
-        bits is not None and abs(bits - run.loss) < 1e-9 for bits, run in zip(same, runs, strict=True)
-    ):
+    bits = [run.row.get("bits_per_byte") for run in runs]
+    same = all(value is not None and abs(value - run.loss) < 1e-9 for value, run in zip(bits, runs, strict=True))
+    if kind == "bits" or same:
         lines.append(
             "loss: it looks like bits, not nats per token; transitions stay where they are, but errors and "
             "differences are in bits (1 bit = 0.693 nats)"
