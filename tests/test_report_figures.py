@@ -67,7 +67,7 @@ def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
 def test_without_a_law_the_figures_say_so_and_show_the_published_one(case: str) -> None:
     assert "No width law fitted" in words_of(drawn(case)["width_law"])
     words = words_of(drawn(case)["guideline"])
-    assert "by the published law (this sweep's carries no further)" in words and "own exponential" not in words
+    assert "by the published law (this sweep's own does not extrapolate)" in words and "own exponential" not in words
 
 
 def test_the_trend_of_few_sizes_does_not_swing_between_them() -> None:

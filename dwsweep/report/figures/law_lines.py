@@ -225,7 +225,7 @@ def guideline(fit: FitResult) -> Figure:
         (main.valid_from * main.valid_to) ** 0.5, 0.98, shaded,
         transform=upper.get_xaxis_transform(), ha="center", va="top", fontsize=7.5, color=style.FAINT,
     )  # fmt: skip
-    whose = "this sweep's losses" if len(laws) > 1 else "the published law (this sweep's carries no further)"
+    whose = "this sweep's losses" if len(laws) > 1 else "the published law (this sweep's own does not extrapolate)"
     upper.set_title(f"Best shape by {whose}; diamonds: GPT-3 as trained")
     upper.set_ylabel("best depth L (log scale)")
     lower.set_ylabel("best width d_x (log scale)")
