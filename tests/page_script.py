@@ -56,7 +56,7 @@ def arithmetic(asked: dict[str, Any], change: tuple[str, str] | None = None) -> 
         const guide = makeGuide(asked.tables), K = asked.tables.constants;
         const trust = (optimum) => trustLine(optimum, guide.source(optimum.n));
         const said = (a, o) => a.error || a.optimum.refused ? null
-            : [buildLine(a, o, K), freeLine(a, o), trust(a.optimum)].map((line) => line.join(""));
+            : [buildLine(a, o, K), freeLine(a, o, K), trust(a.optimum)].map((line) => line.join(""));
         const budget = (n, o) => {{ const a = guide.budget(n, o); return {{ ...a, said: said(a, o) }}; }};
         return [...asked.budgets.map(([n, o]) => budget(n, o)),
             ...asked.shapes.map(([depth, width, o]) => guide.verdict(depth, width, o))];"""

@@ -17,7 +17,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends, published, published_rivals
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.fit.surface.loss_surface import LossSurface, forms_left, summary
+from dwsweep.fit.surface.loss_surface import LossSurface, forms_left
 from dwsweep.records.fit_result import FitResult, PublishedLaw, Surface
 from dwsweep.records.fit_rows import GuidelineRow
 from dwsweep.text import format_count
@@ -54,9 +54,8 @@ class OwnGuide:
         return found.depth, found.low, found.high
 
     def spread(self, n_params: float) -> float:
-        """sd of ln L* at ``n_params``: half the width of the central 68 %; inf without a bound."""
-        found = summary(self.surface.drawn_depths(math.log(n_params)), 0.6827)
-        return math.log(found.high / found.low) / 2.0 if found.low and found.high else math.inf
+        """sd of ln L* at ``n_params``; inf without a bound."""
+        return self.surface.spread(math.log(n_params))
 
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""

@@ -22,6 +22,7 @@ TOKENS_PER_STEP = 500_000  # of the assumed training step
 BUDGET_TOLERANCE = 0.05  # a shape further than this from the budget answers another question
 TIE_NATS = 1e-4  # far below what two seeds differ by
 LEAST_SHARE = 0.02  # of a budget of all parameters that must be left for the blocks
+FREE_GRID = 0.05  # of a layer: the ends of the depths that cost next to nothing lie on a grid
 FARTHEST = 2.0  # factor from the budget, beyond which a shape is not even shown
 WIDEST_STEP = 1_000_000  # of widths
 FEWEST_ROWS, MOST_ROWS = 4, 11

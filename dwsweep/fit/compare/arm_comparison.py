@@ -24,7 +24,7 @@ from dwsweep.fit.compare.loss_apart import losses_apart
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.pairs import Pair
-from dwsweep.fit.surface.loss_surface import LossSurface, summary
+from dwsweep.fit.surface.loss_surface import LossSurface
 from dwsweep.fit.transitions import Crossing
 from dwsweep.records.comparison import BEST_DEPTH, TRANSITION, UNCHANGED, UNKNOWN, VERDICTS, ComparedRow, Comparison
 from dwsweep.records.fit_curves import Optimum
@@ -32,7 +32,6 @@ from dwsweep.records.fit_result import FitOptions
 from dwsweep.text import NATS, format_count
 
 SIZES = 9  # at which best depths are compared
-ONE_SD = 0.6827
 
 
 @dataclass(frozen=True)
@@ -249,9 +248,8 @@ def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
     middle, low, high = (None if v is None else math.log(v) for v in (found.depth, found.depth_low, found.depth_high))
     if found.depth is None:
         return Estimate(middle, low, high, status=found.beyond)
-    spread = summary(surface.drawn_depths(x), ONE_SD)
-    # draws that end at a single layer have no spread towards less
-    se = math.log(spread.high / spread.low) / 2.0 if spread.low and spread.high and spread.low > 1.0 else None
+    spread = surface.spread(x)
+    se = spread if math.isfinite(spread) else None
     along = of_best_depth(surface.record, arm.gains, x, found.depth) if arm.gains else None
     return Estimate(middle, low, high, se, along)
 

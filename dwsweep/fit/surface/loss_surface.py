@@ -40,6 +40,7 @@ SAME_BUDGET = 0.05  # in ln N: widths are rounded, so that shapes of one budget 
 FEWEST_DEPTHS = 3  # that have shapes of a size, for a best depth among them
 SHIFT_POINTS = 9
 LARGEST_SHIFT = 3.0
+ONE_SD = 0.6827  # of a normal distribution
 WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
 
 
@@ -211,6 +212,12 @@ class LossSurface:
     def at(self, n: float) -> Depth:
         """The best depth at a size (a value of the axis), with the interval of the fit's confidence."""
         return summary(self.drawn_depths(math.log(n)), self.record.confidence)
+
+    def spread(self, x: float) -> float:
+        """sd of ln L* at x = ln axis: half the width of the central 68 %; inf without a bound, or where draws end at a
+        single layer and have no spread towards less."""
+        found = summary(self.drawn_depths(x), ONE_SD)
+        return math.log(found.high / found.low) / 2.0 if found.low and found.high and found.low > 1.0 else math.inf
 
     def optimum(self, x: float) -> Optimum | None:
         """Best depth at ln axis x among the depths that have shapes of that size; an end beyond them is None. None with

@@ -158,8 +158,8 @@ def clear(out_dir: Path) -> None:
     """Remove the figures of an earlier fit, which must not stand beside the numbers of another."""
     out = paths.as_path(out_dir)
     for drawing in DRAWINGS:
-        for kind in ("png", "svg"):
-            (out / f"{drawing.name}.{kind}").unlink(missing_ok=True)
+        for path in style.files(out, drawing.name):
+            path.unlink(missing_ok=True)
 
 
 def draw(fit: FitResult, out_dir: Path) -> list[Path]:

@@ -136,9 +136,14 @@ def panels(made: Figure, number: int, columns: int, sharex: bool = False, sharey
     return every[:number]
 
 
+def files(out_dir: Path, name: str) -> list[Path]:
+    """Of a figure: ``name.png`` and ``name.svg``."""
+    return [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
+
+
 def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
-    """Write ``name.png`` and ``name.svg``, each in one step."""
-    written = [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
+    """Write the figure's ``files``, each in one step."""
+    written = files(out_dir, name)
     for path in written:
         paths.write_atomic(path, render(made, path.suffix[1:]))
     return written

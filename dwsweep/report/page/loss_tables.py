@@ -16,7 +16,7 @@ import numpy as np
 
 from dwsweep.cost import duration
 from dwsweep.cost.devices import DEVICES
-from dwsweep.fit.surface.loss_surface import WHOLE, LossSurface
+from dwsweep.fit.surface.loss_surface import WHOLE
 from dwsweep.guide import Source, advice, candidates, published_source, trust
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.guide.loss import GRID, SurfaceLoss
@@ -87,6 +87,7 @@ def constants() -> dict[str, Any]:
         "budget_tolerance": candidates.BUDGET_TOLERANCE,
         "tie_nats": candidates.TIE_NATS,
         "farthest": candidates.FARTHEST,
+        "free_grid": candidates.FREE_GRID,
         "widest_step": candidates.WIDEST_STEP,
         "fewest_rows": candidates.FEWEST_ROWS,
         "most_rows": candidates.MOST_ROWS,
@@ -159,14 +160,7 @@ def _surface(loss: SurfaceLoss, low: float, high: float) -> dict[str, Any]:
         "deepest": surface.frame.deepest,
         "end": math.exp(float(surface.grid[-1])),
         "trained": loss.trained,
-        "inside": _ends_inside(surface, loss.trained),
     }
-
-
-def _ends_inside(surface: LossSurface, trained: bool) -> list[int]:
-    """Of the depths trained on the grid: [first, last]."""
-    part = slice(0, surface.inside.stop - surface.inside.start) if trained else surface.inside
-    return [part.start, part.stop - 1]
 
 
 def _short(values: np.ndarray) -> list[float]:

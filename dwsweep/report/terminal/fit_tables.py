@@ -318,15 +318,12 @@ def _best_depths(result: FitResult) -> list[Any]:
     table = _table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
     for row in result.surface.optima:
         bounded = row in known
+        width = f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth and bounded else "–"
         table.add_row(
             format_count(row.n_params),
             "not known" if not bounded else f"{row.depth:.1f}" if row.depth else row.beyond,
             _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
-            *(
-                [f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth and bounded else "–"]
-                if axis == "N"
-                else []
-            ),
+            *([width] if axis == "N" else []),
         )
     return [Folded(table, beside="interval"), *_shape(result)]
 

@@ -23,14 +23,13 @@ from dwsweep.guide.answers import (
     ShapeAnswer,
     Trust,
 )
-from dwsweep.guide.candidates import BUDGET_TOLERANCE
+from dwsweep.guide.candidates import BUDGET_TOLERANCE, FREE_GRID
 from dwsweep.guide.trust import RECIPE_FACTOR
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_count, format_factor, format_hours
 
 MARK = "►"
 FAR_FROM_BENCH = 2.0  # times deeper or wider than the nearest shape that was benched
-FREE_GRID = 0.05  # of a layer
 NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 

@@ -62,7 +62,7 @@ function budgetBox(root, tables) {
         : [`${formatCount(n)}: best depth ${intervalText(answer.optimum.depth, answer.optimum.low, answer.optimum.high)}`,
           `, width ${grouped(answer.optimum.width)}.`]);
       if (!answer.optimum.refused) {
-        lines.push(buildLine(answer, asked, K), freeLine(answer, asked), trustLine(answer.optimum, guide.source(n)));
+        lines.push(buildLine(answer, asked, K), freeLine(answer, asked, K), trustLine(answer.optimum, guide.source(n)));
       }
     }
     if (own && !own.error) lines.push(...verdictLines(own, guide.source(own.n), asked));

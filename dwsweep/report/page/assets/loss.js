@@ -37,7 +37,9 @@ function makeLoss(tables) {
 
   /** Above the best between the depths trained, or beyond their end where it is the best of them. */
   function aboveLowest(row) {
-    const [first, last] = L.inside, at = first + lowest(row.slice(first, last + 1));
+    const first = L.y.findIndex((y) => y > Math.log(L.shallowest) - 1e-9);
+    const last = L.y.findLastIndex((y) => y < Math.log(L.deepest) + 1e-9);
+    const at = first + lowest(row.slice(first, last + 1));
     let best = least(row, first, last);
     if (at === last && last < row.length - 1) best = Math.min(best, least(row, last, row.length - 1));
     if (at === first && first > 0) best = Math.min(best, least(row, 0, first));

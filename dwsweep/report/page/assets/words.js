@@ -70,14 +70,12 @@ function buildLine(answer, options, constants) {
     + `${others.join("; ")} (time on one ${options.device}, rate assumed).`];
 }
 
-const FREE_GRID = 0.05; // of a layer
-
 /** Second line: the depths that cost next to nothing, and what the usual shape costs. */
-function freeLine(answer, options) {
+function freeLine(answer, options, constants) {
   const near = answer.near[0];
   // whole numbers of layers inside; the ends lie on a grid
-  const low = near.low === null ? 1 : Math.max(1, Math.ceil(near.low - FREE_GRID));
-  const high = near.high === null ? "all that can be spoken of" : Math.max(low, Math.floor(near.high + FREE_GRID));
+  const low = near.low === null ? 1 : Math.max(1, Math.ceil(near.low - constants.free_grid));
+  const high = near.high === null ? "all that can be spoken of" : Math.max(low, Math.floor(near.high + constants.free_grid));
   const depths = low === high ? `Only a depth of ${low} costs` : `Depths ${low} to ${high} cost`;
   const said = [depths, ` next to nothing at equal size: ${significant(near.percent, 6)} % of the `
     + `loss, as if you had ${near.less.toFixed(1)} % less compute.`];
