@@ -3,6 +3,7 @@ beyond."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import page_script
 import pytest
 
 from dwsweep import FitResult, fit_table
-from dwsweep.guide import Options, Source, advice, answer, source_of
+from dwsweep.fit import output
+from dwsweep.guide import Options, Source, advice, answer, exported, source_of
 from dwsweep.guide import rules as rules_of_thumb
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.report.page import loss_tables
@@ -99,3 +101,30 @@ def test_sizes_outside_are_answered_as_by_the_published_law_alone(source: Source
     beyond = advice.budget(FAR, source, options)
     assert alone.recommended and beyond.recommended
     assert (alone.recommended.depth, alone.recommended.width) == (beyond.recommended.depth, beyond.recommended.width)
+
+
+def test_guide_assumes_the_vocabulary_and_the_context_of_the_nets_that_were_fitted(
+    found: FitResult, tmp_path: Path
+) -> None:
+    assert (found.nets.vocab_size, found.nets.seq_len) == (1000, 128)
+    output.write(found, tmp_path)
+    nets = answer([2.0e5], fit=tmp_path)
+    one, width = nets.budgets[0].candidates[0], nets.budgets[0].candidates[0].width
+    assert nets.assumptions.vocabulary == 1000 and nets.assumptions.context == 128
+    assert one.n_params_total - one.n_params == pytest.approx(2 * 1000 * width, rel=0.01)
+    assert answer([2.0e5], fit=tmp_path, options=Options(vocab_size=1000, context=128)).to_dict() == nets.to_dict()
+    assert answer([2.0e5], fit=tmp_path, options=Options(vocab_size=256)).assumptions.vocabulary == 256
+    assert answer([FAR]).assumptions.vocabulary == 50_257
+    assert json.loads(exported(nets, Options(), "hf"))["vocab_size"] == 1000
+    page = loss_tables.tables(source_of(found, "laptop"))
+    assert (page["vocab"], page["context"]) == (1000, 128)
+
+
+def test_nets_that_differ_have_no_common_vocabulary() -> None:
+    rows = [
+        {"depth": depth, "width": width, "loss": 3.0, "vocab_size": 100 * depth, "seq_len": 64}
+        for depth in (1, 2)
+        for width in (32, 64)
+    ]
+    nets = fit_table(rows).nets
+    assert (nets.vocab_size, nets.seq_len) == (None, 64)

@@ -160,7 +160,7 @@ def test_candidates_have_true_counts_and_fit_the_hardware(options: Options) -> N
         mlp = (3 if options.mlp == "gated" else 2) * d * c.mlp_hidden
         assert c.n_params == L * (attention + mlp)
         tables = 1 if options.tied_embeddings else 2
-        assert c.n_params_total == c.n_params + tables * options.vocab_size * d + (2 * L + 1) * d
+        assert c.n_params_total == c.n_params + tables * options.vocabulary * d + (2 * L + 1) * d
         assert d % (options.width_multiple or 128) == 0 and d == c.heads * c.head_size
         assert c.heads % options.tensor_parallel == 0 and L % options.pipeline_parallel == 0
         # no neighbouring width is nearer to the budget

@@ -18,7 +18,7 @@ from dwsweep.fit import laws
 from dwsweep.fit.bad_runs import BadRun, without_bad_runs
 from dwsweep.fit.budgets.budget_groups import budgets_on_axis
 from dwsweep.fit.budgets.trained_budgets import TrainedBudgets, other_axis_warning, trained_budgets
-from dwsweep.fit.cells import Selection, Shape, select_runs
+from dwsweep.fit.cells import Run, Selection, Shape, select_runs
 from dwsweep.fit.contrasts import contrasts
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.fit_warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
@@ -37,6 +37,7 @@ from dwsweep.records.fit_result import (
     NoiseSummary,
     OtherFit,
     Provenance,
+    TrainedNets,
     TransitionCovariance,
 )
 from dwsweep.records.fit_rows import Cell, RateRun, TokenTransition, Transition, numbers, references
@@ -180,6 +181,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         left_out=[found.record() for found in group.bad],
         with_left_out=list(group.with_bad),
         equal_budgets=at_budgets.record if at_budgets else None,
+        nets=_nets(group.selection.runs),
         provenance=Provenance(
             input=data.source,
             input_sha256=data.sha256,
@@ -190,6 +192,15 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
             options=options,
         ),
     )
+
+
+def _nets(runs: Sequence[Run]) -> TrainedNets:
+    def common(column: str) -> int | None:
+        found = {run.row.get(column) for run in runs}
+        value = found.pop() if len(found) == 1 else None
+        return int(value) if isinstance(value, int | float) and 1.0 <= value < math.inf else None
+
+    return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"))
 
 
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed

@@ -106,6 +106,7 @@ def answer(
     sources = [fitted_source(fit)] if fit is not None else [published_source()]
     if compare and fit is not None:
         sources.append(published_source())
+    chosen = chosen.for_nets(sources[0].nets)
     asked = params or parsed or parsed_rules
     budgets = tuple(budget(value, source, chosen) for value in params for source in sources)
     verdicts = tuple(verdict(*shape, source, chosen) for shape in parsed for source in sources)
@@ -121,7 +122,8 @@ def answer(
         assumptions=Assumptions(
             decode_seconds_per_layer=LAYER_SECONDS,
             device=chosen.device,
-            context=chosen.context,
+            vocabulary=chosen.vocabulary,
+            context=chosen.positions,
             training_rate=measured.basis if measured else ASSUMED,
             training_distance=_farthest(measured, (*budgets, *verdicts)),
             training_device=measured.device_kind if measured else chosen.device,
@@ -154,6 +156,8 @@ def exported(found: Answer, options: Options, project: str) -> str:
             f"{argument('shapes', '--shape')}"
         )
     depth, width, n_params = chosen[0]
+    nets = found.assumptions
+    options = replace(options, vocab_size=nets.vocabulary, context=nets.context)
     shape = _own_shape(depth, width, options) if n_params is None else options.shape(depth, width, n_params)
     return export.text(shape, project)
 

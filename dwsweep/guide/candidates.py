@@ -50,7 +50,7 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
 
     def excess(size: float) -> float:
         depth = optimal_depth(size)
-        return size + tables * options.vocab_size * math.sqrt(size / (12 * max(depth or 1.0, 1.0))) - n_params
+        return size + tables * options.vocabulary * math.sqrt(size / (12 * max(depth or 1.0, 1.0))) - n_params
 
     # both parts grow with the size, so there is one root
     low, high = 1e-6 * n_params, n_params
@@ -59,7 +59,7 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
         low, high = (low, middle) if excess(middle) > 0 else (middle, high)
     if high < LEAST_SHARE * n_params:
         raise InputError(
-            f"{argument('params')}: {n_params:g}; embeddings of a vocabulary of {options.vocab_size:,} leave nothing "
+            f"{argument('params')}: {n_params:g}; embeddings of a vocabulary of {options.vocabulary:,} leave nothing "
             f"for the blocks; allowed: more parameters, a smaller {argument('vocab_size')}, or the non-embedding count"
         )
     return high
@@ -203,7 +203,7 @@ def costed(
             time=at_time[i],
             flops_per_token=flops[i],
             training_seconds_per_token=seconds[i],
-            decode_seconds_per_token=decode_bytes_per_token(shape, options.context)
+            decode_seconds_per_token=decode_bytes_per_token(shape, options.positions)
             / (BANDWIDTH_SHARE * device.bandwidth)
             + shape.depth * LAYER_SECONDS,
         )

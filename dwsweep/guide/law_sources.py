@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from dwsweep.fit.guideline import OwnGuide, form_guides, guides
 from dwsweep.fit.laws import Law
 from dwsweep.guide.loss import LawLoss, LossModel, SurfaceLoss
 from dwsweep.records import fit_result
-from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit_result import FitResult, TrainedNets
 from dwsweep.text import format_count, format_factor
 from dwsweep.theory import published_law
 
@@ -26,6 +26,7 @@ class Source:
 
     rivals: forms that are not rejected. rejected: those that are, which guide nothing, but say how much hangs on the
     form outside the data. inside: what guides at the sizes of the data, where a fit can say nothing beyond them.
+    nets: those of one's own fit.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Source:
     notes: tuple[str, ...]
     rejected: tuple[OwnGuide, ...] = ()
     inside: Source | None = None
+    nets: TrainedNets = field(default_factory=TrainedNets)
 
     def at(self, n_params: float) -> Source:
         """What guides at this size."""
@@ -127,6 +129,7 @@ def source_of(fit: FitResult, path: str | Path) -> Source:
         name=f"{published_law.NAME}, as the fit shows no best depth{' there' if inside else ''}",
         notes=tuple(notes),
         inside=_own(*inside, fit, notes, trained=True) if inside else None,
+        nets=fit.nets,
     )
 
 
@@ -135,4 +138,4 @@ def _own(guide: OwnGuide, rivals: list[OwnGuide], fit: FitResult, notes: list[st
     rejected = tuple(form for form in form_guides(guide, rejected=True) if form.form not in left)
     notes = [*notes, *(f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface")))]
     loss = SurfaceLoss(guide.surface, trained)
-    return Source(guide.name, guide, tuple(rivals), loss, 0.0, tuple(notes), rejected)
+    return Source(guide.name, guide, tuple(rivals), loss, 0.0, tuple(notes), rejected, nets=fit.nets)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dwsweep.cost.devices import Device, find, suggestion
 from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import CONSTRAINTS
+from dwsweep.records.fit_result import TrainedNets
 from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape
 
+VOCABULARY, CONTEXT = 50_257, 2048  # of GPT-2
 MOST = 10_000_000  # of any size that is asked for
 
 
@@ -22,7 +24,8 @@ class Options:
     64 from 3e7, else two heads.
     tensor_parallel divides heads (and key/value heads), pipeline_parallel divides depth. total: the budget counts
     everything, embeddings included. context: positions in training and in the cache of a decoding step. at: the
-    constraint under which a shape is recommended: equal size, flops or time. tokens: of training.
+    constraint under which a shape is recommended: equal size, flops or time. tokens: of training. vocab_size, context:
+    None: those of the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
     """
 
     width_multiple: int | None = None
@@ -30,9 +33,9 @@ class Options:
     kv_heads: int | None = None
     mlp: str = "plain"
     mlp_ratio: float | None = None  # None: 4, or 8/3 if gated, which keeps 8·d_x² weights
-    vocab_size: int = 50_257
+    vocab_size: int | None = None
     tied_embeddings: bool = False
-    context: int = 2048
+    context: int | None = None
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     total: bool = False
@@ -78,6 +81,18 @@ class Options:
             )
         if wrong:
             raise InputError(*wrong)
+
+    def for_nets(self, nets: TrainedNets) -> Options:
+        """With the vocabulary and the context of ``nets`` where none was asked for."""
+        return replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
+
+    @property
+    def vocabulary(self) -> int:
+        return self.vocab_size or VOCABULARY
+
+    @property
+    def positions(self) -> int:
+        return self.context or CONTEXT
 
     @property
     def found_device(self) -> Device:
@@ -130,8 +145,8 @@ class Options:
         rule = HeadRule(size=head) if head else HeadRule(count=math.lcm(2, self.tensor_parallel, self.kv_heads or 1))
         return Block(
             rule,
-            self.vocab_size,
-            self.context,
+            self.vocabulary,
+            self.positions,
             mlp_ratio=ratio,
             kv_heads=self.kv_heads,
             mlp=self.mlp,

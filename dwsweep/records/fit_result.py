@@ -197,6 +197,14 @@ class Provenance(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainedNets(FitPart):
+    """What all nets of a fit have in common; None where they differ or the table does not say."""
+
+    vocab_size: int | None = None
+    seq_len: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class OtherFit(FitPart):
     """What another table says of its pairs of depths, fitted by the same options, to stand beside this one's."""
 
@@ -243,6 +251,7 @@ class FitResult(FitPart):
     equal_budgets: EqualBudgets | None = None  # where runs were trained at equal compute, which is the axis
     comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
     along: Along | None = None  # the loss against a column
+    nets: TrainedNets = field(default_factory=TrainedNets)
     provenance: Provenance
 
     @property

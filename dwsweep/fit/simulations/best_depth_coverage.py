@@ -28,12 +28,17 @@ from dwsweep.records.fit_rows import FitPart
 SIZES = (1.0e7, 3.0e7, 1.0e8, 1.0e9)  # the last one lies outside the data
 CONFIDENCE = 0.95
 DRAWS = 400
+GOLDEN_ANGLE = math.pi * (3.0 - math.sqrt(5.0))
 SKIPPED = 3  # an uneven grid lacks every third size, another third at each depth
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is simulated: 5 depths, 9 sizes from 1e6 to 6e8, 3 seeds, σ 0.002 nats, unless it says otherwise."""
+    """What is simulated: 5 depths, 9 sizes from 1e6 to 6e8, 3 seeds, σ 0.002 nats, unless it says otherwise.
+
+    Where the truth makes a wave about its form, each simulation has another phase of it: what a fit misses between two
+    depths is then missed at other sizes in each.
+    """
 
     truth: SmoothTruth = field(default_factory=SmoothTruth)
     sizes: int = 9
@@ -42,6 +47,10 @@ class Sweep:
     luck: float = 0.0
     bad: float = 0.0  # nats, on one run
     uneven: bool = False
+
+    def with_phase(self, index: int) -> Sweep:
+        """That of simulation ``index``; phases fill the circle evenly."""
+        return replace(self, truth=replace(self.truth, phase=index * GOLDEN_ANGLE)) if self.truth.bend else self
 
     def rows(self, rng: np.random.Generator) -> list[Row]:
         budgets = tuple(np.geomspace(1.0e6, 6.0e8, self.sizes))
@@ -68,6 +77,9 @@ def sweeps() -> dict[str, Sweep]:
         "power": truth(form="power", theta=through_published_widths("power")),
         "linear": truth(form="linear", theta=through_published_widths("linear")),
         "no form holds": truth(bend=0.25),
+        "no form holds, 4 depths": truth(bend=0.25, depths=(6, 12, 18, 24)),
+        "no form holds, 7 depths": truth(bend=0.25, depths=(6, 9, 12, 15, 18, 24, 30)),
+        "no form holds, wave of 10 %": truth(bend=0.1),
         "leads level off": truth(level_off=2.0),
         "wiggly curves": truth(wiggle=0.002),
         "uneven depths": truth(depths=(6, 9, 18, 36, 48)),
@@ -102,7 +114,7 @@ class SizeSummary(FitPart):
     """The best depth at one size, over all simulations."""
 
     n_params: float
-    best: float  # the true one
+    best: float  # the true one; the median of several
     answers: float  # share of the sweeps that have one
     bias: float | None  # of ln L
     rmse: float | None  # of ln L
@@ -122,7 +134,7 @@ class Summary(FitPart):
 
 def one(name: str, index: int) -> Simulation:
     """Simulation ``index`` of a scenario: (depth, low, high) at each size, the oracle's, and each form's weight."""
-    sweep = sweeps()[name]
+    sweep = sweeps()[name].with_phase(index)
     rows = sweep.rows(np.random.default_rng([index, *name.encode()]))
     runs = without_bad_runs(select_runs(rows))[0].runs
     curves = build_curves(runs, None, DRAWS, np.random.default_rng(0))
@@ -148,20 +160,20 @@ def summarise(name: str, rows: Sequence[Simulation]) -> Summary:
     sweep = sweeps()[name]
     sizes = []
     for i, n in enumerate(SIZES):
-        best = sweep.truth.best_depth(n)
-        found = [row.depths[i] for row in rows if row.depths]
-        errors = np.array([math.log(depth / best) for depth, _, _ in found if depth])
+        best = [sweep.with_phase(row.index).truth.best_depth(n) for row in rows]
+        found = [(true, *row.depths[i]) for true, row in zip(best, rows, strict=True) if row.depths]
+        errors = np.array([math.log(depth / true) for true, depth, _, _ in found if depth])
         widths = [_width(row.depths[i]) for row in rows if row.depths and row.oracle]
         known = [_width(row.oracle[i]) for row in rows if row.depths and row.oracle]
         ratio = float(np.median(widths) / np.median(known)) if widths and math.isfinite(np.median(widths)) else None
         sizes.append(
             SizeSummary(
                 n_params=n,
-                best=best,
+                best=float(np.median(best)),
                 answers=len(found) / len(rows),
                 bias=float(errors.mean()) if len(errors) else None,
                 rmse=float(np.sqrt((errors**2).mean())) if len(errors) else None,
-                coverage=float(np.mean([covers(low, high, best) for _, low, high in found])) if found else None,
+                coverage=float(np.mean([covers(low, high, true) for true, _, low, high in found])) if found else None,
                 ratio=ratio,
             )
         )

@@ -181,14 +181,16 @@ def few_and_many_sizes() -> dict[str, Scenario]:
 
 @dataclass(frozen=True)
 class SmoothTruth:
-    """form, theta: of ln d(L) (laws.py). bend: amplitude in ln N of a wave that x_T makes about it over the depths, so
-    that no form holds. level_off: w, None for S(u) = u. wiggle: amplitude in nats of waves in ln N, of another phase at
-    each depth, that each curve makes. effect: factor on every difference (0: identical curves)."""
+    """form, theta: of ln d(L) (laws.py). bend, phase: amplitude in ln N of a wave that x_T makes about it over the
+    depths, so that no form holds, and its phase at the shallowest. level_off: w, None for S(u) = u. wiggle: amplitude
+    in nats of waves in ln N, of another phase at each depth, that each curve makes. effect: factor on every difference
+    (0: identical curves)."""
 
     depths: tuple[int, ...] = (6, 12, 18, 24, 30)
     form: str = "exponential"
     theta: tuple[float, float] = (published_law.A, published_law.B)
     bend: float = 0.0
+    phase: float = 0.0
     level_off: float | None = None
     wiggle: float = 0.0
     effect: float = 1.0
@@ -196,7 +198,7 @@ class SmoothTruth:
     def x_t(self, depth: np.ndarray | float) -> np.ndarray:
         """ln of the size at which ``depth`` is the best one."""
         depth = np.asarray(depth, dtype=float)
-        wave = np.sin(2.0 * np.pi * (depth - self.depths[0]) / (self.depths[-1] - self.depths[0]))
+        wave = np.sin(2.0 * np.pi * (depth - self.depths[0]) / (self.depths[-1] - self.depths[0]) + self.phase)
         return np.log(12.0 * depth) + 2.0 * ln_width(self.form, np.asarray(self.theta), depth) + self.bend * wave
 
     def loss(self, depth: float, x: np.ndarray | float) -> np.ndarray:

@@ -29,7 +29,7 @@ from functools import cache, cached_property
 import numpy as np
 
 THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "saturation")
-HIGHEST_X, HIGHEST_L = 8, 6
+HIGHEST_X, HIGHEST_L = 8, 8
 QUADRATURE = 8
 FARTHEST = 40.0  # from the middle of x, of a transition at either end of the depths
 LEAST_GAIN = 1e-5

@@ -35,7 +35,7 @@ FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 REJECTED_DEFICIT = math.log(100.0)
 
 # medians over fits of simulated sweeps (simulated_sweeps.py), all but τ: what a fit is expected to find
-TYPICAL = (-2.4, -0.8, -5.2, -0.7, -0.2)
+TYPICAL = (-2.4, -0.8, -5.3, -0.6, 0.2)
 TYPICAL_SD = 1.0  # of the log amplitude of δ about it, given the data of one sweep
 ROUNDS = 12  # at most, of θ given the hyperparameters, and they given θ
 SETTLED = 0.01  # change of the log posterior from one round to the next, at which they end

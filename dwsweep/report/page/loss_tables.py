@@ -17,7 +17,7 @@ import numpy as np
 from dwsweep.cost import duration
 from dwsweep.cost.devices import DEVICES
 from dwsweep.fit.surface.loss_surface import WHOLE
-from dwsweep.guide import Source, advice, candidates, published_source, trust
+from dwsweep.guide import Options, Source, advice, candidates, published_source, trust
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.guide.loss import GRID, SurfaceLoss
 from dwsweep.guide.options import MOST
@@ -40,6 +40,7 @@ def tables(source: Source) -> dict[str, Any]:
     of the data alone, if something does."""
     law, own = source.law, source.surface is not None
     parts = _of_losses(source) if own else _of_published_law()
+    asked = Options().for_nets(source.nets)
     return {
         "inside": tables(source.inside) if source.inside else None,
         "source": source.name,
@@ -50,6 +51,8 @@ def tables(source: Source) -> dict[str, Any]:
         "limit": law.limit,
         "valid_from": law.valid_from,
         "valid_to": law.valid_to,
+        "vocab": asked.vocabulary,
+        "context": asked.positions,
         **parts,
         "gpt3": sorted([math.log(n), math.log(shape[0])] for _, n, shape in published_law.targets() if shape),
         "devices": [{"name": one.name, "peak_flops": one.peak_flops, "bandwidth": one.bandwidth} for one in DEVICES],

@@ -226,7 +226,8 @@ def _costs_explained(assumptions: Assumptions) -> str:
 
 def _decoding(assumptions: Assumptions) -> str:
     text = (
-        "+nats: loss at equal size; off: from the budget; decode: a token of one sequence at "
+        f"+nats: loss at equal size; off: from the budget, of nets with a vocabulary of {assumptions.vocabulary:,}; "
+        "decode: a token of one sequence at "
         f"{assumptions.context:,} positions on one {assumptions.device}, weights and cache read once and "
         f"{assumptions.decode_seconds_per_layer * 1e6:.0f} µs per layer (ASSUMED)."
     )

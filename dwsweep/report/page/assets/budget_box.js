@@ -23,8 +23,8 @@ function budgetBox(root, tables) {
     field("mlp", "MLP", choice([["plain", "plain"], ["gated", "gated"]])),
     field("kvHeads", "KV heads", typed("", { inputmode: "numeric", placeholder: "as many as heads" })),
     field("widthMultiple", "Width multiple", typed("", { inputmode: "numeric", placeholder: "usual" })),
-    field("vocab", "Vocabulary", typed("50257", { inputmode: "numeric" })),
-    field("context", "Context", typed("2048", { inputmode: "numeric" })));
+    field("vocab", "Vocabulary", typed(String(tables.vocab), { inputmode: "numeric" })),
+    field("context", "Context", typed(String(tables.context), { inputmode: "numeric" })));
   fields.device.value = "H100";
 
   const error = el("p", { class: "wrong", role: "alert" });
@@ -43,7 +43,8 @@ function budgetBox(root, tables) {
 
   function options() {
     return { at: fields.at.value, device: fields.device.value, mlp: fields.mlp.value, kvHeads: whole("kvHeads"),
-      widthMultiple: whole("widthMultiple"), vocab: whole("vocab") ?? 50257, context: whole("context") ?? 2048 };
+      widthMultiple: whole("widthMultiple"), vocab: whole("vocab") ?? tables.vocab,
+      context: whole("context") ?? tables.context };
   }
 
   function line([strong, rest]) { return el("p", {}, strong ? el("strong", {}, strong) : null, rest); }
