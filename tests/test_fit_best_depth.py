@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 import dwsweep
+from dwsweep.errors import InputError
+from dwsweep.fit import output
 from dwsweep.fit.guideline import guideline_rows, guides, own_guide
 from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, through_published_widths
 from dwsweep.fit.surface.linearised_loss import Linear, newton_steps
 from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
+from dwsweep.fit.surface.loss_forms import THETA as THETA_NAMES
 from dwsweep.fit.surface.loss_forms import (
     Frame,
+    P,
     by_leads,
     from_leads,
     gradient,
@@ -29,7 +33,7 @@ from dwsweep.report.terminal.fit_tables import to_text
 
 SIZES = (1e7, 3e7, 1e8)
 FRAME = Frame(13.8, 20.2, 6.0, 30.0)
-THETA = np.array([15.0, 19.3, 0.05, 2.1, 0.2])
+THETA = np.array([15.0, 19.3, 0.05, 2.1, 0.3, 0.2])
 
 
 def fitted(truth: SmoothTruth, seed: int = 0, params=SIZES, **options):
@@ -49,9 +53,10 @@ def best_depths(result, count: int):
         SmoothTruth(form="power", theta=through_published_widths("power")),
         SmoothTruth(form="linear", theta=through_published_widths("linear")),
         SmoothTruth(level_off=2.0),
+        SmoothTruth(fall=0.4),
         SmoothTruth(bend=0.25),
     ],
-    ids=["exponential", "uneven depths", "power", "linear", "levels off", "no form"],
+    ids=["exponential", "uneven depths", "power", "linear", "levels off", "gains fall", "no form"],
 )
 def test_the_best_depth_is_where_the_loss_is_least(truth):
     """The old guideline said 8.2, 14.0 and 21.7 where 10.7, 16.6 and 24.1 are best; 3 % is a tenth of that error."""
@@ -61,6 +66,28 @@ def test_the_best_depth_is_where_the_loss_is_least(truth):
         assert abs(math.log(depth / best)) < 0.035, n
         assert low * 0.985 < best < high * 1.015, n
         assert math.log(high / low) < 0.2
+
+
+@pytest.mark.parametrize("fall", [0.0, 0.4])
+def test_how_gains_fall_with_the_size_is_told_by_the_losses(fall):
+    truth = SmoothTruth(fall=fall)
+    surface = fitted(truth).surface
+    (likely, *_) = sorted(surface.forms, key=lambda form: -form.weight)
+    assert likely.mode[THETA_NAMES.index("gain_fall") - P] == pytest.approx(fall, abs=0.05)
+    for beyond in (0.0, 2.0):  # what another depth costs goes on falling outside the data
+        x = surface.high + beyond
+        y, rows = LossSurface(surface).profile_over(x)
+        shallow, deep = (np.interp(math.log(depth), y, rows.mean(axis=0)) for depth in (6, 12))
+        assert shallow - deep == pytest.approx(float(truth.loss(6, x) - truth.loss(12, x)), rel=0.1)
+
+
+def test_a_fit_by_an_earlier_model_of_the_loss_is_not_read_as_one_by_this(tmp_path):
+    result = fitted(SmoothTruth(depths=(6, 12, 18)))
+    output.write(result, tmp_path)
+    file = tmp_path / "fit.json"
+    file.write_text(file.read_text().replace("N^-a·h(", "h("))
+    with pytest.raises(InputError, match=r"surface\.form: .*run `dwsweep fit` again"):
+        fit_result.read(tmp_path)
 
 
 def test_the_true_losses_are_least_at_the_true_best_depth():
@@ -182,7 +209,7 @@ def test_heights_are_the_integral_of_their_gradient():
         rise = (height(form, THETA, x, y + step, FRAME) - height(form, THETA, x, y - step, FRAME)) / (2 * step)
         np.testing.assert_allclose(rise, gradient(form, THETA, x, y, FRAME), rtol=1e-5)
         value, columns = linearised(form, THETA, x, y, FRAME)
-        moved = THETA + np.array([0.02, -0.01, 0.001, 0.01, 0.002])
+        moved = THETA + np.array([0.01, -0.005, 0.0005, 0.005, 0.001, 0.001])
         np.testing.assert_allclose(
             height(form, moved, x, y, FRAME), value + columns @ (moved - THETA), atol=2e-4 * np.abs(value).max() + 1e-5
         )
@@ -242,17 +269,17 @@ def test_leads_and_transitions_say_the_same() -> None:
     """φ ↔ θ, the derivatives of θ, and h, which is linear in the first three of φ where nothing levels off."""
     phi = to_leads(THETA, FRAME)
     assert from_leads(phi, FRAME) == pytest.approx(THETA)
-    for k in range(5):
-        step = 1e-6 * np.eye(5)[k]
+    for k in range(P):
+        step = 1e-6 * np.eye(P)[k]
         slope = (from_leads(phi + step, FRAME) - from_leads(phi - step, FRAME)) / 2e-6
         assert by_leads(THETA, FRAME)[:, k] == pytest.approx(slope, rel=1e-5, abs=1e-8)
     x, y = np.linspace(14, 20, 7), np.log(np.linspace(6, 30, 7))
-    flat = phi * np.array([1, 1, 1, 1, 0])
-    one, two = (flat + share * np.array([0.01, 0.03, 0.02, 0, 0]) for share in (1, 2))
+    flat = phi * np.array([1, 1, 1, 1, 1, 0])
+    one, two = (flat + share * np.array([0.01, 0.03, 0.02, 0, 0, 0]) for share in (1, 2))
     for form in ("exponential", "power"):
         h = [height(form, from_leads(p, FRAME), x, y, FRAME) for p in (flat, one, two)]
         assert h[2] - h[0] == pytest.approx(2 * (h[1] - h[0]), abs=1e-9)
-    assert from_leads(phi * np.array([1, 1, -1, 1, 1]), FRAME)[2] > 0  # a gain below zero is none
+    assert from_leads(phi * np.array([1, 1, -1, 1, 1, 1]), FRAME)[2] > 0  # a gain below zero is none
 
 
 def smooth_problem(sigma: float) -> tuple[Problem, str]:
@@ -273,13 +300,13 @@ def test_draws_are_those_of_the_linear_model_where_it_is_linear():
     model = Linear(problem, form, theta)
     mean, covariance = model.leads(h)
     draws = draw_model(form, problem, h[None], np.ones(1), (mean, covariance), None)
-    phi, sd = to_leads(draws[:, -5:], FRAME), np.sqrt(np.diagonal(covariance))
+    phi, sd = to_leads(draws[:, -P:], FRAME), np.sqrt(np.diagonal(covariance))
     assert (np.abs(phi.mean(axis=0) - mean) < sd / 3).all()
     assert phi.std(axis=0) == pytest.approx(sd, rel=0.25)
-    assert log_likelihood(GivenLeads(form, problem, h[None]), draws[:, -5:]) == pytest.approx(
+    assert log_likelihood(GivenLeads(form, problem, h[None]), draws[:, -P:]) == pytest.approx(
         model.log_likelihood(h), abs=0.05
     )
-    fitted = height(form, draws[:, -5:], problem.x, problem.y, FRAME) + draws[:, :-5] @ problem.B.T
+    fitted = height(form, draws[:, -P:], problem.x, problem.y, FRAME) + draws[:, :-P] @ problem.B.T
     assert np.abs(fitted.mean(axis=0) - problem.means).max() < 3e-4
     assert 0.2e-4 < fitted.std(axis=0).mean() < 1e-4
 

@@ -23,7 +23,7 @@ FAR = 3.0e9
 
 @pytest.fixture(scope="module")
 def found() -> FitResult:
-    return fit_table(LAPTOP, where=["budget <= 300000"], documents=False)
+    return fit_table(LAPTOP, where=["budget <= 160000"], documents=False)
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +108,12 @@ def test_guide_assumes_the_vocabulary_and_the_context_of_the_nets_that_were_fitt
 ) -> None:
     assert (found.nets.vocab_size, found.nets.seq_len) == (1000, 128)
     output.write(found, tmp_path)
-    nets = answer([2.0e5], fit=tmp_path)
+    nets = answer([1.5e5], fit=tmp_path)
     one, width = nets.budgets[0].candidates[0], nets.budgets[0].candidates[0].width
     assert nets.assumptions.vocabulary == 1000 and nets.assumptions.context == 128
     assert one.n_params_total - one.n_params == pytest.approx(2 * 1000 * width, rel=0.01)
-    assert answer([2.0e5], fit=tmp_path, options=Options(vocab_size=1000, context=128)).to_dict() == nets.to_dict()
-    assert answer([2.0e5], fit=tmp_path, options=Options(vocab_size=256)).assumptions.vocabulary == 256
+    assert answer([1.5e5], fit=tmp_path, options=Options(vocab_size=1000, context=128)).to_dict() == nets.to_dict()
+    assert answer([1.5e5], fit=tmp_path, options=Options(vocab_size=256)).assumptions.vocabulary == 256
     assert answer([FAR]).assumptions.vocabulary == 50_257
     assert json.loads(exported(nets, Options(), "hf"))["vocab_size"] == 1000
     page = loss_tables.tables(source_of(found, "laptop"))

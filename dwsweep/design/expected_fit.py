@@ -29,7 +29,7 @@ import numpy as np
 
 from dwsweep.design.prior import Curves
 from dwsweep.fit.laws import from_ends
-from dwsweep.fit.surface.loss_forms import DERIVATIVE_STEPS, Frame, gradient, transition
+from dwsweep.fit.surface.loss_forms import DERIVATIVE_STEPS, Frame, P, gradient, transition
 from dwsweep.fit.surface.loss_model import Expected
 from dwsweep.fit.surface.loss_surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS
 
@@ -206,7 +206,7 @@ def expected_depth(fits: Mapping[str, Expected], frame: Frame, target: float) ->
 
 
 def _form_depth(form: str, fit: Expected, weight: float, frame: Frame, x: float) -> FormDepth:
-    theta, coefficients = fit.mean[-5:], fit.mean[:-5]
+    theta, coefficients = fit.mean[-P:], fit.mean[:-P]
     at = min(max(x, frame.low), frame.high)
     first, last = math.log(frame.shallowest), math.log(frame.deepest)
     below = np.linspace(0.0, first, INSIDE, endpoint=False) if first > 1e-9 else np.zeros(0)
@@ -223,12 +223,12 @@ def _form_depth(form: str, fit: Expected, weight: float, frame: Frame, x: float)
     optimum = float(y[left] - slope[left] / bend)
     move = np.zeros(len(fit.mean))
     if inside[left]:
-        move[:-5] = frame.basis(at, optimum, derivative=True)
+        move[:-P] = frame.basis(at, optimum, derivative=True)
     for i, step in enumerate(DERIVATIVE_STEPS):
-        up, down = theta + np.eye(5)[i] * step, theta - np.eye(5)[i] * step
-        down[4] = max(down[4], 0.0)
+        up, down = theta + np.eye(P)[i] * step, theta - np.eye(P)[i] * step
+        down[5] = max(down[5], 0.0)
         difference = gradient(form, up, x, np.array(optimum), frame) - gradient(form, down, x, np.array(optimum), frame)
-        move[-5 + i] = float(difference) / (up[i] - down[i])
+        move[i - P] = float(difference) / (up[i] - down[i])
     stated, sampling = (max(float(move @ V @ move), 0.0) / bend**2 for V in (fit.covariance, fit.sampling))
     if x != at:
         point, step = np.array(optimum), 1e-4
@@ -240,14 +240,14 @@ def _form_depth(form: str, fit: Expected, weight: float, frame: Frame, x: float)
 def _misfit(form: str, fit: Expected, frame: Frame) -> float:
     """Mean square over the depths of how far the departures move the transition away from the form's, in ln N: by as
     much each draw of ``fit`` misses outside the sizes of the data."""
-    theta, terms = fit.mean[-5:], len(fit.mean) - 5
+    theta, terms = fit.mean[-P:], len(fit.mean) - P
     y = np.linspace(math.log(frame.shallowest), math.log(frame.deepest), SHIFT_POINTS)
     x = transition(form, theta, np.exp(y), frame)
     inside = (x >= frame.low) & (x <= frame.high)
     if not inside.any():
         return LARGEST_SHIFT**2
     lines = frame.basis(x[inside], y[inside], derivative=True)
-    second = fit.covariance[:terms, :terms] + np.outer(fit.mean[:-5], fit.mean[:-5])
+    second = fit.covariance[:terms, :terms] + np.outer(fit.mean[:-P], fit.mean[:-P])
     speed = max(theta[2], 1e-6) * np.exp((1.0 - theta[3]) * (y[inside] - frame.centre[1]))
     moved = np.einsum("gt,ts,gs->g", lines, second, lines) / speed**2
     return float(np.minimum(moved, LARGEST_SHIFT**2).mean())
@@ -260,6 +260,6 @@ def law_errors(form: str, fit: Expected, frame: Frame) -> tuple[float, float]:
     shift = np.eye(2) * step
     J = np.stack([from_ends(form, ends + s, first, last) - from_ends(form, ends - s, first, last) for s in shift], -1)
     J = J / (2.0 * step) / 2.0  # ln d is half of x_T
-    n = len(fit.mean) - 5
+    n = len(fit.mean) - P
     a, b = np.sqrt(np.diagonal(J @ fit.sampling[n : n + 2, n : n + 2] @ J.T))
     return float(a), float(b)

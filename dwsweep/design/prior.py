@@ -26,12 +26,14 @@ SEED_RATIO = 1.5  # ASSUMPTION: sd of what a seed shares over all shapes, in uni
 
 @dataclass(frozen=True)
 class Gain:
-    """What a layer more gains at depth l, in nats per unit of ln N: at_six·(l/6)^(−power)·S(x − x_T(l)),
+    """What a layer more gains at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
     S(u) = u/√(1 + saturation·u²)."""
 
     at_six: float = SLOPE_DENSITY_AT_SIX
     power: float = -SLOPE_DENSITY_POWER
     saturation: float = 0.0
+    fall: float = 0.0  # ASSUMED with the rest: public slopes are those where depths cross
+    size: float = 0.0  # ln N
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,13 @@ class Prior:
     gain: Gain = Gain()
 
     def theta(self, frame: Frame) -> np.ndarray:
-        """(5,) the parameters of ``fit``'s model of the loss (loss_surface.py)."""
+        """(P,) the parameters of ``fit``'s model of the loss (loss_surface.py)."""
         ends = np.array([frame.shallowest, frame.deepest])
         x_t = np.log(12.0 * ends) + 2.0 * ln_width(self.law.form, np.asarray(self.law.theta), ends)
         middle = math.exp(frame.centre[1])
         speed = self.gain.at_six * (middle / 6.0) ** -self.gain.power * middle
-        return np.array([*x_t, speed, self.gain.power, self.gain.saturation])
+        speed *= math.exp(-self.gain.fall * (frame.centre[0] - self.gain.size))
+        return np.array([*x_t, speed, self.gain.power, self.gain.fall, self.gain.saturation])
 
     def losses(self, depth: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
         """(K,) losses without noise at depth (K,) and x = ln N (K,)."""
@@ -148,10 +151,16 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
 
 
 def _gain(surface: Surface, form: str) -> Gain:
-    speed, power, saturation = next(f for f in surface.forms if f.form == form).mode[-3:]
+    speed, power, fall, saturation = next(f for f in surface.forms if f.form == form).mode[-4:]
     depths = [span.depth for span in surface.spans]
     middle = math.sqrt(min(depths) * max(depths))
-    return Gain(max(speed, 1e-5) / middle * (middle / 6.0) ** power, power, max(saturation, 0.0))
+    return Gain(
+        max(speed, 1e-5) / middle * (middle / 6.0) ** power,
+        power,
+        max(saturation, 0.0),
+        fall,
+        (surface.low + surface.high) / 2.0,
+    )
 
 
 def _power_law(gain: Gain) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends, published, published_rivals
 from dwsweep.fit.noise import chi2_quantile
+from dwsweep.fit.surface.loss_forms import ENDS
 from dwsweep.fit.surface.loss_surface import LossSurface, forms_left
 from dwsweep.records.fit_result import FitResult, PublishedLaw, Surface
 from dwsweep.records.fit_rows import GuidelineRow
@@ -105,7 +106,7 @@ def likely_law(guide: OwnGuide) -> Law:
     record = guide.surface.record
     form = forms_left(record)[0]
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
-    ends = np.array(form.draws)[:, -5:-3]
+    ends = np.array(form.draws)[:, ENDS]
     logs = (ends - np.log([12.0 * first, 12.0 * last])) / 2.0
     centre, covariance = logs.mean(axis=0), np.cov(logs, rowvar=False)
     level = float(chi2_quantile(record.confidence, 1.0))

@@ -8,7 +8,7 @@ import importlib
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from dwsweep import paths
 from dwsweep.errors import InputError
@@ -46,13 +46,17 @@ class DepthSpan(FitPart):
     high: float
 
 
+ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law) + departures, Legendre polynomials"]
+(LOSS_FORM,) = get_args(ModelForm)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LossForm(FitPart):
     """The model with one form of the transition law.
 
     draws: of the posterior, each the coefficients (nats) of ``Surface.terms``, then θ: x_T at the shallowest and at the
     deepest depth (ln of the axis), gain (nats per unit of ln axis and ln depth at the middle depth), power with which
-    it falls with depth, saturation. mode: the same where θ is the most probable.
+    it falls with depth, and with the axis; saturation. mode: the same where θ is the most probable.
     """
 
     form: str  # exponential, power or linear
@@ -66,9 +70,12 @@ class LossForm(FitPart):
 
 @dataclass(frozen=True, kw_only=True)
 class Surface(FitPart):
-    """loss(ln axis, ln depth) for all depths together, one model per form of the law."""
+    """loss(ln axis, ln depth) for all depths together, one model per form of the law.
 
-    form: str
+    form: that of the model, which says what the numbers of ``LossForm`` mean; a file with another one is not read.
+    """
+
+    form: ModelForm
     terms: tuple[tuple[int, int], ...] = field(repr=False)  # powers of the Legendre polynomials in ln axis and ln depth
     low: float  # ln axis of the smallest and of the largest shape
     high: float

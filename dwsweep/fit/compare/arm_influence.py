@@ -10,12 +10,12 @@ import numpy as np
 
 from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.pairs import Pair
-from dwsweep.fit.surface.loss_forms import Frame, gradient
+from dwsweep.fit.surface.loss_forms import Frame, P, gradient
 from dwsweep.fit.surface.loss_surface import forms_left
 from dwsweep.records.fit_result import Surface
 
 STEP = 1e-5  # nats, and ln depth: of the numerical derivatives
-THETA_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4])
+THETA_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4, 1e-4])
 
 
 def of_crossing(curves: Curves, pair: Pair) -> np.ndarray | None:
@@ -49,7 +49,7 @@ def of_best_depth(record: Surface, gains: Mapping[str, np.ndarray], x: float, de
     steps = np.vstack([np.diag(THETA_STEPS), -np.diag(THETA_STEPS)])
     total, weights = None, 0.0
     for form in forms_left(record):
-        coefficients, theta = np.array(form.mode[:-5]), np.array(form.mode[-5:])
+        coefficients, theta = np.array(form.mode[:-P]), np.array(form.mode[-P:])
         slope = departures @ coefficients + gradient(form.form, theta, x, y, frame)
         curvature = float(slope[2] - slope[1]) / (2.0 * STEP)
         if curvature <= 0.0:

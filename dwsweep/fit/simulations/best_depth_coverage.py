@@ -80,6 +80,7 @@ def sweeps() -> dict[str, Sweep]:
         "no form holds, 4 depths": truth(bend=0.25, depths=(6, 12, 18, 24)),
         "no form holds, 7 depths": truth(bend=0.25, depths=(6, 9, 12, 15, 18, 24, 30)),
         "no form holds, wave of 10 %": truth(bend=0.1),
+        "gains fall as N^-0.4": truth(fall=0.4),
         "leads level off": truth(level_off=2.0),
         "wiggly curves": truth(wiggle=0.002),
         "uneven depths": truth(depths=(6, 9, 18, 36, 48)),

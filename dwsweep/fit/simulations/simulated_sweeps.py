@@ -29,6 +29,7 @@ WIGGLES = 2.5  # radians per unit of ln N of a wiggly truth
 
 SPEED_AT_SIX, SPEED_POWER = 0.025, -2.1
 DEPTH_POINTS = 400
+FALL_FROM = 3.0e7
 
 
 @dataclass(frozen=True)
@@ -182,15 +183,16 @@ def few_and_many_sizes() -> dict[str, Scenario]:
 @dataclass(frozen=True)
 class SmoothTruth:
     """form, theta: of ln d(L) (laws.py). bend, phase: amplitude in ln N of a wave that x_T makes about it over the
-    depths, so that no form holds, and its phase at the shallowest. level_off: w, None for S(u) = u. wiggle: amplitude
-    in nats of waves in ln N, of another phase at each depth, that each curve makes. effect: factor on every difference
-    (0: identical curves)."""
+    depths, so that no form holds, and its phase at the shallowest. fall: κ goes as (N/FALL_FROM)^(−fall). level_off: w,
+    None for S(u) = u. wiggle: amplitude in nats of waves in ln N, of another phase at each depth, that each curve
+    makes. effect: factor on every difference (0: identical curves)."""
 
     depths: tuple[int, ...] = (6, 12, 18, 24, 30)
     form: str = "exponential"
     theta: tuple[float, float] = (published_law.A, published_law.B)
     bend: float = 0.0
     phase: float = 0.0
+    fall: float = 0.0
     level_off: float | None = None
     wiggle: float = 0.0
     effect: float = 1.0
@@ -210,7 +212,7 @@ class SmoothTruth:
         if self.level_off:
             lead = self.level_off * np.tanh(lead / self.level_off)
         speed = self.effect * SPEED_AT_SIX * (layers / 6.0) ** SPEED_POWER
-        gain = np.trapezoid(speed * lead, layers, axis=-1)
+        gain = np.trapezoid(speed * lead, layers, axis=-1) * np.exp(-self.fall * (x - math.log(FALL_FROM)))
         return shared - gain + self.wiggle * np.sin(2.0 * np.pi * x / 1.7 + 2.4 * depth)
 
     def best_depth(self, n_params: float) -> float:

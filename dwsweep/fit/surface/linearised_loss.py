@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from dwsweep.fit.surface.loss_forms import Frame, by_leads, from_leads, least_gain, linearised, to_leads
+from dwsweep.fit.surface.loss_forms import GAIN_FALLS, Frame, P, by_leads, from_leads, least_gain, linearised, to_leads
 from dwsweep.fit.surface.loss_problem import PHI_SD, PRIOR, PRIOR_PHI, GivenLeads, Problem
 
-LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2])
+LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2, 0.2])
 HALVINGS = 6
 
 
@@ -81,7 +81,7 @@ class Linear:
         return A, d, root, C, C @ (weighted.T @ self.means)
 
     def gain(self, h: np.ndarray) -> np.ndarray:
-        """(T + 5, K) derivatives of the means of the coefficients and φ with respect to the cell means."""
+        """(T + P, K) derivatives of the means of the coefficients and φ with respect to the cell means."""
         A, d, _, C, _ = self._solved(h)
         columns = C @ (A / d[:, None]).T
         if self.problem.rotation is not None:
@@ -108,7 +108,7 @@ class Linear:
         return mean[back], covariance[np.ix_(back, back)]
 
     def leads(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(mean (5,), covariance (5, 5)) of φ."""
+        """(mean (P,), covariance (P, P)) of φ."""
         mean, covariance = self.coefficients(h)
         n = len(PHI_SD)
         return mean[-n:], covariance[-n:, -n:]
@@ -121,8 +121,8 @@ def start_theta(frame: Frame) -> np.ndarray:
 
 
 def in_theta(theta: np.ndarray, rows: np.ndarray, frame: Frame) -> np.ndarray:
-    """Derivatives (T + 5, …) of the coefficients and φ as those of the coefficients and θ, at ``theta`` (5,)."""
-    return np.concatenate([rows[:-5], by_leads(theta, frame) @ rows[-5:]])
+    """Derivatives (T + P, …) of the coefficients and φ as those of the coefficients and θ, at ``theta`` (P,)."""
+    return np.concatenate([rows[:-P], by_leads(theta, frame) @ rows[-P:]])
 
 
 def newton_steps(form: str, problem: Problem, theta: np.ndarray, h: np.ndarray, steps: int) -> np.ndarray:
@@ -135,10 +135,11 @@ def newton_steps(form: str, problem: Problem, theta: np.ndarray, h: np.ndarray, 
         if mean[-1] < 0.0:  # the saturation is not negative: the others go where they belong with none
             mean = mean - covariance[:, -1] / covariance[-1, -1] * mean[-1]
         phi = to_leads(theta, problem.frame)
-        step = np.clip(mean[-5:] - phi, -LARGEST_STEP, LARGEST_STEP)
+        step = np.clip(mean[-P:] - phi, -LARGEST_STEP, LARGEST_STEP)
         for share in 0.5 ** np.arange(HALVINGS):
             there = phi + share * step
-            there[2:] = np.maximum(there[2:], np.array([least_gain(there), -2.0, 0.0]))
+            there[2:] = np.maximum(there[2:], np.array([least_gain(there), -2.0, GAIN_FALLS[0], 0.0]))
+            there[4] = min(there[4], GAIN_FALLS[1])
             density = given.density(there[None])[0]
             if density > here:
                 break

@@ -1,7 +1,7 @@
 """Draws of the model of the loss from its posterior, which is not linearised.
 
 Given θ and the hyperparameters the model is linear: its other coefficients are Gaussian, and integrating over them
-leaves a density of five numbers, φ (loss_forms.py). A population of chains samples it, each stepping along the
+leaves a density of six numbers, φ (loss_forms.py). A population of chains samples it, each stepping along the
 difference of two others, one half of them at a time (differential evolution Markov chains, ter Braak 2006). The chains
 are spread over the hyperparameters in proportion to their weights, and over the noise where its variance was estimated.
 """
@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.fit.surface.loss_forms import GAIN_POWERS, from_leads, least_gain, to_leads
+from dwsweep.fit.surface.loss_forms import GAIN_FALLS, GAIN_POWERS, from_leads, least_gain, to_leads
 from dwsweep.fit.surface.loss_problem import PHI_SD, GivenLeads, Problem
 
 NODES = 16  # hyperparameters that the chains are spread over
@@ -34,9 +34,9 @@ def draw_model(
     start: tuple[np.ndarray, np.ndarray],
     noise_df: float | None,
 ) -> np.ndarray:
-    """(CHAINS, T + 5) the coefficients of all terms, and θ, in an order of which any part is a fair sample.
+    """(CHAINS, T + P) the coefficients of all terms, and θ, in an order of which any part is a fair sample.
 
-    nodes (N, 6): hyperparameters, weights (N,) theirs, which add up to 1. start: mean (5,) and covariance (5, 5) of φ
+    nodes (N, 6): hyperparameters, weights (N,) theirs, which add up to 1. start: mean (P,) and covariance (P, P) of φ
     in the linearised model. noise_df: degrees of freedom of the estimated noise; None: the noise is known.
     """
     rng = np.random.default_rng(0)
@@ -72,7 +72,7 @@ def draw_model(
 def log_likelihood(model: GivenLeads, draws: np.ndarray) -> float:
     """Of the one node of hyperparameters of ``model``, restricted, with θ integrated out under its prior, up to the
     constant of ``Linear.log_likelihood``: by importance sampling from a Student t that is as wide as the ``draws``
-    (D, 5) of θ."""
+    (D, P) of θ."""
     rng = np.random.default_rng(0)
     phi = to_leads(draws, model.problem.frame) / PHI_SD
     centre, covariance = phi.mean(axis=0), np.cov(phi, rowvar=False) + LEAST_SPREAD**2 * np.eye(phi.shape[1])
@@ -91,7 +91,8 @@ def log_likelihood(model: GivenLeads, draws: np.ndarray) -> float:
 
 def _within_bounds(phi: np.ndarray) -> np.ndarray:
     phi = phi.copy()
-    phi[:, 4] = np.abs(phi[:, 4])
+    phi[:, 5] = np.abs(phi[:, 5])
+    phi[:, 4] = np.clip(phi[:, 4], *GAIN_FALLS)
     phi[:, 3] = np.clip(phi[:, 3], *GAIN_POWERS)
     phi[:, 2] = np.maximum(np.abs(phi[:, 2]), least_gain(phi))
     return phi

@@ -25,17 +25,17 @@ from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.surface.linearised_loss import Linear, in_theta, newton_steps, start_theta
 from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
-from dwsweep.fit.surface.loss_forms import Frame, from_leads, to_leads
+from dwsweep.fit.surface.loss_forms import Frame, P, from_leads, to_leads
 from dwsweep.fit.surface.loss_problem import BOUNDS, PHI_SD, START, GivenLeads, Problem
 from dwsweep.fit.surface.loss_surface import with_optima
-from dwsweep.records.fit_result import DepthSpan, LossForm, Surface
+from dwsweep.records.fit_result import LOSS_FORM, DepthSpan, LossForm, Surface
 
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 # a form whose evidence is 100 times less than the best form's is rejected
 REJECTED_DEFICIT = math.log(100.0)
 
 # medians over fits of simulated sweeps (simulated_sweeps.py), all but τ: what a fit is expected to find
-TYPICAL = (-2.4, -0.8, -5.3, -0.6, 0.2)
+TYPICAL = (-2.4, -0.8, -5.1, -0.5, 0.0)
 TYPICAL_SD = 1.0  # of the log amplitude of δ about it, given the data of one sweep
 ROUNDS = 12  # at most, of θ given the hyperparameters, and they given θ
 SETTLED = 0.01  # change of the log posterior from one round to the next, at which they end
@@ -50,7 +50,7 @@ def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
 
 
 def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str, np.ndarray]] | None:
-    """The model, and of each form how its coefficients and θ (T + 5) follow the cell means (K): nats⁻¹ for each."""
+    """The model, and of each form how its coefficients and θ (T + P) follow the cell means (K): nats⁻¹ for each."""
     sizes = [len(curves.sizes(d)) for d in curves.depths]
     enough = len(curves.x) >= FEWEST_CELLS and sum(n >= FEWEST_SIZES for n in sizes) >= 2
     if len(sizes) < FEWEST_DEPTHS or not enough or not curves.noise.known:
@@ -72,7 +72,7 @@ def _record(curves: Curves, frame: Frame, fits: Sequence[_Fit], noise_df: float 
     best = max(fit.log_evidence for fit in fits)
     weights = np.exp([fit.log_evidence - best for fit in fits])
     return Surface(
-        form="f0(ln N) + h(ln N, ln L; transition law) + departures, Legendre polynomials",
+        form=LOSS_FORM,
         terms=tuple((int(j), int(k)) for j, k in frame.terms),
         low=frame.low,
         high=frame.high,
@@ -89,7 +89,7 @@ def _record(curves: Curves, frame: Frame, fits: Sequence[_Fit], noise_df: float 
                 rejected=best - fit.log_evidence >= REJECTED_DEFICIT,
                 tau=fit.tau,
                 mode=tuple(_short(v, 9) for v in fit.mode),
-                draws=tuple((*row[:-5].round(6).tolist(), *(_short(v, 5) for v in row[-5:])) for row in fit.draws),
+                draws=tuple((*row[:-P].round(6).tolist(), *(_short(v, 5) for v in row[-P:])) for row in fit.draws),
             )
             for fit, weight in zip(fits, weights, strict=True)
         ),
@@ -114,8 +114,8 @@ def _short(value: float, digits: int) -> float:
 
 @dataclass(frozen=True)
 class _Fit:
-    """mode (T + 5,): the coefficients of all terms and θ at the most probable θ. draws (D, T + 5) of them. gain
-    (T + 5, K): how they follow the cell means there (``Linear.gain``)."""
+    """mode (T + P,): the coefficients of all terms and θ at the most probable θ. draws (D, T + P) of them. gain
+    (T + P, K): how they follow the cell means there (``Linear.gain``)."""
 
     form: str
     log_evidence: float
@@ -163,14 +163,14 @@ def expected_fits(
         model = Linear(problem, form, theta)
         mean, C = model.coefficients(h)
         prior = np.zeros(len(mean))  # precisions
-        prior[:-5][~problem.free] = problem.prior_sd(h) ** -2.0
-        prior[-5:] = PHI_SD**-2.0
+        prior[:-P][~problem.free] = problem.prior_sd(h) ** -2.0
+        prior[-P:] = PHI_SD**-2.0
         sampling = C - C @ (prior[:, None] * C)
         # a fit averages over its hyperparameters: three nodes of a Gaussian in the log amplitude
         away = np.array([0.0, 0.0, math.sqrt(3.0) * TYPICAL_SD, 0.0, 0.0, 0.0])
         C = (4.0 * C + model.coefficients(h + away)[1] + model.coefficients(h - away)[1]) / 6.0
-        mean = np.concatenate([mean[:-5], from_leads(mean[-5:], frame)])
-        C, sampling = (in_theta(mean[-5:], in_theta(mean[-5:], V, frame).T, frame) for V in (C, sampling))
+        mean = np.concatenate([mean[:-P], from_leads(mean[-P:], frame)])
+        C, sampling = (in_theta(mean[-P:], in_theta(mean[-P:], V, frame).T, frame) for V in (C, sampling))
         found[form] = Expected(model.log_posterior(h), theta, mean, C, sampling)
     return found
 
@@ -222,7 +222,7 @@ def _with_draws(
     given = GivenLeads(form, problem, h[None])
     mode = np.concatenate([given.coefficients(to_leads(model.theta, problem.frame)[None])[0], model.theta])
     # what linearising θ gave, put right
-    log_evidence += log_likelihood(given, draws[:, -5:]) - model.log_likelihood(h)
+    log_evidence += log_likelihood(given, draws[:, -P:]) - model.log_likelihood(h)
     gain = in_theta(model.theta, model.gain(h), problem.frame)
     return _Fit(form, log_evidence, math.exp(h[5]), mode, draws, gain)
 

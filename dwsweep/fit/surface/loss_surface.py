@@ -6,10 +6,11 @@ proportion to their weights,
 
     dloss/dl = dh/dl(x, y; θ) + dδ/dl(x, y)
 
-where δ, what the data say beyond the form, is kept at its value on the edge for sizes outside the data, and ends at the
-edges of the depths trained. The best depth is where the integral of it is least: inside the data the profile of the
-loss itself, outside what the forms say, averaged. Beyond the sizes of the data each draw also misses by as much as the
-surface departs from its form inside (an error of the form, in ln N).
+where δ, what the data say beyond the form, is kept at its value on the edge for sizes outside the data, as is what
+gains have fallen to there, and ends at the edges of the depths trained; beyond the largest size both fall on. The best
+depth is where the integral of it is least: inside the data the profile of the loss itself, outside what the forms say,
+averaged. Beyond the sizes of the data each draw also misses by as much as the surface departs from its form inside (an
+error of the form, in ln N).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ import numpy as np
 
 from dwsweep.fit.surface.loss_forms import (
     Frame,
-    gradient_of_lead,
+    P,
+    fall,
+    levelled,
     speed,
     transition,
 )
@@ -55,7 +58,7 @@ class Depth:
 
 @dataclass(frozen=True)
 class _Group:
-    """The draws of one form: theta (D, 5), coefficients (D, T), shift (D,) of ln N outside the sizes of the data;
+    """The draws of one form: theta (D, P), coefficients (D, T), shift (D,) of ln N outside the sizes of the data;
     transition (D, G) and speed (D, G) on the grid of depths, which are the same for every size."""
 
     theta: np.ndarray
@@ -92,9 +95,9 @@ class LossSurface:
 
     def _group(self, form: LossForm, n: int) -> _Group:
         rows = np.resize(
-            np.array(form.draws), (n, len(self.record.terms) + 5)
+            np.array(form.draws), (n, len(self.record.terms) + P)
         )  # from the first again if there are more
-        coefficients, theta = rows[:, :-5], rows[:, -5:]
+        coefficients, theta = rows[:, :-P], rows[:, -P:]
         shift = self._misfit(form.form, theta, coefficients) * np.random.default_rng(0).standard_normal(n)
         of_draws, y = theta[:, None, :], self.grid
         return _Group(
@@ -113,6 +116,7 @@ class LossSurface:
         at = np.clip(x, self.record.low, self.record.high)
         slope = np.einsum("dgt,dt->dg", self._departures(at, y), coefficients)
         gain = np.maximum(theta[:, 2:3], 1e-6) * np.exp((1.0 - theta[:, 3:4]) * (y - self.frame.centre[1]))
+        gain *= fall(theta[:, None, :], at, self.frame)
         moved = np.clip(slope / gain, -LARGEST_SHIFT, LARGEST_SHIFT) ** 2
         count = inside.sum(axis=1)
         return np.sqrt(np.where(count > 0, (moved * inside).sum(axis=1) / np.maximum(count, 1), LARGEST_SHIFT**2))
@@ -155,8 +159,12 @@ class LossSurface:
         rows = []
         for group in self.groups:
             lead = (x + outside * group.shift[:, None]) - group.transition[:, part]
-            slope = gradient_of_lead(lead, group.speed[:, part], group.theta[:, 4:5])
+            slope = (
+                -group.speed[:, part] * levelled(lead, group.theta[:, 5:]) * fall(group.theta, at, self.frame)[:, None]
+            )
             slope[:, trained] += group.coefficients @ terms.T
+            if x > at:  # all that depth does goes on falling, which moves no best depth
+                slope *= np.exp(-np.maximum(group.theta[:, 4:5], 0.0) * (x - at))
             rows.append(slope)
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
 

@@ -30,6 +30,7 @@ NEAR_DATA = 2.0  # in ln N
 DEPTHS_OF_LAW = 141
 SLOPE_STEP = 0.05  # that of SurfaceLoss.slope
 STRETCH_POINTS = 4  # a cubic's
+STEEP, STEEP_HALVINGS, LEAST_STEP = 0.25, 4, 1e-3  # in ln L; and in ln N
 HALVINGS = 10  # towards the size at which a bound begins or ends
 
 Optional = float | None
@@ -210,7 +211,8 @@ def _ln(value: Optional) -> Optional:
 
 
 def _refined(x: Sequence[float], row: Callable[[float], list[Optional]]) -> list[tuple[float, list[Optional]]]:
-    """The rows at x, and two more on both sides of each place where a value begins or ceases to exist."""
+    """The rows at x, and two more on both sides of each place where a value begins or ceases to exist; where one rises
+    steeply, as a bound does before it is lost, the rows between."""
     rows = [(value, row(value)) for value in x]
     out = rows[:1]
     for left, right in itertools.pairwise(rows):
@@ -222,6 +224,20 @@ def _refined(x: Sequence[float], row: Callable[[float], list[Optional]]) -> list
                 below, above = (found, above) if _known(found[1]) == _known(left[1]) else (below, found)
             out += [one for one in (below, above) if one not in (left, right)]
         out.append(right)
+    return [*_between(out, row, STEEP_HALVINGS), out[-1]]
+
+
+def _between(
+    rows: Sequence[tuple[float, list[Optional]]], row: Callable[[float], list[Optional]], halvings: int
+) -> list[tuple[float, list[Optional]]]:
+    """All but the last of the rows, with those between that lie further apart than ``STEEP``."""
+    out = []
+    for left, right in itertools.pairwise(rows):
+        out.append(left)
+        steps = [abs(a - b) for a, b in zip(left[1], right[1], strict=True) if a is not None and b is not None]
+        if halvings and max(steps, default=0.0) > STEEP and right[0] - left[0] > LEAST_STEP:
+            middle = (left[0] + right[0]) / 2.0
+            out += _between([left, (middle, row(middle)), right], row, halvings - 1)[1:]
     return out
 
 
