@@ -123,10 +123,20 @@ def test_identical_curves_with_luck_per_shape_claim_next_to_nothing(sizes, luck)
     assert sum(status != "undecided" for status in claims) <= 6
 
 
+# where x_T waves over the depths no form holds, and intervals know of the wave only what the depths trained show
+WAVES = {
+    "no form holds": 0.65,
+    "no form holds, 4 depths": 0.50,
+    "no form holds, 7 depths": 0.85,
+    "no form holds, wave of 10 %": 0.85,
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sweeps())
 def test_the_best_depth_is_covered(name, folder):
-    """Covered in 92 % or more, less three binomial standard errors of slack; identical curves give no best depth."""
+    """Covered in 92 % or more (README says where less), less three binomial standard errors of slack; the depth named
+    costs next to nothing against the best one; identical curves give no best depth and no transition."""
     n = N // 4
     file, kind = f"best_depth_{name}", best_depth_coverage.Simulation
     rows = coverage.run_simulations(folder, [file], n, os.cpu_count() or 1, best_depth_of, kind)[file]
@@ -134,11 +144,18 @@ def test_the_best_depth_is_covered(name, folder):
     print("\n" + best_depth_coverage.table([summary]))
     if name == "identical curves":
         assert summary["sizes"][0]["answers"] <= 0.05
+        assert summary["crossed"] <= 0.02
         return
+    least = WAVES.get(name, 0.92)
+    slack = 3.0 * np.sqrt(least * (1.0 - least) / n)
     for size in summary["sizes"][:-1]:
-        if size["coverage"] is not None:
-            assert size["coverage"] >= 0.92 - 3.0 * np.sqrt(0.92 * 0.08 / max(1.0, n * size["answers"]))
-            assert abs(size["bias"]) <= 0.05
+        assert size["answers"] >= 0.95
+        assert size["coverage"] >= least - slack
+        assert abs(size["bias"]) <= 0.05
+        assert size["cost"] <= 0.002
+    # of neighbouring pairs of one sweep two count as one
+    least = 0.85 if name in WAVES else 0.92
+    assert summary["crossed_covered"] >= least - 3.0 * np.sqrt(least * (1.0 - least) / (2 * n))
 
 
 def best_depth_of(name, index):

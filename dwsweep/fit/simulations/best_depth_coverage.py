@@ -1,8 +1,9 @@
 """The best depth against losses whose best depth is known, by simulation:
 ``python -m dwsweep.fit.simulations.best_depth_coverage --out DIR [--n 150] [--processes 2] [SCENARIO …]``.
 
-Every simulation is one line of DIR/<scenario>.jsonl, as in coverage.py. The oracle knows the form of the law, the noise
-and the luck, and that nothing departs from the form.
+So are the transitions of neighbouring depths by the same losses (estimator ``surface``). Every simulation is one line
+of DIR/<scenario>.jsonl, as in coverage.py. The oracle knows the form of the law, the noise and the luck, and that
+nothing departs from the form.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import numpy as np
 
 from dwsweep.fit.bad_runs import without_bad_runs
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.curves import build_curves
+from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.guideline import OwnGuide, own_guide
+from dwsweep.fit.pairs import analyse_pairs, with_surface
 from dwsweep.fit.row_selection import Row
 from dwsweep.fit.simulations.coverage import Simulated, command_line, covers, run_simulations
 from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, through_published_widths
@@ -51,6 +53,11 @@ class Sweep:
     def with_phase(self, index: int) -> Sweep:
         """That of simulation ``index``; phases fill the circle evenly."""
         return replace(self, truth=replace(self.truth, phase=index * GOLDEN_ANGLE)) if self.truth.bend else self
+
+    @property
+    def smooth(self) -> SmoothTruth:
+        """The curves without their waves, which count as the luck of the shapes: what a smooth model is asked for."""
+        return replace(self.truth, wiggle=0.0)
 
     def rows(self, rng: np.random.Generator) -> list[Row]:
         budgets = tuple(np.geomspace(1.0e6, 6.0e8, self.sizes))
@@ -98,6 +105,7 @@ def sweeps() -> dict[str, Sweep]:
     }
 
 
+Claim = tuple[int, int, str, float | None, float | None]  # a pair of depths, its status, ln N of the ends
 Depth = tuple[float | None, float | None, float | None]  # best depth and the ends of its interval; None: there is none
 
 
@@ -108,6 +116,7 @@ class Simulation(Simulated):
     depths: tuple[Depth, ...] | None
     oracle: tuple[Depth, ...] | None
     rejected: tuple[str, ...]  # forms of the law
+    transitions: tuple[Claim, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +129,7 @@ class SizeSummary(FitPart):
     bias: float | None  # of ln L
     rmse: float | None  # of ln L
     coverage: float | None  # share of the answers
+    cost: float | None  # loss of the depth named above the least, nats: the 95th percentile
     ratio: float | None  # median width of the interval in ln L over the oracle's
 
 
@@ -131,6 +141,8 @@ class Summary(FitPart):
     n: int
     sizes: tuple[SizeSummary, ...]
     true_form_rejected: float  # share of the sweeps
+    crossed: float  # share of all pairs of neighbours that are called crossed
+    crossed_covered: float | None  # share of these whose interval holds the true transition; None: there is none
 
 
 def one(name: str, index: int) -> Simulation:
@@ -152,6 +164,18 @@ def one(name: str, index: int) -> Simulation:
         depths=tuple(guide.depth(n) for n in SIZES) if guide else None,
         oracle=tuple(known.depth(n) for n in SIZES) if known else None,
         rejected=tuple(form.form for form in surface.forms if form.rejected) if surface else (),
+        transitions=_transitions(curves, LossSurface(surface)) if surface else (),
+    )
+
+
+def _transitions(curves: Curves, surface: LossSurface) -> tuple[Claim, ...]:
+    """What the losses of all depths say of each pair of neighbours."""
+    pairs = with_surface(analyse_pairs(curves, CONFIDENCE, estimators=False), curves, surface, CONFIDENCE)
+    return tuple(
+        (pair.shallow, pair.deep, crossing.status, crossing.low, crossing.high)
+        for pair in pairs
+        for name, _, crossing in pair.others
+        if name == "surface"
     )
 
 
@@ -164,6 +188,13 @@ def summarise(name: str, rows: Sequence[Simulation]) -> Summary:
         best = [sweep.with_phase(row.index).truth.best_depth(n) for row in rows]
         found = [(true, *row.depths[i]) for true, row in zip(best, rows, strict=True) if row.depths]
         errors = np.array([math.log(depth / true) for true, depth, _, _ in found if depth])
+        costs = [
+            float(smooth.loss(depth, math.log(n)) - smooth.loss(true, math.log(n)))
+            for smooth, (true, depth, _, _) in zip(
+                (sweep.with_phase(row.index).smooth for row in rows if row.depths), found, strict=True
+            )
+            if depth
+        ]
         widths = [_width(row.depths[i]) for row in rows if row.depths and row.oracle]
         known = [_width(row.oracle[i]) for row in rows if row.depths and row.oracle]
         ratio = float(np.median(widths) / np.median(known)) if widths and math.isfinite(np.median(widths)) else None
@@ -175,11 +206,25 @@ def summarise(name: str, rows: Sequence[Simulation]) -> Summary:
                 bias=float(errors.mean()) if len(errors) else None,
                 rmse=float(np.sqrt((errors**2).mean())) if len(errors) else None,
                 coverage=float(np.mean([covers(low, high, true) for true, _, low, high in found])) if found else None,
+                cost=float(np.quantile(costs, 0.95)) if costs else None,
                 ratio=ratio,
             )
         )
     rejected = float(np.mean([sweep.truth.form in row.rejected for row in rows]))
-    return Summary(scenario=name, n=len(rows), sizes=tuple(sizes), true_form_rejected=rejected)
+    held = [
+        bool(sweep.truth.effect) and covers(low, high, sweep.with_phase(row.index).smooth.crossing(shallow, deep))
+        for row in rows
+        for shallow, deep, status, low, high in row.transitions
+        if status == "crossed"
+    ]
+    return Summary(
+        scenario=name,
+        n=len(rows),
+        sizes=tuple(sizes),
+        true_form_rejected=rejected,
+        crossed=len(held) / (len(rows) * (len(sweep.truth.depths) - 1)),
+        crossed_covered=float(np.mean(held)) if held else None,
+    )
 
 
 def _width(depth: Depth) -> float:
@@ -187,10 +232,12 @@ def _width(depth: Depth) -> float:
 
 
 def table(summaries: Sequence[Summary]) -> str:
-    """Markdown: one row per scenario, four numbers per column, at 1e7, 3e7, 1e8 and 1e9 (outside the data)."""
+    """Markdown: one row per scenario, four numbers per column, at 1e7, 3e7, 1e8 and 1e9 (outside the data);
+    and the transitions by the same losses."""
     lines = [
-        "| scenario | n | answers, % | true best depth | rmse, % of L | covered, % | width / oracle |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| scenario | n | answers, % | true best depth | rmse, % of L | covered, % | costs, 1e-4 nats "
+        "| width / oracle | pairs crossed, % | covered, % |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
 
     def text(values: Sequence[float | None], digits: int, scale: float = 1.0) -> str:
@@ -200,7 +247,9 @@ def table(summaries: Sequence[Summary]) -> str:
         lines.append(
             f"| {s.scenario} | {s.n} | {100 * s.sizes[0].answers:.0f} | {text([size.best for size in s.sizes], 1)} "
             f"| {text([size.rmse for size in s.sizes], 1, 100)} | {text([size.coverage for size in s.sizes], 0, 100)} "
-            f"| {text([size.ratio for size in s.sizes], 2)} |"
+            f"| {text([size.cost for size in s.sizes], 1, 1e4)} "
+            f"| {text([size.ratio for size in s.sizes], 2)} | {text([s.crossed], 0, 100)} "
+            f"| {text([s.crossed_covered], 0, 100)} |"
         )
     return "\n".join(lines)
 
