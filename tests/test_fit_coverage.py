@@ -128,7 +128,7 @@ WAVES = {
     "no form holds": 0.65,
     "no form holds, 4 depths": 0.50,
     "no form holds, 7 depths": 0.85,
-    "no form holds, wave of 10 %": 0.85,
+    "no form holds, wave of 10 %": 0.82,
 }
 
 
@@ -142,17 +142,18 @@ def test_the_best_depth_is_covered(name, folder):
     rows = coverage.run_simulations(folder, [file], n, os.cpu_count() or 1, best_depth_of, kind)[file]
     summary = best_depth_coverage.summarise(name, rows)
     print("\n" + best_depth_coverage.table([summary]))
-    if name == "identical curves":
+    if "identical curves" in name:
         assert summary["sizes"][0]["answers"] <= 0.05
         assert summary["crossed"] <= 0.02
         return
     least = WAVES.get(name, 0.92)
     slack = 3.0 * np.sqrt(least * (1.0 - least) / n)
+    noisy = name.startswith("laptop")  # shapes scatter by as much as neighbouring depths differ
     for size in summary["sizes"][:-1]:
-        assert size["answers"] >= 0.95
+        assert size["answers"] >= (0.75 if noisy else 0.95)
         assert size["coverage"] >= least - slack
         assert abs(size["bias"]) <= 0.05
-        assert size["cost"] <= 0.002
+        assert size["cost"] <= (0.008 if noisy else 0.002)
     # of neighbouring pairs of one sweep two count as one
     least = 0.85 if name in WAVES else 0.92
     assert summary["crossed_covered"] >= least - 3.0 * np.sqrt(least * (1.0 - least) / (2 * n))

@@ -19,6 +19,7 @@ from dwsweep.fit.bad_runs import without_bad_runs
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.guideline import OwnGuide, own_guide
+from dwsweep.fit.laws import from_ends
 from dwsweep.fit.pairs import analyse_pairs, with_surface
 from dwsweep.fit.row_selection import Row
 from dwsweep.fit.simulations.coverage import Simulated, command_line, covers, run_simulations
@@ -31,12 +32,14 @@ SIZES = (1.0e7, 3.0e7, 1.0e8, 1.0e9)  # the last one lies outside the data
 CONFIDENCE = 0.95
 DRAWS = 400
 GOLDEN_ANGLE = math.pi * (3.0 - math.sqrt(5.0))
+LAPTOP_WIDTHS = (116.0, 274.0)  # at which one layer and four are the best ones, about as in sweeps/results/laptop
 SKIPPED = 3  # an uneven grid lacks every third size, another third at each depth
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is simulated: 5 depths, 9 sizes from 1e6 to 6e8, 3 seeds, σ 0.002 nats, unless it says otherwise.
+    """What is simulated: 5 depths, 9 sizes from 1e6 to 6e8, 3 seeds, σ 0.002 nats, unless it says otherwise; and the
+    sizes that it is asked for, of which the last lies outside the data.
 
     Where the truth makes a wave about its form, each simulation has another phase of it: what a fit misses between two
     depths is then missed at other sizes in each.
@@ -49,6 +52,8 @@ class Sweep:
     luck: float = 0.0
     bad: float = 0.0  # nats, on one run
     uneven: bool = False
+    span: tuple[float, float] = (1.0e6, 6.0e8)
+    at: tuple[float, ...] = SIZES
 
     def with_phase(self, index: int) -> Sweep:
         """That of simulation ``index``; phases fill the circle evenly."""
@@ -60,7 +65,7 @@ class Sweep:
         return replace(self.truth, wiggle=0.0)
 
     def rows(self, rng: np.random.Generator) -> list[Row]:
-        budgets = tuple(np.geomspace(1.0e6, 6.0e8, self.sizes))
+        budgets = tuple(np.geomspace(*self.span, self.sizes))
 
         def of(depth: int) -> Sequence[float]:
             place = self.truth.depths.index(depth) % SKIPPED
@@ -102,7 +107,26 @@ def sweeps() -> dict[str, Sweep]:
         "6 sizes": replace(base, sizes=6),
         "17 sizes": replace(base, sizes=17),
         "identical curves": truth(effect=0.0),
+        "laptop": _laptop(),
+        "laptop, power": _laptop("power"),
+        "laptop, linear": _laptop("linear"),
+        "laptop, no form holds": _laptop(bend=0.25),
+        "laptop, identical curves": _laptop(effect=0.0),
     }
+
+
+def _laptop(form: str = "exponential", bend: float = 0.0, effect: float = 0.14) -> Sweep:
+    """As sweeps/results/laptop: few layers, small nets, and shapes whose luck is what neighbours in depth differ by."""
+    first, last = from_ends(form, np.log(LAPTOP_WIDTHS), 1.0, 4.0)
+    truth = SmoothTruth(depths=(1, 2, 3, 4), form=form, theta=(float(first), float(last)), bend=bend, effect=effect)
+    return Sweep(
+        truth=replace(truth, fall=0.25, power=-1.2),
+        sizes=8,
+        sigma=0.012,
+        luck=0.013,
+        span=(4.0e4, 2.0e6),
+        at=(1.0e5, 3.0e5, 8.0e5, 5.0e6),
+    )
 
 
 Claim = tuple[int, int, str, float | None, float | None]  # a pair of depths, its status, ln N of the ends
@@ -158,11 +182,11 @@ def one(name: str, index: int) -> Simulation:
     if surface and truth.effect and not truth.bend and not truth.wiggle and not sweep.bad:
         variances = np.full(len(curves.x), sweep.sigma**2 / sweep.seeds)
         record = known_form(curves, truth.form, variances, sweep.luck, CONFIDENCE)
-        known = OwnGuide(LossSurface(record), "oracle", 1e6, 6e8)
+        known = OwnGuide(LossSurface(record), "oracle", *sweep.span)
     return Simulation(
         index=index,
-        depths=tuple(guide.depth(n) for n in SIZES) if guide else None,
-        oracle=tuple(known.depth(n) for n in SIZES) if known else None,
+        depths=tuple(guide.depth(n) for n in sweep.at) if guide else None,
+        oracle=tuple(known.depth(n) for n in sweep.at) if known else None,
         rejected=tuple(form.form for form in surface.forms if form.rejected) if surface else (),
         transitions=_transitions(curves, LossSurface(surface)) if surface else (),
     )
@@ -184,7 +208,7 @@ def summarise(name: str, rows: Sequence[Simulation]) -> Summary:
     answer, and the median width of the interval in ln L over the oracle's."""
     sweep = sweeps()[name]
     sizes = []
-    for i, n in enumerate(SIZES):
+    for i, n in enumerate(sweep.at):
         best = [sweep.with_phase(row.index).truth.best_depth(n) for row in rows]
         found = [(true, *row.depths[i]) for true, row in zip(best, rows, strict=True) if row.depths]
         errors = np.array([math.log(depth / true) for true, depth, _, _ in found if depth])

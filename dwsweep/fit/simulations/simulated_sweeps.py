@@ -185,7 +185,7 @@ class SmoothTruth:
     """form, theta: of ln d(L) (laws.py). bend, phase: amplitude in ln N of a wave that x_T makes about it over the
     depths, so that no form holds, and its phase at the shallowest. fall: κ goes as (N/FALL_FROM)^(−fall). level_off: w,
     None for S(u) = u. wiggle: amplitude in nats of waves in ln N, of another phase at each depth, that each curve
-    makes. effect: factor on every difference (0: identical curves)."""
+    makes. effect: factor on every difference (0: identical curves). power: of κ in L."""
 
     depths: tuple[int, ...] = (6, 12, 18, 24, 30)
     form: str = "exponential"
@@ -196,6 +196,7 @@ class SmoothTruth:
     level_off: float | None = None
     wiggle: float = 0.0
     effect: float = 1.0
+    power: float = SPEED_POWER
 
     def x_t(self, depth: np.ndarray | float) -> np.ndarray:
         """ln of the size at which ``depth`` is the best one."""
@@ -211,7 +212,7 @@ class SmoothTruth:
         lead = x[..., None] - self.x_t(layers)
         if self.level_off:
             lead = self.level_off * np.tanh(lead / self.level_off)
-        speed = self.effect * SPEED_AT_SIX * (layers / 6.0) ** SPEED_POWER
+        speed = self.effect * SPEED_AT_SIX * (layers / 6.0) ** self.power
         gain = np.trapezoid(speed * lead, layers, axis=-1) * np.exp(-self.fall * (x - math.log(FALL_FROM)))
         return shared - gain + self.wiggle * np.sin(2.0 * np.pi * x / 1.7 + 2.4 * depth)
 

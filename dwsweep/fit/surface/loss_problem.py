@@ -22,7 +22,7 @@ PRIOR_PHI = np.array([0.0, 0.0, GAIN, GAIN_POWER, GAIN_FALL, 0.0])
 # hyperparameters: ln amplitude and logit of the rate for f0; the same for δ, with a rate for x and one for y; ln τ.
 # (mean, sd) of the normal prior, and bounds. δ: 0.0025 nats within a factor of 4.5; a polynomial in y has 0.45 (0.27 …
 # 0.65) of the amplitude of the one before. Few depths hardly tell that rate, for they cannot see what happens between
-# them. Where the law makes a wave of 10 % in N over five depths, intervals held the best depth in 85 to 95 % of sweeps;
+# them. Where the law makes a wave of 10 % in N over five depths, intervals held the best depth in 82 to 98 % of sweeps;
 # with a rate of 0.38 in 72 to 85 %, at 0.85 times the width; with more and slower falling departures in 88 to 98 %, but
 # three depths then said next to nothing (simulations/best_depth_coverage.py). τ: luck of a shape, 0.001 nats within a
 # factor of 3: reruns agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004.
