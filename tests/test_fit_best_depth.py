@@ -14,7 +14,6 @@ from dwsweep.fit.guideline import guideline_rows, guides, own_guide
 from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, through_published_widths
 from dwsweep.fit.surface.linearised_loss import Linear, newton_steps
 from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
-from dwsweep.fit.surface.loss_forms import THETA as THETA_NAMES
 from dwsweep.fit.surface.loss_forms import (
     Frame,
     P,
@@ -28,7 +27,9 @@ from dwsweep.fit.surface.loss_forms import (
 )
 from dwsweep.fit.surface.loss_problem import START, GivenLeads, Problem
 from dwsweep.fit.surface.loss_surface import SAME_BUDGET, LossSurface
+from dwsweep.guide import source_of, trust
 from dwsweep.records import fit_result
+from dwsweep.records.fit_result import THETA as THETA_NAMES
 from dwsweep.report.terminal.fit_tables import to_text
 
 SIZES = (1e7, 3e7, 1e8)
@@ -116,6 +117,54 @@ def test_a_rejected_form_does_not_guide():
 def test_identical_curves_have_no_best_depth():
     result = fitted(SmoothTruth(effect=0.0))
     assert result.guideline_law is None and "levine" in result.guideline[0].law
+
+
+@pytest.fixture(scope="module")
+def falling():
+    """Losses whose best depth falls from 28 layers to 7 as nets grow, and its true value at a size."""
+    ends = np.log([1.0e6, 6.0e8]), np.log([28.0, 7.0])
+    rng, table = np.random.default_rng(0), []
+    for depth in (6, 12, 18, 24, 30):
+        for n in np.geomspace(1.0e6, 6.0e8, 9):
+            width = 4 * round(np.sqrt(n / (12 * depth)) / 4)
+            x = np.log(12 * depth * width**2)
+            loss = 1.5 + 8.0 * np.exp(-0.1 * x) + 0.02 * (np.log(depth) - np.interp(x, *ends)) ** 2
+            row = {"depth": depth, "width": width}
+            table += [{**row, "seed": seed, "loss": loss + rng.normal(0.0, 0.002)} for seed in range(3)]
+    return dwsweep.fit_table(table, draws=500), lambda n: float(np.exp(np.interp(np.log(n), *ends)))
+
+
+def test_a_best_depth_that_falls_with_size_is_told_and_not_carried_beyond_the_data(falling):
+    result, true = falling
+    small, large = result.surface.falls
+    assert true(small.n_params) > true(large.n_params)
+    assert result.guideline_law is None and "levine" in result.guideline[0].law
+    assert any("falls with size" in line for line in result.warnings)
+    assert "from the surface" not in to_text(result)
+
+
+def test_guide_answers_inside_the_data_of_a_best_depth_that_falls(falling):
+    result, true = falling
+    source = source_of(result, "falling")
+    assert any("falls with size" in note for note in source.notes)
+    for n in (3e6, 3e7, 1e8):
+        _, low, high = source.at(n).law.depth(n)
+        assert low <= true(n) <= high
+    assert source.at(1e11) is source and source.surface is None
+
+
+def test_narrow_intervals_of_little_confidence_earn_no_trust():
+    table = draw(SmoothTruth(), np.random.default_rng(0))
+    sure, unsure = (source_of(dwsweep.fit_table(table, draws=500, confidence=c), "own") for c in (0.95, 0.5))
+    assert trust.judge(sure, 3e7).level == "high"
+    assert trust.judge(unsure, 3e7).level == "medium"
+    assert any("intervals of 50 %" in note for note in unsure.notes)
+
+
+def test_losses_that_have_no_percent_are_not_told_in_percent():
+    table = [{**row, "loss": row["loss"] - 10.0} for row in draw(SmoothTruth(), np.random.default_rng(0))]
+    rows = dwsweep.fit_table(table, draws=500).surface.optima
+    assert rows and all(row.worst_percent is None for row in rows)
 
 
 def test_what_the_worst_depth_loses_is_what_the_true_losses_say():

@@ -138,6 +138,16 @@ def test_reading_what_is_not_a_fit(tmp_path):
         (("cells", 3), [], r"cells\[3\]: must be an object"),
         (("curves", "depths", 1, "mean"), [1.0], r"curves\.depths\[1\]: sequences must have one length, found x 9, "),
         (("provenance",), 7, r"provenance: must be an object"),
+        (
+            ("surface", "forms", 0, "draws", 5),
+            [0.0],
+            r"surface: draws of the \w+ form must have \d+ numbers each, found ",
+        ),
+        (("surface", "forms", 0, "form"), "cubic", r"surface\.forms\[0\]\.form: 'cubic'; must be one of exponential, "),
+        (("surface", "forms"), [], r"surface: forms must have one that is not rejected"),
+        (("surface", "low"), 99.0, r"surface: low must be a number below high, found 99"),
+        (("surface", "confidence"), 5, r"surface\.confidence: 5; must be less than or equal to 1"),
+        (("nets", "vocab_size"), -5, r"nets\.vocab_size: -5; must be greater than or equal to 1"),
     ],
 )
 def test_a_damaged_fit_is_one_line_that_names_file_and_field(fitted, tmp_path, place, value, said):

@@ -523,7 +523,7 @@ def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: A
     source = fitted_source(tmp_path)
     assert abs(math.log(source.law.depth(1e9)[0] / sweep.truth.best_depth(1e9))) > 0.2
     assert [trust.judge(source, n).level for n in (3e7, 1e9)] == ["high", "low"]
-    near = 2.5 * source.law.valid_to
+    near = 2.9 * source.law.valid_to
     forms = (*source.rivals, *source.rejected)
     sure = replace(source, rivals=forms[:1], rejected=())
     doubtful = replace(sure, rejected=forms[1:])

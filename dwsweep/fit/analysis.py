@@ -22,7 +22,7 @@ from dwsweep.fit.cells import Run, Selection, Shape, select_runs
 from dwsweep.fit.contrasts import contrasts
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.fit_warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
-from dwsweep.fit.guideline import form_guides, guideline_rows, own_guide, published_record
+from dwsweep.fit.guideline import falling_warning, form_guides, guideline_rows, own_guide, published_record
 from dwsweep.fit.law_selection import LawReport, fit_laws
 from dwsweep.fit.output import fit_curves, pair_curves
 from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_rows, with_surface
@@ -32,6 +32,7 @@ from dwsweep.fit.surface.loss_surface import LossSurface
 from dwsweep.fit.sweep_evidence import Documents, document_covariance, still_falling
 from dwsweep.fit.table import Table, read_other, read_table
 from dwsweep.records.fit_result import (
+    LARGEST_SIZE,
     FitOptions,
     FitResult,
     NoiseSummary,
@@ -151,6 +152,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         drawn = guide.surface if guide else LossSurface(surface)
         group = replace(group, pairs=with_surface(group.pairs, group.curves, drawn, confidence))
         warnings += disagreements(group.pairs)
+        warnings += falling_warning(surface, options.axis)
     rivals = form_guides(guide) if guide else []
     transitions = group.transitions(confidence)
     warnings += [*report.warnings, *tie_warnings(transitions)]
@@ -198,7 +200,9 @@ def _nets(runs: Sequence[Run]) -> TrainedNets:
     def common(column: str) -> int | None:
         found = {run.row.get(column) for run in runs}
         value = found.pop() if len(found) == 1 else None
-        return int(value) if isinstance(value, int | float) and 1.0 <= value < math.inf else None
+        if not isinstance(value, int | float) or not 1.0 <= value <= LARGEST_SIZE or value != int(value):
+            return None
+        return int(value)
 
     return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"))
 

@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends, published, published_rivals
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends, outside, published, published_rivals
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface.loss_forms import ENDS
 from dwsweep.fit.surface.loss_surface import LossSurface, forms_left
@@ -60,13 +60,14 @@ class OwnGuide:
 
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
-        return max(1.0, n_params / self.valid_to, self.valid_from / n_params)
+        return outside(n_params, self.valid_from, self.valid_to)
 
 
 def own_guide(record: Surface | None) -> OwnGuide | None:
     """None where there is no surface, where the data bound the best depth at fewer than two of their sizes, or where
-    there are three depths: they show a best depth inside the data (``optima``), and have no law."""
-    if record is None or len(record.spans) < DEPTHS_FOR_A_LAW:
+    there are three depths, or a best depth that falls with size, which no form of the law can: they show a best depth
+    inside the data (``optima``), and have no law."""
+    if record is None or len(record.spans) < DEPTHS_FOR_A_LAW or record.falls:
         return None
     surface = LossSurface(record)
     if not surface.measured:
@@ -79,6 +80,18 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
 def _answered(record: Surface) -> list[float]:
     """The sizes at which the losses say how deep: between the depths trained, or a single layer."""
     return [row.n_params for row in record.optima if row.depth is not None or row.is_one_layer]
+
+
+def falling_warning(surface: Surface, axis: str) -> list[str]:
+    """A line where the best depth falls with size, which the forms of the law cannot follow."""
+    if surface.falls is None:
+        return []
+    small, large = surface.falls
+    return [
+        f"surface: the best depth falls with size, as no form of the law does: at least {small.depth_low:.3g} layers "
+        f"at {axis} {format_count(small.n_params)}, at most {large.depth_high:.3g} at {format_count(large.n_params)}; "
+        "the losses answer at their own sizes alone"
+    ]
 
 
 def guide_inside(record: Surface | None) -> OwnGuide | None:

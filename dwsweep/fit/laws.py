@@ -21,6 +21,7 @@ FORMS = ("exponential", "linear", "power")
 DEPTH_LIMIT = 1.0e5
 # beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
 EXTRAPOLATION_LIMIT = 2000.0
+AS_PRINTED = 1.005  # a size with three digits is the size that it stands for
 REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # of the published law, by which its rivals are fitted
 
 
@@ -86,6 +87,12 @@ def optimal_depth(form: str, theta: np.ndarray, n_params: float) -> np.ndarray:
     return np.where(valid, np.exp((low + high) / 2.0), np.nan)
 
 
+def outside(n_params: float, valid_from: float, valid_to: float) -> float:
+    """Factor by which a size lies outside a range; 1 inside, and where it is an end of it as printed."""
+    factor = max(n_params / valid_to, valid_from / n_params)
+    return factor if factor > AS_PRINTED else 1.0
+
+
 @dataclass(frozen=True)
 class Law:
     """A law with its uncertainty.
@@ -128,7 +135,7 @@ class Law:
 
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
-        return max(1.0, n_params / self.valid_to, self.valid_from / n_params)
+        return outside(n_params, self.valid_from, self.valid_to)
 
 
 def published() -> Law:

@@ -17,6 +17,7 @@ from dwsweep.records.fit_result import FitResult, TrainedNets
 from dwsweep.text import format_count, format_factor
 from dwsweep.theory import published_law
 
+CONFIDENCE = 0.95  # of intervals, below which a fit is not trusted more for narrow ones, and says so
 FAR = 10.0  # times outside the range, beyond which a projection is called far
 
 
@@ -115,6 +116,8 @@ def source_of(fit: FitResult, path: str | Path) -> Source:
         if fit.surface
         else "no best depth in this fit"
     )
+    if fit.surface and fit.surface.falls:
+        why = "the best depth falls with size in this fit, as no form of the law does"
     if fit.curves.axis != "n_params":
         why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters"
     inside = guides(fit, inside=True)
@@ -137,5 +140,7 @@ def _own(guide: OwnGuide, rivals: list[OwnGuide], fit: FitResult, notes: list[st
     left = {rival.form for rival in rivals}
     rejected = tuple(form for form in form_guides(guide, rejected=True) if form.form not in left)
     notes = [*notes, *(f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface")))]
+    if fit.surface and fit.surface.confidence < CONFIDENCE:
+        notes.append(f"intervals of {100.0 * fit.surface.confidence:g} %, as this fit was asked for")
     loss = SurfaceLoss(guide.surface, trained)
     return Source(guide.name, guide, tuple(rivals), loss, 0.0, tuple(notes), rejected, nets=fit.nets)

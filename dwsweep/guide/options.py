@@ -9,11 +9,10 @@ from dwsweep.cost.devices import Device, find, suggestion
 from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import CONSTRAINTS
-from dwsweep.records.fit_result import TrainedNets
+from dwsweep.records.fit_result import LARGEST_SIZE, TrainedNets
 from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape
 
 VOCABULARY, CONTEXT = 50_257, 2048  # of GPT-2
-MOST = 10_000_000  # of any size that is asked for
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class Options:
             "pipeline_parallel",
         )
         wrong = [
-            f"{argument(name)}: {getattr(self, name)}; must be at least 1 and at most {MOST:g}"
+            f"{argument(name)}: {getattr(self, name)}; must be at least 1 and at most {LARGEST_SIZE:g}"
             for name in sizes
-            if getattr(self, name) is not None and not 1 <= getattr(self, name) <= MOST
+            if getattr(self, name) is not None and not 1 <= getattr(self, name) <= LARGEST_SIZE
         ]
         if self.mlp not in ("plain", "gated"):
             wrong.append(f"{argument('mlp')}: {self.mlp!r}; allowed: plain, gated")

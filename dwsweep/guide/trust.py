@@ -10,7 +10,7 @@ Trust, by the first line that holds:
     low     outside the data of the published law, or more than NEAR times outside those of one's own fit;
             or forms apart by more than FORMS_APART (outside the data those too that the data inside reject: forms
             that hold inside were wrong outside in simulated sweeps); or no bound on a side
-    high    one's own fit, inside its data, forms within FORMS_AGREE, interval within ENDS_AGREE
+    high    one's own fit, inside its data, forms within FORMS_AGREE, interval (CONFIDENCE or more) within ENDS_AGREE
     medium  else
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from dwsweep.guide.answers import Trust
-from dwsweep.guide.law_sources import Source
+from dwsweep.guide.law_sources import CONFIDENCE, Source
 from dwsweep.text import format_factor
 
 # ASSUMPTION: where another recipe has the transition of a depth, in N, at 95 %
@@ -27,6 +27,8 @@ RECIPE_FACTOR = 4.0
 NEAR = 3.0
 FORMS_AGREE, FORMS_APART = 1.15, 1.4  # deepest over shallowest best depth of the forms
 ENDS_AGREE = 1.5  # upper end over lower end of the interval
+# where the shape that costs least on average is further than this from the likeliest best depth, it is said why
+BUILD_APART = 1.15
 
 
 def interval(source: Source, n_params: float) -> tuple[float | None, float | None]:
@@ -41,6 +43,12 @@ def interval(source: Source, n_params: float) -> tuple[float | None, float | Non
         highs.append(None if depth is None or high is None else high + source.spacing)
     low = min((value for value in lows if value is not None), default=None)
     return low, None if None in highs else max(value for value in highs if value is not None)
+
+
+def ends_agree(source: Source) -> float:
+    """Largest ratio of the ends of an interval that is trusted most; 1 where intervals hold the truth less often."""
+    record = source.surface.surface.record if source.surface else None
+    return ENDS_AGREE if record is None or record.confidence >= CONFIDENCE else 1.0
 
 
 def judge(source: Source, n_params: float) -> Trust:
@@ -58,7 +66,7 @@ def judge(source: Source, n_params: float) -> Trust:
     own = source.surface is not None
     if factor > (NEAR if own else 1.0) or apart > FORMS_APART or math.isinf(ends):
         level = "low"
-    elif own and factor <= 1 and apart <= FORMS_AGREE and ends <= ENDS_AGREE:
+    elif own and factor <= 1 and apart <= FORMS_AGREE and ends <= ends_agree(source):
         level = "high"
     else:
         level = "medium"

@@ -8,7 +8,9 @@ import importlib
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field
 
 from dwsweep import paths
 from dwsweep.errors import InputError
@@ -29,8 +31,12 @@ from dwsweep.records.fit_rows import (
     Transition,
     references,
 )
+from dwsweep.records.reader import Positive, one_of
 from dwsweep.text import format_count
 
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+LARGEST_SIZE = 10_000_000  # of a vocabulary or a context
+Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Interval = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
 NUMBERS = re.compile(r"\[\s+(?:[-+.\deE]+|null)(?:,\s+(?:[-+.\deE]+|null))*\s+\]")
@@ -41,11 +47,14 @@ TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow, "
 class DepthSpan(FitPart):
     """ln of the axis from the smallest to the largest shape of a depth."""
 
-    depth: int
+    depth: Positive
     low: float
     high: float
 
 
+# what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface/loss_forms.py)
+THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "saturation")
+LawForm = Annotated[str, one_of("exponential", "power", "linear")]
 ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law) + departures, Legendre polynomials"]
 (LOSS_FORM,) = get_args(ModelForm)
 
@@ -59,8 +68,8 @@ class LossForm(FitPart):
     it falls with depth, and with the axis; saturation. mode: the same where θ is the most probable.
     """
 
-    form: str  # exponential, power or linear
-    weight: float  # of the form in the average, by its evidence
+    form: LawForm
+    weight: Share  # of the form in the average, by its evidence
     log_evidence: float
     rejected: bool  # its evidence is 100 times less than the best form's, or worse
     tau: float  # luck of a shape, nats
@@ -73,6 +82,10 @@ class Surface(FitPart):
     """loss(ln axis, ln depth) for all depths together, one model per form of the law.
 
     form: that of the model, which says what the numbers of ``LossForm`` mean; a file with another one is not read.
+
+    Raises:
+        ValueError: a draw has more or fewer numbers than the terms and θ, the ends are the wrong way round, or no form
+            of the law is left to guide.
     """
 
     form: ModelForm
@@ -81,9 +94,34 @@ class Surface(FitPart):
     high: float
     spans: tuple[DepthSpan, ...]
     noise_df: float | None  # degrees of freedom of the noise; None: many
-    confidence: float
+    confidence: Share
     forms: tuple[LossForm, ...]
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low is None or self.high is None or not self.low < self.high:
+            raise ValueError(f"low must be a number below high, found {self.low} and {self.high}")
+        if not self.spans:
+            raise ValueError("spans must name a depth")
+        numbers = len(self.terms) + len(THETA)
+        for form in self.forms:
+            found = {len(form.mode), *map(len, form.draws)}
+            if not form.draws or found != {numbers}:
+                raise ValueError(
+                    f"draws of the {form.form} form must have {numbers} numbers each, found {sorted(found)}"
+                )
+        if not any(form.weight > 0.0 and not form.rejected for form in self.forms):
+            raise ValueError("forms must have one that is not rejected and has a weight")
+
+    @property
+    def falls(self) -> tuple[SizedOptimum, SizedOptimum] | None:
+        """Two sizes, of which the larger has the shallower best depth by more than the errors: no form does that."""
+        for k, small in enumerate(self.optima):
+            for large in self.optima[k + 1 :]:
+                if large.depth_high is not None and small.depth_low is not None and large.depth_high < small.depth_low:
+                    return small, large
+        return None
 
     @property
     def bounded(self) -> list[SizedOptimum]:
@@ -207,8 +245,8 @@ class Provenance(FitPart):
 class TrainedNets(FitPart):
     """What all nets of a fit have in common; None where they differ or the table does not say."""
 
-    vocab_size: int | None = None
-    seq_len: int | None = None
+    vocab_size: Size | None = None
+    seq_len: Size | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -208,7 +208,7 @@ class SmoothTruth:
         """Nats per token of ``depth`` at x = ln N."""
         x = np.asarray(x, dtype=float)
         shared = 1.5 + 8.0 * np.exp(-0.1 * x)
-        layers = np.linspace(self.depths[0], depth, DEPTH_POINTS)
+        layers = np.geomspace(self.depths[0], depth, DEPTH_POINTS)
         lead = x[..., None] - self.x_t(layers)
         if self.level_off:
             lead = self.level_off * np.tanh(lead / self.level_off)

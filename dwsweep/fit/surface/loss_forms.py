@@ -30,7 +30,8 @@ from functools import cache, cached_property
 
 import numpy as np
 
-THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "saturation")
+from dwsweep.records.fit_result import THETA
+
 P = len(THETA)
 ENDS = slice(-P, 2 - P)  # of the terms and θ: x_T at both ends
 HIGHEST_X, HIGHEST_L = 8, 8

@@ -254,13 +254,16 @@ class LossSurface:
 
     def worst(self, x: float) -> dict[str, Any]:
         """Of the depths that have shapes at ln axis x, the one with the highest loss, and by how many percent it is
-        above that of the best depth between them, with the interval of the fit's confidence."""
+        above that of the best depth between them, with the interval of the fit's confidence; nothing where a loss is
+        not positive, which has no percent."""
         present = self.present(x)
         y, drawn = self.losses(x)
         inside = (y >= math.log(min(present)) - 1e-9) & (y <= math.log(max(present)) + 1e-9)
         rows = np.concatenate([drawn.mean(axis=0)[None], drawn])
         at, best = _between(y, rows, np.log(present)), lowest(y[inside], rows[:, inside])
-        percent = 100.0 * (at - best) / best
+        if not (best > 0.0).all():
+            return {}
+        percent = 100.0 * np.maximum(at - best, 0.0) / best
         k = int(percent[0].argmax())
         tail = (1.0 - self.record.confidence) / 2.0
         low, high = np.quantile(percent[1:, k], [tail, 1.0 - tail])

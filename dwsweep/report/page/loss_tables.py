@@ -16,11 +16,12 @@ import numpy as np
 
 from dwsweep.cost import duration
 from dwsweep.cost.devices import DEVICES
+from dwsweep.fit.laws import AS_PRINTED
 from dwsweep.fit.surface.loss_surface import WHOLE
 from dwsweep.guide import Options, Source, advice, candidates, published_source, trust
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.guide.loss import GRID, SurfaceLoss
-from dwsweep.guide.options import MOST
+from dwsweep.records.fit_result import LARGEST_SIZE
 from dwsweep.theory import published_law
 
 LEAST_PUBLISHED, LEAST_OWN = 1e5, 1e3  # budgets that guide takes
@@ -47,6 +48,7 @@ def tables(source: Source) -> dict[str, Any]:
         "source": source.name,
         "tag": source.loss(law.valid_from).tag,
         "own": own,
+        "ends_agree": trust.ends_agree(source),
         "spacing": source.spacing,
         "least": LEAST_OWN if own or source.inside else LEAST_PUBLISHED,
         "limit": law.limit,
@@ -101,12 +103,13 @@ def constants() -> dict[str, Any]:
         "peak_share": duration.PEAK_SHARE,
         "bandwidth_share": duration.BANDWIDTH_SHARE,
         "activation_passes": duration.ACTIVATION_PASSES,
+        "as_printed": AS_PRINTED,
         "near": trust.NEAR,
         "forms_agree": trust.FORMS_AGREE,
         "forms_apart": trust.FORMS_APART,
-        "ends_agree": trust.ENDS_AGREE,
+        "build_apart": trust.BUILD_APART,
         "recipe_factor": trust.RECIPE_FACTOR,
-        "most": MOST,
+        "most": LARGEST_SIZE,
     }
 
 

@@ -24,7 +24,7 @@ from dwsweep.guide.answers import (
     Trust,
 )
 from dwsweep.guide.candidates import BUDGET_TOLERANCE, FREE_GRID
-from dwsweep.guide.trust import RECIPE_FACTOR
+from dwsweep.guide.trust import BUILD_APART, RECIPE_FACTOR
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_count, format_factor, format_hours
 
@@ -139,7 +139,20 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> RenderableType:
     more = "; ".join(f"at {name} {label}" for name, label in found)
     device = f" (time on {_on_device(assumptions)})"
     return _said(
-        (f"Build {shape.label}", "bold"), f" ({heads}; {count}), the best at {SPOKEN[row.at]}; {more}{device}."
+        (f"Build {shape.label}", "bold"),
+        f" ({heads}; {count}), the best at {SPOKEN[row.at]}; {more}{device}.{_apart(row, shape.depth)}",
+    )
+
+
+def _apart(row: BudgetAnswer, depth: int) -> str:
+    """Why the shape to build is deeper or shallower than the best depth, where it is."""
+    likeliest = row.optimum.depth
+    if row.at != "size" or likeliest is None or abs(depth - likeliest) < 1.5:
+        return ""
+    if max(depth / likeliest, likeliest / depth) <= BUILD_APART:
+        return ""
+    return (
+        f" It costs least on average over all that the losses leave open; the likeliest best depth is {likeliest:.1f}."
     )
 
 

@@ -239,7 +239,7 @@ function guideOf(tables) {
     const apart = most / least, spread = found.low && found.high ? found.high / found.low : Infinity;
     let level = "medium";
     if (found.factor > (tables.own ? K.near : 1) || apart > K.forms_apart || spread === Infinity) level = "low";
-    else if (tables.own && found.factor <= 1 && apart <= K.forms_agree && spread <= K.ends_agree) level = "high";
+    else if (tables.own && found.factor <= 1 && apart <= K.forms_agree && spread <= tables.ends_agree) level = "high";
     return { level, apart, least, most, forms: every };
   }
 

@@ -88,7 +88,10 @@ function makeLoss(tables) {
     return geomspace(low, Math.min(Math.max(L.deepest ?? 2, best * 8), L.end ?? Infinity), K.depths);
   }
 
-  function extrapolation(n) { return Math.max(1, n / tables.valid_to, tables.valid_from / n); }
+  function extrapolation(n) {
+    const factor = Math.max(n / tables.valid_to, tables.valid_from / n);
+    return factor > tables.constants.as_printed ? factor : 1;
+  }
   function tooSmall(n) { return Math.log(n) < L.x[0] - 1e-6; }
   function answers(n) { return extrapolation(n) <= 1 && bestDepthAt(n) >= 1; }
   function refuses(n) { return extrapolation(n) > tables.limit || tooSmall(n); }

@@ -67,7 +67,15 @@ function buildLine(answer, options, constants) {
   const others = constants.constraints.filter((name) => name !== options.at && answer.best[name])
     .map((name) => `at ${SPOKEN[name]} ${labelOf(answer.best[name])}`);
   return [`Build ${labelOf(row)}`, ` (${heads}; ${formatCount(row.n)}), the best at ${SPOKEN[options.at]}; `
-    + `${others.join("; ")} (time on one ${options.device}, rate assumed).`];
+    + `${others.join("; ")} (time on one ${options.device}, rate assumed).${apart(answer, options, constants)}`];
+}
+
+/** Why the shape to build is deeper or shallower than the best depth, where it is. */
+function apart(answer, options, constants) {
+  const likeliest = answer.optimum.depth, depth = answer.recommended.depth;
+  if (options.at !== "size" || likeliest === null || Math.abs(depth - likeliest) < 1.5) return "";
+  if (Math.max(depth / likeliest, likeliest / depth) <= constants.build_apart) return "";
+  return ` It costs least on average over all that the losses leave open; the likeliest best depth is ${likeliest.toFixed(1)}.`;
 }
 
 /** Second line: the depths that cost next to nothing, and what the usual shape costs. */
