@@ -210,14 +210,12 @@ def summarise(name: str, rows: Sequence[Simulation]) -> Summary:
     sizes = []
     for i, n in enumerate(sweep.at):
         best = [sweep.with_phase(row.index).truth.best_depth(n) for row in rows]
-        found = [(true, *row.depths[i]) for true, row in zip(best, rows, strict=True) if row.depths]
+        # identical curves have no best depth
+        given = [(k, row.depths[i]) for k, row in enumerate(rows) if row.depths and sweep.truth.effect]
+        found = [(best[k], *answer) for k, answer in given]
         errors = np.array([math.log(depth / true) for true, depth, _, _ in found if depth])
         costs = [
-            float(smooth.loss(depth, math.log(n)) - smooth.loss(true, math.log(n)))
-            for smooth, (true, depth, _, _) in zip(
-                (sweep.with_phase(row.index).smooth for row in rows if row.depths), found, strict=True
-            )
-            if depth
+            _cost(sweep.with_phase(rows[k].index).smooth, n, depth, best[k]) for k, (depth, _, _) in given if depth
         ]
         widths = [_width(row.depths[i]) for row in rows if row.depths and row.oracle]
         known = [_width(row.oracle[i]) for row in rows if row.depths and row.oracle]
@@ -226,7 +224,7 @@ def summarise(name: str, rows: Sequence[Simulation]) -> Summary:
             SizeSummary(
                 n_params=n,
                 best=float(np.median(best)),
-                answers=len(found) / len(rows),
+                answers=sum(row.depths is not None for row in rows) / len(rows),
                 bias=float(errors.mean()) if len(errors) else None,
                 rmse=float(np.sqrt((errors**2).mean())) if len(errors) else None,
                 coverage=float(np.mean([covers(low, high, true) for true, _, low, high in found])) if found else None,
@@ -249,6 +247,11 @@ def summarise(name: str, rows: Sequence[Simulation]) -> Summary:
         crossed=len(held) / (len(rows) * (len(sweep.truth.depths) - 1)),
         crossed_covered=float(np.mean(held)) if held else None,
     )
+
+
+def _cost(smooth: SmoothTruth, n: float, depth: float, best: float) -> float:
+    """Nats by which ``depth`` loses to the best one at a size."""
+    return float(smooth.loss(depth, math.log(n)) - smooth.loss(best, math.log(n)))
 
 
 def _width(depth: Depth) -> float:
