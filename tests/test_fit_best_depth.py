@@ -12,6 +12,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit import output
 from dwsweep.fit.guideline import guideline_rows, guides, own_guide
 from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, through_published_widths
+from dwsweep.fit.surface.best_depth_words import headline
 from dwsweep.fit.surface.linearised_loss import Linear, newton_steps
 from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
 from dwsweep.fit.surface.loss_forms import (
@@ -31,6 +32,7 @@ from dwsweep.guide import source_of, trust
 from dwsweep.records import fit_result
 from dwsweep.records.fit_result import THETA as THETA_NAMES
 from dwsweep.report.terminal.fit_tables import to_text
+from dwsweep.text import format_count
 
 SIZES = (1e7, 3e7, 1e8)
 FRAME = Frame(13.8, 20.2, 6.0, 30.0)
@@ -119,10 +121,9 @@ def test_identical_curves_have_no_best_depth():
     assert result.guideline_law is None and "levine" in result.guideline[0].law
 
 
-@pytest.fixture(scope="module")
-def falling():
-    """Losses whose best depth falls from 28 layers to 7 as nets grow, and its true value at a size."""
-    ends = np.log([1.0e6, 6.0e8]), np.log([28.0, 7.0])
+def bowls(first: float, last: float):
+    """Losses whose best depth goes from ``first`` to ``last`` layers as nets grow, and its true value at a size."""
+    ends = np.log([1.0e6, 6.0e8]), np.log([first, last])
     rng, table = np.random.default_rng(0), []
     for depth in (6, 12, 18, 24, 30):
         for n in np.geomspace(1.0e6, 6.0e8, 9):
@@ -132,6 +133,23 @@ def falling():
             row = {"depth": depth, "width": width}
             table += [{**row, "seed": seed, "loss": loss + rng.normal(0.0, 0.002)} for seed in range(3)]
     return dwsweep.fit_table(table, draws=500), lambda n: float(np.exp(np.interp(np.log(n), *ends)))
+
+
+@pytest.fixture(scope="module")
+def falling():
+    return bowls(28.0, 7.0)
+
+
+def test_the_first_sentence_says_whether_the_best_depth_grows(falling):
+    """Growth is said where it is true, and not where it is not; the numbers are those of the table below it."""
+    result, true = bowls(7.0, 28.0)
+    said = headline(result.surface, "N")
+    assert said.startswith("The best depth grows with N: ") and said in to_text(result).replace("\n", " ")
+    last = [row for row in result.surface.optima if row.depth_low or row.depth_high][-1]
+    assert said.endswith(f" at {format_count(last.n_params)}.") and (last.depth_low or 0.0) < true(last.n_params)
+    assert headline(falling[0].surface, "N").startswith("The best depth falls with N: 2")
+    assert "not beyond the errors: 1" in headline(bowls(13.0, 13.0)[0].surface, "N")
+    assert headline(fitted(SmoothTruth(effect=0.0)).surface, "N") == ""
 
 
 def test_a_best_depth_that_falls_with_size_is_told_and_not_carried_beyond_the_data(falling):

@@ -306,6 +306,7 @@ def _best_depths(result: FitResult) -> list[Any]:
     """The minimum over depth of the loss of all depths together, at a few sizes: first, as it needs no law."""
     from rich.text import Text
 
+    from dwsweep.fit.surface.best_depth_words import headline
     from dwsweep.report.terminal.folding import Folded
 
     assert result.surface
@@ -325,7 +326,12 @@ def _best_depths(result: FitResult) -> list[Any]:
             _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
             *([width] if axis == "N" else []),
         )
-    return [Folded(table, beside="interval"), *_shape(result)]
+    return [
+        Text(headline(result.surface, axis), style="bold"),
+        Text(""),
+        Folded(table, beside="interval"),
+        *_shape(result),
+    ]
 
 
 def _shape(result: FitResult) -> list[Any]:
