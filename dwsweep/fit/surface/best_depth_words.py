@@ -34,7 +34,7 @@ def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str)
         return f"The best depth grows with {size}"
     if np.mean(after < before) >= sure:
         return f"The best depth falls with {size}"
-    return f"That the best depth changes with {size} is not beyond the errors"
+    return f"The best depth does not surely change with {size}"
 
 
 def _depth(row: SizedOptimum) -> str:
