@@ -12,7 +12,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit import output
 from dwsweep.fit.guideline import guideline_rows, guides, own_guide
 from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, through_published_widths
-from dwsweep.fit.surface.best_depth_words import headline
+from dwsweep.fit.surface.best_depth_words import headline, joint_crossings
 from dwsweep.fit.surface.linearised_loss import Linear, newton_steps
 from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
 from dwsweep.fit.surface.loss_forms import (
@@ -159,6 +159,20 @@ def test_a_best_depth_that_falls_with_size_is_told_and_not_carried_beyond_the_da
     assert result.guideline_law is None and "levine" in result.guideline[0].law
     assert any("falls with size" in line for line in result.warnings)
     assert "from the surface" not in to_text(result)
+
+
+def test_what_all_losses_say_of_a_pair_is_told_where_its_own_two_curves_do_not_cross():
+    """With much luck per shape two curves of their own decide little; what is told of them holds the true crossing."""
+    truth = SmoothTruth()
+    result = fitted(truth, luck=0.006)
+    own = {row.name for row in result.transitions if row.estimator == "pchip" and row.status == "crossed"}
+    joint = [row for row in result.transitions if row.estimator == "surface" and row.status == "crossed"]
+    more = [row for row in joint if row.name not in own]
+    said = joint_crossings(result.transitions)
+    assert more and said in " ".join(to_text(result).split()) and not any(name in said for name in own)
+    for row in more:
+        assert row.name in said
+        assert row.n_params_low < math.exp(truth.crossing(row.shallow, row.deep)) < row.n_params_high
 
 
 def test_guide_answers_inside_the_data_of_a_best_depth_that_falls(falling):

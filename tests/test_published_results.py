@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from dwsweep import fit_table
+from dwsweep import FitResult, fit_table
+from dwsweep.report.terminal.fit_tables import to_text
 from dwsweep.spec import load_spec
 
 ROOT = Path(__file__).parents[1] / "sweeps" / "results"
@@ -21,11 +23,28 @@ def test_they_are_there() -> None:
     assert [path.name for path in SWEEPS] == ["laptop", "laptop-tokens"]
 
 
+@cache
+def fitted(sweep: Path) -> FitResult:
+    return fit_table(sweep)
+
+
+def test_readme_shows_what_the_fit_says() -> None:
+    """The block below the command, line by line, and the crossing on its first screen."""
+    readme = (ROOT.parents[1] / "README.md").read_text("utf-8")
+    block = readme.split("$ dwsweep fit sweeps/results/laptop\n")[1].split("\n```")[0].splitlines()
+    found = fitted(ROOT / "laptop")
+    printed = [line.rstrip() for line in to_text(found).splitlines()]
+    assert len(block) > 20 and [line.rstrip() for line in block] == printed[: len(block)]
+    (row,) = (row for row in found.transitions if row.estimator == "surface" and row.status == "crossed")
+    sizes = (f"{1000 * round(n / 1000):,}" for n in (row.n_params, row.n_params_low, row.n_params_high) if n)
+    assert "{} parameters** ({} to {})".format(*sizes) in readme.split("##")[0].replace("\n", " ")
+
+
 @pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.name)
 def test_a_fit_of_the_table_gives_the_transitions_that_are_written_there(sweep: Path) -> None:
     with (sweep / "fit" / "transitions.csv").open(encoding="utf-8", newline="") as stream:
         written = list(csv.DictReader(stream))
-    found = [row.to_dict() for row in fit_table(sweep).transitions]
+    found = [row.to_dict() for row in fitted(sweep).transitions]
     assert len(found) == len(written) > 0
     for own, row in zip(found, written, strict=True):
         for name, text in row.items():

@@ -12,6 +12,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.fit.surface.best_depth_words import headline, joint_crossings
 from dwsweep.guide import source_of
 from dwsweep.records import fit_result
 from dwsweep.records.fit_result import FitResult
@@ -139,7 +140,11 @@ def _answer(fit: FitResult) -> str:
         body = f"<h3>Best depth at equal {html.escape(fit.equal_budgets.axis)}</h3>"
         return box("answer", body + bullets([*budget_words.best_shapes(fit.equal_budgets), *words.law(fit)]))
     pairs = [words.transition(row, fit.curves.axis) for row in references(fit.transitions)]
-    body = "<h3>Best depth at each size</h3>" + bullets(words.best_depths(fit))
+    joint = joint_crossings(fit.transitions)
+    pairs += [f"{joint[:1].upper()}{joint[1:]}."] if joint else []
+    said = headline(fit.surface, fit.curves.size_name) if fit.surface else ""
+    body = paragraph(said, "headline") if said else ""
+    body += "<h3>Best depth at each size</h3>" + bullets(words.best_depths(fit))
     body += "<h3>Where the deeper net starts to win</h3>" + (
         bullets(pairs) if pairs else paragraph("Fewer than two depths: there is no pair to compare.")
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dwsweep.fit.surface.best_depth_words import headline
 from dwsweep.records.fit_result import FitResult
 from dwsweep.records.fit_rows import GuidelineRow, Transition
 from dwsweep.report.figures.style import plain
@@ -33,7 +32,7 @@ def best_depths(fit: FitResult) -> list[str]:
         return ["Not known: these losses bound it at no size."]
     size = fit.curves.size_name
     level = f"{100 * fit.surface.confidence:.0f} %"
-    lines = [headline(fit.surface, size)]
+    lines = []
     for row in known:
         ends = interval(row.depth_low, row.depth_high, lambda v: f"{v:.1f}")
         best = f"{row.depth:.1f} layers" if row.depth else row.beyond

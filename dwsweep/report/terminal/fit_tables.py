@@ -27,8 +27,10 @@ def to_text(result: FitResult) -> str:
 def render(result: FitResult) -> RenderableType:
     """Cells and noise in a sentence; best depth at each size; transitions; law and rivals; guideline; warnings."""
     from rich.console import Group
+    from rich.padding import Padding
     from rich.text import Text
 
+    from dwsweep.fit.surface.best_depth_words import joint_crossings
     from dwsweep.report.terminal import along_tables, budget_tables, comparison_tables
     from dwsweep.report.terminal.folding import Folded
 
@@ -46,6 +48,8 @@ def render(result: FitResult) -> RenderableType:
             Text(""),
             Folded(_transitions(result), beside="interval", optional=("levine", "surface"), file="transitions.csv"),
         ]
+        if joint := joint_crossings(result.transitions):
+            parts.append(Padding(Text(joint), (0, 0, 0, 2)))
     parts += [part for other in result.others for part in (Text(""), _other(result, other))]
     for number, found in enumerate(result.comparisons, start=1):
         parts += [Text(""), comparison_tables.render(found, arm_letter(number), result.curves.size_name)]
