@@ -88,17 +88,18 @@ def test_the_first_loss_is_near_a_uniform_guess(options: dict[str, Any]) -> None
 
 
 def test_scanned_unrolled_and_recomputed_layers_agree() -> None:
-    """Three programs: a scan, all layers written out, and a backward pass that recomputes each block."""
+    """Programs: a scan, all layers written out, a backward pass that recomputes each block, and one that keeps the
+    attention's weights."""
     results = []
     params, tokens = params_and_tokens(make(depth=2))
     windows = np.concatenate([tokens, tokens[:, :1]], axis=1)
-    for compute in (Compute(), Compute(unroll=2), Compute(remat=True)):
+    for compute in (Compute(), Compute(unroll=2), Compute(remat=True), Compute(keep_weights=True)):
         model = make(depth=2, compute=compute)
         compiled = jax.jit(jax.value_and_grad(model.mean_loss)).lower(params, windows).compile()
         results.append((compiled(params, windows), compiled.as_text().count(" while(")))
-    (scanned, loops), (unrolled, without), (recomputed, _) = results
+    (scanned, loops), (unrolled, without), (recomputed, _), (kept, _) = results
     assert loops > without  # it is another program that is compared
-    for other in (unrolled, recomputed):
+    for other in (unrolled, recomputed, kept):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), scanned, other)
 
 

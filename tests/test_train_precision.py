@@ -2,7 +2,7 @@
 
 Each gate has its counterpart that must fail it: the same model with its residual stream rounded to bfloat16 after
 every block, which is what a careless port would do and what costs a deep net more than a shallow one. On a CPU the
-products are emulated: operands rounded to bfloat16, sums in float32.
+products are emulated: operands rounded to bfloat16, sums in float32. What is written for a GPU alone is what runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from train_support import Kept, make_pack, make_spec, make_store
+from train_support import Kept, compile_for, make_pack, make_spec, make_store
 
 from dwsweep.model import transformer
 from dwsweep.model.parametrization import resolve
@@ -38,7 +38,7 @@ def _rounded(x: jax.Array) -> jax.Array:
 def model_of(depth: int, dtype: str, preset: str) -> transformer.Model:
     spec = make_spec(model={"base_width": WIDTH, "preset": preset}, train={"seq_len": SEQ_LEN})
     shape = spec.block().shape(depth, WIDTH)
-    return build(shape, resolve(shape, spec.model, spec.train, 1.0), Compute(dtype))
+    return build(shape, resolve(shape, spec.model, spec.train, 1.0), Compute(dtype, keep_weights=dtype == "bfloat16"))
 
 
 @cache
@@ -51,6 +51,8 @@ def initial(depth: int, preset: str) -> Any:
 def first_step(depth: int, dtype: str, wrong: bool, preset: str) -> tuple[np.ndarray, float, np.ndarray]:
     """Residual stream, loss and gradient at the initial parameters."""
     with pytest.MonkeyPatch.context() as patch:
+        if dtype == "bfloat16":
+            compile_for("cuda", patch)
         if wrong:
             patch.setitem(transformer.PASSES, "interleaved", (rounded_stream,))
         model = model_of(depth, dtype, preset)
@@ -101,7 +103,7 @@ def test_the_error_does_not_grow_with_depth() -> None:
 
 
 @pytest.mark.slow
-def test_trained_losses_agree_within_the_seed_noise(tmp_path: Path) -> None:
+def test_trained_losses_agree_within_the_seed_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Held-out loss after 120 steps at L48, three seeds, paired: the mean difference is below the seeds' spread.
 
     Measured: differences of 0.0002 at most and 0.00004 in the mean, at a spread of 0.033.
@@ -116,7 +118,9 @@ def test_trained_losses_agree_within_the_seed_noise(tmp_path: Path) -> None:
         train_pack(pack, store, tmp_path / precision, kept)
         return np.array([kept.results[replica.run_ids[0]].loss for replica in pack.replicas])
 
-    exact, emulated = losses("float32"), losses("bfloat16")
+    exact = losses("float32")
+    compile_for("cuda", monkeypatch)
+    emulated = losses("bfloat16")
     difference, spread = (emulated - exact).mean(), exact.std(ddof=1)
     print(f"float32 {exact}, bfloat16 - float32 {emulated - exact}, seeds' spread {spread:.4f}")
     assert exact.max() < 2.5  # it has learned something: ln 256 is 5.5

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+import pytest
 
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
@@ -30,6 +33,18 @@ def make_store(folder: Path) -> Store:
     source = f"text:{folder}/text/*.txt"
     data = DataSpec(source=source, vocab_size=256, validation_fraction=0.15, cache_dir=str(folder / "cache"), workers=1)
     return prepare(data, progress=False)
+
+
+def compile_for(platform: str, patch: pytest.MonkeyPatch) -> list[str]:
+    """From here on what is written for ``platform`` alone is what runs here; returns a list that names it each time."""
+    taken: list[str] = []
+
+    def chosen(*arguments: Any, default: Callable[..., Any], **others: Callable[..., Any]) -> Any:
+        taken.append(platform)
+        return others.get(platform, default)(*arguments)
+
+    patch.setattr(jax.lax, "platform_dependent", chosen)
+    return taken
 
 
 def make_spec(**sections: dict[str, Any]) -> Spec:

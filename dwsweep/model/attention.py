@@ -24,35 +24,46 @@ def _scores(q: jax.Array, k: jax.Array, scale: float, masked: float = MASKED) ->
     return jnp.where(jnp.tril(jnp.ones((T, S), bool), S - T), s, masked)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
-def attend(q_BxHxTxP: jax.Array, k_BxHxTxP: jax.Array, v_BxHxTxP: jax.Array, scale: float) -> jax.Array:
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def attend(
+    q_BxHxTxP: jax.Array, k_BxHxTxP: jax.Array, v_BxHxTxP: jax.Array, scale: float, keep: bool = False
+) -> jax.Array:
     """softmax(scale·q·kᵀ + causal mask)·v, (B, H, T, P), in the dtype of q; softmax statistics in float32.
 
-    Saves the output and the log of each row's sum, and recomputes the weights (Dao et al. 2022, the backward pass of
-    FlashAttention).
+    With ``keep`` it saves the weights, (B, H, T, T) in the dtype of q. Without, the output and the log of each row's
+    sum, and computes the weights again (Dao et al. 2022, the backward pass of FlashAttention).
     """
-    return _attend_forward(q_BxHxTxP, k_BxHxTxP, v_BxHxTxP, scale)[0]
+    return _attend_forward(q_BxHxTxP, k_BxHxTxP, v_BxHxTxP, scale, keep)[0]
 
 
-def _attend_forward(q: jax.Array, k: jax.Array, v: jax.Array, scale: float) -> Any:
+def _attend_forward(q: jax.Array, k: jax.Array, v: jax.Array, scale: float, keep: bool) -> Any:
+    dtype = str(q.dtype)
     s = _scores(q, k, scale)
     top = jnp.max(s, axis=-1, keepdims=True)
     e = jnp.exp(s - top)
     total = jnp.sum(e, axis=-1, keepdims=True)
-    out = (product(e, v, str(q.dtype)) / total).astype(q.dtype)
+    if keep:
+        weights = (e / total).astype(dtype)
+        return product(weights, v, dtype, out=dtype), (q, k, v, weights)
+    out = (product(e, v, dtype) / total).astype(dtype)
     return out, (q, k, v, out, top + jnp.log(total))
 
 
-def _attend_backward(scale: float, saved: Any, g: jax.Array) -> Any:
-    q, k, v, out, lse = saved
+def _attend_backward(scale: float, keep: bool, saved: Any, g: jax.Array) -> Any:
+    if keep:
+        q, k, v, kept = saved
+        weights = kept.astype(jnp.float32)
+        dw = product(g, v, str(q.dtype), (-1, -1))
+        delta = jnp.sum(weights * dw, axis=-1, keepdims=True)
+    else:
+        q, k, v, out, lse = saved
+        delta = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=-1, keepdims=True)
+        weights = jnp.exp(_scores(q, k, scale) - lse)
+        dw = product(g, v, str(q.dtype), (-1, -1))
     dtype = str(q.dtype)
-    g32 = g.astype(jnp.float32)
-    delta = jnp.sum(g32 * out.astype(jnp.float32), axis=-1, keepdims=True)
-    weights = jnp.exp(_scores(q, k, scale) - lse)
-    ds = weights * (product(g, v, dtype, (-1, -1)) - delta) * scale
-    dq, dk = product(ds, k, dtype), product(ds, q, dtype, (-2, -2))
-    dv = product(weights, g, dtype, (-2, -2))
-    return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
+    ds = weights * (dw - delta) * scale
+    dq, dk = product(ds, k, dtype, out=dtype), product(ds, q, dtype, (-2, -2), dtype)
+    return dq, dk, product(weights, g, dtype, (-2, -2), dtype)
 
 
 attend.defvjp(_attend_forward, _attend_backward)
@@ -86,10 +97,10 @@ def _linear_forward(q: jax.Array, k: jax.Array, v: jax.Array, scale: float) -> A
 def _linear_backward(scale: float, saved: Any, g: jax.Array) -> Any:
     q, k, v = saved
     dtype = str(q.dtype)
-    dv = product(_linear_weights(q, k, scale), g, dtype, (-2, -2))
+    dv = product(_linear_weights(q, k, scale), g, dtype, (-2, -2), dtype)
     ds = _scores(g, v, scale, masked=0.0) / _visible(q, k)
-    dq, dk = product(ds, k, dtype), product(ds, q, dtype, (-2, -2))
-    return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
+    dq, dk = product(ds, k, dtype, out=dtype), product(ds, q, dtype, (-2, -2), dtype)
+    return dq, dk, dv
 
 
 attend_linearly.defvjp(_linear_forward, _linear_backward)
@@ -102,11 +113,12 @@ def causal_attention(
     scale: float,
     kernel: str = "xla",
     kind: str = "softmax",
+    keep: bool = False,
 ) -> jax.Array:
     """softmax(scale·q·kᵀ + causal mask)·v, shape (B, T, H, P), in the dtype of q; query head h reads key head ⌊h·K/H⌋.
 
     ``kernel``: ``xla``, or ``cudnn`` (flash attention; an NVIDIA GPU, bfloat16, head sizes that it takes). ``kind``:
-    ``softmax``, or ``linear`` (see ``attend_linearly``; by XLA only).
+    ``softmax``, or ``linear`` (see ``attend_linearly``; by XLA only). ``keep``: see ``attend``.
     """
     if kernel == "cudnn":
         return jax.nn.dot_product_attention(
@@ -116,7 +128,7 @@ def causal_attention(
     if groups > 1:
         k_BxTxKxP, v_BxTxKxP = (jnp.repeat(x, groups, axis=2) for x in (k_BxTxKxP, v_BxTxKxP))
     q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q_BxTxHxP, k_BxTxKxP, v_BxTxKxP))
-    out = attend(q, k, v, scale) if kind == "softmax" else attend_linearly(q, k, v, scale)
+    out = attend(q, k, v, scale, keep) if kind == "softmax" else attend_linearly(q, k, v, scale)
     return jnp.swapaxes(out, 1, 2)
 
 

@@ -39,6 +39,7 @@ class Compute:
 
     dtype: str = "float32"  # of matrix products: float32 | bfloat16
     kernel: str = "xla"  # of attention: xla | cudnn
+    keep_weights: bool = False  # of attention by XLA, for the backward pass; else they are computed again
     remat: bool = False  # recompute a block's activations in the backward pass
     unroll: int = 1  # layers unrolled in the scan
     placement: Placement | None = None  # None: the model is on one device
@@ -62,24 +63,24 @@ class LayerNorm(nnx.Module):
         self.gain = parameter(group, width, start=ONES)
         self.bias = parameter(group, width, start=ZEROS) if bias else None
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return ops.layer_norm(x, self.gain[...], None if self.bias is None else self.bias[...])
+    def __call__(self, x: jax.Array, out: str = "float32") -> jax.Array:
+        return ops.layer_norm(x, self.gain[...], None if self.bias is None else self.bias[...], out)
 
 
 class RMSNorm(nnx.Module):
-    """x/√(mean x² + ε)·gain over the last axis; float32 whatever x is."""
+    """x/√(mean x² + ε)·gain over the last axis, rounded to ``out`` whatever x is."""
 
     def __init__(self, width: int, *, group: str) -> None:
         self.gain = parameter(group, width, start=ONES)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return ops.rms_norm(x, self.gain[...])
+    def __call__(self, x: jax.Array, out: str = "float32") -> jax.Array:
+        return ops.rms_norm(x, self.gain[...], out)
 
 
 class NoNorm(nnx.Module):
     """x, with no parameters."""
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, out: str = "float32") -> jax.Array:
         return x
 
 
@@ -117,17 +118,15 @@ class Attention(nnx.Module):
         # split and not sliced: the derivative of three slices pads each to the whole and adds them up
         q, k, v = jax.lax.split(qkv, (H, K, K), axis=2)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q).astype(dtype), self.k_norm(k).astype(dtype)
+            q, k = self.q_norm(q, dtype), self.k_norm(k, dtype)
         if self.rotary_base is not None:
             q, k = attention.rotary(q, self.rotary_base), attention.rotary(k, self.rotary_base)
-        return attention.causal_attention(q, k, v, self.scale, self.compute.kernel, self.kind).reshape(B, T, H * P)
+        how = self.compute.kernel, self.kind, self.compute.keep_weights
+        return attention.causal_attention(q, k, v, self.scale, *how).reshape(B, T, H * P)
 
 
 class Mlp(nnx.Module):
-    """act(x·up)·down, or (act(x·gate) ⊙ x·up)·down if gated (Shazeer 2020); gate and up are the halves of one matrix.
-
-    They are products of their own: halves of one product are no tiles, and taking it apart cost a TPU half the traffic
-    of a step (L6 d372 as compiled for a v5e:2x4: 16.7 GB, apart 8.7)."""
+    """act(x·up)·down, or (act(x·gate) ⊙ x·up)·down if gated; gate and up are the halves of one matrix."""
 
     def __init__(self, shape: Shape, compute: Compute) -> None:
         self.gated = shape.mlp == "gated"
@@ -137,11 +136,7 @@ class Mlp(nnx.Module):
         self.activation, self.dtype = shape.activation, compute.dtype
 
     def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
-        w, b = self.up.values()
-        parts = 2 if self.gated else 1
-        ws, bs = jnp.split(w, parts, axis=1), [None] * parts if b is None else jnp.split(b, parts)
-        *gate, h = (ops.linear(x_BxTxD, w, b, self.dtype, self.dtype) for w, b in zip(ws, bs, strict=True))
-        return ops.activated_linear(h, gate[0] if gate else None, *self.down.values(), self.activation, self.dtype)
+        return ops.mlp(x_BxTxD, *self.up.values(), *self.down.values(), self.activation, self.gated, self.dtype)
 
 
 class Block(nnx.Module):
@@ -154,21 +149,22 @@ class Block(nnx.Module):
         self.mlp = Mlp(shape, compute)
         self.pre = shape.norm == "pre"
         self.multiplier = scales.residual_multiplier
+        self.dtype = compute.dtype  # of what the products read
 
     def attend(self, x: jax.Array) -> jax.Array:
         """The first half."""
         if self.pre:
-            return x + self.multiplier * self.attention(self.attention_norm(x))
+            return x + self.multiplier * self.attention(self.attention_norm(x, self.dtype))
         return self.attention_norm(x + self.multiplier * self.attention(x))
 
     def heads(self, x: jax.Array) -> jax.Array:
         """What its attention's heads put out, (B, T, H·P)."""
-        return self.attention.heads(self.attention_norm(x) if self.pre else x)
+        return self.attention.heads(self.attention_norm(x, self.dtype) if self.pre else x)
 
     def transform(self, x: jax.Array) -> jax.Array:
         """The second half."""
         if self.pre:
-            return x + self.multiplier * self.mlp(self.mlp_norm(x))
+            return x + self.multiplier * self.mlp(self.mlp_norm(x, self.dtype))
         return self.mlp_norm(x + self.multiplier * self.mlp(x))
 
     def __call__(self, x: jax.Array) -> jax.Array:

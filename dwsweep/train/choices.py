@@ -28,15 +28,15 @@ STREAM_BYTES = 64 << 20
 CACHE_BYTES = 1_200_000
 """On a CPU, the size of the largest activation (float32) of a microbatch: about half a core's second-level cache.
 Measured at L2 d64, L6 d192, L24 d64: 12–25 % faster than the whole batch of 16 × 128 at once."""
-UNROLLED_WIDTH, UNROLLED_DEPTH, UNROLLED_ON_GPU = 128, 12, 24
+UNROLLED_WIDTH, UNROLLED_DEPTH, UNROLLED_ON_GPU = 128, 12, 48
 """On a CPU, the layers of models at least this wide and at most this deep are unrolled: weights that exceed a core's
 cache are then not copied out of their stack for each microbatch. Measured gains: L8 d128 5 %, L12 d192 11 %, L6 d192
 17 %, L4 d256 22 %, for some 0.7 s of compilation per layer; L24 d64 none, and four layers at a time lose 5–18 %.
 
 On a GPU all models of at most UNROLLED_ON_GPU layers are: what the backward pass needs is then not copied into stacks
-and out of them. Counted in programs compiled for an H200 (3 seeds, 256 × 128, bfloat16), not timed: L6 d372 734 → 453
-kernels and 158 → 120 GB per step, L12 d264 1,388 → 836 and 225 → 170 GB, L18 d216 1,963 → 1,096 and 260 → 190 GB, for
-9.9 → 14.7, 11.9 → 20.3 and 13.3 → 27.9 GB of memory; L18 takes 69 → 78 s to compile."""
+and out of them. Counted in programs compiled for an H200 (3 seeds, 256 × 128, bfloat16), not timed: L24 d64 2,537 →
+1,310 kernels and 109 → 71 GB per step, for 6.2 → 9.0 GB of memory and 6 → 49 s to compile; L48 d32 5,079 → 2,561 and
+142 → 90 GB, for 7.4 → 12.3 GB and 10 → 93 s. Four or eight layers at a time move more than a loop does."""
 VECTOR_PARAMETERS = 1_500_000
 """On a CPU, models up to this size are one vector in the training loop. Measured on two cores, steps against those of
 the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
@@ -113,6 +113,7 @@ def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choice
     streamed = not resident_bytes(
         store.n_train_tokens, store.dtype.itemsize, hardware.memory_bytes, execution.data_on_device
     )
+    keep_weights = not hardware.on_cpu and pack.shape.attention == "softmax"
     capacity = CAPACITY
     if streamed:
         step_bytes = len(pack_seeds(pack)) * train.batch_size * (train.seq_len + 1) * store.dtype.itemsize
@@ -120,7 +121,7 @@ def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choice
     return Choices(
         hardware,
         layout,
-        Compute(train.precision, attention_autotune.XLA, execution.remat, unroll, layout.placement),
+        Compute(train.precision, attention_autotune.XLA, keep_weights, execution.remat, unroll, layout.placement),
         _microbatch(pack, hardware, layout, execution.microbatch),
         _is_vector(pack, hardware, layout),
         streamed,
@@ -141,20 +142,29 @@ def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choic
     if not choices.hardware.is_here:
         kernel = attention_autotune.CUDNN if asked == attention_autotune.CUDNN else attention_autotune.XLA
         why = "asked for" if asked == kernel else "the device is not here to measure others on"
-        return replace(choices, compute=replace(choices.compute, kernel=kernel), attention_why=why)
+        return _with(choices, kernel, why)
     choice = attention_autotune.choose(asked, pack.shape, pack.train.precision, rows, device)
     # measured on each host, and hosts that differ would not run the same program
     names = (attention_autotune.XLA, attention_autotune.CUDNN)
     kernel = names[agreed(names.index(choice.kernel))]
-    return replace(choices, compute=replace(choices.compute, kernel=kernel), attention_why=choice.why)
+    return _with(choices, kernel, choice.why)
+
+
+def _with(choices: Choices, kernel: str, why: str) -> Choices:
+    keep_weights = choices.compute.keep_weights and kernel == attention_autotune.XLA
+    return replace(
+        choices, compute=replace(choices.compute, kernel=kernel, keep_weights=keep_weights), attention_why=why
+    )
 
 
 def concede(choices: Choices, pack: Pack) -> Choices | None:
     """Choices that ask for less of a device's memory by one step, the cheapest first; None when nothing is left.
 
-    Layers in a loop copy what they keep, small microbatches cost speed on wide devices, recomputed activations a third
-    more FLOPs, a divided state communication in every layer.
+    Attention's weights that are not kept are computed again, layers in a loop copy what they keep, small microbatches
+    cost speed on wide devices, recomputed activations a third more FLOPs, a divided state communication in every layer.
     """
+    if choices.compute.keep_weights:
+        return replace(choices, compute=replace(choices.compute, keep_weights=False))
     if choices.compute.unroll > 1 and pack.execution.unroll is None:
         return replace(choices, compute=replace(choices.compute, unroll=1))
     smaller = halved(pack.train.batch_size, choices.microbatch, choices.layout.split)
@@ -177,6 +187,8 @@ def concede(choices: Choices, pack: Pack) -> Choices | None:
 def concessions(first: Choices, last: Choices, pack: Pack) -> list[str]:
     """What was given up between two choices for a program that fits, in words."""
     out = []
+    if last.compute.keep_weights != first.compute.keep_weights:
+        out.append("attention's weights computed again")
     if last.compute.unroll != first.compute.unroll:
         out.append("layers in a loop")
     if last.microbatch != first.microbatch:
