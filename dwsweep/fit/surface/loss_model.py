@@ -26,7 +26,7 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.surface.linearised_loss import Linear, in_theta, newton_steps, start_theta
 from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
 from dwsweep.fit.surface.loss_forms import Frame, P, from_leads, to_leads
-from dwsweep.fit.surface.loss_problem import BOUNDS, PHI_SD, START, GivenLeads, Problem
+from dwsweep.fit.surface.loss_problem import BOUNDS, START, GivenLeads, Problem
 from dwsweep.fit.surface.loss_surface import with_optima
 from dwsweep.records.fit_result import LOSS_FORM, DepthSpan, LossForm, Surface
 
@@ -36,7 +36,8 @@ REJECTED_DEFICIT = math.log(100.0)
 
 # medians over fits of simulated sweeps (simulated_sweeps.py), all but τ: what a fit is expected to find
 TYPICAL = (-2.4, -0.8, -5.1, -0.5, 0.0)
-TYPICAL_SD = 1.0  # of the log amplitude of δ about it, given the data of one sweep
+# of δ: with the true form fits find −6.2, with others −4.9 and −4.7, each within 1 to 1.3
+AMPLITUDES = (-8.0, -6.8, -5.6, -4.4, -3.2)
 ROUNDS = 12  # at most, of θ given the hyperparameters, and they given θ
 SETTLED = 0.01  # change of the log posterior from one round to the next, at which they end
 NODES = 40
@@ -161,17 +162,15 @@ def expected_fits(
     for form, theta in start.items():
         theta = newton_steps(form, problem, theta, h, steps)
         model = Linear(problem, form, theta)
-        mean, C = model.coefficients(h)
-        prior = np.zeros(len(mean))  # precisions
-        prior[:-P][~problem.free] = problem.prior_sd(h) ** -2.0
-        prior[-P:] = PHI_SD**-2.0
-        sampling = C - C @ (prior[:, None] * C)
-        # a fit averages over its hyperparameters: three nodes of a Gaussian in the log amplitude
-        away = np.array([0.0, 0.0, math.sqrt(3.0) * TYPICAL_SD, 0.0, 0.0, 0.0])
-        C = (4.0 * C + model.coefficients(h + away)[1] + model.coefficients(h - away)[1]) / 6.0
+        # a fit averages over its hyperparameters, and the amplitude of δ is the one that tells a true form from others
+        nodes = [np.concatenate([h[:2], [amplitude], h[3:]]) for amplitude in AMPLITUDES]
+        evidence = np.array([model.expected_log_posterior(node) for node in nodes])
+        weights = np.exp(evidence - evidence.max())
+        means, covariances, samplings = (np.array(each) for each in zip(*map(model.expected, nodes), strict=True))
+        mean, C, sampling = (np.tensordot(weights / weights.sum(), each, 1) for each in (means, covariances, samplings))
         mean = np.concatenate([mean[:-P], from_leads(mean[-P:], frame)])
         C, sampling = (in_theta(mean[-P:], in_theta(mean[-P:], V, frame).T, frame) for V in (C, sampling))
-        found[form] = Expected(model.log_posterior(h), theta, mean, C, sampling)
+        found[form] = Expected(evidence.max() + math.log(weights.sum()), theta, mean, C, sampling)
     return found
 
 
