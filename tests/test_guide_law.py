@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from dwsweep.errors import InputError, options_named
 from dwsweep.fit import laws
 from dwsweep.guide import Options, answer, export, exported, published_source, rules, trust
 from dwsweep.guide.answers import CONSTRAINTS
-from dwsweep.guide.candidates import LAYER_SECONDS, matched, near_best, stretch
+from dwsweep.guide.candidates import LAYER_SECONDS, TIE_NATS, lattice, matched, meets, near_best, size_cost, stretch
 from dwsweep.guide.law_sources import fitted_source
 from dwsweep.guide.loss import KAPLAN_ALPHA, LawLoss, smaller_percent
 from dwsweep.theory import published_law
@@ -195,7 +196,7 @@ def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
     coarse = Options(head_size=128, kv_heads=8, mlp="gated", width_multiple=256, context=8192, vocab_size=128_256)
     row = answer([3e9], options=coarse).budgets[0]
     assert {c.width for c in row.candidates if c.within_budget} == {2048, 3072}
-    assert row.best["time"].label == "30 × 3072" and row.best["size"].width == 2048
+    assert row.best["time"].label == "31 × 3072" and row.best["size"].width == 2048
     none = answer([1e6], options=Options(head_size=128, kv_heads=8)).budgets[0]
     assert not none.candidates and none.recommended is None is none.best["time"]
 
@@ -534,3 +535,29 @@ def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: A
 def test_no_fit_there(tmp_path: Any) -> None:
     with pytest.raises(InputError, match="no fit"):
         answer([1e9], fit=tmp_path)
+
+
+def test_the_lattice_of_depths_hangs_on_neither_end() -> None:
+    whole = lattice(1, 1000)
+    assert whole[:127] == list(range(1, 128))
+    assert max(b / a for a, b in pairwise(whole[126:])) < 1.02
+    for low, high in ((3, 40), (3.2, 39.9), (100, 700.5)):
+        assert lattice(low, high) == [depth for depth in whole if math.floor(low) <= depth <= math.ceil(high)]
+    assert lattice(9, 26, unit=4) == [8, 12, 16, 20, 24, 28]
+
+
+@pytest.mark.parametrize("n_params", [2e7, 1.674e8, 3e9])
+@pytest.mark.parametrize("multiple", [None, 64])
+def test_no_shape_that_one_can_build_is_better_than_the_recommended_one(n_params: float, multiple: int | None) -> None:
+    """Against every depth up to twice the best one, each with the width nearest to the budget."""
+    options = Options(width_multiple=multiple)
+    row = answer([n_params], options=options).budgets[0]
+    assert row.recommended is not None and row.optimum.depth is not None
+    source = published_source()
+    costs = []
+    for depth in range(1, round(2 * row.optimum.depth)):
+        shape = matched(depth, n_params, options)
+        if meets(shape, n_params, options) and not options.refusal(shape):
+            cost = size_cost(depth, shape.n_params, source.at(shape.n_params))
+            costs += [cost.nats] if cost else []
+    assert row.recommended.size is not None and row.recommended.size.nats <= min(costs) + 2 * TIE_NATS

@@ -31,6 +31,7 @@ from dwsweep.guide.candidates import (
     LAYER_SECONDS,
     best_of,
     block_params,
+    bounded,
     costed,
     counted,
     matched,
@@ -237,12 +238,15 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     candidates = costed(shapes, asked, size, source, options)
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
+    shown = [bounded(c, source) for c in thinned(candidates, (*bests.values(), as_usual))]
+    by_shape = {(c.depth, c.width): c for c in shown}
+    bests = {constraint: best and by_shape[best.depth, best.width] for constraint, best in bests.items()}
     return replace(
         unanswered,
         near_best=near,
-        candidates=thinned(candidates, (*bests.values(), as_usual)),
+        candidates=tuple(shown),
         best=bests,
-        usual=as_usual,
+        usual=as_usual and by_shape[as_usual.depth, as_usual.width],
         loss_level=loss.level(size),
         loss_tag=loss.tag,
     )
@@ -251,11 +255,9 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
 def _shapes(asked: float, size: float, loss: LossModel, options: Options) -> list[Shape]:
     """Shapes to compare at a size: those of the depths that are nearly as good as the best, or further afield where the
     constraints leave hardly one."""
-    spoken = loss.depths(size)
-    best = float(spoken[loss.penalties(size, spoken).argmin()])
     shapes: list[Shape] = []
     for tolerance in TOLERANCES[TOLERANCES.index(SHOWN) :]:
-        shapes = shapes_near(asked, size, best, *stretch(loss, size, tolerance), options)
+        shapes = shapes_near(asked, size, *stretch(loss, size, tolerance), options)
         if sum(meets(shape, asked, options) for shape in shapes) >= FEWEST_ROWS:
             break
     return shapes
@@ -298,7 +300,8 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     loss = source.loss(n_params)
     asked = float(counted(own, options))
     candidates = costed(_with(_shapes(asked, n_params, loss, options), own), asked, n_params, source, options)
-    mine = next(c for c in candidates if (c.depth, c.width) == (depth, width))
+    bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
+    mine = bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)), source)
     cost = mine.size
     said = "balanced"
     if source.surface is not None and cost is not None and cost.nats <= TOLERANCES[0] * loss.level(n_params):
@@ -314,7 +317,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         verdict=said,
         depth_ratio=depth / found.depth,
         costs={constraint: mine.cost(constraint) for constraint in CONSTRAINTS},
-        best={constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS},
+        best={constraint: best and bounded(best, source) for constraint, best in bests.items()},
         loss_tag=loss.tag,
     )
 
@@ -364,12 +367,12 @@ def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> 
         unit = options.pipeline_parallel
         whole = max(unit, round(depth / unit) * unit)
         low, high = stretch(source.loss(n_params), n_params, SHOWN)
-        others = shapes_near(n_params, n_params, found.depth or depth, low, high, options)
+        others = shapes_near(n_params, n_params, low, high, options)
         try:
             own = options.shape(whole, matched(whole, n_params, options).width, n_params)
         except ValueError:
             own = None
-        candidates = costed(_with(others, own), n_params, n_params, source, options, rough=True)
+        candidates = costed(_with(others, own), n_params, n_params, source, options, all_meet=True)
         at_time = next((c for c in candidates if own and (c.depth, c.width) == (own.depth, own.width)), None)
     return RuleRow(
         n_params=n_params,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,12 +71,12 @@ def counted(shape: Shape, options: Options) -> int:
     return shape.n_params_total if options.total else shape.n_params
 
 
-def shapes_near(budget: float, n_params: float, best: float, low: float, high: float, options: Options) -> list[Shape]:
+def shapes_near(budget: float, n_params: float, low: float, high: float, options: Options) -> list[Shape]:
     """Shapes one can build for ``budget`` at depths from ``low`` to ``high``.
 
     Where widths come in large steps hardly any depth has a width that meets the budget, so the depths are those that
-    the possible widths ask for, beside an even spread and those on both sides of the ``best``; each with its nearest
-    width. What lies within BUDGET_TOLERANCE is kept; where that is little, the nearest others too.
+    the possible widths ask for, beside those of the ``lattice``; each with its nearest width. What lies within
+    BUDGET_TOLERANCE is kept; where that is little, the nearest others too.
 
     budget: what is asked for; n_params: its part in the blocks.
 
@@ -88,7 +89,7 @@ def shapes_near(budget: float, n_params: float, best: float, low: float, high: f
             f"{asked}: together they ask for widths that are multiples of {options.step(n_params):,}; "
             f"allowed: at most {WIDEST_STEP:,}"
         )
-    depths = [*pick_depths(best, low, high, options), *_depths_of_widths(budget, n_params, low, high, options)]
+    depths = [*lattice(low, high, options.pipeline_parallel), *_depths_of_widths(budget, n_params, low, high, options)]
     found = {}
     for depth in sorted(set(depths)):
         try:
@@ -123,13 +124,14 @@ def _depths_of_widths(budget: float, n_params: float, low: float, high: float, o
     return depths
 
 
-def pick_depths(best: float, low: float, high: float, options: Options, count: int = 9) -> list[int]:
-    """Integer depths: spread by ratio over (low, high), with those on both sides of the best one."""
-    unit = options.pipeline_parallel
-    spread = np.geomspace(max(low, 1.0), max(high, low * 1.01, 1.0), count)
-    around = [math.floor(best / unit) * unit, math.ceil(best / unit) * unit]
-    depths = {max(unit, round(float(depth) / unit) * unit) for depth in spread} | {max(unit, d) for d in around}
-    return sorted(depths)
+def lattice(low: float, high: float, unit: int = 1) -> list[int]:
+    """Multiples of ``unit`` from ``low`` to ``high``: all below 128 of it, every second below 256, every fourth below
+    512, and so on, so that neighbours hardly differ in what they cost.
+
+    A grid that hangs on neither end: whoever knows the ends less well compares the same shapes, but for the worst.
+    """
+    multiples = range(max(1, math.floor(low / unit)), max(1, math.ceil(high / unit)) + 1)
+    return [multiple * unit for multiple in multiples if multiple % max(1, 1 << multiple.bit_length() >> 7) == 0]
 
 
 def size_cost(shape_depth: float, n_params: float, source: Source, rough: bool = False) -> Cost | None:
@@ -155,11 +157,11 @@ def costed(
     n_params: float,
     source: Source,
     options: Options,
-    rough: bool = False,
+    all_meet: bool = False,
 ) -> list[Candidate]:
     """Every shape with its costs, each at its own true size: above the best depth of that size, and above the best of
     ``shapes`` at equal training FLOPs and at equal training time. Shapes that miss the budget are compared in the first
-    only, unless all of them do. ``rough``: no intervals, and all are compared.
+    only, unless all of them do, or with ``all_meet``. Without intervals: see ``bounded``.
 
     With r = FLOPs (or seconds) per token and parameter relative to the others', a shape that spends the same gets ln N
     smaller by ln r: loss + slope·ln r. Tokens are the same for all.
@@ -168,11 +170,11 @@ def costed(
         return []
     loss, device = source.loss(n_params), options.found_device
     slope = loss.slope(n_params)
-    costs = [size_cost(shape.depth, shape.n_params, source, rough) for shape in shapes]
+    costs = [size_cost(shape.depth, shape.n_params, source, rough=True) for shape in shapes]
     nats = np.array([cost.nats if cost else np.nan for cost in costs])
     size = np.array([shape.n_params for shape in shapes], dtype=float)
     fits = np.array([meets(shape, budget, options) for shape in shapes])
-    compared = np.isfinite(nats) & (fits | ~fits.any() | rough)
+    compared = np.isfinite(nats) & (fits | ~fits.any() | all_meet)
 
     def spending(each: Sequence[float]) -> list[Cost | None]:
         above = nats + slope * np.log(np.array(each) / size)
@@ -209,6 +211,11 @@ def costed(
         )
         for i, shape in enumerate(shapes)
     ]
+
+
+def bounded(candidate: Candidate, source: Source) -> Candidate:
+    """With the interval of what it costs at its size, which takes longer to know than the cost."""
+    return replace(candidate, size=size_cost(candidate.depth, candidate.n_params, source))
 
 
 def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | None:

@@ -77,9 +77,13 @@ function guideOf(tables) {
 
   function refused(one, options) { return Boolean(options.widthMultiple && one.width % options.widthMultiple); }
 
-  function pickedDepths(best, low, high) {
-    const spread = geomspace(Math.max(low, 1), Math.max(high, low * 1.01, 1), 9).map(rounded);
-    return [...spread, Math.floor(best), Math.ceil(best)].map((depth) => Math.max(1, depth));
+  /** All depths below 128, every second below 256, …: a grid that hangs on neither end. */
+  function lattice(low, high) {
+    const found = [];
+    for (let depth = Math.max(1, Math.floor(low)); depth <= Math.max(1, Math.ceil(high)); depth++) {
+      if (depth % Math.max(1, 2 ** (Math.floor(Math.log2(depth)) - 6)) === 0) found.push(depth);
+    }
+    return found;
   }
 
   /** The depth at which each possible width comes nearest to the budget. */
@@ -96,9 +100,9 @@ function guideOf(tables) {
     return found;
   }
 
-  function shapesNear(budget, best, low, high, options) {
+  function shapesNear(budget, low, high, options) {
     const found = [];
-    for (const depth of new Set([...pickedDepths(best, low, high), ...depthsOfWidths(budget, low, high, options)])) {
+    for (const depth of new Set([...lattice(low, high), ...depthsOfWidths(budget, low, high, options)])) {
       const one = shape(depth, matchedWidth(depth, budget, options), options, budget);
       const share = one && one.n / budget;
       if (one && !refused(one, options) && 1 / K.farthest <= share && share <= K.farthest) found.push(one);
@@ -111,10 +115,9 @@ function guideOf(tables) {
   }
 
   function shapesAt(n, options) {
-    const depths = spoken(n), best = depths[lowest(penalties(n, depths))];
     let shapes = [];
     for (const tolerance of K.tolerances.slice(1)) {
-      shapes = shapesNear(n, best, ...stretch(n, tolerance), options);
+      shapes = shapesNear(n, ...stretch(n, tolerance), options);
       if (shapes.filter((one) => meets(one, n)).length >= K.fewest_rows) break;
     }
     return shapes;
