@@ -16,7 +16,7 @@ from dwsweep.cost.flops import training_flops_per_token
 from dwsweep.cost.hlo import arrays_of, element_bits, groups_of, parse
 from dwsweep.cost.matrix_products import Products
 from dwsweep.cost.roofline import LAUNCH_SECONDS, roofline
-from dwsweep.train.choices import at_hand
+from dwsweep.train.choices import at_hand, concede
 from dwsweep.train.program import Blueprint
 
 
@@ -65,14 +65,20 @@ def test_of_an_array_that_is_updated_in_place_only_the_slice_is_moved() -> None:
     assert cost.traffic.bytes < 64 * 64 * each / 8
 
 
-def test_a_step_of_training_has_the_products_that_its_model_asks_for(tmp_path) -> None:
+@pytest.mark.parametrize("keep", [True, False])  # attention's weights; else its scores are computed a second time
+def test_a_step_of_training_has_the_products_that_its_model_asks_for(tmp_path, keep: bool) -> None:
     """The count of FLOPs by arithmetic, and what the trainer's program does beyond it, product by product."""
     store = make_store(tmp_path)
     pack = make_pack(store, make_spec(model={"biases": True}), depth=3, width=24)
     blueprint = Blueprint.of(pack, store, at_hand(as_accelerator=True))
+    assert blueprint.choices.compute.keep_weights
+    if not keep:
+        less = concede(blueprint.choices, pack)
+        assert less is not None
+        blueprint = blueprint.under(less)
     cost = step_cost(blueprint.compiled_dispatch().as_text())
     shape, tokens = pack.shape, len(pack.replicas) * 4 * 16
-    scores_again = 2 * shape.depth * shape.heads * shape.head_size * shape.seq_len
+    scores_again = 0 if keep else 2 * shape.depth * shape.heads * shape.head_size * shape.seq_len
     # gradients of biases and gains are products with a row of ones: q, k, v and out, up and down, two norms, final norm
     width, inner = shape.width, shape.mlp_hidden
     sums = 2 * (shape.depth * (3 * width + width + inner + width + 4 * width) + 2 * width)
