@@ -81,8 +81,7 @@ def test_a_shape_compiles_and_its_costs_are_those_of_its_model(
 def test_a_program_that_a_tpu_refuses_is_conceded_until_it_fits() -> None:
     """The compiler raises RESOURCE_EXHAUSTED, and no figure of memory comes before that."""
     row = compiled(TOO_LARGE, "TPU-v5e")
-    assert row.concessions[0] == "attention's weights computed again"
-    assert row.concessions[1].startswith(f"microbatch {row.batch_size} → ")
+    assert row.concessions[0].startswith(f"microbatch {row.batch_size} → ")
     assert program_fits(row.memory_bytes, 16e9)
 
 

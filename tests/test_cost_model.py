@@ -133,12 +133,15 @@ def test_counts_equal_the_built_models(changes: dict, depth: int) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("keep_weights", [True, False])
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
-def test_activations_as_automatic_differentiation_keeps_them(changes: dict, precision: str) -> None:
+def test_activations_as_automatic_differentiation_keeps_them(changes: dict, precision: str, keep_weights: bool) -> None:
     """The part that grows with depth and batch, within a third; the model may come to keep less than it did."""
-    kept = {depth: _kept_bytes(shape(depth, 96, **changes), precision, 16) for depth in (2, 6)}
+    kept = {depth: _kept_bytes(shape(depth, 96, **changes), precision, 16, keep_weights) for depth in (2, 6)}
     estimated = {
-        depth: estimate(shape(depth, 96, **changes), replicas=1, microbatch=16, precision=precision).activations
+        depth: estimate(
+            shape(depth, 96, **changes), replicas=1, microbatch=16, precision=precision, keep_weights=keep_weights
+        ).activations
         for depth in (2, 6)
     }
     assert estimated[6] - estimated[2] == pytest.approx(kept[6] - kept[2], rel=0.35)
@@ -159,7 +162,7 @@ def _scales(s: Shape):
     return resolve(s, ModelSpec(), TrainSpec(steps=1), 1.0)
 
 
-def _kept_bytes(s: Shape, precision: str, batch: int) -> int:
+def _kept_bytes(s: Shape, precision: str, batch: int, keep_weights: bool) -> int:
     """Bytes of all that the forward pass hands to the backward pass; nothing is computed."""
     import jax
     import jax.numpy as jnp
@@ -167,7 +170,7 @@ def _kept_bytes(s: Shape, precision: str, batch: int) -> int:
     from dwsweep.model.ops import token_nll
     from dwsweep.model.transformer import Compute, build
 
-    model = build(s, _scales(s), Compute(precision))
+    model = build(s, _scales(s), Compute(precision, keep_weights=keep_weights))
     windows = jax.ShapeDtypeStruct((batch, s.seq_len + 1), jnp.int32)
 
     def backward(params: dict, windows: jax.Array):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from train_support import Kept, make_pack, make_spec, make_store
 from dwsweep.cost.memory import TOKEN_STORE_SHARE, resident_bytes
 from dwsweep.data.token_store import Store
 from dwsweep.plan import DataFacts, build
-from dwsweep.train.choices import at_hand, choose, concede, concessions
+from dwsweep.train.choices import at_hand, choose, concede, concessions, with_kernel
 from dwsweep.train.mesh import Layout, Load, divide
 from dwsweep.train.pack_trainer import train_pack
-from dwsweep.train.program import Blueprint, compile_program
+from dwsweep.train.program import Blueprint, compile_program, memory_of
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +57,43 @@ def test_a_refused_program_is_halved_then_recomputed(
     ]
 
 
-def test_unrolled_layers_become_a_loop_before_anything_that_costs_more(store: Store) -> None:
-    pack = make_pack(store, width=128)
-    first = Blueprint.of(pack, store).choices
-    less = concede(first, pack)
-    assert first.compute.unroll == 2 and less is not None
-    assert less.compute.unroll == 1 and less.microbatch == first.microbatch
-    assert concessions(first, less, pack) == ["layers in a loop"]
-    asked = make_pack(store, make_spec(execution={"unroll": 2}), width=128)  # what a spec asks for stays
-    kept = concede(Blueprint.of(asked, store).choices, asked)
-    assert kept is not None and kept.compute.unroll == 2
+def test_what_costs_least_is_conceded_first(store: Store) -> None:
+    pack = make_pack(store)
+    first = last = choose(pack, store, at_hand(as_accelerator=True))
+    steps = []
+    while (less := concede(last, pack)) is not None:
+        steps.append((less.microbatch, less.compute.keep_weights, less.compute.remat))
+        last = less
+    assert steps == [(2, True, False), (1, True, False), (1, False, False), (1, False, True)]
+    assert concessions(first, last, pack) == [
+        "microbatch 4 → 1 of 4 sequences",
+        "attention's weights computed again",
+        "activations recomputed",
+    ]
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+def test_only_a_softmax_by_xla_has_weights_to_keep(store: Store, attention: str) -> None:
+    pack = make_pack(store, make_spec(model={"attention": attention}))
+    found = choose(pack, store, at_hand(as_accelerator=True))
+    assert found.compute.keep_weights == (attention == "softmax")
+    assert not choose(pack, store).compute.keep_weights  # on a CPU
+    elsewhere = replace(found, hardware=replace(found.hardware, is_here=False))
+    assert not with_kernel(elsewhere, pack, "cudnn").compute.keep_weights
+
+
+def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, pack = Refused(monkeypatch, after=0), make_pack(store)
+    roomy = Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=1 << 30))
+    whole = memory_of(compile_program(roomy).run_dispatch)
+    assert compiler.tried == [(4, False)] and whole is not None
+    compiler.tried.clear()
+    program = compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=1000)))
+    assert compiler.tried == [(1, True)] and program.concessions[0] == "microbatch 4 → 1 of 4 sequences"
+    # where it only may be too large the compiler is asked
+    compiler.tried.clear()
+    compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=whole)))
+    assert compiler.tried[0] == (4, False)
 
 
 def test_where_nothing_is_left_to_concede_the_refusal_is_raised(

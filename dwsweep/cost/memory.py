@@ -38,7 +38,9 @@ class Memory:
         return self.parameters + self.optimizer + self.gradients + self.activations + self.data
 
 
-def activation_bytes_per_token(shape: Shape, precision: str, remat: bool) -> tuple[int, int]:
+def activation_bytes_per_token(
+    shape: Shape, precision: str, remat: bool, keep_weights: bool = False
+) -> tuple[int, int]:
     """(bytes a token kept in every block, bytes a token that live once) for the backward pass.
 
     Counted from what this model's operations keep, with p = 2 or 4 bytes for an operand of a product:
@@ -48,15 +50,18 @@ def activation_bytes_per_token(shape: Shape, precision: str, remat: bool) -> tup
         q, k, v, attention's output  4 · p · H · d_p, and 4 · H for the softmax
         q and k before their norm    p · (H + H_kv) · d_p, where they are normalised
         MLP, before the activation   p a unit, twice that if gated
+        attention's weights          p · H · T, with ``keep_weights``
 
-    Attention probabilities and activations are computed again in the backward pass, of one block at a time: they live
-    once, with the gradient of that block's inner values, the logits and their gradient. With ``remat`` only a block's
-    input is kept, and the rest of one block lives at a time.
+    Activations, and attention's weights without it, are computed again in the backward pass, of one block at a time:
+    they live once, with the gradient of that block's inner values, the logits and their gradient. With ``remat`` only a
+    block's input is kept, and the rest of one block lives at a time.
     """
     product = 2 if precision == "bfloat16" else FLOAT32
     width, query = shape.width, shape.heads * shape.head_size
     inner = shape.mlp_hidden * (2 if shape.mlp == "gated" else 1)
     block = (2 * FLOAT32 + 3 * product) * width + 4 * product * query + FLOAT32 * shape.heads + product * inner
+    if keep_weights and shape.attention == "softmax":
+        block += product * shape.heads * shape.seq_len
     if shape.qk_norm:
         block += product * (shape.heads + shape.kv_heads) * shape.head_size
     once = 2 * FLOAT32 * shape.vocab_size + (FLOAT32 + product) * width + recomputed_bytes_per_token(shape)
@@ -85,11 +90,12 @@ def estimate(
     microbatch: int,
     precision: str,
     remat: bool = False,
+    keep_weights: bool = False,
     data_bytes: int = 0,
     optimizer: str = "adamw",
 ) -> Memory:
     """Memory of a pack of ``replicas`` that runs ``microbatch`` sequences of each at a time on one device."""
-    block, once = activation_bytes_per_token(shape, precision, remat)
+    block, once = activation_bytes_per_token(shape, precision, remat, keep_weights)
     values = replicas * shape.n_params_total
     tokens = replicas * microbatch * shape.seq_len
     return Memory(
@@ -144,10 +150,10 @@ def fitting_microbatch(
     """The estimate of the program that the trainer will settle for, where JAX may use ``memory_bytes``.
 
     It begins at ``microbatch`` sequences (default: the whole batch) and, while the program does not fit, halves them,
-    then recomputes activations. The first where the memory is unknown; the last where nothing fits, and then the total
-    says so.
+    then computes attention's weights again, then all activations. The first where the memory is unknown; the last where
+    nothing fits, and then the total says so.
     """
-    size = microbatch or batch_size
+    size, keep_weights = microbatch or batch_size, memory_bytes is not None  # a CPU computes the weights again
     while True:
         memory = estimate(
             shape,
@@ -155,13 +161,18 @@ def fitting_microbatch(
             microbatch=size,
             precision=precision,
             remat=remat,
+            keep_weights=keep_weights,
             data_bytes=data_bytes,
             optimizer=optimizer,
         )
         smaller = halved(batch_size, size)
-        if memory_bytes is None or program_fits(memory.total, memory_bytes) or (remat and smaller is None):
+        nothing_left = remat and not keep_weights and smaller is None
+        if memory_bytes is None or program_fits(memory.total, memory_bytes) or nothing_left:
             return memory
-        size, remat = (smaller, remat) if smaller else (size, True)
+        if smaller:
+            size = smaller
+        else:
+            keep_weights, remat = False, remat or not keep_weights
 
 
 def checkpoint_bytes(shape: Shape, replicas: int, optimizer: str = "adamw") -> int:

@@ -252,7 +252,8 @@ class Transformer(nnx.Module):
             block = nnx.merge(graph, params)
             return _constrained(apply(block, x), placed.stream if placed else None), observe(block, x)
 
-        step = jax.checkpoint(layer, prevent_cse=False) if self.compute.remat else layer
+        # in a loop the compiler cannot see that a layer is computed twice
+        step = jax.checkpoint(layer, prevent_cse=self.compute.unroll > 1) if self.compute.remat else layer
         return jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
 
     def normalised(self, tokens_BxT: jax.Array) -> jax.Array:

@@ -28,7 +28,7 @@ from dwsweep.model.transformer import Model, build
 from dwsweep.plan import Pack
 from dwsweep.plan.training_schedule import multipliers
 from dwsweep.records.pack_files import StartFacts
-from dwsweep.train.choices import Choices, Hardware, choose, concede, concessions, pack_seeds, with_kernel
+from dwsweep.train.choices import Choices, Hardware, choose, concede, concessions, pack_seeds, too_large, with_kernel
 from dwsweep.train.mesh import Layout, all_agree
 from dwsweep.train.optimizer import ParamLayout
 from dwsweep.train.step import REST, HeldoutLoss, State, heldout_losses, init_state, make_dispatch, make_evaluate
@@ -350,10 +350,13 @@ def fitting_dispatch(
     first = with_kernel(blueprint.choices, pack, asked_kernel)
     blueprint = blueprint.under(first)
     while True:
+        less = concede(blueprint.choices, pack)
+        if less is not None and too_large(blueprint.choices, pack):
+            blueprint = blueprint.under(less)
+            continue
         dispatch, refusal = _unless_exhausted(blueprint.compiled_dispatch)
         if all_agree(refusal is None and _fits(dispatch, first.hardware.memory_bytes)):
             return first, blueprint, dispatch
-        less = concede(blueprint.choices, pack)
         if less is None:
             if refusal is not None:
                 raise refusal
