@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import jax
 import pytest
 from rich.console import Console
 from train_support import make_spec, make_store
 
 from dwsweep.cost import training_flops_per_token
+from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
 from dwsweep.records import bench_rows
@@ -16,6 +19,7 @@ from dwsweep.records.bench_rows import CollectiveRow
 from dwsweep.report.terminal import bench_tables
 from dwsweep.train.bench import bench, sizes
 from dwsweep.train.compile_only import compile_only, here
+from dwsweep.train.program import Blueprint
 
 
 def test_pack_sizes_double_and_end_with_the_pack() -> None:
@@ -82,3 +86,28 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> N
     assert max(map(len, text.splitlines())) <= 100 and text.count("L d_x") == 1
     with pytest.raises(InputError, match=r"--devices: 64; allowed: at most 1"):
         here(plan, [1, 64])
+
+
+def test_a_shape_that_fits_nowhere_is_a_row_that_says_so_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = build(make_spec(grid={"widths": {1: [8, 16]}, "seeds": 1}, model={"tied_embeddings": True}))
+    real = Blueprint.compiled_dispatch
+
+    def compiled(blueprint: Blueprint) -> Any:
+        if blueprint.pack.shape.width == 8:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of HBM: 21.30G of 15.75G.\n\n  the rest")
+        return real(blueprint)
+
+    monkeypatch.setattr(Blueprint, "compiled_dispatch", compiled)
+    (place,) = here(plan, [1])
+    refused, other = compile_only(plan, None, [place])
+    assert refused.refused == "Out of HBM: 21.30G of 15.75G." and refused.kernels is None
+    assert (refused.microbatch, refused.remat) == (1, True) and other.refused is None and other.kernels
+    # one that says so by its own analysis only
+    tight = replace(place, hardware=replace(place.hardware, memory_bytes=1000))
+    assert "it takes" in next(row for row in compile_only(plan, None, [tight]) if row.width == 16).refused
+    found = [replace(row, target="TPU-v5e", device_kind="TPU v5 lite") for row in (refused, other)]
+    assert not Calibration.of_compiled(found)
+    console = Console(width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(bench_tables.render_compiled(found))
+    assert "L1 d8: does not fit even so: Out of HBM" in capture.get()

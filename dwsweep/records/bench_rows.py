@@ -96,6 +96,7 @@ class CompiledRow:
     vocab_size: int | None = None
     precision: str | None = None
     concessions: tuple[str, ...] = ()  # what was given up for a program that fits
+    refused: str | None = None  # why it does not fit even so; then there is no roofline
     kernels: int | None = None  # launched
     traffic_bytes: float | None = None  # read and written in main memory
     padded_traffic_bytes: float | None = None  # with arrays rounded up to whole tiles, as a TPU moves them

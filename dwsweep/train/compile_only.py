@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -16,14 +16,16 @@ from dwsweep.cost.compiled_costs import Collective, StepCost, axes_of, step_cost
 from dwsweep.cost.devices import Device, find
 from dwsweep.cost.duration import recipe_of
 from dwsweep.cost.flops import training_flops_per_token
+from dwsweep.cost.memory import PROGRAM_SHARE, program_fits
 from dwsweep.cost.roofline import roofline
 from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Plan
 from dwsweep.records.bench_rows import CollectiveRow, CompiledRow
+from dwsweep.text import format_bytes
 from dwsweep.train import targets
-from dwsweep.train.choices import Hardware, at_hand, concessions
-from dwsweep.train.program import Blueprint, fitting_dispatch, memory_of
+from dwsweep.train.choices import Hardware, at_hand, concede, concessions
+from dwsweep.train.program import Blueprint, exhausted, fitting_dispatch, memory_of
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,22 @@ def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> It
 
 def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> CompiledRow:
     began = time.monotonic()
-    first, blueprint, compiled = fitting_dispatch(Blueprint.of(pack, text, place.hardware))
+    blueprint = Blueprint.of(pack, text, place.hardware)
+    refused: str | None = None
+    compiled: Any = None
+    try:
+        first, blueprint, compiled = fitting_dispatch(blueprint)
+    except jax.errors.JaxRuntimeError as error:
+        if not exhausted(error):
+            raise
+        refused, first = str(error).partition(": ")[2].partition("\n")[0], blueprint.choices
+        while (less := concede(blueprint.choices, pack)) is not None:
+            blueprint = blueprint.under(less)
     seconds = time.monotonic() - began
     shape, train, choices = pack.shape, pack.train, blueprint.choices
-    mesh = choices.layout.sizes
-    cost = step_cost(compiled.as_text())
+    needed, limit = compiled and memory_of(compiled), place.hardware.memory_bytes
+    if needed and limit and not program_fits(needed, limit):
+        refused = f"it takes {format_bytes(needed)}, and a program may take {format_bytes(PROGRAM_SHARE * limit)}"
     row = CompiledRow(
         device_kind=choices.hardware.device.device_kind,
         depth=shape.depth,
@@ -101,12 +114,12 @@ def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> C
         n_params_total=shape.n_params_total,
         replicas=len(pack.replicas),
         devices=choices.layout.size,
-        mesh=mesh,
+        mesh=choices.layout.sizes,
         microbatch=choices.microbatch,
         remat=choices.compute.remat,
         batch_size=train.batch_size,
         compile_seconds=seconds,
-        memory_bytes=memory_of(compiled),
+        memory_bytes=needed,
         state_bytes=blueprint.state_bytes,
         n_train_tokens=n_train_tokens,
         target=place.target,
@@ -116,16 +129,25 @@ def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> C
         vocab_size=shape.vocab_size,
         precision=train.precision,
         concessions=tuple(concessions(first, choices, pack)),
+        refused=refused,
+        flops_per_token=training_flops_per_token(shape),
+        recipe=recipe_of(shape, train.optimizer),
+    )
+    return row if compiled is None else _costed(row, step_cost(compiled.as_text()), place.device)
+
+
+def _costed(row: CompiledRow, cost: StepCost, device: Device | None) -> CompiledRow:
+    """With what one step costs."""
+    row = replace(
+        row,
         kernels=cost.launches,
         traffic_bytes=cost.traffic.bytes,
         padded_traffic_bytes=cost.traffic.padded,
         product_flops=cost.products.flops,
         padded_product_flops=cost.products.padded,
-        flops_per_token=training_flops_per_token(shape),
-        collectives=_collectives(cost.collectives, mesh),
-        recipe=recipe_of(shape, train.optimizer),
+        collectives=_collectives(cost.collectives, row.mesh),
     )
-    return row if place.device is None else _timed(row, cost, place.device)
+    return row if device is None or row.refused else _timed(row, cost, device)
 
 
 def _timed(row: CompiledRow, cost: StepCost, device: Device) -> CompiledRow:

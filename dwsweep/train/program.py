@@ -373,9 +373,14 @@ def _unless_exhausted(compile: Callable[[], Any]) -> tuple[Any, Exception | None
     try:
         return compile(), None
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        if not exhausted(error):
             raise
         return None, error
+
+
+def exhausted(error: Exception) -> bool:
+    """Whether a compiler or a device says that there is not enough memory."""
+    return "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _fits(compiled: Any, limit: int | None) -> bool:

@@ -101,7 +101,7 @@ def _compiled_here(rows: Sequence[CompiledRow]) -> list[Any]:
         "and moments; memory, the whole training program, by the compiler's own analysis, which differs between "
         f"backends{text}."
     )
-    return [Folded(table, keys=2), Text(), Text(legend, style="dim")]
+    return [Folded(table, keys=2), *_refusals(rows), Text(), Text(legend, style="dim")]
 
 
 def _compiled_for(target: str, rows: Sequence[CompiledRow]) -> list[Any]:
@@ -128,8 +128,8 @@ def _compiled_for(target: str, rows: Sequence[CompiledRow]) -> list[Any]:
             f"{row.microbatch}{'r' if row.remat else ''}",
             f"{row.compile_seconds:.0f} s",
             format_bytes(row.memory_bytes) if row.memory_bytes else UNKNOWN,
-            f"{row.kernels:,}",
-            format_bytes(row.traffic_bytes or 0.0),
+            f"{row.kernels:,}" if row.kernels is not None else UNKNOWN,
+            format_bytes(row.traffic_bytes) if row.traffic_bytes else UNKNOWN,
             _padding(row),
             f"{1000 * row.roofline_seconds:.1f} ms" if row.roofline_seconds else UNKNOWN,
             f"{100 * row.mfu:.1f} %" if row.mfu is not None else UNKNOWN,
@@ -140,6 +140,7 @@ def _compiled_for(target: str, rows: Sequence[CompiledRow]) -> list[Any]:
         Folded(table, keys=2),
         *_exchanges(rows),
         *(Text(f"L{row.depth} d{row.width}: {', '.join(row.concessions)}") for row in rows if row.concessions),
+        *_refusals(rows),
         *_doubts(rows),
     ]
 
@@ -163,9 +164,17 @@ def _exchanges(rows: Sequence[CompiledRow]) -> list[Text]:
         ]
         if parts:
             lines.append(Text(f"L{row.depth} d{row.width}: {'; '.join(parts)}"))
-        elif row.devices > 1:
+        elif row.devices > 1 and row.kernels is not None:
             lines.append(Text(f"L{row.depth} d{row.width}: no exchange between the devices"))
     return lines
+
+
+def _refusals(rows: Sequence[CompiledRow]) -> list[Text]:
+    return [
+        Text(f"L{row.depth} d{row.width}: does not fit even so: {row.refused}", style="yellow")
+        for row in rows
+        if row.refused
+    ]
 
 
 def _doubts(rows: Sequence[CompiledRow]) -> list[Text]:
