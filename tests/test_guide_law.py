@@ -16,7 +16,17 @@ from dwsweep.errors import InputError, options_named
 from dwsweep.fit import laws
 from dwsweep.guide import Options, answer, export, exported, published_source, rules, trust
 from dwsweep.guide.answers import CONSTRAINTS
-from dwsweep.guide.candidates import LAYER_SECONDS, TIE_NATS, lattice, matched, meets, near_best, size_cost, stretch
+from dwsweep.guide.candidates import (
+    LAYER_SECONDS,
+    TIE_NATS,
+    best_of,
+    costed,
+    lattice,
+    matched,
+    meets,
+    near_best,
+    stretch,
+)
 from dwsweep.guide.law_sources import fitted_source
 from dwsweep.guide.loss import KAPLAN_ALPHA, LawLoss, smaller_percent
 from dwsweep.theory import published_law
@@ -546,18 +556,17 @@ def test_the_lattice_of_depths_hangs_on_neither_end() -> None:
     assert lattice(9, 26, unit=4) == [8, 12, 16, 20, 24, 28]
 
 
-@pytest.mark.parametrize("n_params", [2e7, 1.674e8, 3e9])
-@pytest.mark.parametrize("multiple", [None, 64])
-def test_no_shape_that_one_can_build_is_better_than_the_recommended_one(n_params: float, multiple: int | None) -> None:
-    """Against every depth up to twice the best one, each with the width nearest to the budget."""
-    options = Options(width_multiple=multiple)
+@pytest.mark.parametrize("n_params", [2e7, 9.5675e7, 1.674e8, 3e9])
+@pytest.mark.parametrize("options", [Options(), Options(width_multiple=64), Options(head_size=32)], ids=str)
+def test_no_shape_that_one_can_build_is_better_than_the_best_ones(n_params: float, options: Options) -> None:
+    """Against every depth up to three times the best one, each with the width nearest to the budget."""
     row = answer([n_params], options=options).budgets[0]
-    assert row.recommended is not None and row.optimum.depth is not None
-    source = published_source()
-    costs = []
-    for depth in range(1, round(2 * row.optimum.depth)):
-        shape = matched(depth, n_params, options)
-        if meets(shape, n_params, options) and not options.refusal(shape):
-            cost = size_cost(depth, shape.n_params, source.at(shape.n_params))
-            costs += [cost.nats] if cost else []
-    assert row.recommended.size is not None and row.recommended.size.nats <= min(costs) + 2 * TIE_NATS
+    assert row.optimum.depth is not None
+    shapes = [matched(depth, n_params, options) for depth in range(1, round(3 * row.optimum.depth))]
+    shapes = [shape for shape in shapes if meets(shape, n_params, options) and not options.refusal(shape)]
+    every = costed(shapes, n_params, n_params, published_source().at(n_params), options)
+    for constraint in CONSTRAINTS:
+        found, least = row.best[constraint], best_of(every, constraint)
+        assert found is not None and least is not None
+        (same,) = [c for c in every if (c.depth, c.width) == (found.depth, found.width)]
+        assert same.cost(constraint).nats <= least.cost(constraint).nats + 2 * TIE_NATS, (constraint, found.label)

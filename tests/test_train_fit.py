@@ -64,12 +64,13 @@ def test_what_costs_least_is_conceded_first(store: Store) -> None:
     while (less := concede(last, pack)) is not None:
         steps.append((less.microbatch, less.compute.keep_weights, less.compute.remat))
         last = less
-    assert steps == [(2, True, False), (1, True, False), (1, False, False), (1, False, True)]
-    assert concessions(first, last, pack) == [
-        "microbatch 4 → 1 of 4 sequences",
-        "attention's weights computed again",
-        "activations recomputed",
-    ]
+    assert steps == [(2, True, False), (1, True, False), (1, False, False), (1, True, True)]
+    halved, recomputed = "microbatch 4 → 1 of 4 sequences", "activations recomputed"
+    assert concessions(first, last, pack) == [halved, recomputed]
+    between = replace(last, compute=replace(last.compute, remat=False, keep_weights=False))
+    assert concessions(first, between, pack) == [halved, "attention's weights computed again"]
+    asked = make_pack(store, make_spec(execution={"remat": True, "microbatch": 1}))
+    assert concede(choose(asked, store, at_hand(as_accelerator=True)), asked) is None
 
 
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
@@ -79,7 +80,9 @@ def test_only_a_softmax_by_xla_has_weights_to_keep(store: Store, attention: str)
     assert found.compute.keep_weights == (attention == "softmax")
     assert not choose(pack, store).compute.keep_weights  # on a CPU
     elsewhere = replace(found, hardware=replace(found.hardware, is_here=False))
-    assert not with_kernel(elsewhere, pack, "cudnn").compute.keep_weights
+    flash = with_kernel(elsewhere, pack, "cudnn")
+    assert not flash.compute.keep_weights
+    assert with_kernel(flash, pack, "xla").compute == found.compute
 
 
 def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,6 @@ from dwsweep.guide.candidates import (
     thinned,
 )
 from dwsweep.guide.law_sources import Source, fitted_source, published_source
-from dwsweep.guide.loss import LossModel
 from dwsweep.guide.options import Options
 from dwsweep.guide.rules import Rule
 from dwsweep.shapes import Shape
@@ -51,7 +50,7 @@ from dwsweep.text import format_count
 from dwsweep.theory import published_law
 
 TOLERANCES = (0.001, 0.005, 0.01)
-SHOWN = TOLERANCES[1]  # the candidates span the depths within this tolerance, or more where there are few
+SPANS = (0.005, 0.01, 0.02, 0.04)  # of the loss: the candidates span the depths within one of these tolerances
 DEEPER_THAN_WIDE = 4  # times, from which on a shape is asked back as written the wrong way round
 RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
 
@@ -234,8 +233,7 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     near = tuple(near_best(loss, size, tolerance) for tolerance in TOLERANCES)
     asked = n_params if options.total else size
     usual = _usual(asked, size, options)
-    shapes = _with(_shapes(asked, size, loss, options), usual)
-    candidates = costed(shapes, asked, size, source, options)
+    candidates = _candidates(asked, size, usual, source, options)
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
     shown = [bounded(c, source) for c in thinned(candidates, (*bests.values(), as_usual))]
@@ -252,15 +250,20 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     )
 
 
-def _shapes(asked: float, size: float, loss: LossModel, options: Options) -> list[Shape]:
-    """Shapes to compare at a size: those of the depths that are nearly as good as the best, or further afield where the
-    constraints leave hardly one."""
-    shapes: list[Shape] = []
-    for tolerance in TOLERANCES[TOLERANCES.index(SHOWN) :]:
+def _candidates(asked: float, size: float, more: Shape | None, source: Source, options: Options) -> list[Candidate]:
+    """Shapes to compare at a size, and one ``more``, with their costs: of the depths that are nearly as good as the
+    best, or further afield, where the constraints leave hardly one, and where the best at equal FLOPs or time is the
+    shallowest or the deepest of them: another may be better."""
+    loss, found = source.loss(size), list[Candidate]()
+    for tolerance in SPANS:
         shapes = shapes_near(asked, size, *stretch(loss, size, tolerance), options)
-        if sum(meets(shape, asked, options) for shape in shapes) >= FEWEST_ROWS:
+        found = costed(_with(shapes, more), asked, size, source, options)
+        spanned = {(shape.depth, shape.width) for shape in shapes}
+        meeting = [c for c in found if c.within_budget and (c.depth, c.width) in spanned]
+        ends = meeting[:1] + meeting[-1:]
+        if len(meeting) >= FEWEST_ROWS and not any(best_of(meeting, constraint) in ends for constraint in CONSTRAINTS):
             break
-    return shapes
+    return found
 
 
 def _usual(asked: float, size: float, options: Options) -> Shape | None:
@@ -299,7 +302,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
     loss = source.loss(n_params)
     asked = float(counted(own, options))
-    candidates = costed(_with(_shapes(asked, n_params, loss, options), own), asked, n_params, source, options)
+    candidates = _candidates(asked, n_params, own, source, options)
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     mine = bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)), source)
     cost = mine.size
@@ -341,7 +344,7 @@ def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:
     """A rule of thumb against the best, from 1e7 to 1e12 parameters."""
     rows = [_rule_row(rule, float(n), source, options) for n in RULE_SIZES]
     tags = dict.fromkeys(source.at(row.n_params).loss(row.n_params).tag for row in rows if row.size)
-    percent = 100 * SHOWN
+    percent = 100 * SPANS[0]
     fine = [row.loss_percent is not None and row.loss_percent <= percent for row in rows]
     good: list[tuple[float, float]] = []
     for k, row in enumerate(rows):
@@ -366,7 +369,7 @@ def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> 
     if at_size and depth:
         unit = options.pipeline_parallel
         whole = max(unit, round(depth / unit) * unit)
-        low, high = stretch(source.loss(n_params), n_params, SHOWN)
+        low, high = stretch(source.loss(n_params), n_params, SPANS[0])
         others = shapes_near(n_params, n_params, low, high, options)
         try:
             own = options.shape(whole, matched(whole, n_params, options).width, n_params)

@@ -2,9 +2,9 @@
 activations.
 
 Left to itself, automatic differentiation saves every intermediate of a softmax or a GELU for the backward pass, and a
-scan over layers then copies each of them twice. Here each operation saves its inputs and recomputes the rest; in
-bfloat16 the cotangents of matrix products are rounded like their operands, so that backward products are bfloat16 too.
-Each is tested against automatic differentiation of its plain form.
+scan over layers then copies each of them twice. Here each operation saves its inputs, or little more, and recomputes
+the rest; in bfloat16 the cotangents of matrix products are rounded like their operands, so that backward products are
+bfloat16 too. Each is tested against automatic differentiation of its plain form.
 
 Dimension key: N rows (B·T) or tokens, D, I and O widths, V vocabulary.
 """
@@ -42,20 +42,19 @@ def weight_gradient(x_NxI: jax.Array, g_NxO: jax.Array, dtype: str) -> jax.Array
     return product(g_NxO, x_NxI, dtype, (-2, -2)).T
 
 
-def _sums(axis: int, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """Σ along ``axis`` of arrays of one shape, in one pass over what they are computed from."""
-    zeros = (np.float32(0),) * len(arrays)
-    return tuple(jax.lax.reduce(arrays, zeros, lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)), (axis,)))
-
-
 def _column_sums(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Σ over rows of each, float32. On a CPU as a product with ones, which is faster than its reduction along columns
-    and exact in float32 too. A GPU would write the operand of that product to memory first."""
-    return jax.lax.platform_dependent(
-        *arrays,
-        cpu=lambda *gs: tuple(product(jnp.ones((1, g.shape[0]), jnp.float32), g, "float32")[0] for g in gs),
-        default=lambda *gs: _sums(0, *(g.astype(jnp.float32) for g in gs)),
-    )
+    and exact in float32 too. A GPU would write the operand of that product to memory first. Side by side they are
+    summed in one pass; a sum of several operands would do as well on one device, but is not divided among several."""
+
+    def as_products(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(product(jnp.ones((1, g.shape[0]), jnp.float32), g, "float32")[0] for g in arrays)
+
+    def side_by_side(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        total = jnp.sum(jnp.concatenate([g.astype(jnp.float32) for g in arrays], axis=1), axis=0)
+        return tuple(jnp.split(total, len(arrays)))
+
+    return jax.lax.platform_dependent(*arrays, cpu=as_products, default=side_by_side)
 
 
 def _column_sum(g_NxO: jax.Array) -> jax.Array:
@@ -180,8 +179,9 @@ mlp.defvjp(_mlp_forward, _mlp_backward)
 def _moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(mean, variance) over the last axis, which stays with length 1.
 
-    On an accelerator both in one pass, E x² − (E x)², for each pass reads the stream. Float32 then loses digits of the
-    variance: where the mean is a hundred times the standard deviation, as many as a rounding to bfloat16.
+    On an accelerator both in one pass, for each pass reads the stream: with z = x − x₀, x₀ the first of the row,
+    mean = x₀ + E z and variance = E z² − (E z)². Since x₀ is one of D values, it is at most √D standard deviations away
+    from their mean, and the difference loses at most log₂ D of float32's 24 bits, wherever the row lies.
     """
 
     def two_passes(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -189,8 +189,12 @@ def _moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return mean, jnp.mean(jnp.square(x - mean), axis=-1, keepdims=True)
 
     def one_pass(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        mean, square = (total[..., None] / x.shape[-1] for total in _sums(x.ndim - 1, x, jnp.square(x)))
-        return mean, jnp.maximum(square - jnp.square(mean), 0.0)
+        first = x[..., :1]
+        z = x - first
+        zero, last = np.float32(0), x.ndim - 1
+        sums = jax.lax.reduce((z, jnp.square(z)), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), (last,))
+        mean, square = (total[..., None] / x.shape[-1] for total in sums)
+        return first + mean, jnp.maximum(square - jnp.square(mean), 0.0)
 
     return jax.lax.platform_dependent(x, cpu=two_passes, default=one_pass)
 

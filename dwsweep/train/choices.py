@@ -116,7 +116,7 @@ def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choice
     streamed = not resident_bytes(
         store.n_train_tokens, store.dtype.itemsize, hardware.memory_bytes, execution.data_on_device
     )
-    keep_weights = not hardware.on_cpu and pack.shape.attention == "softmax"
+    keep_weights = _keeps_weights(pack, hardware, attention_autotune.XLA)
     capacity = CAPACITY
     if streamed:
         step_bytes = len(pack_seeds(pack)) * train.batch_size * (train.seq_len + 1) * store.dtype.itemsize
@@ -145,19 +145,23 @@ def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choic
     if not choices.hardware.is_here:
         kernel = attention_autotune.CUDNN if asked == attention_autotune.CUDNN else attention_autotune.XLA
         why = "asked for" if asked == kernel else "the device is not here to measure others on"
-        return _with(choices, kernel, why)
+        return _with(choices, pack, kernel, why)
     choice = attention_autotune.choose(asked, pack.shape, pack.train.precision, rows, device)
     # measured on each host, and hosts that differ would not run the same program
     names = (attention_autotune.XLA, attention_autotune.CUDNN)
     kernel = names[agreed(names.index(choice.kernel))]
-    return _with(choices, kernel, choice.why)
+    return _with(choices, pack, kernel, choice.why)
 
 
-def _with(choices: Choices, kernel: str, why: str) -> Choices:
-    keep_weights = choices.compute.keep_weights and kernel == attention_autotune.XLA
-    return replace(
-        choices, compute=replace(choices.compute, kernel=kernel, keep_weights=keep_weights), attention_why=why
-    )
+def _with(choices: Choices, pack: Pack, kernel: str, why: str) -> Choices:
+    keep_weights = _keeps_weights(pack, choices.hardware, kernel)
+    compute = replace(choices.compute, kernel=kernel, keep_weights=keep_weights)
+    return replace(choices, compute=compute, attention_why=why)
+
+
+def _keeps_weights(pack: Pack, hardware: Hardware, kernel: str) -> bool:
+    """Whether attention's weights are kept for the backward pass while there is memory for them."""
+    return kernel == attention_autotune.XLA and not hardware.on_cpu and pack.shape.attention == "softmax"
 
 
 def concede(choices: Choices, pack: Pack) -> Choices | None:
@@ -170,10 +174,12 @@ def concede(choices: Choices, pack: Pack) -> Choices | None:
     smaller = halved(pack.train.batch_size, choices.microbatch, choices.layout.split)
     if smaller is not None:
         return replace(choices, microbatch=smaller)
-    if choices.compute.keep_weights:
-        return replace(choices, compute=replace(choices.compute, keep_weights=False))
-    if not choices.compute.remat:
-        return replace(choices, compute=replace(choices.compute, remat=True))
+    compute = choices.compute
+    if compute.keep_weights and not compute.remat:
+        return replace(choices, compute=replace(compute, keep_weights=False))
+    if not compute.remat:  # then those of one layer live at a time
+        keep_weights = _keeps_weights(pack, choices.hardware, compute.kernel)
+        return replace(choices, compute=replace(compute, remat=True, keep_weights=keep_weights))
     divided = _layout(pack, choices.hardware, must_divide=True)
     if divided.sizes["fsdp"] <= choices.layout.sizes["fsdp"]:
         return None
@@ -206,7 +212,7 @@ def concessions(first: Choices, last: Choices, pack: Pack) -> list[str]:
     out = []
     if last.microbatch != first.microbatch:
         out.append(f"microbatch {first.microbatch} → {last.microbatch} of {pack.train.batch_size} sequences")
-    if last.compute.keep_weights != first.compute.keep_weights:
+    if last.compute.keep_weights != first.compute.keep_weights and not last.compute.remat:
         out.append("attention's weights computed again")
     if last.compute.remat != first.compute.remat:
         out.append("activations recomputed")

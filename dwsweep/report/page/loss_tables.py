@@ -89,6 +89,7 @@ def constants() -> dict[str, Any]:
     return {
         "constraints": list(CONSTRAINTS),
         "tolerances": list(advice.TOLERANCES),
+        "spans": list(advice.SPANS),
         "depths": GRID,
         "budget_tolerance": candidates.BUDGET_TOLERANCE,
         "tie_nats": candidates.TIE_NATS,

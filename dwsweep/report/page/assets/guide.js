@@ -114,15 +114,6 @@ function guideOf(tables) {
     return nearest.slice(0, Math.max(meeting, K.fewest_rows)).sort((a, b) => a.depth - b.depth);
   }
 
-  function shapesAt(n, options) {
-    let shapes = [];
-    for (const tolerance of K.tolerances.slice(1)) {
-      shapes = shapesNear(n, ...stretch(n, tolerance), options);
-      if (shapes.filter((one) => meets(one, n)).length >= K.fewest_rows) break;
-    }
-    return shapes;
-  }
-
   /** The shape of GPT-3's table at a size; null where no width comes near. */
   function usualShape(n, options) {
     const at = tables.gpt3.map((row) => row[0]), x = Math.min(Math.max(Math.log(n), at[0]), at[at.length - 1]);
@@ -206,6 +197,19 @@ function guideOf(tables) {
     return tied.reduce((best, row) => (!best || Math.abs(row.off) < Math.abs(best.off) ? row : best), null);
   }
 
+  /** Shapes to compare at a size, and one more, with their costs; as ``_candidates`` of guide/advice.py. */
+  function candidates(n, more, options) {
+    let rows = [];
+    for (const tolerance of K.spans) {
+      const shapes = shapesNear(n, ...stretch(n, tolerance), options);
+      rows = costed(withOne(shapes, more), n, options, device(options));
+      const meeting = rows.filter((row) => row.within && shapes.some((one) => same(one, row)));
+      const ends = [meeting[0], meeting[meeting.length - 1]];
+      if (meeting.length >= K.fewest_rows && !K.constraints.some((name) => ends.includes(bestOf(meeting, name)))) break;
+    }
+    return rows;
+  }
+
   function bests(rows) { return Object.fromEntries(K.constraints.map((name) => [name, bestOf(rows, name)])); }
 
   function thinned(rows, keep) {
@@ -272,7 +276,7 @@ function guideOf(tables) {
     if (found.refused) return { optimum: found };
     if (widthStep(n, options) > K.widest_step) return { error: tooWide(n, options) };
     const usual = usualShape(n, options);
-    const rows = costed(withOne(shapesAt(n, options), usual), n, options, device(options));
+    const rows = candidates(n, usual, options);
     const best = bests(rows);
     return {
       optimum: found,
@@ -296,7 +300,7 @@ function guideOf(tables) {
     const found = optimum(own.n);
     if (found.refused) return { depth, width, n: own.n, optimum: found, said: "refused" };
     if (widthStep(own.n, options) > K.widest_step) return { error: tooWide(own.n, options) };
-    const rows = costed(withOne(shapesAt(own.n, options), own), own.n, options, device(options));
+    const rows = candidates(own.n, own, options);
     const mine = rows.find((row) => same(row, own));
     let said = "balanced";
     if (tables.own && mine.size && mine.size.nats <= K.tolerances[0] * level(own.n)) said = "balanced";
