@@ -4,12 +4,15 @@ in ``test_chips`` of real ones."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from dwsweep.sweep.core_shares import CPU_DEVICES
 
 SPEC = """
 name: mesh
@@ -20,13 +23,30 @@ train: {seq_len: 32, batch_size: 8, steps: 20, precision: float32}
 LAYER = 12 * 64**2 * 4  # bytes of a replica's layer, float32
 
 
-def compiled(folder: Path, mesh: str) -> dict[str, Any]:
-    """The row of ``bench --compile-only`` for eight devices divided as ``mesh`` says."""
+AS_ON = """
+import sys
+from pytest import MonkeyPatch
+from train_support import compile_for
+from dwsweep.cli import main
+compile_for(sys.argv.pop(1), MonkeyPatch())
+main()
+"""
+
+
+def compiled(folder: Path, mesh: str, *more: str, platform: str = "cpu") -> dict[str, Any]:
+    """The row of ``bench --compile-only`` for eight devices divided as ``mesh`` says, of what is written for
+    ``platform``."""
     spec = folder / "mesh.yaml"
     spec.write_text(SPEC)
-    arguments = ["bench", spec, "--compile-only", "--devices", "8", "--set", f"execution.mesh={{{mesh}}}", "--json"]
-    command = [sys.executable, "-m", "dwsweep", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=600)
+    sets = (f"execution.mesh={{{mesh}}}", *more)
+    arguments = ["bench", spec, "--compile-only", "--devices", "8", "--json", *(x for s in sets for x in ("--set", s))]
+    command = [sys.executable, "-c", AS_ON, platform, *map(str, arguments)]
+    path = {
+        **os.environ,
+        CPU_DEVICES: "8",
+        "PYTHONPATH": f"{Path(__file__).parents[1]}{os.pathsep}{Path(__file__).parent}",
+    }
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=600, env=path)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     return row
@@ -48,3 +68,13 @@ def test_a_divided_state_is_gathered_a_matrix_at_a_time(tmp_path: Path, mesh: st
         replicas = row["replicas"] / row["mesh"]["replica"]
         if one["kind"] == "all-gather":
             assert one["largest_bytes"] <= replicas * LAYER / 3  # the widest of a layer's matrices, d × 4d
+
+
+@pytest.mark.slow
+def test_what_is_written_for_a_gpu_is_divided_as_what_is_written_for_a_cpu(tmp_path: Path) -> None:
+    """With all biases: the gradients of a norm's gain and bias are summed together on the one and not on the other."""
+    rows = [compiled(tmp_path, "fsdp: 4", "model.biases=true", platform=platform) for platform in ("cpu", "cuda")]
+    cpu, gpu = ({one["kind"]: one["bytes"] for one in row["collectives"]} for row in rows)
+    counts = [{one["kind"]: one["times"] for one in row["collectives"]} for row in rows]
+    assert counts[0]["all-gather"] == counts[1]["all-gather"] and cpu["all-gather"] == gpu["all-gather"]
+    assert abs(gpu["all-reduce"] / cpu["all-reduce"] - 1) < 0.01
