@@ -36,8 +36,8 @@ cache are then not copied out of their stack for each microbatch. Measured gains
 
 On a GPU all models of at most UNROLLED_ON_GPU layers are: what the backward pass needs is then not copied into stacks
 and out of them. Counted in programs compiled for an H200 (3 seeds, 256 × 128, bfloat16), not timed: L24 d64 2,537 →
-1,310 kernels and 109 → 71 GB per step, for 6.2 → 9.0 GB of memory and 6 → 49 s to compile; L48 d32 5,079 → 2,561 and
-142 → 90 GB, for 7.4 → 12.3 GB and 10 → 93 s. Four or eight layers at a time move more than a loop does."""
+1,359 kernels and 109 → 72 GB per step, for 6.2 → 9.0 GB of memory and 6 → 49 s to compile; L48 d32 5,079 → 2,653 and
+142 → 91 GB, for 7.4 → 12.4 GB and 10 → 93 s. Four or eight layers at a time move more than a loop does."""
 VECTOR_PARAMETERS = 1_500_000
 """On a CPU, models up to this size are one vector in the training loop. Measured on two cores, steps against those of
 the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
