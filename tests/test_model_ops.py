@@ -108,8 +108,8 @@ def check_mlp(activation: str, gated: bool, bias: bool) -> None:
         y = (act(h[..., :7]) * h[..., 7:] if gated else act(h)) @ down
         return y if down_bias is None else y + down_bias
 
-    def ours(*arguments: Any) -> Any:
-        return ops.mlp(*arguments, activation, gated, "float32")
+    def ours(x: Any, up: Any, up_bias: Any, down: Any, down_bias: Any) -> Any:
+        return ops.mlp(x, (up, up_bias), (down, down_bias), activation, gated, "float32")
 
     agree(ours, plain, x, up, up_bias, down, down_bias, tolerance=4e-5)
 
@@ -209,7 +209,7 @@ def test_backward_products_are_bfloat16_too() -> None:
 
     def loss(x: Any, w: Any) -> Any:
         h = ops.linear(x, w, b, "bfloat16", "bfloat16")
-        h = ops.mlp(h, normal(4, 16, 16), b, normal(5, 16, 16), b, "gelu", False, "bfloat16")
+        h = ops.mlp(h, (normal(4, 16, 16), b), (normal(5, 16, 16), b), "gelu", False, "bfloat16")
         q = h.astype(jnp.bfloat16).reshape(2, 32, 2, 8)
         return mean_nll(causal_attention(q, q, q, 1.0).reshape(64, 16), table, targets, "bfloat16")
 

@@ -50,17 +50,16 @@ def _attend_forward(q: jax.Array, k: jax.Array, v: jax.Array, scale: float, keep
 
 
 def _attend_backward(scale: float, keep: bool, saved: Any, g: jax.Array) -> Any:
+    q, k, v, *rest = saved
+    dtype = str(q.dtype)
+    dw = product(g, v, dtype, (-1, -1))
     if keep:
-        q, k, v, kept = saved
-        weights = kept.astype(jnp.float32)
-        dw = product(g, v, str(q.dtype), (-1, -1))
+        weights = rest[0].astype(jnp.float32)
         delta = jnp.sum(weights * dw, axis=-1, keepdims=True)
     else:
-        q, k, v, out, lse = saved
-        delta = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=-1, keepdims=True)
+        out, lse = rest
         weights = jnp.exp(_scores(q, k, scale) - lse)
-        dw = product(g, v, str(q.dtype), (-1, -1))
-    dtype = str(q.dtype)
+        delta = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=-1, keepdims=True)
     ds = weights * (dw - delta) * scale
     dq, dk = product(ds, k, dtype, out=dtype), product(ds, q, dtype, (-2, -2), dtype)
     return dq, dk, product(weights, g, dtype, (-2, -2), dtype)

@@ -136,7 +136,7 @@ class Mlp(nnx.Module):
         self.activation, self.dtype = shape.activation, compute.dtype
 
     def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
-        return ops.mlp(x_BxTxD, *self.up.values(), *self.down.values(), self.activation, self.gated, self.dtype)
+        return ops.mlp(x_BxTxD, self.up.values(), self.down.values(), self.activation, self.gated, self.dtype)
 
 
 class Block(nnx.Module):

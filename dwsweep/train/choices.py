@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import jax
 
 from dwsweep.cost import training_flops
-from dwsweep.cost.memory import FLOAT32, activation_bytes_per_token, halved, moments, resident_bytes
+from dwsweep.cost.memory import activation_bytes_per_token, checkpoint_bytes, halved, resident_bytes
 from dwsweep.data.token_store import Store
 from dwsweep.model.transformer import Compute, Model
 from dwsweep.plan import Pack
@@ -203,7 +203,7 @@ def too_large(choices: Choices, pack: Pack) -> bool:
     block, once = activation_bytes_per_token(pack.shape, pack.train.precision, compute.remat, compute.keep_weights)
     replicas = math.ceil(len(pack.replicas) / (layout.size // layout.split))
     tokens = replicas * choices.microbatch * pack.train.seq_len / layout.split
-    held = FLOAT32 * (pack.shape.n_params_total + moments(pack.shape, pack.train.optimizer)) * replicas
+    held = checkpoint_bytes(pack.shape, replicas, pack.train.optimizer)
     return held / layout.sizes["fsdp"] + SURELY_KEPT * tokens * (pack.shape.depth * block + once) > limit
 
 

@@ -16,7 +16,7 @@ from dwsweep.cost.compiled_costs import Collective, StepCost, axes_of, step_cost
 from dwsweep.cost.devices import Device, find
 from dwsweep.cost.duration import recipe_of
 from dwsweep.cost.flops import training_flops_per_token
-from dwsweep.cost.memory import PROGRAM_SHARE, program_fits
+from dwsweep.cost.memory import PROGRAM_SHARE
 from dwsweep.cost.roofline import roofline
 from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.errors import InputError
@@ -24,8 +24,8 @@ from dwsweep.plan import Pack, Plan
 from dwsweep.records.bench_rows import CollectiveRow, CompiledRow
 from dwsweep.text import format_bytes
 from dwsweep.train import targets
-from dwsweep.train.choices import Hardware, at_hand, concede, concessions
-from dwsweep.train.program import Blueprint, exhausted, fitting_dispatch, memory_of
+from dwsweep.train.choices import Hardware, at_hand, concessions
+from dwsweep.train.program import Blueprint, fits, fitting_dispatch, memory_of
 
 
 @dataclass(frozen=True)
@@ -91,22 +91,10 @@ def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> It
 
 def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> CompiledRow:
     began = time.monotonic()
-    blueprint = Blueprint.of(pack, text, place.hardware)
-    refused: str | None = None
-    compiled: Any = None
-    try:
-        first, blueprint, compiled = fitting_dispatch(blueprint)
-    except jax.errors.JaxRuntimeError as error:
-        if not exhausted(error):
-            raise
-        refused, first = str(error).partition(": ")[2].partition("\n")[0], blueprint.choices
-        while (less := concede(blueprint.choices, pack)) is not None:
-            blueprint = blueprint.under(less)
+    first, blueprint, compiled, refusal = fitting_dispatch(Blueprint.of(pack, text, place.hardware))
     seconds = time.monotonic() - began
     shape, train, choices = pack.shape, pack.train, blueprint.choices
-    needed, limit = compiled and memory_of(compiled), place.hardware.memory_bytes
-    if needed and limit and not program_fits(needed, limit):
-        refused = f"it takes {format_bytes(needed)}, and a program may take {format_bytes(PROGRAM_SHARE * limit)}"
+    needed = None if compiled is None else memory_of(compiled)
     row = CompiledRow(
         device_kind=choices.hardware.device.device_kind,
         depth=shape.depth,
@@ -129,11 +117,21 @@ def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> C
         vocab_size=shape.vocab_size,
         precision=train.precision,
         concessions=tuple(concessions(first, choices, pack)),
-        refused=refused,
+        refused=_refused(refusal, compiled, place.hardware.memory_bytes),
         flops_per_token=training_flops_per_token(shape),
         recipe=recipe_of(shape, train.optimizer),
     )
     return row if compiled is None else _costed(row, step_cost(compiled.as_text()), place.device)
+
+
+def _refused(refusal: Exception | None, compiled: Any, limit: int | None) -> str | None:
+    """Why a program does not fit: the compiler's words, or by its own analysis; None where it does."""
+    if refusal is not None:
+        return str(refusal).partition(": ")[2].partition("\n")[0]
+    needed = memory_of(compiled)
+    if limit is None or needed is None or fits(compiled, limit):
+        return None
+    return f"it takes {format_bytes(needed)}, and a program may take {format_bytes(PROGRAM_SHARE * limit)}"
 
 
 def _costed(row: CompiledRow, cost: StepCost, device: Device | None) -> CompiledRow:

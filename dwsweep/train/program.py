@@ -326,7 +326,9 @@ def compile_program(
         jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when nothing is left to concede.
     """
     began = time.monotonic()
-    first, blueprint, dispatch = fitting_dispatch(blueprint, asked_kernel, trying)
+    first, blueprint, dispatch, refusal = fitting_dispatch(blueprint, asked_kernel, trying)
+    if refusal is not None:
+        raise refusal
     pack = blueprint.pack
     split = blueprint.layout.split
     batch = max(1, EVAL_SEQUENCES // len(pack.replicas) // split) * split
@@ -343,9 +345,13 @@ def compile_program(
 
 def fitting_dispatch(
     blueprint: Blueprint, asked_kernel: str | None = None, trying: Callable[[int], None] = lambda microbatch: None
-) -> tuple[Choices, Blueprint, Any]:
-    """(the choices before any concession, those of the program as a blueprint, the compiled training function): the
-    first part of ``compile_program``, with its arguments and errors."""
+) -> tuple[Choices, Blueprint, Any, Exception | None]:
+    """Choose the largest microbatch that fits and compile its training function (first part of ``compile_program``).
+
+    Returns:
+        (the choices before any concession, the blueprint that was compiled, the compiled function, the refusal). The
+        refusal is the compiler's RESOURCE_EXHAUSTED when nothing is left to concede; the function is None then.
+    """
     pack = blueprint.pack
     first = with_kernel(blueprint.choices, pack, asked_kernel)
     blueprint = blueprint.under(first)
@@ -355,12 +361,10 @@ def fitting_dispatch(
             blueprint = blueprint.under(less)
             continue
         dispatch, refusal = _unless_exhausted(blueprint.compiled_dispatch)
-        if all_agree(refusal is None and _fits(dispatch, first.hardware.memory_bytes)):
-            return first, blueprint, dispatch
-        if less is None:
-            if refusal is not None:
-                raise refusal
-            return first, blueprint, dispatch  # too large by its own analysis only: it may still run
+        if all_agree(refusal is None and fits(dispatch, first.hardware.memory_bytes)):
+            return first, blueprint, dispatch, None
+        if less is None:  # without a refusal it is too large by its own analysis only: it may still run
+            return first, blueprint, dispatch, refusal
         blueprint = blueprint.under(less)
         trying(less.microbatch)
 
@@ -373,17 +377,12 @@ def _unless_exhausted(compile: Callable[[], Any]) -> tuple[Any, Exception | None
     try:
         return compile(), None
     except jax.errors.JaxRuntimeError as error:
-        if not exhausted(error):
+        if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         return None, error
 
 
-def exhausted(error: Exception) -> bool:
-    """Whether a compiler or a device says that there is not enough memory."""
-    return "RESOURCE_EXHAUSTED" in str(error)
-
-
-def _fits(compiled: Any, limit: int | None) -> bool:
+def fits(compiled: Any, limit: int | None) -> bool:
     needed = memory_of(compiled)
     return limit is None or needed is None or program_fits(needed, limit)
 

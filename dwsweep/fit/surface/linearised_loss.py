@@ -33,14 +33,6 @@ class Linear:
         mean, sd = np.array(PRIOR).T
         return self.log_posterior(h) + 0.5 * float((((h - mean) / sd) ** 2).sum())
 
-    def expected_log_posterior(self, h: np.ndarray) -> float:
-        """:meth:`log_posterior` where ``means`` are free of noise: what it is on average over the noise.
-
-        E y'·P_m·y = m'·P_m·m + tr P_m·D, and tr P_m·D = K − tr C·A'·D⁻¹·A.
-        """
-        A, d, _, C, _ = self._solved(h)
-        return self.log_posterior(h) - 0.5 * (len(d) - float(np.einsum("km,mn,kn,k->", A, C, A, 1.0 / d)))
-
     def value_and_gradient(self, h: np.ndarray) -> tuple[float, np.ndarray]:
         """:meth:`log_posterior` and its derivative (6,) with respect to ``h``.
 
@@ -115,15 +107,21 @@ class Linear:
         back = self._back
         return mean[back], covariance[np.ix_(back, back)]
 
-    def expected(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(mean, covariance, sampling) as :meth:`coefficients` has them. sampling: the part of the covariance that the
-        noise of the means makes; the rest is what the priors allow."""
+    def expected(self, h: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """(:meth:`log_posterior`, mean, covariance, sampling) where ``means`` are free of noise, the first on average
+        over the noise; the next two as :meth:`coefficients` has them. sampling: the part of the covariance C that the
+        noise of the means makes; the rest is what the priors allow.
+
+        E y'·P_m·y = m'·P_m·m + tr P_m·D, and with Q the precisions of the priors tr P_m·D = K − tr (1 − C·Q).
+        """
         mean, covariance = self.coefficients(h)
         prior = np.zeros(len(mean))  # precisions
         n = len(PHI_SD)
         prior[:-n][~self.problem.free] = self.problem.prior_sd(h) ** -2.0
         prior[-n:] = PHI_SD**-2.0
-        return mean, covariance, covariance - covariance @ (prior[:, None] * covariance)
+        noise = len(self.means) - (1.0 - np.diagonal(covariance) * prior).sum()
+        sampling = covariance - covariance @ (prior[:, None] * covariance)
+        return self.log_posterior(h) - 0.5 * float(noise), mean, covariance, sampling
 
     def leads(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean (P,), covariance (P, P)) of φ."""

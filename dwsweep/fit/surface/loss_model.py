@@ -164,10 +164,9 @@ def expected_fits(
         model = Linear(problem, form, theta)
         # a fit averages over its hyperparameters, and the amplitude of δ is the one that tells a true form from others
         nodes = [np.concatenate([h[:2], [amplitude], h[3:]]) for amplitude in AMPLITUDES]
-        evidence = np.array([model.expected_log_posterior(node) for node in nodes])
+        evidence, *moments = (np.array(each) for each in zip(*map(model.expected, nodes), strict=True))
         weights = np.exp(evidence - evidence.max())
-        means, covariances, samplings = (np.array(each) for each in zip(*map(model.expected, nodes), strict=True))
-        mean, C, sampling = (np.tensordot(weights / weights.sum(), each, 1) for each in (means, covariances, samplings))
+        mean, C, sampling = (np.tensordot(weights / weights.sum(), each, 1) for each in moments)
         mean = np.concatenate([mean[:-P], from_leads(mean[-P:], frame)])
         C, sampling = (in_theta(mean[-P:], in_theta(mean[-P:], V, frame).T, frame) for V in (C, sampling))
         found[form] = Expected(evidence.max() + math.log(weights.sum()), theta, mean, C, sampling)
