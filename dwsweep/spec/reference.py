@@ -1,4 +1,7 @@
-"""Every key of a spec with its default and its meaning: as rows for README, and as a spec to start from."""
+"""Every key of a spec with its default and its meaning: as the README of this folder, and as a spec to start from.
+
+``python -m dwsweep.spec.reference > dwsweep/spec/README.md`` writes the first anew.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from dwsweep.spec.sections import Spec
+from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Spec
 
 # what the commented spec says itself: what has no default, and one key of each section, so that others can join it
 STARTING_POINT = {
@@ -30,6 +33,42 @@ HEADING = """\
 #   dwsweep plan {path} && dwsweep run {path} && dwsweep fit runs/my-sweep
 #
 """
+README = f"""\
+# Every key of a spec
+
+A spec is one YAML file that says what a sweep trains. `dwsweep init my.yaml` writes one with all keys in it, and
+`dwsweep schema` prints the JSON schema for an editor. `--set KEY=VALUE` overrides any dotted key on the command line.
+An unknown key is an error that names the nearest known one. Only `name`, `grid` and the length of the runs are
+required: exactly one of {", ".join(f"`train.{name}`" for name in LENGTHS)}.
+
+`dwsweep/spec/reference.py` generates this page from the sections, and a test compares the two.
+"""
+# what a reader must know of a section beside its keys
+NOTES = {
+    "grid": """
+Depths and budgets give one shape each, with the width that comes nearest to the budget. `budgets` may also be a range:
+`{from: 1e6, to: 6e8, count: 8}`. n_params counts the weight matrices of the blocks, so a gated MLP counts as three
+matrices. Each arm may set keys of `model` and `train`, `grid.heads` and `grid.learning_rates`. A vocabulary is no key
+of an arm, because it changes the data.
+""",
+    "model": """
+A preset is a set of values for the keys of this section. A key that is given wins over the preset; a preset that
+`--set` gives replaces the keys that the file spells out. Hashes use the resolved block, so a preset and its values
+written out are the same run. Heads, groups of heads and tied embeddings are left to the spec. Norms have gains here,
+and those of nanochat have none.
+
+{presets}
+""",
+    "data": f"""
+`data.source` is one of {", ".join(f"`{form}`" for form in SOURCE_FORMS)}. Paths and globs may be local or `gs://…`.
+""",
+    "train": """
+`train.flops` and `train.seconds` give every shape as many tokens as it can train on with that compute or time. The
+rates behind `train.seconds` are those that `dwsweep bench` measured, else compiled, else assumed, for
+`execution.device`. They are saved with the first plan, so re-running reproduces the same sweep; `status` and `report`
+compare planned with measured seconds.
+""",
+}
 
 
 @dataclass(frozen=True)
@@ -95,13 +134,34 @@ def _yaml(value: Any) -> str:
     return yaml.safe_dump(plain, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()
 
 
-def table() -> str:
-    """Markdown: key, default, meaning."""
-    lines = ["| key | default | meaning |", "| --- | --- | --- |"]
+def readme() -> str:
+    """The README of this folder: a table of keys for each section."""
+    parts, rows = [README], list[str]()
     for key in all_keys():
-        meaning = key.meaning.replace("|", "\\|")
-        lines.append(f"| `{key.name}` | {f'`{key.default}`' if key.default else ''} | {meaning} |")
+        if key.depth == 0:
+            title = "The sweep" if key.name == "name" else f"`{key.name}`"
+            parts += [*rows, *([""] if rows else []), f"## {title}", NOTES.get(key.name, "").rstrip(), ""]
+            parts += [f"{key.meaning}\n"] if key.meaning and key.name != "name" else []
+            rows = ["| key | default | meaning |", "| --- | --- | --- |"]
+        if key.depth > 0 or key.name == "name":
+            meaning = key.meaning.replace("|", "\\|")
+            rows.append(f"| `{key.name}` | {f'`{key.default}`' if key.default else ''} | {meaning} |")
+    text = "\n".join([*parts, *rows]).replace("{presets}", _presets())
+    return text.replace("\n\n\n", "\n\n") + "\n"
+
+
+def _presets() -> str:
+    """Markdown: the keys that presets set, and their values in each; blank where a preset leaves a key alone."""
+    names = list(dict.fromkeys(name for values in PRESETS.values() for name in values))
+    lines = [f"| key | {' | '.join(f'`{preset}`' for preset in PRESETS)} |", f"| --- |{' --- |' * len(PRESETS)}"]
+    for name in names:
+        cells = (_short(values[name]) if name in values else "" for values in PRESETS.values())
+        lines.append(f"| `model.{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else _yaml(value)
 
 
 def commented(path: str) -> str:
@@ -117,3 +177,7 @@ def commented(path: str) -> str:
         text = f"{indent}{'' if given else '# '}{name}:{' ' + value if value else ''}"
         lines.append(f"{text:<44}{'  # ' + key.meaning if key.meaning else ''}".rstrip())
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(readme(), end="")
