@@ -124,17 +124,17 @@ HeadRules = Annotated[
 
 class Grid(Section):
     depths: list[Depth] = Field(default_factory=list)
-    """L, blocks of each net"""
+    """numbers of layers L"""
     budgets: Budgets | None = None
-    """target n_params"""
+    """target numbers of non-embedding parameters, 12·L·d_x² in a standard block"""
     widths: dict[Depth, list[Width]] | None = None
     """explicit widths per depth, instead of budgets"""
     width_multiple: Width = 4
     """widths are rounded to it"""
     max_mismatch: PositiveFloat = 0.10
-    """|n_params / budget - 1|"""
+    """largest |n_params / budget - 1| without a warning"""
     strict_budgets: bool = False
-    """DROP beyond max_mismatch instead of warning"""
+    """DROP shapes beyond max_mismatch instead of warning"""
     heads: HeadRules = Heads(count=2)
     """`{count: N}`, `{size: P}`, or both: then the head size stands apart from d_x / H; a list is an axis"""
     seeds: Seeds = 3
@@ -195,13 +195,13 @@ class Grid(Section):
 
 class ModelSpec(Section):
     preset: Preset | None = None
-    """values of the keys below, as the blocks of that family have them; a key that is given wins"""
+    """the block of a known family: values of the keys below; a key that is given wins"""
     norm: Literal["pre", "post"] = "pre"
     """where the norms stand"""
     norm_type: Literal["layernorm", "rmsnorm", "none"] = "layernorm"
     """kind of norm"""
     activation: Literal["gelu", "relu", "silu", "relu2", "none"] = "gelu"
-    """of the MLP, of its gate if gated; relu2: the square of relu"""
+    """activation of the MLP, or of its gate if gated; relu2: the square of relu"""
     positions: Literal["learned", "sinusoidal", "rotary"] = "learned"
     """how positions enter"""
     rope_theta: Annotated[PositiveFloat, Field(gt=1)] = ROPE_THETA
@@ -209,7 +209,7 @@ class ModelSpec(Section):
     attention: Literal["softmax", "linear"] = "softmax"
     """linear: no softmax, the mean over positions of (q·k)·v"""
     order: Literal["interleaved", "attention_first"] = "interleaved"
-    """of sublayers; attention_first: the attention of all blocks, then their MLPs"""
+    """order of sublayers; attention_first: the attention of all blocks, then their MLPs"""
     qk_norm: bool = False
     """RMSNorm of each head's queries and keys, before rotary positions"""
     logit_softcap: Annotated[PositiveFloat, Field(ge=1e-3)] | None = None
@@ -229,13 +229,13 @@ class ModelSpec(Section):
     embedding_rank: HeadCount | None = None
     """r: the embedding is V × r times r × d_x, the unembedding too if tied; None: full"""
     biases: bool = True
-    """on projections and norms"""
+    """projections and norms have biases"""
     parametrization: Literal["standard", "mup", "completep"] = "completep"
     """how rates and initial values follow from depth and width"""
     base_depth: Depth = 2
-    """depth at which the base rate is the rate"""
+    """depth at which the learning rate is the base rate"""
     base_width: Width = 64
-    """width at which the base rate is the rate"""
+    """width at which the learning rate is the base rate"""
 
     @model_validator(mode="before")
     @classmethod
@@ -249,15 +249,15 @@ class DataSpec(Section):
     source: str = "stdlib-docs"
     """text to train on"""
     vocab_size: Annotated[int, Field(ge=256, le=1_000_000)] = 1000
-    """of the BPE tokenizer"""
+    """vocabulary of the BPE tokenizer"""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    """of the documents, held out"""
+    """share of the documents that is held out"""
     text_field: str | None = None
-    """of jsonl, parquet and tfds sources; None: found by its name"""
+    """field that holds the text in jsonl, parquet and tfds sources; None: found by its name"""
     tokenizer_sample_bytes: Annotated[int, Field(ge=10_000, le=10**12)] = 10_000_000
-    """text the tokenizer is trained on"""
+    """amount of text the tokenizer is trained on"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """of the tokenizer's sample"""
+    """seed of the tokenizer's sample"""
     cache_dir: str | None = None
     """not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep"""
     workers: Processes | None = None
@@ -284,33 +284,33 @@ class TrainSpec(Section):
     tokens: Tokens | None = None
     """length of a run in tokens"""
     tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = None
-    """of n_params"""
+    """length of a run in tokens per non-embedding parameter"""
     flops: Flops | None = None
-    """of a run, attention and unembedding counted; its tokens follow from its shape"""
+    """FLOPs of a run, attention and unembedding counted; its tokens follow from its shape"""
     seconds: Seconds | None = None
     """device-seconds of a run; its tokens follow from its shape's rate by `bench`, or on execution.device"""
     token_branches: list[Tokens] = Field(default_factory=list)
-    """wsd: finished runs at these token counts too"""
+    """wsd: cool down at these token counts too, as runs of their own"""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """how weights are updated; muon: the matrices of the blocks, the rest by adamw"""
     momentum: Fraction = 0.95
-    """of Muon"""
+    """momentum of Muon"""
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
-    """of Adam"""
+    """betas of Adam"""
     epsilon: Annotated[PositiveFloat, Field(ge=1e-30)] = 1e-8
-    """of Adam"""
+    """epsilon of Adam"""
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.1
-    """decoupled"""
+    """decoupled weight decay"""
     grad_clip: Annotated[PositiveFloat, Field(ge=1e-12)] | None = 1.0
-    """global norm; None: off"""
+    """global norm to which gradients are clipped; None: off"""
     schedule: Literal["cosine", "wsd", "constant"] = "cosine"
-    """of the learning rate"""
+    """schedule of the learning rate"""
     warmup_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)] = 0
-    """linear from zero"""
+    """steps of linear warm-up from zero"""
     cooldown_fraction: Annotated[PositiveFloat, Field(le=1)] = 0.2
-    """wsd: last part of the steps, linear to zero"""
+    """wsd: last part of the steps, in which the rate falls linearly to zero"""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """of the matrix products; everything else is float32"""
+    """precision of the matrix products; everything else is float32"""
     eval_tokens: Positive | None = None
     """held-out tokens used; None: all of them"""
     conditioning: bool = False
@@ -341,15 +341,15 @@ class ExecutionSpec(Section):
     """How a sweep is carried out. Nothing in here changes a result, and nothing in here is hashed."""
 
     max_retries: Annotated[int, Field(ge=0, le=10**6)] = 2
-    """of a pack whose worker crashed"""
+    """retries of a pack whose worker crashed"""
     checkpoint_seconds: PositiveFloat = 120.0
-    """between two checkpoints"""
+    """seconds between two checkpoints"""
     checkpoint_steps: Positive | None = None
-    """the same in steps"""
+    """steps between two checkpoints"""
     keep_checkpoints: Positive = 2
-    """of a pack while it trains"""
+    """checkpoints kept of a pack while it trains"""
     keep_finished_checkpoints: bool = False
-    """of packs whose runs all have their result"""
+    """keep the checkpoints of finished packs"""
     log_steps: Positive = 10
     """steps between two lines of metrics.jsonl"""
     microbatch: Positive | None = None
@@ -359,7 +359,7 @@ class ExecutionSpec(Section):
     workers: Processes | None = None
     """worker processes on this host; None: one for all its devices"""
     data_on_device: bool | None = None
-    """None: when it fits"""
+    """hold the token store on the device; None: when it fits"""
     remat: bool = False
     """recompute activations in the backward pass"""
     unroll: Positive | None = None
@@ -367,9 +367,9 @@ class ExecutionSpec(Section):
     attention: Literal["auto", "xla", "cudnn"] = "auto"
     """kernel; auto: the faster one, as measured"""
     mesh: MeshSpec | None = None
-    """None: by replicas, large models within themselves; a CPU's cores by batch"""
+    """how devices are shared; None: by replicas, large models within themselves; a CPU's cores by batch"""
     compile_ahead: bool | None = None
-    """the next pack while this one trains; None: on accelerators"""
+    """compile the next pack while this one trains; None: on accelerators"""
     loggers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
     """where metrics go beside the directory"""
     device: str | None = None
@@ -378,7 +378,7 @@ class ExecutionSpec(Section):
 
 class Spec(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-    """of the sweep; its directory is runs/NAME"""
+    """name of the sweep; its directory is runs/NAME"""
     grid: Grid
     model: ModelSpec = ModelSpec()
     data: DataSpec = DataSpec()
