@@ -9,22 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_tools import Command, command
-
-SWEEPS = Path(__file__).parent.parent / "sweeps"
-SMOKE = SWEEPS / "smoke.yaml"
-
-
-def in_a_process(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dwsweep.cli", *map(str, arguments)]
-    env = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
-
-
-@pytest.fixture
-def dwsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    monkeypatch.setenv("COLUMNS", "100")
-    return command(monkeypatch, capsys)
+from checkout import SMOKE
+from cli_tools import DWSWEEP, Command, in_a_process
 
 
 def spec_with(tmp_path: Path, old: str, new: str) -> Path:
@@ -124,7 +110,7 @@ def test_a_terminal_that_knows_few_characters_gets_the_others_replaced(environme
 
 
 def test_a_reader_that_leaves_is_no_failure_and_a_full_disk_is_one() -> None:
-    command = [sys.executable, "-m", "dwsweep", "plan", str(SMOKE), "--json"]
+    command = [*DWSWEEP, "plan", str(SMOKE), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

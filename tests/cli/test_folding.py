@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import SWEEPS
+from cli_tools import in_a_process
 from rich.console import Console
 from rich.table import Table
 
@@ -22,7 +21,6 @@ from dwsweep.report.terminal.folding import Folded
 from dwsweep.spec import load_spec
 from dwsweep.theory import limits
 
-SWEEPS = Path(__file__).parent.parent / "sweeps"
 CUT = re.compile(r"\S…")  # rich cuts right behind a character; our own ellipses stand free
 
 
@@ -88,9 +86,9 @@ def test_what_the_commands_say_fits_and_no_number_is_cut(width: int, own_fit) ->
 
 
 def test_the_command_line_follows_the_columns_of_the_terminal() -> None:
-    command = [sys.executable, "-m", "dwsweep.cli", "guide", "--params", "3e9"]
-    environment = {"COLUMNS": "60", "PATH": "", "PYTHONIOENCODING": "utf-8"}
-    lines = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8").stdout
+    done = in_a_process("guide", "--params", "3e9", COLUMNS="60", PATH="", PYTHONIOENCODING="utf-8")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout
     assert max(map(len, lines.splitlines())) <= 60
     assert "3.59 ms" in lines
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cli_tools import in_a_process
 
 from dwsweep.cost.memory import fitting_microbatch
 from dwsweep.errors import InputError
@@ -37,11 +35,6 @@ def spec_file(tmp_path: Path, text: str = SPEC) -> Path:
     path = tmp_path / "spec.yaml"
     path.write_text(text)
     return path
-
-
-def dwsweep(*arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dwsweep.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
 
 
 @pytest.mark.parametrize(
@@ -173,7 +166,7 @@ def test_an_mlp_ratio_beyond_reason_is_refused(ratio: float) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     spec = spec_file(tmp_path)
-    found = dwsweep("plan", spec, "--out", spec, DWSWEEP_CACHE=str(tmp_path))
+    found = in_a_process("plan", spec, "--out", spec, DWSWEEP_CACHE=str(tmp_path))
     assert found.returncode == 2
     assert found.stderr.strip().splitlines() == [f"error: {spec}: File exists"]
 

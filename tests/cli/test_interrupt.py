@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-
-SMOKE = Path(__file__).parent.parent / "sweeps" / "smoke.yaml"
+from checkout import SMOKE
+from cli_tools import begun
 
 
 def test_while_the_command_line_is_imported() -> None:
@@ -32,16 +32,8 @@ def test_while_the_command_line_is_imported() -> None:
 def test_while_the_processes_that_read_text_start(tmp_path: Path, command: str, seconds: float) -> None:
     """They are new interpreters: Ctrl-C must not reach them before they can ignore it."""
     cache = tmp_path / "cache"
-    arguments = [command, str(SMOKE), "--set", "data.workers=2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dwsweep", *arguments],
-        env={**os.environ, "DWSWEEP_CACHE": str(cache)},
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    sets = ("--set", "data.workers=2")
+    process = begun(command, SMOKE, *sets, cwd=tmp_path, stderr=subprocess.PIPE, group=True, DWSWEEP_CACHE=str(cache))
     while not list(cache.glob("*.lock")) and process.poll() is None:
         time.sleep(0.01)
     time.sleep(seconds)

@@ -6,8 +6,6 @@ import csv
 import importlib.util
 import io
 import json
-import sys
-import urllib.parse
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +13,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sweep_bucket
+from cli_tools import Command
 from report_sweeps import rows
 from rich.console import Console
 
 from dwsweep import cli, paths, terminal
+from dwsweep.data import prepare
 from dwsweep.errors import InputError
 from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.records import bench_rows
 from dwsweep.records.bench_rows import BenchRow
+from dwsweep.report.figures import style
 from dwsweep.report.terminal import guide_tables, plan_tables
 from dwsweep.spec import parse_spec
+from dwsweep.sweep import runner
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -37,40 +40,25 @@ train: {seq_len: 64, batch_size: 4, steps: 5}
 """
 BENCH = [BenchRow(device_kind="NVIDIA H200", depth=1, width=32, tokens_per_second=1e6, flops_per_token=1e6)]
 
-Command = Callable[..., tuple[int, str, str]]
 
-
-@pytest.fixture
-def dwsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+@pytest.fixture(autouse=True)
+def spec_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "100")
     (tmp_path / "spec.yaml").write_text(SPEC)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dwsweep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], set[str]]:
     """The names of all objects."""
-    monkeypatch.setenv("SWEEP_BUCKET", str(tmp_path / "bucket"))
-    import sweep_bucket
-
-    sweep_bucket.use()
-    return lambda: {urllib.parse.unquote(path.name) for path in (tmp_path / "bucket").iterdir()}
+    folder = sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
+    return lambda: set(sweep_bucket.objects(folder))
 
 
 def test_every_command_reads_and_writes_in_a_bucket(
     dwsweep: Command, bucket: Callable[[], set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dwsweep.report.figures.style.render", lambda *_: b"<svg>drawn</svg>")  # drawing takes seconds
+    monkeypatch.setattr(style, "render", lambda *_: b"<svg>drawn</svg>")  # drawing takes seconds
     table = io.StringIO()
     made = rows((2, 4), sizes=4, low=1e5, high=1e6)
     writer = csv.DictWriter(table, list(made[0]))
@@ -81,9 +69,9 @@ def test_every_command_reads_and_writes_in_a_bucket(
     bench_rows.write(BENCH, "gs://b/sweep")
 
     def done(*arguments: str) -> str:
-        code, out, err = dwsweep(*arguments)
-        assert code == 0, err
-        return out
+        result = dwsweep(*arguments)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     assert "gs://b/sweep/fit/fit.json" in done("fit", "gs://b/sweep")
     assert {"b/sweep/fit/cells.csv", "b/sweep/fit/width_law.png", "b/sweep/fit/width_law.svg"} <= bucket()
@@ -130,8 +118,9 @@ def test_wrong_paths_are_one_line_for_every_command(
         ("gs://b/x", "pip install 'dwsweep[gcs]'"),
         ("hdfs://b/x", "must be local or begin with gs://"),
     ):
-        code, out, err = dwsweep(*(path if item == "PATH" else item for item in arguments))
-        assert (code, out) == (2, "") and err.startswith("error: ") and err.count("\n") == 1 and words in err
+        result = dwsweep(*(path if item == "PATH" else item for item in arguments))
+        assert (result.returncode, result.stdout) == (2, "") and words in result.stderr
+        assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["spec.yaml"]
 
 
@@ -140,13 +129,13 @@ def test_run_plans_with_the_rates_that_plan_showed(
 ) -> None:
     store = SimpleNamespace(data_hash="f" * 64, n_train_tokens=10**6, n_validation_tokens=10**4, path=tmp_path)
     carried_out: list[Any] = []
-    monkeypatch.setattr("dwsweep.data.prepare.prepare", lambda _: store)
-    monkeypatch.setattr("dwsweep.data.prepare.find", lambda _: store)
-    monkeypatch.setattr("dwsweep.sweep.runner.run_sweep", lambda plan, *_, **__: carried_out.append(plan) or 0)
+    monkeypatch.setattr(prepare, "prepare", lambda _: store)
+    monkeypatch.setattr(prepare, "find", lambda _: store)
+    monkeypatch.setattr(runner, "run_sweep", lambda plan, *_, **__: carried_out.append(plan) or 0)
     bench_rows.write(BENCH, "runs/small")
-    code, out, _ = dwsweep("plan", "spec.yaml", "--json")
-    assert code == 0 and dwsweep("run", "spec.yaml")[0] == 0
-    assert json.loads(json.dumps(plan_tables.to_json(carried_out[0]))) == json.loads(out)
+    shown = dwsweep("plan", "spec.yaml", "--json")
+    assert shown.returncode == 0 and dwsweep("run", "spec.yaml").returncode == 0
+    assert json.loads(json.dumps(plan_tables.to_json(carried_out[0]))) == json.loads(shown.stdout)
     assert carried_out[0].estimates.device_seconds > 0
 
 
@@ -154,13 +143,13 @@ HOSTILE = "x/[bold]x[/nope]:smile:"
 
 
 def test_no_command_reads_markup_in_what_it_is_given(dwsweep: Command) -> None:
-    code, _, err = dwsweep("plan", "spec.yaml", "--out", HOSTILE)
-    assert (code, err) == (0, f"wrote {HOSTILE}/plan.csv\n")
-    code, out, _ = dwsweep("plan", "spec.yaml", "--set", f"data.source='text:{HOSTILE}'")
-    assert code == 0 and f"text:{HOSTILE}" in out
-    assert dwsweep("status", HOSTILE)[0] == 0
-    code, _, err = dwsweep("fit", HOSTILE)
-    assert code == 2 and err.count("\n") == 1
+    result = dwsweep("plan", "spec.yaml", "--out", HOSTILE)
+    assert (result.returncode, result.stderr) == (0, f"wrote {HOSTILE}/plan.csv\n")
+    result = dwsweep("plan", "spec.yaml", "--set", f"data.source='text:{HOSTILE}'")
+    assert result.returncode == 0 and f"text:{HOSTILE}" in result.stdout
+    assert dwsweep("status", HOSTILE).returncode == 0
+    result = dwsweep("fit", HOSTILE)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
 
 
 def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

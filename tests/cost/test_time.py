@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spec_tools import spec_of
 
 from dwsweep.cost import DEVICES, Calibration, assumed_mfu, find
 from dwsweep.errors import InputError
@@ -84,15 +85,8 @@ def test_assumed_mfu_is_a_roofline() -> None:
 def plan(**execution: Any) -> Plan:
     precision = execution.pop("precision", "bfloat16")
     calibration = execution.pop("calibration", None)
-    spec = parse_spec(
-        {
-            "name": "t",
-            "grid": {"depths": [6, 12], "budgets": [1e6, 4e6], "seeds": 2},
-            "train": {"steps": 100, "precision": precision},
-            "execution": execution,
-        }
-    )
-    return build(spec, calibration=calibration)
+    grid, train = {"depths": [6, 12], "budgets": [1e6, 4e6]}, {"precision": precision}
+    return build(spec_of(grid=grid, train=train, execution=execution), calibration=calibration)
 
 
 def test_times_on_a_named_device_are_called_an_assumption() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from spec_tools import spec_of
 
 from dwsweep.design import Judge, Prior, fill, make_prior, study
 from dwsweep.design.expected_fit import covariance, expected_depth, law_errors
@@ -17,18 +18,18 @@ from dwsweep.fit import laws
 from dwsweep.fit.surface.loss_forms import ENDS
 from dwsweep.fit.surface.loss_model import expected_fits
 from dwsweep.plan import build
-from dwsweep.spec import Spec, load_spec, parse_spec
+from dwsweep.spec import Spec, load_spec
 
 DEPTHS = [6, 12, 18, 24]
+PLANNED = {
+    "name": "planned",
+    "grid": {"depths": DEPTHS, "budgets": {"from": 5e5, "to": 3e8, "count": 9}, "width_multiple": 2},
+    "train": {"steps": 1000},
+}
 
 
 def spec(**grid: Any) -> Spec:
-    content = {
-        "name": "planned",
-        "grid": {"depths": DEPTHS, "budgets": {"from": 5e5, "to": 3e8, "count": 9}, "width_multiple": 2, **grid},
-        "train": {"steps": 1000},
-    }
-    return parse_spec(content)
+    return spec_of(PLANNED, grid=grid)
 
 
 def cells_of(planned: Spec) -> dict[tuple[int, int], frozenset[int]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_tools import Command, command
+from cli_tools import Command
 
 import dwsweep
 from dwsweep.errors import InputError, options_named
@@ -45,11 +45,6 @@ def along(study: AlongStudy, seed: int = 0, **options: object) -> Along:
 @pytest.fixture(scope="module")
 def degraded() -> FitResult:
     return dwsweep.fit_along(rows_of(DEGRADES), "heads", draws=DRAWS)
-
-
-@pytest.fixture
-def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(monkeypatch, capsys)
 
 
 # What is said
@@ -254,7 +249,7 @@ def test_a_plain_fit_of_several_heads_points_here() -> None:
 
 
 def test_the_command_writes_one_table_one_figure_and_the_record(
-    tmp_path: Path, run_cli: Command, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, dwsweep: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = rows_of(DEGRADES)
     file = tmp_path / "sweep.csv"
@@ -263,7 +258,7 @@ def test_the_command_writes_one_table_one_figure_and_the_record(
         writer.writeheader()
         writer.writerows(rows)
     monkeypatch.setenv("COLUMNS", "80")
-    done = run_cli("fit", file, "--along", "heads", "--draws", "400")
+    done = dwsweep("fit", file, "--along", "heads", "--draws", "400")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "sweep-fit"
     assert {path.name for path in out.iterdir()} == {"fit.json", "along.csv", "along.png", "along.svg"}

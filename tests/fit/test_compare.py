@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import report_sweeps
-from cli_tools import Command, command
+from cli_tools import Command
 
 import dwsweep
 from dwsweep.errors import InputError, options_named
@@ -49,11 +49,6 @@ def tables(scenario: TwoArms, seed: int = 0) -> tuple[list[dict], list[dict]]:
 def compared() -> fit_result.FitResult:
     base, other = tables(STUDY)
     return dwsweep.compare_arms(base, [other], draws=DRAWS)
-
-
-@pytest.fixture
-def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(monkeypatch, capsys)
 
 
 # The interval of a ratio
@@ -356,10 +351,10 @@ def test_a_sweep_without_seeds_in_common_is_not_paired() -> None:
     assert found.pairing == "unpaired: no seed has run in both"
 
 
-def test_it_is_kept_drawn_tabled_and_reported(compared: fit_result.FitResult, run_cli: Command, tmp_path: Path) -> None:
+def test_it_is_kept_drawn_tabled_and_reported(compared: fit_result.FitResult, dwsweep: Command, tmp_path: Path) -> None:
     directory = report_sweeps.sweep(tmp_path / "mine", "one_pair")
     beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
-    result = run_cli("fit", str(directory), str(beside), "--compare", "--draws", str(DRAWS))
+    result = dwsweep("fit", str(directory), str(beside), "--compare", "--draws", str(DRAWS))
     assert result.returncode == 0, result.stderr
     assert "Does it change the answer? B, theirs, against A, mine" in result.stdout
     read = fit_result.read(directory)
@@ -392,15 +387,15 @@ def test_the_tables_fit_eighty_columns(compared: fit_result.FitResult) -> None:
     assert "against A" in plain_text(fit_tables.render(compared))
 
 
-def test_a_second_table_needs_compare(run_cli: Command, tmp_path: Path) -> None:
+def test_a_second_table_needs_compare(dwsweep: Command, tmp_path: Path) -> None:
     base, other = tables(SMALL)
     for name, rows in (("a", base), ("b", other)):
         (tmp_path / f"{name}.json").write_text(json.dumps(rows), encoding="utf-8")
-    result = run_cli("fit", str(tmp_path / "a.json"), str(tmp_path / "b.json"))
+    result = dwsweep("fit", str(tmp_path / "a.json"), str(tmp_path / "b.json"))
     assert result.returncode == 2 and "allowed with --compare" in result.stderr
-    result = run_cli("fit", str(tmp_path / "a.json"), "--compare")
+    result = dwsweep("fit", str(tmp_path / "a.json"), "--compare")
     assert result.returncode == 2 and "--compare: " in result.stderr and "has one arm" in result.stderr
-    result = run_cli("fit", str(tmp_path / "a.json"), str(tmp_path / "nowhere.json"), "--compare")
+    result = dwsweep("fit", str(tmp_path / "a.json"), str(tmp_path / "nowhere.json"), "--compare")
     assert result.returncode == 2 and "nowhere.json; no such file" in result.stderr
 
 

@@ -17,7 +17,7 @@ from dwsweep.guide import rules as rules_of_thumb
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.report.page import loss_tables
 
-LAPTOP = Path(__file__).parents[1] / "sweeps" / "results" / "laptop"
+LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
 FAR = 3.0e9
 
 

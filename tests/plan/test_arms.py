@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from spec_tools import DATA, spec_of
 from sweep_tools import run, train_here
-from test_plan_runs import DATA, spec
 
 from dwsweep import compare_arms, fit_table
 from dwsweep.cost.duration import Calibration, Rate, recipe_of
@@ -31,7 +31,7 @@ GATED = {"model.mlp": "gated", "model.mlp_ratio": 2.6667}
 
 def with_arms(*arms: Any, **sections: dict) -> Spec:
     grid = {**sections.pop("grid", {}), "arms": list(arms)}
-    return spec(grid=grid, **sections)
+    return spec_of(grid=grid, **sections)
 
 
 def refusal(*arms: Any, **sections: dict) -> str:
@@ -46,10 +46,10 @@ def test_an_arm_sets_keys_of_the_spec() -> None:
     )
     assert [name for name, _ in found] == ["base", "model.mlp=gated,model.mlp_ratio=2.6667", "decayed"]
     base, gated, decayed = (arm for _, arm in found)
-    assert base == spec() and base.grid.arms is None
+    assert base == spec_of() and base.grid.arms is None
     assert (gated.model.mlp, gated.model.norm, gated.grid) == ("gated", "pre", base.grid)
     assert (decayed.model.norm, decayed.train.weight_decay, decayed.train.steps) == ("post", 0.0, 100)
-    assert arms_of(spec()) == [("", spec())]
+    assert arms_of(spec_of()) == [("", spec_of())]
 
 
 def test_the_rule_of_the_heads_is_set_in_part_or_whole() -> None:
@@ -102,7 +102,7 @@ def test_numbers_in_the_name_of_an_arm_are_numbers() -> None:
 
 def test_a_preset_in_an_arm_replaces_a_block_that_is_spelled_out() -> None:
     """As `--set model.preset` does; a key that the arm gives beside it wins, and a base's preset may be left."""
-    spelled = spec(model={"activation": "relu", "positions": "sinusoidal"}).model_dump(mode="json")
+    spelled = spec_of(model={"activation": "relu", "positions": "sinusoidal"}).model_dump(mode="json")
     content = {**spelled, "grid": {**spelled["grid"], "arms": [{}, {"model.preset": "llama", "model.biases": True}]}}
     (_, base), (_, llama) = arms_of(parse_spec(content))
     assert (base.model.activation, base.model.positions) == ("relu", "sinusoidal")
@@ -130,7 +130,7 @@ def test_arms_of_equal_time_have_rates_of_their_own(tmp_path: Path) -> None:
     made = with_arms(*arms, **seconds)
 
     def rows(*optimizers: tuple[str, float]) -> Calibration:
-        shapes = dict.fromkeys(run.shape for run in build(with_nominal_length(spec(**seconds))).runs)
+        shapes = dict.fromkeys(run.shape for run in build(with_nominal_length(spec_of(**seconds))).runs)
         return Calibration(
             "cpu",
             tuple(
@@ -162,7 +162,7 @@ def test_arms_of_equal_time_have_rates_of_their_own(tmp_path: Path) -> None:
 
 def test_arms_follow_each_other_with_the_ids_that_they_have_alone() -> None:
     plan = build(with_arms({"name": "a"}, {"name": "b", **GATED}), data=DATA)
-    alone = [build(spec(), data=DATA), build(spec(model={"mlp": "gated", "mlp_ratio": 2.6667}), data=DATA)]
+    alone = [build(spec_of(), data=DATA), build(spec_of(model={"mlp": "gated", "mlp_ratio": 2.6667}), data=DATA)]
     assert [r.run_id for r in plan.runs] == [r.run_id for one in alone for r in one.runs]
     assert [p.pack_id for p in plan.packs] == [p.pack_id for one in alone for p in one.packs]
     assert [r.arm for r in plan.runs] == ["a"] * 8 + ["b"] * 8
@@ -193,9 +193,9 @@ def test_the_plan_shows_its_arms_and_keeps_them() -> None:
     assert PLAN_COLUMNS[-1] == "arm" and RESULTS_COLUMNS[-1] == "arm"
     rows = list(parse_plan_csv(plan_csv(to_rows(plan))))
     assert [row.arm for row in rows] == [r.arm for r in plan.runs]
-    (row, *_) = to_rows(build(spec(), data=DATA))
+    (row, *_) = to_rows(build(spec_of(), data=DATA))
     assert row.arm is None and astuple(row)[-1] is None
-    assert "arms of" not in plain_text(plan_tables.render(build(spec(), data=DATA)))
+    assert "arms of" not in plain_text(plan_tables.render(build(spec_of(), data=DATA)))
 
 
 def test_a_warning_of_one_arm_names_it() -> None:

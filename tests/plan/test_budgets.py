@@ -6,31 +6,27 @@ import math
 from typing import Any
 
 import pytest
+from spec_tools import DATA, spec_of
 
 from dwsweep.errors import InputError
-from dwsweep.plan import DataFacts, Plan, build
+from dwsweep.plan import Plan, build
 from dwsweep.shapes import Shape
-from dwsweep.spec import load_spec, parse_spec
+from dwsweep.spec import load_spec
 
-DATA = DataFacts("0" * 64, n_train_tokens=700_000, n_validation_tokens=20_000)
 ODD = {"heads": {"count": 4, "size": 20}, "seeds": 1}
 """With the model below: a head size apart from d_x / H, grouped heads, a gated MLP and one table of embeddings."""
 ODD_MODEL = {"mlp": "gated", "mlp_ratio": 2.5, "kv_heads": 2, "tied_embeddings": True, "positions": "rotary"}
 
 
-def content(**sections: dict) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "name": "t",
-        "grid": {"depths": [2, 4, 8], "budgets": [1e5, 3e5, 1e6], "seeds": 2},
-        "train": {"flops": 3e12, "batch_size": 8},
-    }
-    for name, section in sections.items():
-        made[name] = {**made.get(name, {}), **section}
-    return made
+BUDGETED = {
+    "name": "t",
+    "grid": {"depths": [2, 4, 8], "budgets": [1e5, 3e5, 1e6], "seeds": 2},
+    "train": {"flops": 3e12, "batch_size": 8},
+}
 
 
 def plan(**sections: dict) -> Plan:
-    return build(parse_spec(content(**sections)), data=DATA)
+    return build(spec_of(BUDGETED, **sections), data=DATA)
 
 
 def refusal(**sections: dict) -> str:
@@ -161,7 +157,7 @@ def test_the_budget_that_is_asked_for_is_enough(warmup: int) -> None:
 
 def test_an_override_replaces_the_other_lengths(tmp_path: Any) -> None:
     file = tmp_path / "spec.yaml"
-    file.write_text(parse_spec(content(train={"flops": None, "steps": 10})).to_yaml())
+    file.write_text(spec_of(BUDGETED, train={"flops": None, "steps": 10}).to_yaml())
     spec = load_spec(file, ["train.flops=1e18"])
     assert (spec.train.steps, spec.train.flops) == (None, 1e18)
     file.write_text(spec.to_yaml())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_plan_runs import DATA, spec
+from spec_tools import DATA, spec_of
 
 from dwsweep.design import study
 from dwsweep.errors import InputError
@@ -19,19 +19,19 @@ FIXED = [{"count": 1, "size": 40}, {"count": 2, "size": 40}, {"count": 4, "size"
 
 
 def with_heads(*rules: Any, **grid: Any) -> Spec:
-    return spec(grid={"heads": list(rules), **grid})
+    return spec_of(grid={"heads": list(rules), **grid})
 
 
 @pytest.mark.parametrize("rules", [STANDARD, FIXED])
 def test_a_rule_has_the_runs_that_it_has_by_itself(rules: list[dict]) -> None:
     """The ids too: what a sweep with one rule has trained, a sweep with several has trained."""
     several = build(with_heads(*rules), data=DATA)
-    alone = [build(spec(grid={"heads": rule}), data=DATA) for rule in rules]
+    alone = [build(spec_of(grid={"heads": rule}), data=DATA) for rule in rules]
     assert sorted(run.run_id for run in several.runs) == sorted(run.run_id for plan in alone for run in plan.runs)
     assert sorted(p.pack_id for p in several.packs) == sorted(p.pack_id for plan in alone for p in plan.packs)
     assert len({run.run_id for run in several.runs}) == len(several.runs)
     one = build(with_heads({"count": 2}), data=DATA)
-    assert [run.run_id for run in one.runs] == [run.run_id for run in build(spec(), data=DATA).runs]
+    assert [run.run_id for run in one.runs] == [run.run_id for run in build(spec_of(), data=DATA).runs]
 
 
 def test_each_rule_is_matched_by_its_true_size() -> None:
@@ -44,7 +44,7 @@ def test_each_rule_is_matched_by_its_true_size() -> None:
 def test_ids_differ_before_the_text_is_prepared() -> None:
     """Shapes of one label, whose hashes alone would tell them apart."""
     rules = {"count": 2, "size": 32}, {"count": 2, "size": 64}
-    plan = build(spec(grid={"heads": list(rules), "widths": {2: [64]}, "depths": [], "budgets": None}))
+    plan = build(spec_of(grid={"heads": list(rules), "widths": {2: [64]}, "depths": [], "budgets": None}))
     ids = [run.run_id for run in plan.runs]
     assert len(set(ids)) == len(ids) == 2 * len({run.seed for run in plan.runs})
     assert len({pack.pack_id for pack in plan.packs}) == 2
@@ -53,7 +53,7 @@ def test_ids_differ_before_the_text_is_prepared() -> None:
 
 def test_arms_have_rules_of_their_own(tmp_path: Any) -> None:
     arms = [{"name": "standard", "grid.heads": STANDARD}, {"name": "fixed", "grid.heads": FIXED}]
-    made = spec(grid={"arms": arms})
+    made = spec_of(grid={"arms": arms})
     plan = build(made, data=DATA)
     assert {arm: len({run.shape.heads for run in one.runs}) for arm, one in plan.arms.items()} == {
         "standard": 3,

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
 
 import pytest
+from spec_tools import DATA, spec_of
 
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, Run, build
 from dwsweep.plan.training_schedule import phases
-from dwsweep.spec import Spec, parse_spec
-
-DATA = DataFacts("0" * 64, n_train_tokens=700_000, n_validation_tokens=20_000)
-
-
-def spec(**sections: dict) -> Spec:
-    content: dict[str, Any] = {
-        "name": "t",
-        "grid": {"depths": [2, 4], "budgets": [1e5, 3e5], "seeds": 2},
-        "train": {"steps": 100, "batch_size": 8},
-    }
-    for name, section in sections.items():
-        content[name] = {**content.get(name, {}), **section}
-    return parse_spec(content)
 
 
 def by_id(plan: Plan) -> dict[str, Run]:
@@ -32,7 +18,7 @@ def by_id(plan: Plan) -> dict[str, Run]:
 
 
 def ids(facts: DataFacts | None = DATA, **sections: dict) -> list[str]:
-    return [run.run_id for run in build(spec(**sections), data=facts).runs]
+    return [run.run_id for run in build(spec_of(**sections), data=facts).runs]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +118,7 @@ def test_ids_stay_the_same_between_versions() -> None:
 
 
 def test_before_prepare_the_ids_say_so() -> None:
-    plan = build(spec())
+    plan = build(spec_of())
     assert plan.waits_for_data and plan.waiting_figures
     assert all(run.run_id.endswith("-unhashed") for run in plan.runs)
     assert len({run.run_id for run in plan.runs}) == len(plan.runs) == 8
@@ -140,7 +126,7 @@ def test_before_prepare_the_ids_say_so() -> None:
 
 
 def test_a_pack_holds_every_seed_and_rate_of_its_shape() -> None:
-    plan = build(spec(grid={"learning_rates": [1e-3, 2e-3]}), data=DATA)
+    plan = build(spec_of(grid={"learning_rates": [1e-3, 2e-3]}), data=DATA)
     assert len(plan.packs) == 4
     for pack in plan.packs:
         assert [(r.seed, r.learning_rate) for r in pack.replicas] == [(0, 1e-3), (1, 1e-3), (0, 2e-3), (1, 2e-3)]
@@ -151,19 +137,19 @@ def test_a_pack_holds_every_seed_and_rate_of_its_shape() -> None:
 
 @pytest.mark.parametrize("data", [DATA, None])
 def test_max_replicas_splits_packs_and_keeps_runs(data: DataFacts | None) -> None:
-    whole, split = build(spec(), data=data), build(spec(execution={"max_replicas": 1}), data=data)
+    whole, split = build(spec_of(), data=data), build(spec_of(execution={"max_replicas": 1}), data=data)
     assert [len(pack.replicas) for pack in split.packs] == [1] * 8
     assert len({pack.pack_id for pack in split.packs}) == 8
     assert [run.run_id for run in whole.runs] == [run.run_id for run in split.runs]
 
 
 def test_a_pack_survives_json() -> None:
-    for pack in build(spec(train={"schedule": "wsd", "token_branches": [50_000]}), data=DATA).packs:
+    for pack in build(spec_of(train={"schedule": "wsd", "token_branches": [50_000]}), data=DATA).packs:
         assert Pack.from_dict(json.loads(json.dumps(pack.to_dict()))) == pack
 
 
 def test_token_branches_are_runs_of_their_own() -> None:
-    plan = build(spec(train={"schedule": "wsd", "token_branches": [25_600, 51_200]}), data=DATA)
+    plan = build(spec_of(train={"schedule": "wsd", "token_branches": [25_600, 51_200]}), data=DATA)
     pack = plan.packs[0]
     assert pack.branch_steps == (25, 50, 100)
     runs = [by_id(plan)[name] for name in pack.replicas[0].run_ids]
@@ -171,18 +157,18 @@ def test_token_branches_are_runs_of_their_own() -> None:
     assert [run.tokens for run in runs] == [25_600, 51_200, 102_400]
     assert ["-t2.56e4-" in run.run_id for run in runs] == [True, False, False]
     # the full length is the run that it would be without branches
-    alone = build(spec(train={"schedule": "wsd"}), data=DATA)
+    alone = build(spec_of(train={"schedule": "wsd"}), data=DATA)
     assert runs[-1].run_id in by_id(alone)
     assert pack.pack_id != alone.packs[0].pack_id
 
 
 def test_branch_tokens_round_up_to_whole_steps() -> None:
-    plan = build(spec(train={"schedule": "wsd", "steps": None, "tokens": 100_000}), data=DATA)
+    plan = build(spec_of(train={"schedule": "wsd", "steps": None, "tokens": 100_000}), data=DATA)
     assert {run.tokens for run in plan.runs} == {98 * 1024}
 
 
 def test_tokens_per_param_follow_the_true_count() -> None:
-    plan = build(spec(train={"steps": None, "tokens_per_param": 20}), data=DATA)
+    plan = build(spec_of(train={"steps": None, "tokens_per_param": 20}), data=DATA)
     for run in plan.runs:
         assert 0 <= run.tokens - 20 * run.shape.n_params < 1024
 
@@ -190,18 +176,18 @@ def test_tokens_per_param_follow_the_true_count() -> None:
 def test_finished_runs_are_skipped_with_the_reason() -> None:
     names = ids()
     states = {names[0]: "done", names[1]: "diverged", names[2]: "failed", names[3]: "oom", names[4]: "interrupted"}
-    plan = build(spec(), data=DATA, finished=states)
+    plan = build(spec_of(), data=DATA, finished=states)
     assert [run.action for run in plan.runs] == [SKIP] * 4 + [RUN] * 4
     assert "--retry diverged" in plan.runs[1].reason and "--retry failed" in plan.runs[3].reason
     assert "checkpoint" in plan.runs[4].reason
-    by_call = build(spec(), data=DATA, finished=states.get)
+    by_call = build(spec_of(), data=DATA, finished=states.get)
     assert by_call.runs == plan.runs
     # the packs of finished runs stay in the plan, and cost nothing more
     assert len(plan.packs) == 4 and plan.estimates.n_packs == 2
 
 
 def test_two_budgets_of_one_width_leave_the_nearer() -> None:
-    plan = build(spec(grid={"depths": [4], "budgets": [90e3, 98e3, 3e5]}), data=DATA)
+    plan = build(spec_of(grid={"depths": [4], "budgets": [90e3, 98e3, 3e5]}), data=DATA)
     first, second = (next(run for run in plan.runs if run.budget == budget) for budget in (90e3, 98e3))
     assert first.shape == second.shape
     kept, dropped = sorted((first, second), key=lambda run: abs(run.shape.n_params - run.budget))
@@ -212,20 +198,22 @@ def test_two_budgets_of_one_width_leave_the_nearer() -> None:
 
 def test_a_far_budget_warns_or_drops() -> None:
     grid = {"depths": [24], "budgets": [5e4], "width_multiple": 16}
-    (loose, *_) = build(spec(grid=grid), data=DATA).runs
-    (strict, *_) = build(spec(grid={**grid, "strict_budgets": True}), data=DATA).runs
+    (loose, *_) = build(spec_of(grid=grid), data=DATA).runs
+    (strict, *_) = build(spec_of(grid={**grid, "strict_budgets": True}), data=DATA).runs
     assert loose.action == RUN and "max_mismatch" in loose.reason
     assert strict.action == DROP and "strict_budgets" in strict.reason
 
 
 def test_a_plan_of_nothing_says_so() -> None:
-    plan = build(spec(grid={"depths": [24], "budgets": [5e4], "width_multiple": 16, "strict_budgets": True}), data=DATA)
+    plan = build(
+        spec_of(grid={"depths": [24], "budgets": [5e4], "width_multiple": 16, "strict_budgets": True}), data=DATA
+    )
     assert not plan.packs and "nothing can be trained" in plan.warnings[0]
     assert plan.estimates.flops == 0 and plan.estimates.device_seconds in (0, None)
 
 
 def test_explicit_widths() -> None:
-    plan = build(spec(grid={"depths": [], "budgets": None, "widths": {6: [64, 96], 2: [48]}, "seeds": 1}), data=DATA)
+    plan = build(spec_of(grid={"depths": [], "budgets": None, "widths": {6: [64, 96], 2: [48]}, "seeds": 1}), data=DATA)
     assert [(run.shape.depth, run.shape.width, run.budget) for run in plan.runs] == [
         (2, 48, None),
         (6, 64, None),
@@ -290,7 +278,7 @@ def test_explicit_widths() -> None:
 )
 def test_combinations_that_are_refused_all_at_once(sections: dict, wanted: list[str]) -> None:
     with pytest.raises(InputError) as caught:
-        build(spec(**sections))
+        build(spec_of(**sections))
     assert list(caught.value.lines) == wanted
 
 
@@ -308,7 +296,7 @@ def test_no_branch_that_a_plan_lets_through_can_miss_the_trunk() -> None:
             "cooldown_fraction": rng.choice([0.01, 0.07, 0.1, 0.2, 1 / 3, 0.5, 0.99, 1.0, rng.uniform(0.001, 1)]),
             "warmup_steps": rng.choice([0, rng.randint(0, full), 2 * full]),
         }
-        built = build(spec(train=train, grid={"seeds": 1}), data=DATA)
+        built = build(spec_of(train=train, grid={"seeds": 1}), data=DATA)
         for pack in built.packs[:1]:
             found = phases(pack.branch_steps, pack.train)
             assert [phase.stop for phase in found if phase.branch is not None] == list(pack.branch_steps)

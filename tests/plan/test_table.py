@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import SWEEPS
 from rich.console import Console
+from spec_tools import DATA, spec_of
 
 from dwsweep.errors import InputError
-from dwsweep.plan import DataFacts, Plan, build
+from dwsweep.plan import Plan, build
 from dwsweep.plan.units import to_rows
 from dwsweep.records.sweep_tables import PLAN_COLUMNS, parse_plan_csv
 from dwsweep.report.terminal import plan_tables
@@ -24,8 +26,11 @@ from dwsweep.spec import load_spec, parse_spec
 from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
-SWEEPS = Path(__file__).parent.parent / "sweeps"
-DATA = DataFacts("f" * 64, 700_000, 20_000)
+MISMATCHED = {
+    "name": "t",
+    "grid": {"depths": [2, 4, 12], "budgets": [3e4, 4e4, 3e5], "seeds": 2},
+    "train": {"steps": 100},
+}
 
 
 def text_of(plan: Plan) -> str:
@@ -35,14 +40,7 @@ def text_of(plan: Plan) -> str:
 
 
 def plan_of(**sections: Any) -> Plan:
-    content = {
-        "name": "t",
-        "grid": {"depths": [2, 4, 12], "budgets": [3e4, 4e4, 3e5], "seeds": 2},
-        "train": {"steps": 100},
-    }
-    for name, section in sections.items():
-        content[name] = {**content.get(name, {}), **section}
-    return build(parse_spec(content), data=DATA)
+    return build(spec_of(MISMATCHED, **sections), data=DATA)
 
 
 @pytest.mark.parametrize(

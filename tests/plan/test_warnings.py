@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from spec_tools import spec_of
 
 from dwsweep.plan import DataFacts, build
-from dwsweep.spec import parse_spec
 
 QUIET: dict[str, Any] = {
     "name": "quiet",
@@ -25,10 +25,7 @@ QUIET: dict[str, Any] = {
 
 
 def warnings(**sections: dict) -> str:
-    content = {**QUIET}
-    for name, section in sections.items():
-        content[name] = {**content.get(name, {}), **section}
-    return "\n".join(build(parse_spec(content)).warnings)
+    return "\n".join(build(spec_of(QUIET, **sections)).warnings)
 
 
 def test_a_sound_plan_warns_of_width_only() -> None:
@@ -86,4 +83,4 @@ def test_more_than_one_epoch() -> None:
 
 
 def _with_tokens(n_train_tokens: int) -> str:
-    return "\n".join(build(parse_spec(QUIET), data=DataFacts("a" * 64, n_train_tokens, 1000)).warnings)
+    return "\n".join(build(spec_of(QUIET), data=DataFacts("a" * 64, n_train_tokens, 1000)).warnings)

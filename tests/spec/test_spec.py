@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from dwsweep.errors import InputError
 from dwsweep.spec import BudgetRange, Spec, builtin, load_spec, parse_spec, reference
@@ -199,5 +200,5 @@ def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):
 
 
 def test_the_table_of_keys_in_the_readme_is_that_of_the_schema():
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert reference.table() in readme

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from sweep_tools import WorkerHere, assert_complete, environment, make_plan, run
+from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, with_standin
 
 from dwsweep.records.run_files import Metrics
 from dwsweep.report.terminal import sweep_status as status
@@ -22,16 +22,11 @@ from dwsweep.sweep.run_recorder import lost_rows
 from dwsweep.sweep.snapshot import snapshot
 from dwsweep.sweep.sweep_directory import SweepStore
 
+pytestmark = pytest.mark.usefixtures("standin_here")
+
 PLAN = make_plan(grid__depths=[1], execution={"checkpoint_steps": 5, "log_steps": 1})  # two packs of two seeds
 STOPPED_AT = 17
 RECORDS = ("config.json", "status.json", "result.json", "pack.json", "state.json", "progress.json", "manifest.json")
-
-
-@pytest.fixture(autouse=True)
-def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(runner, "local_workers", lambda *_, **__: [WorkerHere()])
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +34,7 @@ def sweeps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A finished sweep, and one whose first pack was stopped in the middle."""
     found: dict[str, Path] = {}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment().items():
+        for name, value in with_standin().items():
             patch.setenv(name, value)
         for name, stop_after in (("finished", None), ("stopped", STOPPED_AT)):
             patch.setattr(runner, "local_workers", lambda *_, after=stop_after, **__: [WorkerHere(after)])
@@ -247,10 +242,9 @@ def test_a_pack_gets_back_the_members_it_was_written_with(finished: Path) -> Non
 
 
 def test_a_state_of_a_split_pack_is_told_by_the_packs_that_came_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"most_replicas": 1}}')
-    monkeypatch.setenv("SWEEP_STANDIN", str(tmp_path / "orders.json"))
+    order(tmp_path, most_replicas=1)
     assert run(PLAN, tmp_path / "sweep")[0] == 0
     store, parent = SweepStore(tmp_path / "sweep"), PLAN.packs[0].pack_id
     was = store.pack_state(parent)

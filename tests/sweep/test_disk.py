@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run
+from sweep_tools import assert_complete, make_plan, run
 
 from dwsweep.sweep.sweep_directory import SweepStore
+
+pytestmark = pytest.mark.usefixtures("standin")
 
 
 @pytest.fixture
@@ -24,12 +26,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("needs the right to mount a tmpfs")
     yield mount
     subprocess.run(["umount", "-l", str(mount)], check=True)
-
-
-@pytest.fixture(autouse=True)
-def _standin(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment().items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize("checkpoint_bytes", [300_000, 190_000])

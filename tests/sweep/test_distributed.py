@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
-from sweep_tools import assert_complete, make_plan, run, start, wait_for, workers_of
+from sweep_tools import assert_complete, make_plan, order, processes_of_a_slice, run, start, wait_for, workers_of
 
 from dwsweep.errors import InputError
 from dwsweep.sweep.multihost import settings
@@ -32,23 +30,8 @@ def test_ray_and_a_slice_exclude_each_other(tmp_path: Path) -> None:
 
 
 def two_hosts(tmp_path: Path, directory: Path) -> list[subprocess.Popen[str]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    return [
-        start(
-            directory,
-            more={
-                "JAX_PLATFORMS": "cpu",
-                "DWSWEEP_COORDINATOR": f"127.0.0.1:{port}",
-                "DWSWEEP_PROCESSES": "2",
-                "DWSWEEP_PROCESS": str(k),
-                "SWEEP_STANDIN": str(tmp_path / "orders.json"),
-            },
-            distributed=True,
-        )
-        for k in (0, 1)
-    ]
+    orders = {"JAX_PLATFORMS": "cpu", "SWEEP_STANDIN": str(tmp_path / "orders.json")}
+    return [start(directory, more={**orders, **process}, distributed=True) for process in processes_of_a_slice()]
 
 
 def ends(hosts: list[subprocess.Popen[str]]) -> tuple[list[int], list[str]]:
@@ -86,7 +69,7 @@ def test_two_hosts_train_a_sweep(tmp_path: Path) -> None:
 @pytest.mark.parametrize("told", [0, 1])
 def test_either_host_can_be_stopped(tmp_path: Path, told: int) -> None:
     """All stop at the same step, with one checkpoint."""
-    (tmp_path / "orders.json").write_text(json.dumps({"*": {"step_seconds": 0.2}}))
+    order(tmp_path, step_seconds=0.2)
     directory = tmp_path / "sweep"
     hosts = two_hosts(tmp_path, directory)
     store = SweepStore(directory)
@@ -94,7 +77,7 @@ def test_either_host_can_be_stopped(tmp_path: Path, told: int) -> None:
     os.kill(hosts[told].pid, signal.SIGTERM)
     statuses, texts = ends(hosts)
     assert statuses == [3, 3], texts
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     assert ends(two_hosts(tmp_path, directory))[0] == [0, 0]
     assert_complete(make_plan(), directory)
 
@@ -102,13 +85,13 @@ def test_either_host_can_be_stopped(tmp_path: Path, told: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_killed_worker_of_a_slice(tmp_path: Path, lost: int) -> None:
-    (tmp_path / "orders.json").write_text(json.dumps({"*": {"step_seconds": 0.2}}))
+    order(tmp_path, step_seconds=0.2)
     directory = tmp_path / "sweep"
     hosts = two_hosts(tmp_path, directory)
     store = SweepStore(directory)
     wait_for(lambda: any(store.progress(name).step > 6 for name in store.pack_ids()), 120)
     os.kill(workers_of(hosts[lost].pid)[0], signal.SIGKILL)
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     statuses, texts = ends(hosts)
     assert statuses == [0, 0], texts
     assert "joins again" in texts[1] and "retry 1 of 2" in texts[0]

@@ -6,40 +6,29 @@ import csv
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_tools import wait_for
+from checkout import SMOKE
+from cli_tools import begun
+from sweep_tools import processes_of_a_slice, wait_for
 
 from dwsweep.sweep.sweep_directory import SweepStore
 
-SMOKE = Path(__file__).parent.parent / "sweeps" / "smoke.yaml"
 SMALL = ("grid.depths=[1,2]", "grid.budgets=[1e4]", "grid.seeds=2", "execution.checkpoint_seconds=1")
 
 
 def start(directory: Path, steps: int, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     sets = [part for setting in (*SMALL, f"train.steps={steps}") for part in ("--set", setting)]
-    command = [sys.executable, "-m", "dwsweep.cli", "run", str(SMOKE), "--out", str(directory), *sets]
-    command += [*arguments, *(["--distributed"] if environment else [])]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
-    )
+    distributed = ["--distributed"] if environment else []
+    arguments = ("run", str(SMOKE), "--out", str(directory), *sets, *arguments, *distributed)
+    return begun(*arguments, **{"JAX_PLATFORMS": "cpu", **environment})
 
 
 def slice_of_two(directory: Path, steps: int) -> list[subprocess.Popen[str]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    common = {"DWSWEEP_COORDINATOR": address, "DWSWEEP_PROCESSES": "2"}
-    return [start(directory, steps, **common, DWSWEEP_PROCESS=str(k)) for k in (0, 1)]
+    return [start(directory, steps, **process) for process in processes_of_a_slice()]
 
 
 def ends(processes: list[subprocess.Popen[str]]) -> list[int]:

@@ -14,17 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, start, wait_for, workers_of
+from cli_tools import DWSWEEP, begun
+from sweep_tools import assert_complete, environment, make_plan, order, start, wait_for, with_standin, workers_of
 
 from dwsweep import paths
 from dwsweep.sweep.sweep_directory import SweepStore
 
+pytestmark = pytest.mark.usefixtures("standin")
+
 SMALL = {"execution": {"checkpoint_steps": 3, "max_retries": 100, "workers": 2}}
-
-
-@pytest.fixture(autouse=True)
-def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SWEEP_STANDIN", str(tmp_path / "orders.json"))
 
 
 def kill_until_done(
@@ -61,7 +59,7 @@ def kill_until_done(
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.2}}')
+    order(tmp_path, step_seconds=0.2)
     directory = tmp_path / "sweep"
     workers, parents = kill_until_done(lambda: start(directory, SMALL), 5, (0.4, 1.6), seed=1, patience=120)
     assert workers and parents
@@ -71,7 +69,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_many_times_at_random_moments(tmp_path: Path, seed: int) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.3}}')
+    order(tmp_path, step_seconds=0.3)
     directory = tmp_path / "sweep"
     workers, parents = kill_until_done(lambda: start(directory, SMALL), 40, (0.05, 1.5), seed=seed, patience=400)
     assert workers + parents == 40
@@ -81,7 +79,7 @@ def test_killed_many_times_at_random_moments(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("stopped", [False, True])
 def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path, stopped: bool) -> None:
     """Also one that was stopped (SIGSTOP): the kernel wakes it when its parent dies."""
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.3}}')
+    order(tmp_path, step_seconds=0.3)
     changes = {"execution": {"checkpoint_steps": 1000}}
     process = start(tmp_path / "sweep", changes)
     store = SweepStore(tmp_path / "sweep")
@@ -102,7 +100,7 @@ def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path, st
 def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str) -> None:
     """Also where the parent died in the middle of a line."""
     command = [sys.executable, "-m", "dwsweep.sweep.worker"]
-    worker = subprocess.run(command, input=last, text=True, env=environment(), timeout=60, capture_output=True)
+    worker = subprocess.run(command, input=last, text=True, env=with_standin(), timeout=60, capture_output=True)
     assert worker.returncode == 0 and json.loads(worker.stdout) == {"event": "released", "status": 3}
 
 
@@ -110,12 +108,12 @@ def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:
     """The orphan sits in a long step; the next call must not train the same pack beside it."""
     end = tmp_path / "end"
     orders = {"hang_at": 3, "hang_seconds": 150.0, "hang_until": str(end)}
-    (tmp_path / "orders.json").write_text(json.dumps({"*": orders}))
+    order(tmp_path, **orders)
     process = start(tmp_path / "sweep")
     wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     successor = start(tmp_path / "sweep")
     assert successor.stdout is not None
     assert any("waits for the worker of an earlier run" in line for line in successor.stdout)
@@ -151,8 +149,8 @@ def test_the_real_trainer_really_out_of_memory(tmp_path: Path) -> None:
         .replace("seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5", "seq_len: 256, batch_size: 512, steps: 2")
         .replace("checkpoint_steps: 20", "microbatch: 512, checkpoint_steps: 1")
     )
-    env = {**environment(JAX_PLATFORMS="cpu", DWSWEEP_CACHE=str(tmp_path / "cache")), "DWSWEEP_TRAINER": ""}
-    command = f'ulimit -v 3000000; exec {sys.executable} -m dwsweep.cli run "$0" --out {tmp_path / "sweep"}'
+    env = environment(JAX_PLATFORMS="cpu", DWSWEEP_CACHE=str(tmp_path / "cache"), DWSWEEP_TRAINER="")
+    command = f'ulimit -v 3000000; exec {" ".join(DWSWEEP)} run "$0" --out {tmp_path / "sweep"}'
     done = subprocess.run(["bash", "-c", command, str(spec)], env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "out of memory" in done.stdout and "microbatch 512 → 256 of 512 sequences" in done.stdout
@@ -168,11 +166,10 @@ def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path
     # long enough that twenty kills a few seconds apart all find it at work
     long = SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache").replace("steps: 400", "steps: 6000")
     spec.write_text(long.replace("checkpoint_steps: 20", "checkpoint_steps: 100"))
-    env = {**environment(JAX_PLATFORMS="cpu", DWSWEEP_CACHE=str(tmp_path / "cache")), "DWSWEEP_TRAINER": ""}
+    real = {"JAX_PLATFORMS": "cpu", "DWSWEEP_CACHE": str(tmp_path / "cache"), "DWSWEEP_TRAINER": ""}
 
     def begin(directory: Path) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "dwsweep.cli", "run", str(spec), "--out", str(directory)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+        return begun("run", spec, "--out", directory, **real)
 
     calm, wild = tmp_path / "calm", tmp_path / "wild"
     first = begin(calm)

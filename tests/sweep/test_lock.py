@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run, start, wait_for
+from sweep_tools import assert_complete, make_plan, order, run, start, wait_for
 
 from dwsweep import paths
 from dwsweep.errors import InputError
@@ -26,11 +26,7 @@ from dwsweep.sweep import ownership
 from dwsweep.sweep.planning import write_plan
 from dwsweep.sweep.sweep_directory import SweepStore
 
-
-@pytest.fixture(autouse=True)
-def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json")).items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("standin")
 
 
 def put(directory: Path, owner: Owner) -> None:
@@ -199,7 +195,7 @@ def test_of_many_at_once_one_gets_it(tmp_path: Path) -> None:
 
 
 def test_two_runners_at_once(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.02}}')
+    order(tmp_path, step_seconds=0.02)
     first = start(tmp_path / "sweep")
     wait_for(lambda: ownership.owners(tmp_path / "sweep"))
     with pytest.raises(InputError, match=f"process {first.pid}"):
@@ -210,7 +206,7 @@ def test_two_runners_at_once(tmp_path: Path) -> None:
 
 
 def test_two_shards_at_once(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.01}}')
+    order(tmp_path, step_seconds=0.01)
     shards = [start(tmp_path / "sweep", shard=[k, 2]) for k in (0, 1)]
     texts = [process.communicate(timeout=120)[0] for process in shards]
     assert [process.returncode for process in shards] == [0, 0], texts
@@ -223,12 +219,12 @@ def test_two_shards_at_once(tmp_path: Path) -> None:
 
 
 def test_a_killed_parent_leaves_a_lock_that_the_next_takes_over(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.03}}')
+    order(tmp_path, step_seconds=0.03)
     first = start(tmp_path / "sweep")
     wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/progress.json")))
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     assert ownership.owners(tmp_path / "sweep")[0].pid == first.pid
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     assert run(make_plan(), tmp_path / "sweep")[0] == 0
     assert_complete(make_plan(), tmp_path / "sweep")

@@ -9,20 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run, train_here
+from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import loggers
 from dwsweep.sweep.sweep_directory import SweepStore
 
+pytestmark = pytest.mark.usefixtures("standin_here")
+
 ONE_PACK: dict[str, Any] = {"grid__depths": [2], "grid__budgets": [1e5]}
-
-
-@pytest.fixture(autouse=True)
-def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json"), WANDB_MODE="offline").items():
-        monkeypatch.setenv(name, value)
-    train_here(monkeypatch)
 
 
 def test_off_by_default(tmp_path: Path) -> None:
@@ -59,10 +54,10 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
 
 def test_tensorboard_over_an_interruption(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
-    (tmp_path / "orders.json").write_text('{"*": {"stop_at": 17}}')
+    order(tmp_path, stop_at=17)
     plan = make_plan(**ONE_PACK, execution={"loggers": ["tensorboard"], "checkpoint_steps": 5})
     assert run(plan, tmp_path / "sweep")[0] == 3
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     assert run(plan, tmp_path / "sweep")[0] == 0
     assert_complete(plan, tmp_path / "sweep")
     for planned in plan.runs:
@@ -87,8 +82,9 @@ def test_two_attempts_within_a_second_keep_both_their_files(tmp_path: Path, monk
     assert scalars(tmp_path / "tensorboard" / run_id)["train/loss"] == {step: step for step in range(1, 21)}
 
 
-def test_wandb_offline(tmp_path: Path) -> None:
+def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
     plan = make_plan(**ONE_PACK, execution={"loggers": ["wandb"]})
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0, text

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cli_tools import Command, command
+from cli_tools import Command
 from rich.console import Console
-from sweep_tools import environment, run, train_here
+from spec_tools import spec_of
+from sweep_tools import run
 
 from dwsweep import paths
 from dwsweep.design import study
@@ -24,33 +25,28 @@ from dwsweep.records.bench_rows import BenchRow
 from dwsweep.records.run_files import DONE, RunConfig, RunState
 from dwsweep.report.page import page_tables, sweep_page
 from dwsweep.report.terminal import plan_tables, sweep_status
-from dwsweep.spec import Spec, parse_spec
+from dwsweep.spec import Spec
 from dwsweep.sweep.kept_promises import kept_promises, sentence
 from dwsweep.sweep.planning import check, fix_rates, plan_of_rest, with_rates_fixed, write_plan
 from dwsweep.sweep.sweep_directory import SweepStore
+
+pytestmark = pytest.mark.usefixtures("standin_here")
 
 TOKENS: Any = SimpleNamespace(data_hash="f00d", n_train_tokens=10**6, n_validation_tokens=10**4)
 SHAPES = {(1, 48): 30_000.0, (1, 92): 20_000.0, (2, 36): 24_000.0, (2, 64): 15_000.0}
 """Of the spec below, with tokens per second of a pack."""
 
 
-@pytest.fixture(autouse=True)
-def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json")).items():
-        monkeypatch.setenv(name, value)
-    train_here(monkeypatch)
+TIMED = {
+    "name": "timed",
+    "grid": {"depths": [1, 2], "budgets": [3e4, 1e5], "seeds": 2},
+    "train": {"seconds": 4.0, "warmup_steps": 2},
+    "execution": {"checkpoint_steps": 50},
+}
 
 
 def spec(**sections: dict) -> Spec:
-    content: dict[str, Any] = {
-        "name": "timed",
-        "grid": {"depths": [1, 2], "budgets": [3e4, 1e5], "seeds": 2},
-        "train": {"seconds": 4.0, "warmup_steps": 2},
-        "execution": {"checkpoint_steps": 50},
-    }
-    for name, section in sections.items():
-        content[name] = {**content.get(name, {}), **section}
-    return parse_spec(content)
+    return spec_of(TIMED, **sections)
 
 
 def bench(directory: Path, factor: float = 1.0, devices: int = 1, kind: str = "cpu") -> None:
@@ -400,12 +396,6 @@ def test_configs_without_a_promise_are_as_they_were(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "runs" / ids(planned)[0] / "config.json").read_text())
     assert "promise" not in content and reader.parse(RunConfig, content).promise is None
     assert sweep_status.to_json(tmp_path)["promises"] == []
-
-
-@pytest.fixture
-def dwsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    monkeypatch.setenv("COLUMNS", "100")
-    return command(monkeypatch, capsys)
 
 
 def test_the_commands(dwsweep: Command, tmp_path: Path) -> None:

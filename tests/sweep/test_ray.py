@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run, start, wait_for
+from sweep_tools import assert_complete, make_plan, order, run, start, wait_for
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import ray_executor
@@ -238,12 +238,10 @@ def test_no_cluster_at_the_address_is_one_clear_line(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+def cluster(standin: None) -> Iterator[Any]:
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json")).items():
-        monkeypatch.setenv(name, value)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     yield made
     made.shutdown()
@@ -253,7 +251,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 def test_a_killed_node_and_the_results_are_those_of_a_local_run(cluster: Any, tmp_path: Path) -> None:
     second = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.5}}')
+    order(tmp_path, step_seconds=0.5)
     directory = tmp_path / "sweep"
     process = start(directory, executor="ray", address=cluster.address)
     store = SweepStore(directory)
@@ -263,7 +261,7 @@ def test_a_killed_node_and_the_results_are_those_of_a_local_run(cluster: Any, tm
 
     wait_for(packs_under_way, 120)
     cluster.remove_node(second, allow_graceful=False)
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     text, _ = process.communicate(timeout=240)
     assert process.returncode == 0, text
     assert "was lost" in text and "retry 1 of 2" in text
@@ -279,7 +277,7 @@ def test_a_killed_node_and_the_results_are_those_of_a_local_run(cluster: Any, tm
 
 @pytest.mark.slow
 def test_ctrl_c_reaches_the_tasks(cluster: Any, tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.2}}')
+    order(tmp_path, step_seconds=0.2)
     process = start(tmp_path / "sweep", executor="ray", address=cluster.address)
     store = SweepStore(tmp_path / "sweep")
     wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()), 120)
@@ -288,6 +286,6 @@ def test_ctrl_c_reaches_the_tasks(cluster: Any, tmp_path: Path) -> None:
     assert process.returncode == 3, text
     interrupted = [name for name in store.pack_ids() if store.pack_state(name).state == "interrupted"]
     assert len(interrupted) == 1 and store.newest_checkpoint(interrupted[0])
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     assert run(make_plan(), tmp_path / "sweep")[0] == 0
     assert_complete(make_plan(), tmp_path / "sweep")

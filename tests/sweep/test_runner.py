@@ -11,10 +11,21 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run, start, train_here, wait_for, workers_of
+from checkout import TOOLS
+from sweep_tools import (
+    assert_complete,
+    environment,
+    make_plan,
+    order,
+    run,
+    start,
+    train_here,
+    wait_for,
+    with_standin,
+    workers_of,
+)
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import policy, runner, worker
@@ -22,15 +33,7 @@ from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.sweep.work_queue import parse_shard
 
-
-@pytest.fixture(autouse=True)
-def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json")).items():
-        monkeypatch.setenv(name, value)
-
-
-def order(tmp_path: Path, **orders: Any) -> None:
-    (tmp_path / "orders.json").write_text(json.dumps({"*": orders}))
+pytestmark = pytest.mark.usefixtures("standin")
 
 
 def test_a_sweep_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +74,7 @@ def test_the_parent_never_imports_jax(tmp_path: Path) -> None:
         f"sweep_tools.run(sweep_tools.make_plan(), {str(tmp_path / 'sweep')!r})\n"
         "print({'jax', 'flax', 'optax', 'orbax'} & {name.split('.')[0] for name in sys.modules})"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], env=with_standin(), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
@@ -91,7 +94,7 @@ def test_a_crash_is_retried_from_the_checkpoint_by_a_new_worker(tmp_path: Path) 
 
 
 def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text(json.dumps({"L2-d64-h2": {"raise_at": 13}}))
+    order(tmp_path, {"L2-d64-h2": {"raise_at": 13}})
     plan = make_plan()
     status, text = run(plan, tmp_path / "sweep")
     assert status == 1
@@ -108,7 +111,7 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp
     # a second call leaves it alone and still says so by its status
     status, text = run(plan, tmp_path / "sweep")
     assert status == 1 and "nothing to train" in text and "fell off the bus" in text
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
     assert_complete(plan, tmp_path / "sweep")
     rows = list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
@@ -187,11 +190,10 @@ def test_a_run_really_out_of_memory(tmp_path: Path) -> None:
     """The address space of the whole process tree is limited; the trainer asks for 64 GB."""
     order(tmp_path, allocate_at=7)
     plan_changes = {"grid__depths": [1], "grid__budgets": [1e5], "grid__seeds": 1}
-    command = f'ulimit -v 4000000; exec {sys.executable} tests/sweep_tools.py {tmp_path / "sweep"} "$0" {{}}'
+    command = f'ulimit -v 4000000; exec {sys.executable} {TOOLS / "sweep_tools.py"} {tmp_path / "sweep"} "$0" {{}}'
     process = subprocess.run(
         ["bash", "-c", command, json.dumps(plan_changes)],
-        env=environment(SWEEP_STANDIN=str(tmp_path / "orders.json"), OPENBLAS_NUM_THREADS="1"),
-        cwd=Path(__file__).parent.parent,
+        env=environment(OPENBLAS_NUM_THREADS="1"),
         capture_output=True,
         text=True,
     )

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from sweep_tools import assert_complete, environment, make_plan, run, train_here
+from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep.plan import Plan
 from dwsweep.records.run_files import RunState
@@ -16,19 +16,14 @@ from dwsweep.sweep import work_queue
 from dwsweep.sweep.snapshot import snapshot
 from dwsweep.sweep.sweep_directory import SweepStore
 
-
-@pytest.fixture(autouse=True)
-def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json")).items():
-        monkeypatch.setenv(name, value)
-    train_here(monkeypatch)
+pytestmark = pytest.mark.usefixtures("standin_here")
 
 
 def stop_in_the_middle(tmp_path: Path, plan: Plan) -> None:
     """Leaves the first pack with a checkpoint at step 17 and the others untouched."""
-    (tmp_path / "orders.json").write_text('{"*": {"stop_at": 17}}')
+    order(tmp_path, stop_at=17)
     assert run(plan, tmp_path / "sweep")[0] == 3
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
 
 
 def times(directory: Path) -> dict[str, int]:
@@ -98,10 +93,10 @@ def test_a_pack_with_a_checkpoint_is_finished_before_its_runs_move_to_another(tm
 
 
 def test_a_pack_that_never_got_a_checkpoint_gives_its_runs_away(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"raise_at": 2}}')
+    order(tmp_path, raise_at=2)
     old = make_plan(grid__depths=[2], grid__budgets=[1e5])
     assert run(old, tmp_path / "sweep")[0] == 1
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
     assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
     store = SweepStore(tmp_path / "sweep")
@@ -110,12 +105,12 @@ def test_a_pack_that_never_got_a_checkpoint_gives_its_runs_away(tmp_path: Path) 
 
 
 def test_a_split_pack_stays_split_over_an_interruption(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text(json.dumps({"*": {"most_replicas": 1, "stop_at": 12}}))
+    order(tmp_path, most_replicas=1, stop_at=12)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
     assert run(plan, tmp_path / "sweep")[0] == 3
     store, parent = SweepStore(tmp_path / "sweep"), plan.packs[0].pack_id
     assert store.pack_state(parent).state == "rebuilt"
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0 and "2 runs in 2 packs" in text
     assert store.pack_state(f"{parent}-a").resumed_step == 12

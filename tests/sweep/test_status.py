@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_tools import command
+from cli_tools import Command
 from rich.console import Console
-from sweep_tools import environment, make_plan, run, start, train_here, wait_for
+from spec_tools import only
+from sweep_tools import make_plan, order, run, start, train_here, wait_for
 
 from dwsweep import paths
 from dwsweep.errors import InputError
@@ -25,11 +26,7 @@ from dwsweep.sweep.snapshot import snapshot, time_left
 from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.text import format_clock
 
-
-@pytest.fixture(autouse=True)
-def _standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in environment(SWEEP_STANDIN=str(tmp_path / "orders.json")).items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("standin")
 
 
 def printed(directory: Path, width: int = 100) -> str:
@@ -39,17 +36,14 @@ def printed(directory: Path, width: int = 100) -> str:
 
 
 def large(tmp_path: Path) -> tuple[Plan, SweepStore]:
-    plan = make_plan(grid={"widths": {d: list(range(8, 168, 8)) for d in (1, 2, 4, 6)}, "seeds": 5})
+    plan = make_plan(grid=only({d: list(range(8, 168, 8)) for d in (1, 2, 4, 6)}, seeds=5))
     store = SweepStore(tmp_path / "sweep")
     store.write_plan(plan)
     return plan, store
 
 
-def test_json_has_every_run_with_its_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_every_run_with_its_state(dwsweep: Command, tmp_path: Path) -> None:
     plan, _ = large(tmp_path)
-    dwsweep = command(monkeypatch, capsys)
     found = json.loads(dwsweep("status", tmp_path / "sweep", "--json").stdout)
     assert [row["run_id"] for row in found["runs"]] == [run.run_id for run in plan.runs]
     assert {row["run_state"] for row in found["runs"]} == {"pending"} and found["live"] is False
@@ -98,8 +92,8 @@ def test_small_sweeps_show_every_shape(tmp_path: Path, monkeypatch: pytest.Monke
 def test_arms_have_rows_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses of two recipes are not averaged into one; a name may hold what rich reads as markup."""
     train_here(monkeypatch)
-    grid = {"widths": {1: [32]}, "seeds": 2, "arms": [{}, {"name": "[/red] x", "model.norm": "post"}]}
-    run(make_plan(grid=grid), tmp_path / "sweep")
+    arms = [{}, {"name": "[/red] x", "model.norm": "post"}]
+    run(make_plan(grid=only({1: [32]}, arms=arms)), tmp_path / "sweep")
     lines = printed(tmp_path / "sweep").splitlines()
     losses = [line.split()[-1] for line in lines if "32" in line]
     assert [line.split("  ")[0].strip() for line in lines[1:]] == ["arm", "base", "[/red] x"]
@@ -112,7 +106,7 @@ def test_arms_have_rows_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_failures_show_their_cause_and_the_end_of_the_log(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"L2-d64-h2": {"raise_at": 3}}')
+    order(tmp_path, {"L2-d64-h2": {"raise_at": 3}})
     run(make_plan(), tmp_path / "sweep")
     text = printed(tmp_path / "sweep", 160)
     assert "2 failed" in text
@@ -122,7 +116,7 @@ def test_failures_show_their_cause_and_the_end_of_the_log(tmp_path: Path) -> Non
 
 
 def test_a_running_sweep_is_read_while_it_is_written(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.5}}')
+    order(tmp_path, step_seconds=0.5)
     process = start(tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
     wait_for(lambda: any(store.progress(name).step > 1 for name in store.pack_ids()))
@@ -163,7 +157,7 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
 
 
 def test_follow_ends_with_the_sweep(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text('{"*": {"step_seconds": 0.02}}')
+    order(tmp_path, step_seconds=0.02)
     process = start(tmp_path / "sweep")
     wait_for(lambda: (tmp_path / "sweep" / "plan.csv").exists() and ownership.owners(tmp_path / "sweep"))
     console = Console(file=io.StringIO(), width=100)
@@ -172,12 +166,10 @@ def test_follow_ends_with_the_sweep(tmp_path: Path) -> None:
     assert "8 runs · 8 done" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_the_command_prints_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_it(dwsweep: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     train_here(monkeypatch)
     run(make_plan(), tmp_path / "sweep")
-    done = command(monkeypatch, capsys)("status", tmp_path / "sweep")
+    done = dwsweep("status", tmp_path / "sweep")
     assert done.returncode == 0 and "8 runs · 8 done" in done.stdout
 
 

@@ -12,24 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sweep_tools import WorkerHere, assert_complete, environment, make_plan, run
+from spec_tools import only
+from sweep_tools import assert_complete, make_plan, order, run, train_here
 
 from dwsweep import paths
 from dwsweep.plan import Pack
 from dwsweep.records.pack_files import PackEvent, PackState, StartFacts
 from dwsweep.records.run_files import RunResult, RunState
 from dwsweep.records.sweep_tables import RESULTS_COLUMNS
-from dwsweep.sweep import runner
 from dwsweep.sweep.events import Event, Resumed
 from dwsweep.sweep.run_recorder import RunRecorder
 from dwsweep.sweep.snapshot import rebuild_results
 from dwsweep.sweep.sweep_directory import SweepStore
 
-
-@pytest.fixture(autouse=True)
-def _standin(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment().items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("standin")
 
 
 @pytest.fixture
@@ -250,7 +246,7 @@ def test_the_manifest_tells_how_a_sweep_was_made(tmp_path: Path) -> None:
 
 def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Listed, resumed and tabled: 500 runs in 100 packs, all finished but one pack."""
-    plan = make_plan(grid={"widths": {d: list(range(8, 208, 8)) for d in (1, 2, 3, 4)}, "seeds": 5}, train__steps=3)
+    plan = make_plan(grid=only({d: list(range(8, 208, 8)) for d in (1, 2, 3, 4)}, seeds=5), train__steps=3)
     assert len(plan.runs) == 500 and len(plan.packs) == 100
     store = SweepStore(tmp_path / "sweep")
     began = time.process_time()
@@ -275,18 +271,15 @@ def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one whose replicas others took over; a failed one keeps them, to be resumed."""
-    monkeypatch.setattr(runner, "local_workers", lambda *_, **__: [WorkerHere()])
-    monkeypatch.setenv("SWEEP_STANDIN", str(tmp_path / "orders.json"))
-    (tmp_path / "orders.json").write_text(
-        json.dumps({"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
-    )
+    train_here(monkeypatch)
+    order(tmp_path, {"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
     plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0})
     assert run(plan, tmp_path / "sweep")[0] == 1
     store = SweepStore(tmp_path / "sweep")
     kept = {name for name in store.pack_ids() if store.newest_checkpoint(name)}
     assert {store.pack_state(name).state for name in store.pack_ids()} == {"done", "rebuilt", "failed"}
     assert kept == {name for name in store.pack_ids() if store.pack_state(name).state == "failed"}
-    (tmp_path / "orders.json").write_text("{}")
+    order(tmp_path)
     asked = make_plan(execution={"checkpoint_steps": 5, "keep_finished_checkpoints": True})
     assert run(asked, tmp_path / "sweep", retry={"failed"})[0] == 0
     assert {name for name in store.pack_ids() if store.newest_checkpoint(name)} == kept

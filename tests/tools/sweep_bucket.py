@@ -11,9 +11,12 @@ import io
 import os
 import urllib.parse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fsspec
+
+if TYPE_CHECKING:
+    import pytest
 
 PROTOCOLS = ("gcs", "gs")
 
@@ -100,6 +103,19 @@ def use() -> None:
     """Let ``gs://`` lead to the folder, in this process."""
     for protocol in PROTOCOLS:
         fsspec.register_implementation(protocol, Bucket, clobber=True)
+
+
+def lead_to(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Let ``gs://`` lead to ``folder``, in this process and those that it starts."""
+    patch.setenv("SWEEP_BUCKET", str(folder))
+    folder.mkdir(exist_ok=True)
+    use()
+    return folder
+
+
+def objects(folder: Path) -> list[str]:
+    """The names of all objects."""
+    return sorted(urllib.parse.unquote(path.name) for path in folder.iterdir() if not path.name.startswith("."))
 
 
 if "SWEEP_BUCKET" in os.environ:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import subprocess
 import sys
 import time
@@ -17,39 +16,38 @@ from typing import Any
 
 import pytest
 import sweep_standin
+from checkout import environment, free_address
 from rich.console import Console
+from spec_tools import spec_of
 
 from dwsweep.plan import DataFacts, Pack, Plan, build
 from dwsweep.report.terminal.sweep_progress import ProgressView
-from dwsweep.spec import parse_spec
 from dwsweep.sweep import runner, worker
 from dwsweep.sweep.events import Ended, Event, Resumed
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.sweep_directory import SweepStore
 
-TESTS = Path(__file__).parent
+SMALL = {
+    "name": "small",
+    "grid": {"depths": [1, 2], "budgets": [3e4, 1e5], "seeds": 2},
+    "train": {"steps": 30, "warmup_steps": 2},
+    "execution": {"checkpoint_steps": 5},
+}
 
 
 def make_plan(**changes: Any) -> Plan:
-    """Four packs of two seeds, 30 steps each; ``changes`` are dotted keys with ``__`` for the dot."""
-    content: dict[str, Any] = {
-        "name": "small",
-        "grid": {"depths": [1, 2], "budgets": [3e4, 1e5], "seeds": 2},
-        "train": {"steps": 30, "warmup_steps": 2},
-        "execution": {"checkpoint_steps": 5},
-    }
-    for key, value in changes.items():
-        *path, last = key.split("__")
-        node = content
-        for part in path:
-            node = node.setdefault(part, {})
-        node[last] = value
-    return build(parse_spec(content), data=DataFacts("f00d", 10**6, 10**4))
+    """Four packs of two seeds, 30 steps each; ``changes`` as ``spec_of`` takes them."""
+    return build(spec_of(SMALL, **changes), data=DataFacts("f00d", 10**6, 10**4))
 
 
-def environment(**more: str) -> dict[str, str]:
-    path = os.pathsep.join(part for part in (str(TESTS), os.environ.get("PYTHONPATH", "")) if part)
-    return {**os.environ, "PYTHONPATH": path, "DWSWEEP_TRAINER": "sweep_standin:train_pack", **more}
+def with_standin(**more: str) -> dict[str, str]:
+    """An environment in which workers train with the stand-in."""
+    return environment(DWSWEEP_TRAINER="sweep_standin:train_pack", **more)
+
+
+def order(folder: Path, each: dict[str, Any] | None = None, **every: Any) -> None:
+    """What the stand-in shall do (see there): for every pack, or for ``each`` by its label; nothing, for nothing."""
+    (folder / "orders.json").write_text(json.dumps({**(each or {}), "*": every}))
 
 
 def run(plan: Plan, directory: Any, **options: Any) -> tuple[int, str]:
@@ -63,15 +61,21 @@ def start(
     directory: Path | str, changes: dict[str, Any] | None = None, more: dict[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[str]:
     """A sweep whose parent is a process of its own, with ``more`` in its environment."""
-    command = [sys.executable, str(TESTS / "sweep_tools.py"), str(directory), json.dumps(changes or {})]
+    command = [sys.executable, __file__, str(directory), json.dumps(changes or {})]
     return subprocess.Popen(
         [*command, json.dumps(options)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment(**(more or {})),
+        env=with_standin(**(more or {})),
         start_new_session=True,
     )
+
+
+def processes_of_a_slice() -> list[dict[str, str]]:
+    """The environments of two processes that are hosts to ``dwsweep run --distributed``."""
+    common = {"DWSWEEP_COORDINATOR": free_address(), "DWSWEEP_PROCESSES": "2"}
+    return [{**common, "DWSWEEP_PROCESS": str(k)} for k in range(2)]
 
 
 def train_here(monkeypatch: pytest.MonkeyPatch) -> None:

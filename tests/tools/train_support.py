@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from spec_tools import filled
 
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
@@ -19,6 +21,15 @@ from dwsweep.records.reader import to_dict
 from dwsweep.records.run_files import MetricsRow, RunResult
 from dwsweep.spec import DataSpec, Spec, parse_spec
 from dwsweep.train.recorder import Recorder
+
+TINY = {
+    "name": "tiny",
+    "grid": {"widths": {2: [16]}},
+    "data": {"vocab_size": 256},
+    "model": {"base_width": 16},
+    "train": {"seq_len": 16, "batch_size": 4, "steps": 12, "warmup_steps": 2},
+    "execution": {"log_steps": 1},
+}
 
 
 def make_store(folder: Path) -> Store:
@@ -49,17 +60,8 @@ def compile_for(platform: str, patch: pytest.MonkeyPatch) -> list[str]:
 
 def make_spec(**sections: dict[str, Any]) -> Spec:
     """A tiny spec: vocabulary 256, sequences of 16, batches of 4, 12 steps."""
-    content: dict[str, Any] = {
-        "name": "tiny",
-        "grid": {"widths": {2: [16]}},
-        "data": {"vocab_size": 256},
-        "model": {"base_width": 16},
-        "train": {"seq_len": 16, "batch_size": 4, "steps": 12, "warmup_steps": 2},
-        "execution": {"log_steps": 1},
-    }
-    for name, section in sections.items():
-        content[name] = {**content.get(name, {}), **section}
-    if "tokens" in sections.get("train", {}):
+    content = filled(TINY, **sections)
+    if "tokens" in content["train"]:
         del content["train"]["steps"]
     return parse_spec(content)
 
@@ -137,6 +139,15 @@ class Kept(Recorder):
     def losses(self, run_id: str) -> list[float]:
         """Training loss of each step, in order."""
         return [self.rows[run_id][step]["loss"] for step in sorted(self.rows[run_id])]
+
+
+def tree(value: float, size: int = 500) -> dict[str, Any]:
+    """Arrays of three kinds, as a checkpoint holds them."""
+    return {
+        "w": jnp.full((3, size), value, jnp.float32),
+        "alive": jnp.array([True, False, True]),
+        "step": jnp.int32(value),
+    }
 
 
 def same_bits(a: Kept, b: Kept) -> None:

@@ -17,17 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from checkout import environment
+from train_support import make_pack, tree
 
 from dwsweep.errors import InputError
 from dwsweep.train.checkpoint import Checkpoints, PackMeta, Progress, check_identity, fingerprints
-
-
-def tree(value: float, size: int = 500) -> dict[str, Any]:
-    return {
-        "w": jnp.full((3, size), value, jnp.float32),
-        "alive": jnp.array([True, False, True]),
-        "step": jnp.int32(value),
-    }
 
 
 def like(x: Any) -> Any:
@@ -125,7 +119,7 @@ def test_half_written_ones_are_not_seen(tmp_path: Path) -> None:
     """A process killed in the middle of a save leaves the checkpoint before it."""
     program = textwrap.dedent(f"""
         import os, threading
-        from tests.test_train_checkpoint import tree
+        from train_support import tree
         from dwsweep.train.checkpoint import Checkpoints
         checkpoints = Checkpoints({str(tmp_path)!r}, keep=3, note=print)
         checkpoints.save(tree(1, 200_000), {{"value": 1}})
@@ -133,7 +127,7 @@ def test_half_written_ones_are_not_seen(tmp_path: Path) -> None:
         checkpoints.save(tree(2, 2_000_000), {{"value": 2}})
         os._exit(9)
     """)
-    assert subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[1]).returncode == 9
+    assert subprocess.run([sys.executable, "-c", program], env=environment()).returncode == 9
     notes: list[str] = []
     checkpoints = Checkpoints(tmp_path, keep=3, note=notes.append)
     assert checkpoints.numbers() == [1]
@@ -158,7 +152,7 @@ def test_a_full_disk_is_an_os_error_and_keeps_the_last_good_one(tmp_path: Path) 
     """A limit on file size stands in for the full disk: writes fail in the same place, with the system's own error."""
     program = textwrap.dedent(f"""
         import resource, signal
-        from tests.test_train_checkpoint import tree
+        from train_support import tree
         from dwsweep.train.checkpoint import Checkpoints
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         import jax
@@ -173,9 +167,7 @@ def test_a_full_disk_is_an_os_error_and_keeps_the_last_good_one(tmp_path: Path) 
         except OSError as error:
             print("OSError:", error)
     """)
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=Path(__file__).parents[1], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "OSError: a checkpoint could not be written" in done.stdout
     assert os.strerror(errno.EFBIG) in done.stdout
@@ -183,8 +175,6 @@ def test_a_full_disk_is_an_os_error_and_keeps_the_last_good_one(tmp_path: Path) 
 
 
 def test_a_checkpoint_from_before_a_key_came_into_the_spec_is_resumed() -> None:
-    from train_support import make_pack
-
     pack = make_pack(SimpleNamespace(data_hash="f00d"))  # type: ignore[arg-type]
     stored = json.loads(json.dumps(PackMeta.of(pack, Progress(), forked=False, kernel="xla").pack))
     check_identity(stored, pack, "here")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import SWEEPS
 
 from dwsweep.cost.devices import find
 from dwsweep.cost.memory import program_fits
@@ -20,7 +21,6 @@ from dwsweep.train.compile_only import compile_only, elsewhere
 
 pytestmark = pytest.mark.chips
 
-SWEEPS = Path(__file__).parent.parent / "sweeps"
 TARGETS = ["TPU-v5e", "TPU-v5p", "H200"]
 ON_CHIP_BYTES = 200e6
 """A TPU keeps a state smaller than its vector memory (128 MiB) there from step to step: smoke's moves 595 bytes."""

@@ -4,13 +4,13 @@ in ``test_chips`` of real ones."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import environment
 
 from dwsweep.sweep.core_shares import CPU_DEVICES
 
@@ -41,12 +41,9 @@ def compiled(folder: Path, mesh: str, *more: str, platform: str = "cpu") -> dict
     sets = (f"execution.mesh={{{mesh}}}", *more)
     arguments = ["bench", spec, "--compile-only", "--devices", "8", "--json", *(x for s in sets for x in ("--set", s))]
     command = [sys.executable, "-c", AS_ON, platform, *map(str, arguments)]
-    path = {
-        **os.environ,
-        CPU_DEVICES: "8",
-        "PYTHONPATH": f"{Path(__file__).parents[1]}{os.pathsep}{Path(__file__).parent}",
-    }
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=600, env=path)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, timeout=600, env=environment(**{CPU_DEVICES: "8"})
+    )
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     return row

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkout import TOOLS, environment
 from train_devices import trained
 from train_support import make_store
 
@@ -87,8 +88,8 @@ def begin(folder: Path, name: str, *runs: dict[str, Any]) -> subprocess.Popen[st
     for path, orders in zip(paths, runs, strict=True):
         result = str(path.with_suffix(".out"))
         path.write_text(json.dumps({"directory": str(folder / "pack"), "result": result, **orders}))
-    command = [sys.executable, str(Path(__file__).with_name("train_devices.py")), *map(str, paths)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [sys.executable, str(TOOLS / "train_devices.py"), *map(str, paths)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment())
 
 
 def results(process: subprocess.Popen[str], folder: Path, name: str) -> list[dict[str, Any]]:

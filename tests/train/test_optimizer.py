@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from spec_tools import spec_of
 from train_support import Kept, make_pack, make_store, same_bits
 
 from dwsweep import cost
@@ -21,9 +22,9 @@ from dwsweep.train import optimizer
 from dwsweep.train.pack_trainer import train_pack
 
 
-def spec_of(**train):
-    content = {"name": "t", "grid": {"widths": {2: [16]}}, "train": {"seq_len": 8, "steps": 20, **train}}
-    return parse_spec({**content, "data": {"vocab_size": 256}})
+def tiny(**train):
+    base = {"name": "t", "grid": {"widths": {2: [16]}}, "data": {"vocab_size": 256}}
+    return spec_of(base, train={"seq_len": 8, "steps": 20, **train})
 
 
 def mixed(train, group):
@@ -125,7 +126,7 @@ def test_moments_are_kept_by_name_where_a_group_has_them() -> None:
     settings = {"decayed": optimizer.Settings(1e-8, 0.1, 1.0), "free": optimizer.Settings(1e-8, 0.0, 1.0)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(optimizer.CHAINS, "adamw", optimizer.Chain(mixed, elementwise=False))
-        own = optimizer.Optimizer(spec_of(grad_clip=None).train, labels, lambda: settings)
+        own = optimizer.Optimizer(tiny(grad_clip=None).train, labels, lambda: settings)
         moments = own.init(params)
         grads = jax.tree.map(lambda x: 2 * x, params)
         _, moments = own.update(grads, moments, params, step=jnp.int32(0), norm=jnp.float32(1), rate=jnp.float32(0.1))
@@ -140,7 +141,7 @@ def test_moments_are_kept_by_name_where_a_group_has_them() -> None:
 
 def test_cosine_with_warmup_equals_optax() -> None:
     """Ours counts the step that is being taken: the first one already has a rate, and no step is wasted at zero."""
-    train = spec_of(steps=100, warmup_steps=10, schedule="cosine").train
+    train = tiny(steps=100, warmup_steps=10, schedule="cosine").train
     reference = optax.warmup_cosine_decay_schedule(0.0, 1.0, 10, 100)
     ours = multipliers(0, 100, 100, train)
     np.testing.assert_allclose(ours[:10], [reference(s + 1) for s in range(10)], atol=1e-6)
