@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from checkout import SWEEPS
 from cli_tools import in_a_process
-from rich.console import Console
 from rich.table import Table
+from shown import printed
 
 from dwsweep import fit_table
 from dwsweep.design import study
@@ -24,11 +24,8 @@ from dwsweep.theory import limits
 CUT = re.compile(r"\S…")  # rich cuts right behind a character; our own ellipses stand free
 
 
-def printed(renderable, width: int) -> list[str]:
-    console = Console(width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(renderable)
-    return capture.get().splitlines()
+def lines_of(renderable, width: int) -> list[str]:
+    return printed(renderable, width).splitlines()
 
 
 def table() -> Table:
@@ -41,12 +38,12 @@ def table() -> Table:
 
 
 def test_a_table_that_fits_is_left_alone() -> None:
-    assert printed(Folded(table()), 100) == printed(table(), 100)
+    assert lines_of(Folded(table()), 100) == lines_of(table(), 100)
 
 
 @pytest.mark.parametrize("width", [24, 30, 40, 60, 79])
 def test_columns_fold_whole_and_every_block_says_its_rows(width: int) -> None:
-    lines = printed(Folded(table(), beside="interval"), width)
+    lines = lines_of(Folded(table(), beside="interval"), width)
     text = "\n".join(lines)
     assert all(len(line) <= width for line in lines)
     for k in range(3):
@@ -76,11 +73,11 @@ def test_what_the_commands_say_fits_and_no_number_is_cut(width: int, own_fit) ->
         "theory": theory_tables.render(limits.summary(width=1024, depth=24, heads=2)),
     }
     for name, renderable in said.items():
-        lines = printed(renderable, width)
+        lines = lines_of(renderable, width)
         assert all(len(line) <= width for line in lines), name
         assert not [line for line in lines if CUT.search(line)], name
     assert (
-        "not reached" in "\n".join(printed(fit_tables.render(own_fit), width))
+        "not reached" in "\n".join(lines_of(fit_tables.render(own_fit), width))
         or own_fit.transitions[-1].status != "not_reached"
     )
 
@@ -98,17 +95,17 @@ def test_what_every_row_says_is_said_once_where_room_is_scarce() -> None:
     made.add_column("unit", no_wrap=True)
     for column in made.columns[5:]:
         column._cells = ["tokens"] * 3
-    assert "In every row" not in "\n".join(printed(Folded(made), 100))
-    lines = printed(Folded(made, beside="interval"), 65)
+    assert "In every row" not in "\n".join(lines_of(Folded(made), 100))
+    lines = lines_of(Folded(made, beside="interval"), 65)
     assert lines[-1] == "In every row: unit tokens" and sum("row" in line for line in lines) == 2
 
 
 def test_optional_columns_are_left_to_the_file_that_has_them() -> None:
     folded = Folded(table(), beside="interval", optional=("words", "last"), file="all.csv")
-    assert printed(folded, 100) == printed(table(), 100)
-    lines = printed(folded, 50)
+    assert lines_of(folded, 100) == lines_of(table(), 100)
+    lines = lines_of(folded, 50)
     assert lines[-1] == "In all.csv: words" and "may well" not in "\n".join(lines)
     assert [line for line in lines if line.startswith("row")] == [lines[0]] and "last" in lines[0]
     # where leaving them out would not do, none is left out
-    lines = printed(folded, 24)
+    lines = lines_of(folded, 24)
     assert "words" in "\n".join(lines) and "In all.csv" not in "\n".join(lines)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
 import pytest
 import sweep_bucket
 from cli_tools import Command
@@ -29,8 +30,6 @@ from dwsweep.report.figures import style
 from dwsweep.report.terminal import guide_tables, plan_tables
 from dwsweep.spec import parse_spec
 from dwsweep.sweep import runner
-
-fsspec = pytest.importorskip("fsspec")
 
 PACKAGE = Path(cli.__file__).parent
 SPEC = """

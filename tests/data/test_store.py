@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shown import printed
 
 from dwsweep.data import token_store
 from dwsweep.data.batches import heldout_set
@@ -172,11 +173,7 @@ def test_heldout_is_cut_at_a_document(tmp_path: Path) -> None:
 
 
 def test_inspect_shows_the_store(tmp_path: Path) -> None:
-    from rich.console import Console
-
-    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(inspect(build(tmp_path / "s")))
-    text = console.export_text()
+    text = printed(inspect(build(tmp_path / "s")), 140)
     for part in ("training document 0", "redirects", "2 left out", "invalid UTF-8", "1 skipped", "0.980", "40", "12"):
         assert part in text
     assert length_histogram(np.array([1, 1, 2, 3, 9])) == [(1, 1, 2), (2, 3, 2), (4, 7, 0), (8, 15, 1)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shown import printed
 from spec_tools import spec_of
 
 from dwsweep.design import Judge, Prior, fill, make_prior, study
@@ -251,15 +252,12 @@ def test_one_depth_is_refused() -> None:
 
 
 def test_tables_and_figure(tmp_path: Path) -> None:
-    from rich.console import Console
 
     from dwsweep.report.terminal.design_tables import draw, render
 
     for planned in (spec(), spec(budgets=[5e5, 1e6])):
         result = study(planned)
-        console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-        console.print(render(result))
-        text = console.export_text()
+        text = printed(render(result))
         assert max(map(len, text.splitlines())) <= 100 and "What a change would buy" in text
         for name in ("design.png", "design.svg"):
             path = draw(result, tmp_path / name)

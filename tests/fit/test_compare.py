@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import report_sweeps
 from cli_tools import Command
+from shown import printed
 
 import dwsweep
 from dwsweep.errors import InputError, options_named
@@ -374,12 +375,7 @@ def test_it_is_kept_drawn_tabled_and_reported(compared: fit_result.FitResult, dw
 
 
 def test_the_tables_fit_eighty_columns(compared: fit_result.FitResult) -> None:
-    from rich.console import Console
-
-    console = Console(width=80, color_system=None, force_terminal=False, markup=False)
-    with console.capture() as capture:
-        console.print(fit_tables.render(compared))
-    lines = capture.get().splitlines()
+    lines = printed(fit_tables.render(compared), 80).splitlines()
     assert max(map(len, lines)) <= 80
     (line,) = [line for line in lines if line.lstrip().startswith("6→12") and "larger" in line]
     row = compared.comparisons[0].of(TRANSITION)[0]

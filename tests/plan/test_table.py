@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import resource
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 from checkout import SWEEPS
-from rich.console import Console
+from shown import printed
 from spec_tools import DATA, spec_of
 
 from dwsweep.errors import InputError
@@ -34,9 +33,7 @@ MISMATCHED = {
 
 
 def text_of(plan: Plan) -> str:
-    console = Console(width=100, file=io.StringIO(), record=True)
-    console.print(plan_tables.render(plan))
-    return console.export_text()
+    return printed(plan_tables.render(plan))
 
 
 def plan_of(**sections: Any) -> Plan:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import functools
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import report_sweeps
-from matplotlib.text import Text
-from rich.console import Console
-from typer.testing import CliRunner
+from cli_tools import Command
+from shown import printed, words_of
 
 import dwsweep
-from dwsweep import cli
 from dwsweep.fit import output
 from dwsweep.fit.simulations.simulated_budgets import BudgetTruth, draw_budgets
 from dwsweep.records.fit_result import FitResult
@@ -42,27 +41,16 @@ def fitted(case: str) -> FitResult:
     return dwsweep.fit_table(rows(**CASES[case]), axis="flops", draws=200)
 
 
-def words_of(figure) -> str:
-    return "\n".join(text.get_text() for text in figure.findobj(Text) if text.get_visible())
-
-
-def printed(result: FitResult, width: int) -> str:
-    console = Console(width=width, no_color=True)
-    with console.capture() as capture:
-        console.print(fit_tables.render(result))
-    return capture.get()
-
-
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_tables_fit_the_terminal_and_cut_no_number(case: str, width: int) -> None:
-    text = printed(fitted(case), width)
+    text = printed(fit_tables.render(fitted(case)), width)
     assert max(map(len, text.splitlines())) <= width and "…\n" not in text.replace(" … ", "")
     assert "Transitions" not in text and "no loss curve runs over flops" in re.sub(r"\s+", " ", text)
 
 
 def test_the_answer_comes_first_with_its_powers() -> None:
-    text = printed(fitted("three budgets"), 100)
+    text = printed(fit_tables.render(fitted("three budgets")), 100)
     found = fitted("three budgets").equal_budgets
     assert found is not None
     assert text.index("Best depth at each budget") < text.index("Best size of each depth") < text.index("Guideline")
@@ -72,15 +60,15 @@ def test_the_answer_comes_first_with_its_powers() -> None:
 
 
 def test_what_is_not_reached_is_said_with_what_to_train() -> None:
-    text = re.sub(r"\s+", " ", printed(fitted("sizes end below"), 100))
+    text = re.sub(r"\s+", " ", printed(fit_tables.render(fitted("sizes end below")), 100))
     assert "not reached >" in text and "larger sizes at L 12, 18, 28" in text.replace("L 8, 12", "L 12")
-    deep = re.sub(r"\s+", " ", printed(fitted("too deep"), 100))
+    deep = re.sub(r"\s+", " ", printed(fit_tables.render(fitted("too deep")), 100))
     assert (
         "best depth not reached at 1e18" in deep
         and "shallower nets" in deep
         and "best shape tried at 1e18: 16×" in deep
     )
-    alone = re.sub(r"\s+", " ", printed(fitted("one size"), 100))
+    alone = re.sub(r"\s+", " ", printed(fit_tables.render(fitted("one size")), 100))
     assert "best shape tried at 1e18" in alone and "every depth has fewer than three sizes" in alone
 
 
@@ -122,17 +110,17 @@ def test_the_page_answers_with_the_best_shape(tmp_path) -> None:
     assert '"axis_label":"non-embedding parameters' in text
 
 
-def test_the_command_writes_the_tables_and_the_figures(tmp_path) -> None:
+def test_the_command_writes_the_tables_and_the_figures(dwsweep: Command, tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     with open(table, "w", newline="") as file:
         content = rows((1e18,), depths=(8, 12))
         writer = csv.DictWriter(file, list(content[0]))
         writer.writeheader()
         writer.writerows(content)
-    done = CliRunner().invoke(cli.app, ["fit", str(table), "--axis", "flops", "--draws", "200"])
-    assert done.exit_code == 0, done.output
+    done = dwsweep("fit", table, "--axis", "flops", "--draws", "200")
+    assert done.returncode == 0, done.stderr
     assert {"equal_budgets.csv", "equal_budget_depths.csv", "equal_budgets.png", "equal_budgets.svg"} <= {
         path.name for path in (tmp_path / "runs-fit").iterdir()
     }
-    by_size = CliRunner().invoke(cli.app, ["fit", str(table), "--draws", "200"])
-    assert "--axis flops compares what was asked" in re.sub(r"\s+", " ", by_size.output).replace(" ", " ")
+    by_size = dwsweep("fit", table, "--draws", "200")
+    assert "--axis flops compares what was asked" in re.sub(r"\s+", " ", by_size.stdout).replace(" ", " ")

@@ -12,7 +12,7 @@ import pytest
 import report_sweeps
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.text import Text
+from shown import words_of
 
 from dwsweep.report.figures import losses, registry, run_curves, style
 from dwsweep.text import format_count
@@ -26,10 +26,6 @@ def drawn(case: str) -> dict[str, Figure]:
     with style.styled():
         fit = report_sweeps.fit(case)
         return {drawing.name: drawing.draw(fit) for drawing in registry.drawings(fit)}
-
-
-def words_of(figure: Figure) -> str:
-    return "\n".join(text.get_text() for text in figure.findobj(Text) if text.get_visible())
 
 
 def test_draw_writes_png_and_svg_that_parse_and_repeat(tmp_path: Path) -> None:

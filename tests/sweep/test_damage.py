@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import shutil
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
+from shown import printed
 from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, with_standin
 
 from dwsweep.records.run_files import Metrics
@@ -53,10 +52,8 @@ def files(directory: Path, name: str) -> list[Path]:
     return sorted(path for path in directory.rglob(name))
 
 
-def printed(directory: Path) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    console.print(status.render(directory))
-    return console.file.getvalue()  # type: ignore[attr-defined]
+def text_of(directory: Path) -> str:
+    return printed(status.render(directory), 200)
 
 
 def listing(directory: Path) -> dict[str, tuple[int, int]]:
@@ -94,7 +91,7 @@ def test_a_sweep_with_every_file_damaged_ends_with_the_same_results(
             path.write_bytes(WHOLE[damage].encode(errors="surrogateescape"))
     (directory / "locks" / "shard-0-of-1.lock").write_bytes(WHOLE[damage].encode(errors="surrogateescape"))
     before = listing(directory)
-    assert "4 runs" in printed(directory)
+    assert "4 runs" in text_of(directory)
     assert listing(directory) == before  # a reader changes nothing
     state, text = run(PLAN, directory)
     assert state == 0, text
@@ -102,7 +99,7 @@ def test_a_sweep_with_every_file_damaged_ends_with_the_same_results(
     assert results(directory) == results(sweeps["finished"])
     assert "locks/shard-0-of-1.lock: names no owner; set aside as shard-0-of-1.lock.damaged" in text
     assert files(directory, "config.json.damaged") and "config.json: " in text
-    assert "damaged" not in printed(directory)
+    assert "damaged" not in text_of(directory)
     assert run(PLAN, directory)[1].startswith("nothing to train: 4 done")
 
 
@@ -154,7 +151,7 @@ def edit(path: Path, **changes: Any) -> None:
 def test_a_result_without_a_finite_loss_is_trained_again(finished: Path, sweeps: dict[str, Path], loss: Any) -> None:
     name = PLAN.runs[0].run_id
     edit(finished / "runs" / name / "result.json", loss=loss)
-    assert "3 done" in printed(finished) and f"runs/{name}/result.json: loss: " in printed(finished)
+    assert "3 done" in text_of(finished) and f"runs/{name}/result.json: loss: " in text_of(finished)
     state, text = run(PLAN, finished)
     assert state == 0 and "1 runs in 1 packs to train; 3 finished before" in text
     assert f"runs/{name}/result.json: loss: " in text and "set aside as result.json.damaged" in text
@@ -172,7 +169,7 @@ def test_documents_that_are_not_whole_are_trained_again(finished: Path, content:
         path.write_bytes(b"\x00" * 200)
     else:
         np.save(path, np.ones(3) if content == "shape" else np.array([["a", "b"]]))
-    assert "3 done" in printed(finished) and f"runs/{name}/documents.npy: is " in printed(finished)
+    assert "3 done" in text_of(finished) and f"runs/{name}/documents.npy: is " in text_of(finished)
     state, text = run(PLAN, finished)
     assert state == 0 and "1 runs in 1 packs to train; 3 finished before" in text
     assert_complete(PLAN, finished)
@@ -181,7 +178,7 @@ def test_documents_that_are_not_whole_are_trained_again(finished: Path, content:
 
 def test_a_run_whose_status_alone_is_damaged_is_done(finished: Path) -> None:
     (finished / "runs" / PLAN.runs[0].run_id / "status.json").write_text('{"state": "don')
-    assert "4 done" in printed(finished)
+    assert "4 done" in text_of(finished)
     assert "status.json: is not valid JSON; set aside as status.json.damaged, taken as done" in run(PLAN, finished)[1]
     assert_complete(PLAN, finished)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cli_tools import Command
-from rich.console import Console
+from shown import printed
 from spec_tools import spec_of
 from sweep_tools import run
 
@@ -336,10 +336,7 @@ def test_the_plan_shows_what_the_steps_were_made_from(tmp_path: Path) -> None:
     bench(tmp_path)
     planned = with_rates_fixed(plan_of_rest(spec(), TOKENS, tmp_path), tmp_path)
     for width in (80, 100):
-        console = Console(width=width, color_system=None)
-        with console.capture() as captured:
-            console.print(plan_tables.render(planned))
-        lines = captured.get().splitlines()
+        lines = printed(plan_tables.render(planned), width).splitlines()
         assert max(map(len, lines)) <= width
         text = " ".join(" ".join(lines).split())
         assert "length: 29 steps at L2-d64-h2 to 59 at L1-d48-h2, from 4 device-seconds per run (train.sec" in text
@@ -371,10 +368,7 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
         "measured for cpu); farthest off: L2-d36-h2, 2.01 s for 4.01 s; the shapes did not get equal time"
     )
     assert sentence(kept) == said
-    console = Console(width=80, color_system=None)
-    with console.capture() as captured:
-        console.print(sweep_status.render(tmp_path))
-    assert said in " ".join(captured.get().split())
+    assert said in " ".join(printed(sweep_status.render(tmp_path), 80).split())
     promises: Any = sweep_status.to_json(tmp_path)["promises"]
     assert [one["ratio"] for one in promises] == pytest.approx(list(factor.values()))
     table = page_tables.promises(kept)

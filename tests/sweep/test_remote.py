@@ -19,8 +19,6 @@ from dwsweep.sweep import ownership
 from dwsweep.sweep.snapshot import snapshot
 from dwsweep.sweep.sweep_directory import SweepStore
 
-fsspec = pytest.importorskip("fsspec")
-
 
 @pytest.fixture(autouse=True)
 def bucket(standin: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:

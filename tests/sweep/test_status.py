@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli_tools import Command
 from rich.console import Console
+from shown import printed
 from spec_tools import only
 from sweep_tools import make_plan, order, run, start, train_here, wait_for
 
@@ -29,10 +30,8 @@ from dwsweep.text import format_clock
 pytestmark = pytest.mark.usefixtures("standin")
 
 
-def printed(directory: Path, width: int = 100) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    console.print(status.render(directory))
-    return console.file.getvalue()  # type: ignore[attr-defined]
+def text_of(directory: Path, width: int = 100) -> str:
+    return printed(status.render(directory), width)
 
 
 def large(tmp_path: Path) -> tuple[Plan, SweepStore]:
@@ -67,13 +66,13 @@ def test_hundreds_of_runs_fit_a_terminal(tmp_path: Path) -> None:
         store.write_state(planned.run_id, RunState(state, planned.steps, 3.0 + k / 1000, planned.pack_id, "a cause"))
         if state == "done":
             paths.write_json(store.run_directory(planned.run_id) / "result.json", {"loss": 3.0 + k / 1000})
-    text = printed(tmp_path / "sweep")
+    text = text_of(tmp_path / "sweep")
     lines = text.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 100
     assert "400 runs · 160 done · 80 pending · 80 interrupted · 80 diverged" in text
     assert [line.split()[0] for line in lines[2:6]] == ["1", "2", "4", "6"]
     assert "and 79 more: a cause" in text
-    narrow = printed(tmp_path / "sweep", 48).splitlines()
+    narrow = text_of(tmp_path / "sweep", 48).splitlines()
     assert max(map(len, narrow)) <= 48
     assert not re.search(r"\S…", "\n".join(narrow))
     assert re.findall(r"\d\.\d{4}–\d\.\d{4}", "\n".join(narrow)) == re.findall(r"\d\.\d{4}–\d\.\d{4}", text)
@@ -83,7 +82,7 @@ def test_small_sweeps_show_every_shape(tmp_path: Path, monkeypatch: pytest.Monke
     train_here(monkeypatch)
     plan = make_plan()
     run(plan, tmp_path / "sweep")
-    text = printed(tmp_path / "sweep")
+    text = text_of(tmp_path / "sweep")
     for shape in {planned.shape for planned in plan.runs}:
         assert f"{shape.depth}     {shape.width}" in text
     assert text.count("30/30") == 4 and "done" in text
@@ -94,7 +93,7 @@ def test_arms_have_rows_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
     train_here(monkeypatch)
     arms = [{}, {"name": "[/red] x", "model.norm": "post"}]
     run(make_plan(grid=only({1: [32]}, arms=arms)), tmp_path / "sweep")
-    lines = printed(tmp_path / "sweep").splitlines()
+    lines = text_of(tmp_path / "sweep").splitlines()
     losses = [line.split()[-1] for line in lines if "32" in line]
     assert [line.split("  ")[0].strip() for line in lines[1:]] == ["arm", "base", "[/red] x"]
     results = [
@@ -108,7 +107,7 @@ def test_arms_have_rows_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_failures_show_their_cause_and_the_end_of_the_log(tmp_path: Path) -> None:
     order(tmp_path, {"L2-d64-h2": {"raise_at": 3}})
     run(make_plan(), tmp_path / "sweep")
-    text = printed(tmp_path / "sweep", 160)
+    text = text_of(tmp_path / "sweep", 160)
     assert "2 failed" in text
     assert "and 1 more: RuntimeError: the device fell off the bus" in text
     assert "│ RuntimeError: the device fell off the bus" in text
@@ -125,7 +124,7 @@ def test_a_running_sweep_is_read_while_it_is_written(tmp_path: Path) -> None:
         now = snapshot(tmp_path / "sweep")
         seen.append(now)
         time.sleep(0.05)
-    text = printed(tmp_path / "sweep")
+    text = text_of(tmp_path / "sweep")
     process.terminate()
     process.communicate(timeout=60)
     assert [(now.is_live, now.count("running")) for now in seen] == [(True, 2)] * 20
@@ -152,7 +151,7 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
         progress = {"step": 1, "steps": 30, "tokens_per_second": 1e9, "started": {"device_kind": device, "devices": 1}}
         paths.write_json(paths.make_directory(store.pack_directory(pack_id)) / "progress.json", progress)
         with ownership.hold(tmp_path / "sweep"):
-            row = next(line for line in printed(tmp_path / "sweep", 140).splitlines() if line.startswith(pack_id))
+            row = next(line for line in text_of(tmp_path / "sweep", 140).splitlines() if line.startswith(pack_id))
         assert row.split(device)[0].split()[-1].endswith(expected)
 
 

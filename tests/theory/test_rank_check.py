@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cli_tools import Command
 
 from dwsweep.report.figures import separation_ranks
 from dwsweep.report.terminal.theory_tables import render_check
@@ -98,13 +99,8 @@ def test_figure(checks: list[rank_check.RankCheck], tmp_path) -> None:
     assert [path.name for path in separation_ranks.draw(checks, tmp_path)] == ["theory.png", "theory.svg"]
 
 
-def test_command(tmp_path) -> None:
-    from typer.testing import CliRunner
-
-    from dwsweep import cli_analysis
-
-    run = CliRunner()
-    result = run.invoke(cli_analysis.commands, ["theory", "--check", "--json"])
+def test_command(dwsweep: Command, tmp_path) -> None:
+    result = dwsweep("theory", "--check", "--json")
     found = json.loads(result.stdout)
-    assert result.exit_code == 0 and len(found["networks"]) == len(rank_check.NETWORKS)
+    assert result.returncode == 0 and len(found["networks"]) == len(rank_check.NETWORKS)
     assert [row["head_size"] for row in found["heads"]] == list(range(1, 10))

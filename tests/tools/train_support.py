@@ -141,6 +141,23 @@ class Kept(Recorder):
         return [self.rows[run_id][step]["loss"] for step in sorted(self.rows[run_id])]
 
 
+class Killed(Exception):
+    """As by ``kill -9``: nothing after it is done."""
+
+
+class KilledAt(Kept):
+    """Ends the trainer at a step, between two checkpoints."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
+        super().progress(step, steps, tokens_per_second, losses)
+        if step == self.at:
+            raise Killed
+
+
 def tree(value: float, size: int = 500) -> dict[str, Any]:
     """Arrays of three kinds, as a checkpoint holds them."""
     return {

@@ -7,11 +7,12 @@ from typing import Any
 
 import jax
 import pytest
-from rich.console import Console
-from train_support import make_spec, make_store
+from shown import printed
+from train_support import make_spec
 
 from dwsweep.cost import training_flops_per_token
 from dwsweep.cost.duration import Calibration
+from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
 from dwsweep.records import bench_rows
@@ -26,8 +27,7 @@ def test_pack_sizes_double_and_end_with_the_pack() -> None:
     assert [sizes(n) for n in (1, 2, 3, 4, 6)] == [[1], [1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4, 6]]
 
 
-def test_rows_are_consistent_and_calibrate_the_plan(tmp_path) -> None:
-    store = make_store(tmp_path / "store")
+def test_rows_are_consistent_and_calibrate_the_plan(store: Store, tmp_path) -> None:
     spec = make_spec(grid={"widths": {1: [8]}, "seeds": 2})
     plan = build(spec, data=DataFacts.of(store))
     rows = list(bench(plan, store))
@@ -48,8 +48,7 @@ def test_rows_are_consistent_and_calibrate_the_plan(tmp_path) -> None:
     assert calibrated.device_seconds > 0
 
 
-def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> None:
-    store = make_store(tmp_path / "store")
+def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, tmp_path) -> None:
     few = {"biases": False, "tied_embeddings": True}  # arrays, since each is compiled for
     spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2}, model=few)
     plan = build(spec, data=DataFacts.of(store))
@@ -77,10 +76,7 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(tmp_path) -> N
         product_flops=bare.product_flops / 8,
         collectives=(CollectiveRow("all-reduce", ("data",), 1, 4.3e7, 4.3e7),),
     )
-    console = Console(width=100, color_system=None)
-    with console.capture() as capture:
-        console.print(bench_tables.render_compiled([far, replace(far, product_flops=far.product_flops / 2)]))
-    text = capture.get()
+    text = printed(bench_tables.render_compiled([far, replace(far, product_flops=far.product_flops / 2)]))
     assert "1 all-reduce over data, 43 MB" in text and "activations recomputed" in text
     assert text.count("of the model's FLOPs were found") == 1  # of the second, which has half of them
     assert max(map(len, text.splitlines())) <= 100 and text.count("L d_x") == 1
@@ -107,7 +103,4 @@ def test_a_shape_that_fits_nowhere_is_a_row_that_says_so_and_the_others_go_on(mo
     assert "it takes" in next(row for row in compile_only(plan, None, [tight]) if row.width == 16).refused
     found = [replace(row, target="TPU-v5e", device_kind="TPU v5 lite") for row in (refused, other)]
     assert not Calibration.of_compiled(found)
-    console = Console(width=100, color_system=None)
-    with console.capture() as capture:
-        console.print(bench_tables.render_compiled(found))
-    assert "L1 d8: does not fit even so: Out of HBM" in capture.get()
+    assert "L1 d8: does not fit even so: Out of HBM" in printed(bench_tables.render_compiled(found))

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from train_support import Kept, make_pack, make_spec, make_store, same_bits
+import sweep_bucket
+from bucket_server import served
+from train_support import Kept, Killed, KilledAt, make_pack, make_spec, same_bits
 
 from dwsweep.data.token_store import Store
 from dwsweep.train.pack_trainer import train_pack
 
-pytest.importorskip("fsspec")
 DIRECTORY = "gs://bucket/sweep/packs/pack"
 
 
@@ -24,12 +25,7 @@ DIRECTORY = "gs://bucket/sweep/packs/pack"
 def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the objects of the bucket lie, one file each."""
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("bucket")
-        patch.setenv("SWEEP_BUCKET", str(folder))
-        import sweep_bucket
-        from bucket_server import served
-
-        sweep_bucket.use()
+        folder = sweep_bucket.lead_to(tmp_path_factory.mktemp("bucket"), patch)
         # Orbax asks Google's own client for one property of the bucket
         storage, cloud = types.ModuleType("google.cloud.storage"), types.ModuleType("google.cloud")
         bucket = types.SimpleNamespace(hierarchical_namespace_enabled=False)
@@ -44,27 +40,9 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             yield folder
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return make_store(tmp_path_factory.mktemp("store"))
-
-
-class Killed(Exception):
-    pass
-
-
-class Kill(Kept):
-    """Ends the trainer at a step, between two checkpoints."""
-
-    def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
-        super().progress(step, steps, tokens_per_second, losses)
-        if step == 11:
-            raise Killed
-
-
 def test_killed_in_a_bucket(store: Store, tmp_path: Path, objects: Path) -> None:
     pack = make_pack(store, make_spec(execution={"checkpoint_steps": 2}))
-    whole, parts, last = Kept(), Kill(), Kept()
+    whole, parts, last = Kept(), KilledAt(11), Kept()
     train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=2)
     with pytest.raises(Killed):
         train_pack(pack, store, DIRECTORY, parts, dispatch_steps=1)

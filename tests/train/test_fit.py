@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import pytest
-from train_support import Kept, make_pack, make_spec, make_store
+from train_support import Kept, make_pack, make_spec
 
 from dwsweep.cost.memory import TOKEN_STORE_SHARE, resident_bytes
 from dwsweep.data.token_store import Store
@@ -17,11 +17,6 @@ from dwsweep.train.choices import at_hand, choose, concede, concessions, with_ke
 from dwsweep.train.mesh import Layout, Load, divide
 from dwsweep.train.pack_trainer import train_pack
 from dwsweep.train.program import Blueprint, compile_program, memory_of
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return make_store(tmp_path_factory.mktemp("store"))
 
 
 class Refused:

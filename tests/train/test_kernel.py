@@ -9,8 +9,9 @@ from typing import Any
 
 import jax
 import pytest
-from train_support import Kept, make_pack, make_spec, make_store
+from train_support import Kept, make_pack, make_spec
 
+from dwsweep.data.token_store import Store
 from dwsweep.train import attention_autotune
 from dwsweep.train.attention_autotune import CUDNN, XLA, Choice, choose
 from dwsweep.train.pack_trainer import train_pack
@@ -53,8 +54,7 @@ def test_a_kernel_that_fails_is_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
         assert choice.kernel == XLA and choice.why.startswith("cudnn failed: ")
 
 
-def test_a_pack_says_which_kernel_it_got_in_place_of_which(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_a_pack_says_which_kernel_it_got_in_place_of_which(store: Store, tmp_path: Path) -> None:
     kept = Kept()
     train_pack(make_pack(store, make_spec(execution={"attention": "cudnn"})), store, tmp_path, kept)
     assert kept.notes == ["attention: xla in place of cudnn: cudnn cannot be used: the only kernel on cpu"]

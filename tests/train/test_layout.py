@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from train_support import make_pack, make_spec, make_store
+from train_support import make_pack, make_spec
 
+from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.train.optimizer import as_vector, by_leaf, settings_by_group
@@ -110,8 +111,7 @@ def test_steps_agree() -> None:
     assert np.mean(off < 1e-5) > 0.99
 
 
-def test_a_program_gives_its_state_by_name_and_takes_it_back(tmp_path: Any) -> None:
-    store = make_store(tmp_path)
+def test_a_program_gives_its_state_by_name_and_takes_it_back(store: Store, tmp_path: Any) -> None:
     program = compile_program(Blueprint.of(make_pack(store), store))
     blueprint, (state, _) = program.blueprint, program.init()
     assert state["params"].ndim == 2  # on a CPU: a vector for each replica

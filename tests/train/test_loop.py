@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
-from train_support import Kept, make_pack, make_spec, make_store, same_bits
+from train_support import Kept, Killed, KilledAt, make_pack, make_spec, make_store, same_bits
 
 from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
@@ -22,11 +22,6 @@ from dwsweep.plan import Pack
 from dwsweep.train import pack_trainer
 from dwsweep.train.pack_trainer import Outcome, train_pack
 from dwsweep.train.program import Blueprint, Program
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return make_store(tmp_path_factory.mktemp("store"))
 
 
 def stop_after(dispatches: int) -> Callable[[], bool]:
@@ -212,16 +207,7 @@ def test_checkpoints_by_step_bound_what_a_kill_can_cost(store: Store, tmp_path: 
     spec = make_spec(execution={"checkpoint_steps": 4})
     pack = make_pack(store, spec)
 
-    class Killed(Exception):
-        pass
-
-    class Kill(Kept):
-        def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
-            super().progress(step, steps, tokens_per_second, losses)
-            if step == 9:
-                raise Killed
-
-    killed = Kill()
+    killed = KilledAt(9)
     with pytest.raises(Killed):
         train_pack(pack, store, tmp_path / "killed", killed, dispatch_steps=1)
     rest = Kept()

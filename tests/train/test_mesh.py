@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkout import TOOLS, environment
+from checkout import TOOLS, environment, free_address
 from train_devices import trained
 from train_support import make_store
 
@@ -176,10 +175,7 @@ def test_two_cores_equal_one_and_a_pack_of_any_size(store_path: str, tmp_path: P
 
 
 def two(folder: Path, store_path: str, **orders: Any) -> list[dict[str, Any]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        coordinator = f"127.0.0.1:{free.getsockname()[1]}"
-    common = {"store": store_path, "coordinator": coordinator, "processes": 2, "devices": 2, **orders}
+    common = {"store": store_path, "coordinator": free_address(), "processes": 2, "devices": 2, **orders}
     begun = [begin(folder, f"process{k}-", {"process": k, **common}) for k in (0, 1)]
     return [results(process, folder, f"process{k}-")[0] for k, process in enumerate(begun)]
 

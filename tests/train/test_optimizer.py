@@ -11,11 +11,13 @@ import numpy as np
 import optax
 import pytest
 from spec_tools import spec_of
-from train_support import Kept, make_pack, make_store, same_bits
+from train_support import Kept, make_pack, same_bits
 
 from dwsweep import cost
+from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
+from dwsweep.plan import Pack
 from dwsweep.plan.training_schedule import multipliers
 from dwsweep.spec import parse_spec
 from dwsweep.train import optimizer
@@ -33,18 +35,23 @@ def mixed(train, group):
     return optax.chain(first, optimizer.scale_by_rate(group.ratio))
 
 
-def test_another_optimizer_is_one_more_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It trains, its moments are in the checkpoint by name, and a pack resumed from there gives the same bits."""
-    monkeypatch.setitem(optimizer.CHAINS, "mixed", optimizer.Chain(mixed, elementwise=False))
-    store = make_store(tmp_path)
-    pack = make_pack(store)
-    pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "mixed"}))
+def whole_and_in_parts(pack: Pack, store: Store, folder: Path) -> Kept:
+    """It learns, and a pack that is interrupted and resumed gives the same bits; what the whole one recorded."""
     whole, parts, asked = Kept(), Kept(), iter([False, False])
-    train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=3)
-    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3, should_stop=lambda: next(asked, True))
-    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3)
+    train_pack(pack, store, folder / "whole", whole, dispatch_steps=3)
+    train_pack(pack, store, folder / "parts", parts, dispatch_steps=3, should_stop=lambda: next(asked, True))
+    train_pack(pack, store, folder / "parts", parts, dispatch_steps=3)
     assert parts.resumes == [6] and whole.losses("s0-lr0.01-12")[-1] < whole.losses("s0-lr0.01-12")[0]
     same_bits(whole, parts)
+    return whole
+
+
+def test_another_optimizer_is_one_more_chain(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains, its moments are in the checkpoint by name, and a pack resumed from there gives the same bits."""
+    monkeypatch.setitem(optimizer.CHAINS, "mixed", optimizer.Chain(mixed, elementwise=False))
+    pack = make_pack(store)
+    pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "mixed"}))
+    whole_and_in_parts(pack, store, tmp_path)
 
 
 def orthogonal(matrix: np.ndarray) -> np.ndarray:
@@ -103,16 +110,10 @@ def test_muon_turns_each_matrix_of_each_layer() -> None:
 
 
 @pytest.mark.optimized
-def test_muon_resumes_to_the_bit_and_learns(tmp_path: Path) -> None:
-    store = make_store(tmp_path)
+def test_muon_resumes_to_the_bit_and_learns(store: Store, tmp_path: Path) -> None:
     pack = make_pack(store)
     pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "muon"}))
-    whole, parts, asked = Kept(), Kept(), iter([False, False])
-    train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=3)
-    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3, should_stop=lambda: next(asked, True))
-    train_pack(pack, store, tmp_path / "parts", parts, dispatch_steps=3)
-    assert parts.resumes == [6] and whole.losses("s0-lr0.01-12")[-1] < whole.losses("s0-lr0.01-12")[0]
-    same_bits(whole, parts)
+    whole = whole_and_in_parts(pack, store, tmp_path)
     # a replica trained alone
     alone, single = replace(pack, replicas=pack.replicas[1:]), Kept()
     train_pack(alone, store, tmp_path / "alone", single, dispatch_steps=3)

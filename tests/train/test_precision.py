@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from train_support import Kept, compile_for, make_pack, make_spec, make_store
+from train_support import Kept, compile_for, make_pack, make_spec
 
+from dwsweep.data.token_store import Store
 from dwsweep.model import transformer
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
@@ -103,12 +104,13 @@ def test_the_error_does_not_grow_with_depth() -> None:
 
 
 @pytest.mark.slow
-def test_trained_losses_agree_within_the_seed_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trained_losses_agree_within_the_seed_noise(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Held-out loss after 120 steps at L48, three seeds, paired: the mean difference is below the seeds' spread.
 
     Measured: differences of 0.0002 at most and 0.00004 in the mean, at a spread of 0.033.
     """
-    store = make_store(tmp_path / "store")
 
     def losses(precision: str) -> np.ndarray:
         train = {"seq_len": SEQ_LEN, "batch_size": 8, "steps": 120, "warmup_steps": 10, "precision": precision}
