@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 import pytest
+from cli_tools import Command, in_this_process
 
 # A shell starts a background job with SIGINT ignored, and children inherit that: the tests that interrupt a `dwsweep`
 # of their own would wait for it in vain. A handler of this process is reset to the default in its children.
@@ -48,6 +49,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     of the time of its tests. What stands now stays."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def dwsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line in this process, on a terminal of 100 columns."""
+    monkeypatch.setenv("COLUMNS", "100")
+    return in_this_process(monkeypatch, capsys)
 
 
 @pytest.fixture(autouse=True)

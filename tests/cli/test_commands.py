@@ -1,0 +1,162 @@
+"""The command line: exit statuses, one line per error, help that shows examples; processes where streams are tested."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkout import SMOKE
+from cli_tools import DWSWEEP, Command, in_a_process
+
+
+def spec_with(tmp_path: Path, old: str, new: str) -> Path:
+    text = SMOKE.read_text(encoding="utf-8")
+    assert old in text
+    path = tmp_path / "bad.yaml"
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("seeds:", "sedes:", ["grid.sedes", "seeds"]),
+        ("depths: [1,", "depths: [-1,", ["grid.depths[0]", "-1", "greater than 0"]),
+        ("heads: {count: 2}", "heads: {count: 3}", ["grid.width_multiple", "2", "grid.heads.count 3"]),
+        (" steps: 500", " steps: many", ["train.steps", "many", "integer"]),
+        ("source: stdlib-docs", "source: 'text:nowhere/*.txt'", ["data.source", "nowhere/*.txt"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_bad_spec_is_one_line_and_exit_2(
+    dwsweep: Command, tmp_path: Path, command: str, old: str, new: str, words: list[str]
+) -> None:
+    if command == "plan" and "nowhere" in new:
+        pytest.skip("plan works before the data is there")
+    result = dwsweep(command, spec_with(tmp_path, old, new), "--out", tmp_path / "out")
+    lines = result.stderr.strip().splitlines()
+    assert result.returncode == 2
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    assert all(word in lines[0] for word in words), lines[0]
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "missing.yaml"],
+        ["plan", "missing.yaml"],
+        ["fit", "missing.csv"],
+        ["report", "missing"],
+        ["status", "missing"],
+        ["nonsense"],
+        ["theory", "--width", "wide"],
+        ["run", SMOKE, "--shard", "3/2"],
+        ["run", SMOKE, "--set", "train.stepz=3"],
+        ["run", SMOKE, "--shard", "0/²"],
+        ["bench", SMOKE, "--devices", "²"],
+    ],
+    ids=str,
+)
+def test_wrong_arguments_exit_2_without_a_traceback(
+    dwsweep: Command, tmp_path: Path, arguments: list[str | Path]
+) -> None:
+    result = dwsweep(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["plan", "prepare", "run", "status", "bench", "fit", "guide", "design", "report", "theory"]
+)
+def test_help_shows_an_example(dwsweep: Command, command: str) -> None:
+    result = dwsweep(command, "--help")
+    assert result.returncode == 0
+    assert f"dwsweep {command}" in " ".join(result.stdout.split())
+    assert "Example" in result.stdout
+    assert "bool" not in result.stdout  # a switch takes no value
+
+
+def test_the_exit_status_and_the_streams_are_those_of_the_process(tmp_path: Path) -> None:
+    result = in_a_process("theory", "--width", "1024", "--depth", "24", "--heads", "16", "--json")
+    assert result.returncode == 0 and json.loads(result.stdout) and not result.stderr
+    result = in_a_process("run", tmp_path / "missing.yaml")
+    assert result.returncode == 2 and not result.stdout
+    assert result.stderr.startswith("error: ") and "Traceback" not in result.stderr
+
+
+def test_theory_prints_json(dwsweep: Command) -> None:
+    result = dwsweep("theory", "--width", "1024", "--depth", "24", "--heads", "16", "--json")
+    assert result.returncode == 0
+    assert json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
+    ids=["ascii", "C"],
+)
+def test_a_terminal_that_knows_few_characters_gets_the_others_replaced(environment: dict[str, str]) -> None:
+    for arguments in (["--help"], ["guide", "--params", "3B"], ["guide", "--shape", "é"]):
+        result = in_a_process(*arguments, **environment)
+        assert "Traceback" not in result.stderr and result.returncode == (2 if "é" in arguments else 0)
+        assert (result.stdout + result.stderr).isascii()
+
+
+def test_a_reader_that_leaves_is_no_failure_and_a_full_disk_is_one() -> None:
+    command = [*DWSWEEP, "plan", str(SMOKE), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert (process.wait(120), process.stderr.read()) == (0, "")
+    if not Path("/dev/full").exists():
+        return
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (result.returncode, result.stderr) == (2, "error: standard output: No space left on device\n")
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    code = "import sys; sys.argv = ['dwsweep']; from dwsweep.__main__ import main; main()"
+    for typed, completed in (("dwsweep ru", "run"), ("dwsweep run --sh", "--shard")):
+        environment = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_DWSWEEP_COMPLETE": "complete_bash"}
+        result = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=60
+        )
+        assert result.stdout.split() == [completed], result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--compile-only", "--target", "H200"], ["H200", "pip install 'dwsweep[cuda]'"]),
+        (["--compile-only", "--target", "TPU-v5e:2x4"], ["TPU-v5e", "pip install 'dwsweep[tpu]'"]),
+        (["--compile-only", "--target", "H900"], ["'H900'", "H200", "TPU-v5e"]),
+        (["--compile-only", "--target", "H200:four"], ["'H200:four'", "2x4"]),
+        (["--target", "H200"], ["'H200'", "--compile-only"]),
+    ],
+)
+def test_a_target_that_cannot_be_compiled_for_is_one_line_and_exit_2(
+    dwsweep: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+) -> None:
+    from dwsweep.train import targets
+
+    monkeypatch.setattr(targets, "find_spec", lambda name: None)  # as where the extras are not installed
+    result = dwsweep("bench", SMOKE, *arguments, "--out", tmp_path)
+    assert result.returncode == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("error: --target: ") and all(word in line for word in words), line
+
+
+def test_fit_prints_json_alone_where_it_is_asked_for(dwsweep: Command, tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("n_layer,d_model,val_loss\n2,64,3.1\n4,45,3.0\n", encoding="utf-8")
+    result = dwsweep("fit", table, "--json", "--draws", "100")
+    assert json.loads(result.stdout)["provenance"]["columns_taken"][0] == "depth = n_layer"
+    assert str(tmp_path / "a-fit" / "fit.json") in result.stderr

@@ -1,0 +1,272 @@
+"""What a hostile user tries first: every refusal is one line that names the key, and no traceback."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_tools import in_a_process
+
+from dwsweep.cost.memory import fitting_microbatch
+from dwsweep.errors import InputError
+from dwsweep.fit.shape_noise import scatter
+from dwsweep.fit.table import read_table
+from dwsweep.guide import Options, answer
+from dwsweep.plan import DataFacts, build
+from dwsweep.records import bench_rows
+from dwsweep.shapes import Block, HeadRule
+from dwsweep.spec import load_spec
+
+SPEC = """
+name: small
+grid:
+  depths: [1, 2]
+  budgets: [1.0e4, 3.0e4]
+  heads: {count: 2}
+  seeds: 1
+train: {seq_len: 64, batch_size: 4, steps: 5}
+"""
+
+
+def spec_file(tmp_path: Path, text: str = SPEC) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (SPEC + "name: other\n", "name: given twice, again in line 9"),
+        (SPEC.replace("  seeds: 1", "  seeds: 1\n  seeds: 4"), "seeds: given twice"),
+        ("", "is empty"),
+        (SPEC.replace("name: small", "name: " + "x" * 200), "name: "),
+    ],
+)
+def test_a_spec_that_would_be_misread_is_refused(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_spec(spec_file(tmp_path, text))
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("train.steps=yes", "train.steps: True; must not be true or false"),
+        ("grid.depths=[1, on]", "grid.depths: [1, True]"),
+        ("grid.seeds=1000000000000000000000000000000", "grid.seeds"),
+        ("grid.seeds=[2147483648]", "grid.seeds[0]: 2147483648"),
+        (f"grid.depths=[{10**400}]", "grid.depths[0]"),
+        ("grid.widths={}", "widths"),
+        ("train.weight_decay=.inf", "train.weight_decay: inf"),
+        ("grid.heads=7", "grid.heads: 7; must be a mapping with the keys count, size"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(tmp_path: Path, override: str, named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_spec(spec_file(tmp_path), [override])
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0]
+
+
+def test_switches_stay_switches(tmp_path: Path) -> None:
+    overrides = ["model.tied_embeddings=yes", "execution.data_on_device=false", "grid.strict_budgets=true"]
+    spec = load_spec(spec_file(tmp_path), overrides)
+    assert spec.model.tied_embeddings is True and spec.execution.data_on_device is False
+
+
+@pytest.mark.parametrize("override", ["train.batch_size=100000", "train.seq_len=1000000"])
+def test_a_text_too_short_for_one_batch_is_refused_before_anything_trains(tmp_path: Path, override: str) -> None:
+    spec = load_spec(spec_file(tmp_path), [override])
+    build(spec)  # before `prepare` nobody knows
+    with pytest.raises(InputError, match=r"data.source: 900,000 training tokens make"):
+        build(spec, data=DataFacts("0" * 64, 900_000, 10_000))
+
+
+def test_the_divisors_of_a_huge_batch_are_found_at_once() -> None:
+    shape = Block(HeadRule(count=2), vocab_size=1000, seq_len=64).shape(1, 8)
+    common: dict[str, Any] = {"replicas": 1, "precision": "float32", "remat": False, "data_bytes": 0}
+    whole = fitting_microbatch(shape, batch_size=10**12, memory_bytes=None, **common)
+    assert whole.microbatch == 10**12
+    part = fitting_microbatch(shape, batch_size=12, memory_bytes=whole.total * 5.5e-12, **common)
+    assert part.microbatch in (1, 2, 3, 4, 6) and part.total < whole.total
+
+
+def rows() -> list[tuple[int, int, float]]:
+    return [(depth, width, 4.0 - 0.1 * np.log(width)) for depth in (2, 4) for width in (32, 64, 128, 256)]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_any_separator_and_a_byte_order_mark(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "table.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file, delimiter=separator, lineterminator="\r\n")
+        writer.writerows([("depth", "width", "loss"), *rows()])
+    table = read_table(path)
+    assert table.columns == ("depth", "width", "loss") and len(table.rows) == 8 and table.rows[0]["width"] == 32
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("depth,width,loss,loss\n2,32,4,5\n", "column 'loss' is there twice"),
+        ("depth,width,loss\n2,inf,4\n", "width: inf in row 1"),
+        (f"depth,width,loss\n2,{10**200},4\n", "width: 1e+200 in row 1; must be a number from 1 to 1e+09"),
+        ("depth,width,loss\n2,32,1e308\n", "loss: 1e+308 in row 1"),
+        ("depth;width;loss\n2;32;4,5\n", "loss: '4,5' in row 1"),
+    ],
+)
+def test_a_table_that_cannot_be_right_is_refused(tmp_path: Path, content: str, named: str) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(content)
+    with pytest.raises(InputError) as refused:
+        read_table(path)
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0]
+
+
+@pytest.mark.parametrize("expression", ["not " * 3000 + "depth == 2", "-" * 3000 + "1 == depth"])
+def test_an_expression_that_would_exhaust_the_stack_is_refused(expression: str) -> None:
+    with pytest.raises(InputError, match=r"where: .* characters, must be at most 500"):
+        read_table([{"depth": 2, "width": 32, "loss": 4.0}], where=[expression])
+
+
+def test_a_text_is_not_repeated_to_fill_the_memory() -> None:
+    with pytest.raises(InputError, match=r"keeps none of the 1 rows"):
+        read_table([{"depth": 2, "width": 32, "loss": 4.0}], where=["depth == 'a' * 99999999999999"])
+
+
+def test_the_scatter_of_hundreds_of_cells_takes_their_square_and_not_gigabytes() -> None:
+    import tracemalloc
+
+    rng = np.random.default_rng(0)
+    x = np.tile(np.linspace(10.0, 14.0, 75), 3)
+    depth = np.repeat([2, 4, 8], 75)
+    mean = 4.0 - 0.1 * x + 0.01 * rng.standard_normal(len(x))
+    tracemalloc.start()
+    found = scatter(mean, depth, x, np.zeros((len(x), len(x))))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found is not None and 0.008 < found.tau < 0.012
+    assert peak < 200 * 8 * len(x) ** 2
+
+
+@pytest.mark.parametrize("shape", ["9" * 400 + "x5", "5x" + "9" * 13])
+def test_shapes_beyond_floats_are_refused(shape: str) -> None:
+    with pytest.raises(InputError, match=r"^shapes: "):
+        answer((), [shape])
+
+
+@pytest.mark.parametrize("ratio", [float("inf"), 1e30, 0.0])
+def test_an_mlp_ratio_beyond_reason_is_refused(ratio: float) -> None:
+    with pytest.raises(InputError, match=r"^mlp_ratio: "):
+        Options(mlp_ratio=ratio)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    spec = spec_file(tmp_path)
+    found = in_a_process("plan", spec, "--out", spec, DWSWEEP_CACHE=str(tmp_path))
+    assert found.returncode == 2
+    assert found.stderr.strip().splitlines() == [f"error: {spec}: File exists"]
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("grid.depths=[1000000000000]", "grid.depths[0]: 1000000000000; must be less than or equal to 10,000"),
+        (
+            "grid.widths={2: [1000000000000]}",
+            "grid.widths[2][0]: 1000000000000; must be less than or equal to 10,000,0",
+        ),
+        ("grid.budgets=[1.0e+30]", "grid.budgets[0]: 1e+30; must be less than or equal to 1,000,000,000,000,000"),
+        ("grid.budgets=[1.0e-300]", "grid.budgets[0]: 1e-300; must be greater than or equal to 100"),
+        ("grid.budgets={from: 1.0e-300, to: 1.0e+10, count: 1000}", "grid.budgets.from: 1e-300; must be greater"),
+        ("grid.learning_rates=[1.0e-300]", "grid.learning_rates[0]: 1e-300; must be greater than or equal to 1e-12"),
+        ("grid.learning_rates=[]", "grid: `learning_rates` is empty"),
+        ("model.mlp_ratio=1.0e+300", "model.mlp_ratio: 1e+300; must be less than or equal to 1,000"),
+        ("train.tokens=1.0e+300", "train.tokens: 1e+300; must be less than or equal to"),
+        ("train.tokens_per_param=1.0e-300", "train.tokens_per_param: 1e-300; must be greater"),
+        ("train.warmup_steps=1000000000000", "train.warmup_steps: 1000000000000; must be less than or equal to 2,147"),
+        ("data.seed=18446744073709551616", "data.seed: 18446744073709551616; must be less than 9,223"),
+        ("execution.workers=1000000", "execution.workers: 1000000; must be less than or equal to 10,000"),
+        ('data.cache_dir="a\\0b"', "data.cache_dir: 'a\\x00b'; must not hold a null character"),
+        (f"train.steps={'9' * 5000}", "an integer of 5,000 digits in line 1; at most 1,000"),
+        (f"train.steps=0x{'f' * 5000}", "an integer of 5,002 digits in line 1; at most 1,000"),
+        (f"train.steps={'[' * 5000}", "nested deeper than 50 levels in line 1"),
+        ("train.steps=&a [*a]", "the anchor in line 1 holds an alias to itself"),
+        ("train.steps=2024-13-01", "is not valid YAML: month must be in 1..12"),
+        ("train.steps=!!bool perhaps", "is not valid YAML: a value does not fit its tag"),
+        ("train..steps=5", "--set: 'train..steps=5'; must be KEY=VALUE"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_values_beyond_anything_built_are_one_line(tmp_path: Path, override: str, named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_spec(spec_file(tmp_path), [override])
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0], refused.value.lines
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("x: " + "{a: " * 400 + "1" + "}" * 400, "nested deeper than 50 levels in line 1"),
+        # each line holds the one before nine times
+        (
+            "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+            + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 10))
+            + "grid: {depths: *a9, budgets: [1.0e5]}\n",
+            "what begins in line 6 unfolds to more than 100,000 values or 50 levels",
+        ),
+        (
+            "a0: &a0 {x: 1}\n"
+            + "".join(f"a{k}: &a{k} {{<<: [{', '.join([f'*a{k - 1}'] * 9)}]}}\n" for k in range(1, 13))
+            + "grid: *a12\n",
+            "unfolds to more than 100,000 values",
+        ),
+        ("".join(f"a{k}: &a{k} [{f'*a{k - 1}' if k else 1}]\n" for k in range(2000)), "or 50 levels"),
+        ("name: " + "x" * 4_000_001, "is larger than 4,000,000 bytes"),
+    ],
+    ids=["nested", "aliases", "merge keys", "chain of aliases", "large"],
+)
+def test_what_a_spec_unfolds_to_is_bounded(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_spec(spec_file(tmp_path, text))
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0], refused.value.lines
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("train.tokens=1.0e+18", "train.tokens: 1e+18; gives 3,906,250,000,000,000 steps, at most 2,147,483,647"),
+        ("train.tokens_per_param=1.0e+12", "train.tokens_per_param: 1e+12; gives"),
+        ("model.mlp_ratio=0.01", "model.mlp_ratio: 0.01; leaves no MLP at width 4"),
+        (
+            f"grid={{depths: {list(range(1, 101))}, budgets: [1.0e5, 1.0e6], seeds: 10000}}",
+            "grid: makes 2,000,000 runs",
+        ),
+    ],
+)
+def test_plans_beyond_counting_are_one_line(tmp_path: Path, override: str, named: str) -> None:
+    with pytest.raises(InputError) as refused:
+        build(load_spec(spec_file(tmp_path), [override]))
+    assert len(refused.value.lines) == 1 and named in refused.value.lines[0], refused.value.lines
+
+
+def test_a_plan_of_models_with_trillions_of_parameters(tmp_path: Path) -> None:
+    grid = "grid={depths: [96, 1000], budgets: [1.0e+12, 1.0e+14], width_multiple: 128, heads: {size: 128}}"
+    plan = build(load_spec(spec_file(tmp_path), [grid, "train.tokens=1.0e+14", "train.batch_size=4096"]))
+    assert {round(np.log10(run.shape.n_params), 1) for run in plan.runs} == {12.0, 14.0}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"device_kind": "x", "depth": 1, "width": 8, "tokens_per_second": "fast", "flops_per_token": 1.0}],
+        [{"device_kind": "x", "depth": 0, "width": 8, "tokens_per_second": 1.0, "flops_per_token": 1.0}],
+        [{"device_kind": "x", "depth": None, "width": 8, "tokens_per_second": 1.0, "flops_per_token": 1.0}],
+    ],
+)
+def test_rates_that_are_none_are_refused(rows: list[dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match=r"bench.json: row 0 has a value"):
+        bench_rows.parse(rows, "bench.json")

@@ -1,0 +1,183 @@
+"""Paths of a command line, in this process: in a bucket as on a disk, empty ones refused, brackets left alone."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import fsspec
+import pytest
+import sweep_bucket
+from cli_tools import Command
+from report_sweeps import rows
+from rich.console import Console
+
+from dwsweep import cli, paths, terminal
+from dwsweep.data import prepare
+from dwsweep.errors import InputError
+from dwsweep.guide import answer
+from dwsweep.plan import build
+from dwsweep.records import bench_rows
+from dwsweep.records.bench_rows import BenchRow
+from dwsweep.report.figures import style
+from dwsweep.report.terminal import guide_tables, plan_tables
+from dwsweep.spec import parse_spec
+from dwsweep.sweep import runner
+
+PACKAGE = Path(cli.__file__).parent
+SPEC = """
+name: small
+grid: {depths: [1, 2], budgets: [1.0e4, 3.0e4], heads: {count: 2}, seeds: 1}
+train: {seq_len: 64, batch_size: 4, steps: 5}
+"""
+BENCH = [BenchRow(device_kind="NVIDIA H200", depth=1, width=32, tokens_per_second=1e6, flops_per_token=1e6)]
+
+
+@pytest.fixture(autouse=True)
+def spec_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "spec.yaml").write_text(SPEC)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], set[str]]:
+    """The names of all objects."""
+    folder = sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
+    return lambda: set(sweep_bucket.objects(folder))
+
+
+def test_every_command_reads_and_writes_in_a_bucket(
+    dwsweep: Command, bucket: Callable[[], set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(style, "render", lambda *_: b"<svg>drawn</svg>")  # drawing takes seconds
+    table = io.StringIO()
+    made = rows((2, 4), sizes=4, low=1e5, high=1e6)
+    writer = csv.DictWriter(table, list(made[0]))
+    writer.writeheader()
+    writer.writerows(made)
+    paths.write_atomic(paths.as_path("gs://b/sweep/results.csv"), table.getvalue())
+    paths.write_atomic(paths.as_path("gs://b/spec.yaml"), SPEC)
+    bench_rows.write(BENCH, "gs://b/sweep")
+
+    def done(*arguments: str) -> str:
+        result = dwsweep(*arguments)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    assert "gs://b/sweep/fit/fit.json" in done("fit", "gs://b/sweep")
+    assert {"b/sweep/fit/cells.csv", "b/sweep/fit/width_law.png", "b/sweep/fit/width_law.svg"} <= bucket()
+    assert done("report", "gs://b/sweep") == "gs://b/sweep/report.html\n"
+    done("guide", "--params", "1M", "--fit", "gs://b/sweep", "--bench", "gs://b/sweep/bench.json", "--out", "gs://b/g")
+    paths.write_atomic(paths.as_path("gs://b/mini.yaml"), (PACKAGE.parent / "sweeps/levine-mini.yaml").read_text())
+    done("design", "gs://b/mini.yaml", "--fit", "gs://b/sweep", "--propose", "1", "--out", "gs://b/d")
+    out = done("plan", "gs://b/spec.yaml", "--json", "--out", "gs://b/sweep")
+    assert json.loads(out)["totals"]["time_basis"].startswith("measured by `bench` on NVIDIA H200")
+    assert {"b/sweep/report.html", "b/g/guide.png", "b/d/design.png", "b/sweep/plan.csv"} <= bucket()
+    assert "4 pending" in done("status", "gs://b/sweep")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("gs:")]
+
+
+WITH_PATHS = [
+    ("plan", "PATH"),
+    ("plan", "spec.yaml", "--out", "PATH"),
+    ("prepare", "PATH"),
+    ("run", "spec.yaml", "--out", "PATH"),
+    ("status", "PATH"),
+    ("bench", "spec.yaml", "--out", "PATH"),
+    ("fit", "PATH"),
+    ("fit", "table.csv", "--out", "PATH"),
+    ("guide", "--fit", "PATH"),
+    ("guide", "--bench", "PATH"),
+    ("guide", "--out", "PATH"),
+    ("design", "spec.yaml", "--fit", "PATH"),
+    ("design", "spec.yaml", "--out", "PATH"),
+    ("report", "PATH"),
+]
+
+
+@pytest.mark.parametrize("arguments", WITH_PATHS, ids=" ".join)
+def test_wrong_paths_are_one_line_for_every_command(
+    dwsweep: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    def missing(*_: Any) -> None:
+        raise ImportError("Please install gcsfs")
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    for path, words in (
+        ("", "must be a path"),
+        ("gs://b/x", "pip install 'dwsweep[gcs]'"),
+        ("hdfs://b/x", "must be local or begin with gs://"),
+    ):
+        result = dwsweep(*(path if item == "PATH" else item for item in arguments))
+        assert (result.returncode, result.stdout) == (2, "") and words in result.stderr
+        assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["spec.yaml"]
+
+
+def test_run_plans_with_the_rates_that_plan_showed(
+    dwsweep: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = SimpleNamespace(data_hash="f" * 64, n_train_tokens=10**6, n_validation_tokens=10**4, path=tmp_path)
+    carried_out: list[Any] = []
+    monkeypatch.setattr(prepare, "prepare", lambda _: store)
+    monkeypatch.setattr(prepare, "find", lambda _: store)
+    monkeypatch.setattr(runner, "run_sweep", lambda plan, *_, **__: carried_out.append(plan) or 0)
+    bench_rows.write(BENCH, "runs/small")
+    shown = dwsweep("plan", "spec.yaml", "--json")
+    assert shown.returncode == 0 and dwsweep("run", "spec.yaml").returncode == 0
+    assert json.loads(json.dumps(plan_tables.to_json(carried_out[0]))) == json.loads(shown.stdout)
+    assert carried_out[0].estimates.device_seconds > 0
+
+
+HOSTILE = "x/[bold]x[/nope]:smile:"
+
+
+def test_no_command_reads_markup_in_what_it_is_given(dwsweep: Command) -> None:
+    result = dwsweep("plan", "spec.yaml", "--out", HOSTILE)
+    assert (result.returncode, result.stderr) == (0, f"wrote {HOSTILE}/plan.csv\n")
+    result = dwsweep("plan", "spec.yaml", "--set", f"data.source='text:{HOSTILE}'")
+    assert result.returncode == 0 and f"text:{HOSTILE}" in result.stdout
+    assert dwsweep("status", HOSTILE).returncode == 0
+    result = dwsweep("fit", HOSTILE)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+
+
+def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = parse_spec(
+        {
+            "name": "t",
+            "grid": {"depths": [2], "budgets": [3e4]},
+            "data": {"source": f"text:{HOSTILE}"},
+            "train": {"steps": 5},
+            "execution": {"device": HOSTILE},
+        }
+    )
+    found = answer([1e9])
+    found = replace(found, sources=(replace(found.sources[0], name=HOSTILE),))
+    for renderable in (plan_tables.render(build(spec)), guide_tables.render(found), HOSTILE):
+        # with markup switched on too, as in somebody's own console
+        for console in (terminal.console(), Console(width=200, emoji=False)):
+            if renderable == HOSTILE and console._markup:
+                continue
+            console.print(renderable, soft_wrap=True)
+            assert HOSTILE in capsys.readouterr().out
+
+
+def test_nothing_in_the_package_asks_for_markup() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        assert "from_markup(" not in path.read_text(encoding="utf-8"), path
+
+
+@pytest.mark.parametrize("text", ["ftp://x/y", "hdfs:///x"])
+def test_an_unknown_scheme_is_no_local_folder(text: str) -> None:
+    with pytest.raises(InputError, match="must be local or begin with gs://"):
+        paths.as_path(text)

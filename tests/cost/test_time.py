@@ -1,0 +1,255 @@
+"""Time: the table of devices, the named assumption, the calibration by `bench`; unknown stays unknown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spec_tools import spec_of
+
+from dwsweep.cost import DEVICES, Calibration, assumed_mfu, find
+from dwsweep.errors import InputError
+from dwsweep.guide import Options, answer
+from dwsweep.plan import Plan, build
+from dwsweep.plan.units import to_rows
+from dwsweep.records import bench_rows
+from dwsweep.records.bench_rows import BenchRow, CompiledRow
+from dwsweep.shapes import Block, HeadRule
+from dwsweep.spec import parse_spec
+from dwsweep.train import targets
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "tflops"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100", 989),
+        ("NVIDIA H200", "H200", 989),
+        ("h200", "H200", 989),
+        ("NVIDIA A100-SXM4-40GB", "A100-40GB", 312),
+        ("A100", "A100-80GB", 312),
+        ("NVIDIA L4", "L4", 121),
+        ("TPU v4", "TPU-v4", 275),
+        ("TPU v5 lite", "TPU-v5e", 197),
+        ("TPU v5", "TPU-v5p", 459),
+        ("TPU v6 lite", "TPU-v6e", 918),
+        ("Tesla V100-SXM2-16GB", "V100", 125),
+    ],
+)
+def test_devices_by_name_and_by_kind(kind: str, name: str, tflops: float) -> None:
+    device = find(kind)
+    assert device is not None and device.name == name
+    assert device.peak_flops == tflops * 1e12
+
+
+@pytest.mark.parametrize(
+    "kind", ["cpu", "", None, "NVIDIA A10G", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "TPU v4 lite", "NVIDIA H100 NVL"]
+)
+def test_what_is_not_in_the_table_is_unknown(kind: str | None) -> None:
+    assert find(kind) is None
+
+
+def test_every_device_has_a_source_and_a_name_of_its_own() -> None:
+    names = [name.lower() for device in DEVICES for name in (device.name, *device.kinds)]
+    assert len(names) - len(set(names)) <= 0
+    assert all(device.source and device.memory_bytes > 1e9 and device.bandwidth > 1e11 for device in DEVICES)
+
+
+@pytest.mark.parametrize("name", sorted(targets.GPUS))
+def test_a_gpu_is_described_to_its_compiler_under_a_name_of_the_table(name: str) -> None:
+    """Rates that are compiled for it are found again by the name that JAX then gives it."""
+    device = find(name)
+    assert device is not None
+    found = re.search(r'device_description_str: "([^"]+)"', targets.gpu_config(device))
+    assert found and find(found.group(1)) == device
+
+
+def test_every_target_is_a_device_of_the_table() -> None:
+    assert {*targets.GPUS, *targets.TPUS} <= {device.name for device in DEVICES}
+
+
+def test_assumed_mfu_is_a_roofline() -> None:
+    block, h200 = Block(HeadRule(count=2), 1000, 128), find("H200")
+    assert h200 is not None
+    rates = [
+        assumed_mfu(block.shape(12, width), h200, tokens_per_step=65_536, precision="bfloat16")
+        for width in (64, 256, 1024, 8192)
+    ]
+    assert rates == sorted(rates) and rates[0] < 0.1 and 0.4 < rates[-1] < 0.6
+    few = assumed_mfu(block.shape(12, 256), h200, tokens_per_step=128, precision="bfloat16")
+    assert few < rates[1]  # the optimizer's traffic is shared by fewer tokens
+
+
+def plan(**execution: Any) -> Plan:
+    precision = execution.pop("precision", "bfloat16")
+    calibration = execution.pop("calibration", None)
+    grid, train = {"depths": [6, 12], "budgets": [1e6, 4e6]}, {"precision": precision}
+    return build(spec_of(grid=grid, train=train, execution=execution), calibration=calibration)
+
+
+def test_times_on_a_named_device_are_called_an_assumption() -> None:
+    estimates = plan(device="H100").estimates
+    assert estimates.basis.startswith("ASSUMED") and estimates.device_seconds is not None
+    packs = sum(pack.device_seconds or 0 for pack in estimates.packs.values())
+    runs = sum(run.device_seconds or 0 for run in estimates.runs.values())
+    assert estimates.device_seconds == pytest.approx(packs) == pytest.approx(runs)
+
+
+@pytest.mark.parametrize(
+    ("execution", "why"),
+    [
+        ({}, "no device is named"),
+        ({"device": "H900"}, "'H900' is not in the table"),
+        ({"precision": "float32", "device": "H100"}, "bfloat16"),
+    ],
+)
+def test_unknown_times_stay_unknown_and_say_why(execution: dict, why: str) -> None:
+    estimates = plan(**execution).estimates
+    assert estimates.device_seconds is None and why in estimates.basis
+    assert all(run.device_seconds is None for run in estimates.runs.values())
+    assert estimates.flops > 0
+
+
+def row(depth: int, width: int, rate: float, kind: str = "cpu", **more: int) -> BenchRow:
+    flops = 3 * (2 * 12 * depth * width**2 + 4 * depth * width * 128 + 2000 * width)
+    return BenchRow(
+        device_kind=kind, depth=depth, width=width, tokens_per_second=rate / flops, flops_per_token=flops, **more
+    )
+
+
+def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) -> None:
+    path = bench_rows.write([row(6, 118, 2e10), row(12, 168, 3e10)], tmp_path)
+    estimates = plan(calibration=path).estimates
+    assert estimates.device == "cpu" and "measured" in estimates.basis
+    # each shape has the rate of the benchmarked one that is nearest in (ln L, ln d_x)
+    nearest = {"L6-d116": 2e10, "L6-d236": 2e10, "L12-d84": 3e10, "L12-d168": 3e10}
+    found = {pack_id: pack.flops / pack.device_seconds for pack_id, pack in estimates.packs.items()}
+    for pack_id, rate in found.items():
+        assert rate == pytest.approx(nearest.pop("-".join(pack_id.split("-")[:2])))
+        assert estimates.packs[pack_id].mfu is None
+    assert not nearest
+
+
+def test_a_calibration_of_another_device_is_not_used() -> None:
+    calibration = Calibration.of([row(6, 118, 2e14, "NVIDIA H100 80GB HBM3")])
+    assert plan(device="H200", calibration=calibration).estimates.basis.startswith("ASSUMED")
+    same = plan(device="H100", calibration=calibration).estimates
+    assert "measured" in same.basis
+    assert all(pack.mfu == pytest.approx(2e14 / 989e12) for pack in same.packs.values())
+
+
+def test_rates_of_several_devices_count_for_one_each() -> None:
+    kind = "NVIDIA H100 80GB HBM3"
+    alone = plan(device="H100", calibration=Calibration.of([row(6, 118, 2e14, kind)])).estimates
+    three = plan(device="H100", calibration=Calibration.of([row(6, 118, 6e14, kind, devices=3)])).estimates
+    assert three.packs == alone.packs and three.device_seconds == pytest.approx(alone.device_seconds)
+    assert "3 × NVIDIA" in three.basis and "1/3" in three.basis
+
+
+def compiled(target: str, kind: str, depth: int, width: int, rate: float, **more: Any) -> CompiledRow:
+    flops = 3 * (2 * 12 * depth * width**2 + 4 * depth * width * 128 + 2000 * width)
+    content: dict[str, Any] = {
+        "mesh": {"replica": 1, "data": 1, "fsdp": 1},
+        "precision": "bfloat16",
+        "devices": 1,
+        "flops_per_token": flops,
+        "tokens_per_second": rate / flops,
+        **more,
+    }
+    sizes = {"n_params_total": 1, "replicas": 2, "microbatch": 4, "remat": False, "batch_size": 4, "state_bytes": 1}
+    unknown = {"compile_seconds": 1.0, "memory_bytes": None, "n_train_tokens": None}
+    return CompiledRow(target=target, device_kind=kind, depth=depth, width=width, **sizes, **unknown, **content)
+
+
+def test_times_are_measured_before_they_are_compiled_and_compiled_before_they_are_assumed(tmp_path: Path) -> None:
+    """What a time stands on is in every row of plan.csv."""
+
+    def bases(**execution: Any) -> tuple[set[str | None], float | None]:
+        planned = plan(calibration=Calibration.found_in(tmp_path), **execution)
+        return {row.time_basis for row in to_rows(planned)}, planned.estimates.device_seconds
+
+    assert bases(device="H100")[0] == {"assumed"}
+    assert bases(device="H900") == ({None}, None)
+    bench_rows.write_compiled([compiled("H100", "NVIDIA H100", 6, 118, 1e14)], tmp_path)
+    label, seconds = bases(device="H100")
+    assert label == {"compiled"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 1e14)
+    assert "no run reaches" in plan(device="H100", calibration=Calibration.found_in(tmp_path)).estimates.basis
+    # of another device, of another precision, of none: the programs that were compiled are not this sweep's
+    assert bases(device="H200")[0] == {"assumed"}
+    assert bases(device="H100", precision="float32") == ({None}, None)
+    assert bases() == ({None}, None)
+    bench_rows.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
+    label, seconds = bases(device="H100")
+    assert label == {"measured"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 4e13)
+
+
+def test_a_compiled_rate_over_eight_devices_is_that_of_one(tmp_path: Path) -> None:
+    eight = compiled("TPU-v5e:2x4", "TPU v5 lite", 6, 118, 8e13, devices=8)
+    (alone,) = Calibration.of_compiled([compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)])
+    (spread,) = Calibration.of_compiled([eight])
+    assert alone.rows == spread.rows and spread.devices == 8
+    # of both, the fewest devices: nothing is divided there
+    other = replace(eight, tokens_per_second=eight.tokens_per_second / 2)
+    assert Calibration.of_compiled([other, compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)])[0].rows == alone.rows
+
+
+def test_a_second_target_joins_the_first_and_the_same_one_is_replaced(tmp_path: Path) -> None:
+    h100, v5e = compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)
+    again = replace(h100, depth=12)
+    for one in (h100, v5e, again):
+        path = bench_rows.write_compiled([one], tmp_path)
+    assert bench_rows.read_compiled(path) == [v5e, again]
+    rows = bench_rows.kept([h100, v5e], tmp_path)
+    assert next(rows) == h100 and bench_rows.read_compiled(path) == [v5e, h100]  # written before the next is compiled
+    path.write_text('[{"depth": "six"}]')
+    with pytest.raises(InputError, match=r"compiled\.json cannot be read"):
+        Calibration.found_in(tmp_path)
+
+
+def test_a_guide_takes_the_rates_of_its_device_and_what_was_measured_first(tmp_path: Path) -> None:
+    compiled_rows = [compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)]
+    path = bench_rows.write_compiled(compiled_rows, tmp_path)
+    for where in (tmp_path, path):
+        found = Calibration.chosen(where, "TPU-v5e")
+        assert found is not None and (found.basis, found.rows[0][2]) == ("compiled", pytest.approx(1e13))
+        assert Calibration.chosen(where, "A100-80GB") is None
+    said = answer([1e9], options=Options(device="H100", calibration=Calibration.chosen(path, "H100"))).assumptions
+    assert (said.training_rate, said.training_device) == ("compiled", "NVIDIA H100")
+    bench_rows.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
+    found = Calibration.chosen(tmp_path, "H100")
+    assert found is not None and found.basis == "measured"
+    other = Calibration.chosen(tmp_path, "A100-80GB")  # measured elsewhere, and said so
+    assert other is not None and other.device_kind == "NVIDIA H100 80GB HBM3"
+
+
+def test_a_missing_calibration_is_none(tmp_path: Path) -> None:
+    assert Calibration.load(tmp_path / "bench.json") is None
+    assert Calibration.of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("{", "cannot be read"), ("{}", "a list of rows"), ('[{"depth": 1}]', "row 0 has no device_kind, width")],
+)
+def test_a_broken_calibration_is_refused(tmp_path: Path, text: str, wanted: str) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=wanted):
+        plan(calibration=path)
+
+
+def test_what_does_not_fit_is_said() -> None:
+    small = plan(device="T4", microbatch=16, max_replicas=None)
+    assert not any("not fit" in text for text in small.warnings)
+    spec = parse_spec(
+        {
+            "name": "t",
+            "grid": {"depths": [48], "budgets": [6e9], "seeds": 3},
+            "train": {"steps": 100, "precision": "bfloat16"},
+            "execution": {"device": "L4"},
+        }
+    )
+    big = build(spec)
+    assert "1 pack does not fit into the memory of one L4" in big.warnings[0]

@@ -1,0 +1,193 @@
+"""The store on disk, the held-out set, and what `--inspect` shows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shown import printed
+
+from dwsweep.data import token_store
+from dwsweep.data.batches import heldout_set
+from dwsweep.data.prepare import inspect, length_histogram
+from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, content_hash
+from dwsweep.data.tokenizer import Tokenizer
+from dwsweep.errors import InputError
+from dwsweep.records import reader
+from dwsweep.records.store_files import StoreManifest
+
+END = 0
+TRAIN = [f"training document {i} " * (i % 7 + 1) for i in range(40)]
+VALIDATION = [f"held-out {i} é" * (i % 5 + 1) for i in range(12)]
+
+
+def build(path: Path, shard_tokens: int = 1 << 30, dtype: str = "<u2", first: str = TRAIN[0]) -> Store:
+    """A store of plain bytes, made with the writer that prepare uses."""
+    path.mkdir()
+    tokenizer = Tokenizer(None)
+    tokenizer_hash = tokenizer.save(path)
+    splits = {}
+    rng = np.random.default_rng(5)
+    for split, texts in (("train", [first, *TRAIN[1:]]), ("validation", VALIDATION)):
+        writer = StreamWriter(path, split, np.dtype(dtype), END, shard_tokens)
+        for text in texts:
+            record = np.zeros(1, DOCUMENT)
+            record["digest"] = rng.integers(0, 2**64, dtype=np.uint64)
+            record["n_tokens"] = record["n_bytes"] = len(text.encode())
+            writer.append(np.array([*text.encode(), END], dtype), record)
+        splits[split] = writer.close()
+    manifest = StoreManifest(
+        source="text:x", settings={}, vocab_size=256, dtype=dtype, end_token=END,  # type: ignore[arg-type]
+        tokenizer_hash=tokenizer_hash, splits=splits, n_documents=52, n_tokens=1000, n_characters=1000, n_bytes=1000,
+        characters_per_token=0.98, bytes_per_token=0.99, duplicates=3, left_out={"redirects": 2},
+        skipped={"invalid UTF-8": 1}, first_skipped="x, byte 3", seconds={}, versions={},
+        data_hash=content_hash(path, tokenizer_hash, dtype, splits),
+    )  # fmt: skip
+    reader.write(path / "manifest.json", manifest)
+    return Store.open(path)
+
+
+def test_shards_and_four_byte_tokens(tmp_path: Path) -> None:
+    one, many = build(tmp_path / "one"), build(tmp_path / "many", shard_tokens=100)
+    assert len(list((tmp_path / "many").glob("train-*.bin"))) > 10
+    assert one.data_hash == many.data_hash
+    assert isinstance(one.train_tokens(), np.memmap)
+    assert np.array_equal(one.train_tokens(), many.train_tokens())
+    assert one.decode(one.train_tokens()) == "".join(TRAIN)
+    wide = build(tmp_path / "wide", dtype="<u4")
+    assert wide.train_tokens().dtype == np.uint32 and wide.data_hash != one.data_hash
+    assert wide.decode(wide.shards("validation").read(0, wide.n_validation_tokens)) == "".join(VALIDATION)
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no manifest.json"):
+        Store.open(tmp_path)
+    store = build(tmp_path / "s")
+    shard = store.path / "train-00000.bin"
+    data = bytearray(shard.read_bytes())
+    data[100] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(InputError, match="holds content"):
+        Store.open(store.path).verify()
+    shard.write_bytes(data[:-2])
+    with pytest.raises(InputError, match=r"bytes of train tokens, the manifest says"):
+        Store.open(store.path)
+    shard.unlink()
+    with pytest.raises(InputError, match=r"has 0 bytes of train tokens"):
+        Store.open(store.path)
+
+
+def test_a_store_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    pieces = json.loads((store.path / "pieces.json").read_text())
+    (store.path / "pieces.json").write_text(json.dumps(pieces[::-1]))
+    with pytest.raises(InputError, match="was made by the tokenizer"):
+        Store.open(store.path)
+    (store.path / "manifest.json").write_text('{"format": 99}')
+    with pytest.raises(InputError, match="has format 99"):
+        Store.open(store.path)
+
+
+def test_a_manifest_of_another_kind_is_refused(tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    whole = reader.to_dict(store.manifest)
+    one_split = {**whole, "splits": {"train": whole["splits"]["train"]}}
+    others = [json.dumps(content) for content in ({**whole, "splits": 5}, one_split)]
+    for content in ("[1]", "{", "[" * 100_000, '{"format": 2}', *others):
+        (store.path / "manifest.json").write_text(content)
+        with pytest.raises(InputError, match=r"manifest.json is damaged .*prepare` with the same spec") as error:
+            Store.open(store.path)
+        assert len(error.value.lines) == 1
+    (store.path / "manifest.json").write_text(json.dumps(whole))
+    Store.open(store.path)
+
+
+def test_a_store_is_verified_once_per_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "cache"))
+    store, read = build(tmp_path / "s"), []
+    verify = Store.verify
+    monkeypatch.setattr(Store, "verify", lambda self: (read.append(self.path), verify(self)))
+
+    def n_reads(*, new_process: bool = True) -> int:
+        if new_process:
+            token_store._verified.clear()
+        read.clear()
+        Store.open(store.path)
+        return len(read)
+
+    assert n_reads() == 0  # opened by build
+    (store.path / "train-00000.bin").touch()
+    assert [n_reads(), n_reads()] == [1, 0]
+    Store.open(store.path, verify=False)
+    # a store in a read-only folder: the verdict is in the user's cache
+    (store.path / token_store.VERIFIED).unlink()
+    (store.path / token_store.VERIFIED).mkdir()
+    assert [n_reads(), n_reads()] == [1, 0]
+    assert len(list((tmp_path / "cache" / "verified").iterdir())) == 1
+    # and where that cannot be written either, in this process
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "file" / "cache"))
+    assert [n_reads(), n_reads(new_process=False), n_reads()] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("seq_len", [1, 7, 16, 1000])
+@pytest.mark.parametrize("shard_tokens", [1 << 30, 64])
+def test_heldout_counts_each_target_once(tmp_path: Path, seq_len: int, shard_tokens: int) -> None:
+    store = build(tmp_path / "s", shard_tokens)
+    held = heldout_set(store, seq_len)
+    assert held.windows.shape[1] == seq_len + 1 and held.document.shape == (len(held.windows), seq_len)
+    assert held.n_documents == len(VALIDATION)
+    targets, document = held.windows[:, 1:].reshape(-1), held.document.reshape(-1)
+    real = document >= 0
+    assert real[: held.n_tokens].all() and not real[held.n_tokens :].any() and (~real).sum() < seq_len
+    assert np.array_equal(np.bincount(document[real]), held.document_tokens)
+    texts = [store.decode(targets[document == d]) for d in range(held.n_documents)]
+    assert sorted(texts) == sorted(VALIDATION)
+    assert held.document_bytes.tolist() == [len(t.encode()) for t in texts]
+    assert held.n_bytes == sum(held.document_bytes) and held.n_tokens == sum(held.document_tokens)
+    assert np.array_equal(held.windows[1:, 0], held.windows[:-1, -1])  # each input has all the context there is
+    assert held.windows[0, 0] == END
+    digests = {len(t): d for t, d in zip(VALIDATION, store.documents("validation")["digest"], strict=True)}
+    order = [digests[len(t)] for t in texts if list(map(len, VALIDATION)).count(len(t)) == 1]
+    assert order == sorted(order)
+
+
+def test_heldout_order_does_not_depend_on_the_length(tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    a, b = heldout_set(store, 7), heldout_set(store, 32)
+    assert np.array_equal(a.document_bytes, b.document_bytes)
+    assert np.array_equal(a.windows[:, 1:].reshape(-1)[: a.n_tokens], b.windows[:, 1:].reshape(-1)[: b.n_tokens])
+
+
+def test_heldout_is_cut_at_a_document(tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    all_ = heldout_set(store, 16)
+    cut = heldout_set(store, 16, max_tokens=int(all_.document_tokens[:4].sum()))
+    assert cut.n_documents == 4 and np.array_equal(cut.document_tokens, all_.document_tokens[:4])
+    assert heldout_set(store, 16, max_tokens=int(all_.document_tokens[:4].sum()) - 1).n_documents == 3
+    assert heldout_set(store, 16, max_tokens=1).n_documents == 1
+    assert heldout_set(store, 16, max_tokens=10**9).n_documents == len(VALIDATION)
+
+
+def test_inspect_shows_the_store(tmp_path: Path) -> None:
+    text = printed(inspect(build(tmp_path / "s")), 140)
+    for part in ("training document 0", "redirects", "2 left out", "invalid UTF-8", "1 skipped", "0.980", "40", "12"):
+        assert part in text
+    assert length_histogram(np.array([1, 1, 2, 3, 9])) == [(1, 1, 2), (2, 3, 2), (4, 7, 0), (8, 15, 1)]
+
+
+def test_inspect_passes_nothing_on_to_the_terminal(tmp_path: Path) -> None:
+    import io
+
+    from rich.console import Console
+
+    store = build(tmp_path / "s", first="\x1b]0;title\x07\x1b[31mred\x9b2J \u202e[bold]x[/nope]\n")
+    store = replace(store, manifest=replace(store.manifest, first_skipped="\x1b[2J[/red]", source="\x1b[2J[/red]"))
+    out = io.StringIO()
+    Console(width=200, file=out, force_terminal=True, color_system=None).print(inspect(store))
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(out.getvalue().replace("\x1b[3m", "").replace("\x1b[0m", ""))
+    assert r"\x1b]0;title\x07\x1b[31mred\x9b2J \u202e[bold]x[/nope]" in out.getvalue()
+    assert out.getvalue().count(r"\x1b[2J[/red]") == 2

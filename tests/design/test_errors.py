@@ -1,0 +1,319 @@
+"""What `design` predicts, against closed forms and brute force; refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from shown import printed
+from spec_tools import spec_of
+
+from dwsweep.design import Judge, Prior, fill, make_prior, study
+from dwsweep.design.expected_fit import covariance, expected_depth, law_errors
+from dwsweep.errors import InputError
+from dwsweep.fit import laws
+from dwsweep.fit.surface.loss_forms import ENDS
+from dwsweep.fit.surface.loss_model import expected_fits
+from dwsweep.plan import build
+from dwsweep.spec import Spec, load_spec
+
+DEPTHS = [6, 12, 18, 24]
+PLANNED = {
+    "name": "planned",
+    "grid": {"depths": DEPTHS, "budgets": {"from": 5e5, "to": 3e8, "count": 9}, "width_multiple": 2},
+    "train": {"steps": 1000},
+}
+
+
+def spec(**grid: Any) -> Spec:
+    return spec_of(PLANNED, grid=grid)
+
+
+def cells_of(planned: Spec) -> dict[tuple[int, int], frozenset[int]]:
+    found: dict[tuple[int, int], frozenset[int]] = {}
+    for run in build(planned).runs:
+        key = (run.shape.depth, run.shape.width)
+        found[key] = found.get(key, frozenset()) | {run.seed}
+    return found
+
+
+def prior(noise: float = 0.003, seed_sd: float = 0.005, shape_sd: float = 0.0) -> Prior:
+    return Prior(laws.published(), noise, seed_sd, shape_sd, ())
+
+
+def test_error_of_a_transition_is_the_rule_of_thumb() -> None:
+    """sd(ln d*) ≈ ½·√2·σ/(√S·slope) where a crossing falls on a size of both depths."""
+    judge = Judge(prior(), [6, 12], 1e8)
+    n = math.exp(judge.crossings[0])
+    # a size right at the crossing in both depths, so that interpolation reads one cell of each
+    cells = {}
+    for depth in (6, 12):
+        middle = math.sqrt(n / (12 * depth))
+        for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
+            cells[depth, middle * factor] = frozenset(range(4))
+    pair = judge.judge(cells).pairs[0]  # type: ignore[arg-type]
+    expected = 0.5 * math.sqrt(2) * 0.003 / (math.sqrt(4) * judge.curves.slope(6, 12))
+    assert pair.se_ln_n is not None
+    assert pair.se_ln_n / 2 == pytest.approx(expected, rel=0.02)
+
+
+def test_shared_seeds_cancel_and_lone_seeds_do_not() -> None:
+    shared = cells_of(spec(seeds=2))
+    lone = {shape: frozenset({2 * i, 2 * i + 1}) for i, shape in enumerate(shared)}
+
+    def noise_of(believed: Prior, cells: Any) -> float:
+        return Judge(believed, DEPTHS, 1e9).judge(cells).se_depth or 0.0
+
+    assert noise_of(prior(), lone) > 1.5 * noise_of(prior(), shared)
+    assert noise_of(prior(), shared) == pytest.approx(noise_of(prior(seed_sd=0.0), shared), rel=0.02)
+
+
+def test_covariance_against_the_whole_matrix() -> None:
+    """The information by seeds equals generalised least squares on all runs at once."""
+    judge = Judge(prior(0.003, 0.005, 0.001), DEPTHS, 1e9)
+    rng = np.random.default_rng(0)
+    cells = {shape: frozenset(int(s) for s in rng.choice(5, 3, replace=False)) for shape in cells_of(spec())}
+    runs = [(i, seed) for i, seeds in enumerate(cells.values()) for seed in sorted(seeds)]
+    X = np.zeros((len(runs), len(cells)))
+    V = 0.003**2 * np.eye(len(runs))
+    for r, (i, seed) in enumerate(runs):
+        X[r, i] = 1
+        for q, (_, other) in enumerate(runs):
+            V[r, q] += 0.005**2 * (seed == other)
+    whole = np.linalg.inv(X.T @ np.linalg.inv(V) @ X) + 0.001**2 * np.eye(len(cells))
+    assert np.allclose(judge.covariance(cells), whole, rtol=1e-8, atol=1e-14)
+
+
+def test_errors_of_transitions_against_simulated_crossings() -> None:
+    """Draw losses, interpolate, find the root: its spread is the predicted one."""
+    from scipy.interpolate import PchipInterpolator
+    from scipy.optimize import brentq
+
+    believed = prior(noise=0.001, seed_sd=0.0)
+    judge = Judge(believed, DEPTHS, 1e9)
+    cells = cells_of(spec(seeds=3))
+    predicted = judge.judge(cells)
+    rng = np.random.default_rng(1)
+    roots: dict[int, list[float]] = {0: [], 1: []}
+    for _ in range(400):
+        curves = {}
+        for depth in DEPTHS:
+            widths = np.array(sorted(width for d, width in cells if d == depth), dtype=float)
+            x = np.log(12 * depth * widths**2)
+            noise = rng.normal(0, 0.001 / math.sqrt(3), len(x))
+            curves[depth] = PchipInterpolator(x, judge.curves.loss(depth, x) + noise)
+        for k in roots:
+            a, b = DEPTHS[k], DEPTHS[k + 1]
+            at = judge.crossings[k]
+            grid = np.linspace(at - 1.2, at + 1.2, 241)
+            gap = PchipInterpolator(grid, curves[a](grid) - curves[b](grid))
+            roots[k].append(brentq(gap, at - 1.2, at + 1.2))
+    for k, found in roots.items():
+        pair = predicted.pairs[k]
+        assert pair.se_ln_n is not None and pair.bias_ln_n is not None
+        assert np.std(found) == pytest.approx(pair.se_ln_n, rel=0.15)
+        assert np.mean(found) - judge.crossings[k] == pytest.approx(pair.bias_ln_n, abs=0.15 * pair.se_ln_n + 0.004)
+
+
+def test_more_of_everything_helps() -> None:
+    judge = Judge(prior(), DEPTHS, 1e9)
+    base = judge.judge(cells_of(spec(seeds=2)))
+    more = judge.judge(cells_of(spec(seeds=8)))
+    assert base.se_a is not None and more.se_a is not None
+    assert more.rms < base.rms and more.se_a < base.se_a
+    assert all((m.power or 0) >= (b.power or 0) for m, b in zip(more.pairs, base.pairs, strict=True))
+    again = Judge(prior(), DEPTHS, 1e9).judge(dict(reversed(cells_of(spec(seeds=2)).items())))
+    assert again.rms == pytest.approx(base.rms)
+
+
+def test_pairs_outside_the_sizes_say_nothing() -> None:
+    judge = Judge(prior(), DEPTHS, 1e9)
+    errors = judge.judge(cells_of(spec(budgets=[5e5, 1e6])))
+    assert [pair.inside for pair in errors.pairs] == [False] * 3
+    assert errors.se_a is None and errors.se_depth is None and math.isfinite(errors.rms)
+
+
+def test_error_of_the_best_depth_against_refitted_noise() -> None:
+    """Draw noise on the prior's losses and estimate again: the spread of the best depth and of the law's parameters is
+    the predicted one."""
+    judge = Judge(prior(0.002, 0.003, 0.001), DEPTHS, 3e7)
+    cells = dict(sorted(cells_of(spec(seeds=3)).items()))
+    frame, fits = judge.fits(cells)
+    predicted = expected_depth(fits, frame, 3e7)
+    depth = np.array([d for d, _ in cells], dtype=float)
+    x = np.log(12 * depth * np.array([w for _, w in cells]) ** 2)
+    losses, C = judge.prior.losses(depth, x, frame), covariance(cells, 0.002, 0.003)
+    root = np.linalg.cholesky(C + 0.001**2 * np.eye(len(x)))
+    rng = np.random.default_rng(3)
+    found, laws_found = [], []
+    for _ in range(150):
+        means = losses + root @ rng.standard_normal(len(x))
+        start = {"exponential": fits["exponential"].theta}
+        again = expected_fits(frame, x, depth, means, C, 0.001, start, 3)
+        found.append(expected_depth(again, frame, 3e7).forms[0].ln_depth)
+        ends = (again["exponential"].mean[ENDS] - np.log([12.0 * DEPTHS[0], 12.0 * DEPTHS[-1]])) / 2.0
+        laws_found.append(laws.from_ends("exponential", ends, DEPTHS[0], DEPTHS[-1]))
+    (own,) = (form for form in predicted.forms if form.form == "exponential")
+    assert np.std(found) == pytest.approx(own.sampling, rel=0.2)
+    assert np.mean(found) == pytest.approx(own.ln_depth, abs=0.2 * own.sampling)
+    assert own.ln_depth == pytest.approx(math.log(judge.best_depth or 0.0), abs=0.1 * own.sampling)
+    assert np.std(laws_found, axis=0) == pytest.approx(law_errors("exponential", fits["exponential"], frame), rel=0.2)
+    assert own.sampling < own.sd and predicted.sampling < predicted.stated
+
+
+def test_forms_that_a_design_cannot_reject_widen_what_is_stated() -> None:
+    """Far outside the data the forms part: what `fit` states is more than what one form states, and less with more."""
+    few, many = (
+        Judge(prior(noise, 0.003, 0.001), DEPTHS, 1e9).judge(cells_of(spec(seeds=3))) for noise in (0.004, 0.0005)
+    )
+    assert few.stated is not None and many.stated is not None
+    assert many.stated < few.stated
+    judge = Judge(prior(0.004, 0.003, 0.001), DEPTHS, 1e10)
+    frame, fits = judge.fits(dict(sorted(cells_of(spec(seeds=3)).items())))
+    found = expected_depth(fits, frame, 1e10)
+    assert {form.form for form in found.forms} == set(laws.FORMS)
+    (own,) = (form for form in found.forms if form.form == "exponential")
+    assert own.weight == max(form.weight for form in found.forms) and found.stated > own.sd
+
+
+def test_three_depths_give_no_law() -> None:
+    """Inside the sizes of the data three depths have a best depth, outside they have none, and two have none at all."""
+    planned = spec(depths=[6, 12, 18])
+    inside, outside = study(planned, target=2e7), study(planned, target=1e9)
+    assert inside.errors.se_depth is not None and inside.errors.se_a is None
+    assert "no law" in inside.errors.reason
+    assert outside.errors.se_depth is None and "3 depths give no law" in outside.errors.reason
+    assert study(spec(), target=1e9).errors.reason == ""
+    two = study(spec(depths=[6, 12]), target=1e7)
+    assert two.errors.se_depth is None and "three depths" in two.errors.reason
+    # a fourth depth lets one be given
+    assert two.halving is not None and outside.halving is not None and outside.halving.name == "depth 24 too"
+
+
+def test_a_study_from_a_spec_alone() -> None:
+    result = study(spec(), proposals=4, target=1e9)
+    assert result.runs == 4 * 9 * 3 and result.flops == sum(e.flops for e in build(spec()).estimates.runs.values())
+    assert any("ASSUMED" in text for text in result.prior.basis)
+    names = [a.name for a in result.alternatives]
+    assert "6 seeds instead of 3" in names and "17 widths per depth instead of 9" in names and "depth 30 too" in names
+    doubled = result.alternatives[0]
+    assert doubled.flops == result.flops and doubled.errors.rms < result.errors.rms
+    assert "No single runs are proposed" in result.no_proposal and not study(spec()).no_proposal
+    content = result.to_dict()
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from dwsweep.fit import output
+    from dwsweep.fit.analysis import fit_table
+    from dwsweep.fit.simulations.simulated_sweeps import Scenario, Truth, simulate
+
+    budgets = tuple(np.geomspace(5e5, 3e8, 9))
+    scenario = Scenario(Truth(tuple(DEPTHS)), budgets=budgets, seeds=3, sigma=0.001, width_multiple=2)
+    out = tmp_path_factory.mktemp("fit")
+    output.write(fit_table(simulate(scenario, np.random.default_rng(0)), draws=400), out)
+    return out
+
+
+def test_between_rounds_the_finished_runs_count(finished: Path) -> None:
+    result = study(spec(seeds=4), fit=finished, target=1e9)
+    assert any("measured in the fit" in text for text in result.prior.basis)
+    assert result.prior.noise == pytest.approx(0.001, rel=0.3)
+    assert result.runs == 4 * 9  # the fourth seed
+    assert result.now is not None and result.errors.rms <= result.now.rms * 1.0001
+    assert any("as fitted" in text for text in result.prior.basis)
+    # the slope of the losses simulated
+    assert Judge(result.prior, DEPTHS, 1e9).curves.slope(6, 12) == pytest.approx(0.073, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ({"noise": -0.1}, "--noise: -0.1"),
+        ({"noise": float("nan")}, "--noise: nan"),
+        ({"proposals": -1}, "--propose: -1"),
+        ({"target": 0.0}, "--target: 0"),
+        ({"fit": "nowhere"}, "no fit"),
+    ],
+)
+def test_wrong_arguments(arguments: dict, wanted: str) -> None:
+    with pytest.raises(InputError, match=wanted):
+        study(spec(), **arguments)
+
+
+def test_one_depth_is_refused() -> None:
+    with pytest.raises(InputError, match="at least two depths"):
+        study(spec(depths=[6]))
+
+
+def test_tables_and_figure(tmp_path: Path) -> None:
+
+    from dwsweep.report.terminal.design_tables import draw, render
+
+    for planned in (spec(), spec(budgets=[5e5, 1e6])):
+        result = study(planned)
+        text = printed(render(result))
+        assert max(map(len, text.splitlines())) <= 100 and "What a change would buy" in text
+        for name in ("design.png", "design.svg"):
+            path = draw(result, tmp_path / name)
+            assert path.stat().st_size > 2000
+
+
+def test_prior_slope_is_the_integral_of_the_density() -> None:
+    believed, _ = make_prior(None, None)
+    l = np.linspace(12, 18, 10_001)  # noqa: E741
+    expected = np.trapezoid(0.025 * (l / 6) ** -2.1, l)
+    assert Judge(believed, DEPTHS, 1e9).curves.slope(12, 18) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_prior_loses_least_at_its_best_depth() -> None:
+    from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth
+
+    judge, truth = Judge(prior(), DEPTHS, 1e8), SmoothTruth(tuple(DEPTHS))
+    for depth in DEPTHS:
+        x = np.array([14.0, 17.0, 20.0])
+        gap = judge.curves.loss(depth, x) - judge.curves.loss(6, x)
+        np.testing.assert_allclose(gap, truth.loss(depth, x) - truth.loss(6, x), atol=1e-5)
+    assert judge.best_depth == pytest.approx(truth.best_depth(1e8), rel=1e-4)
+    assert judge.crossings[1] == pytest.approx(truth.crossing(12, 18), abs=1e-3)
+
+
+def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
+    """The written spec, planned again from its file, takes nine tenths of the time; more time buys larger sizes."""
+    prior = make_prior(None, None)[0]
+    largest = []
+    for hours in (1.0, 30.0):
+        filled = fill(hours, "H100", prior)
+        (tmp_path / "spec.yaml").write_text(filled.text, encoding="utf-8")
+        spec = load_spec(tmp_path / "spec.yaml")
+        assert spec == filled.spec
+        seconds = build(spec).estimates.device_seconds
+        assert 0.8 < seconds / (0.9 * 3600 * hours) <= 1.0
+        largest.append(spec.grid.budgets.stop)
+        found = study(spec)
+        assert sum((pair.power or 0.0) >= 0.8 for pair in found.errors.pairs) >= 2
+    assert largest[1] > 2 * largest[0]
+    chosen = fill(30.0, "H100", prior, [8, 4, 16])
+    assert chosen.spec.grid.depths == [4, 8, 16]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1.0, "abacus", ()), "--device: 'abacus'"),
+        ((0.0, "H100", ()), "--hours: 0"),
+        ((float("nan"), "H100", ()), "--hours: nan"),
+        ((1.0, "H100", (6,)), "--depths: 6"),
+        ((1.0, "H100", (0, 6)), "--depths: 0, 6"),
+        ((0.001, "H100", ()), "--hours: 0.001 on one H100 reach no decade"),
+        ((1.0, "H100", (40, 48)), "--hours: 1 on one H100 reach no decade"),
+    ],
+)
+def test_a_time_that_fills_nothing_is_one_clear_line(arguments, message) -> None:
+    with pytest.raises(InputError, match=message):
+        fill(arguments[0], arguments[1], make_prior(None, None)[0], arguments[2])

@@ -1,0 +1,404 @@
+"""Two arms held against each other: what they share, ratios of transitions and best depths, loss differences."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_sweeps
+from cli_tools import Command
+from shown import printed
+
+import dwsweep
+from dwsweep.errors import InputError, options_named
+from dwsweep.fit.compare import arm_influence
+from dwsweep.fit.compare.arm_comparison import Estimate, compare, ratio
+from dwsweep.fit.pairing import pair_arms
+from dwsweep.fit.pairs import analyse_pairs
+from dwsweep.fit.simulations import compare_coverage
+from dwsweep.fit.simulations.compare_coverage import CONFIDENCE, OPTIONS, fitted, simulation, summarise
+from dwsweep.fit.simulations.simulated_arms import TwoArms, draw_arms
+from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth
+from dwsweep.fit.surface.loss_model import fit_with_gains
+from dwsweep.fit.surface.loss_surface import LossSurface
+from dwsweep.fit.transitions import size_ratio
+from dwsweep.records import fit_result
+from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
+from dwsweep.records.fit_rows import Transition
+from dwsweep.report.figures import registry
+from dwsweep.report.page import sweep_page
+from dwsweep.report.terminal import fit_tables
+from dwsweep.terminal import plain_text
+
+DRAWS = 300
+SIX_SIZES = tuple(np.geomspace(1.0e6, 1.0e8, 6))
+STUDY = TwoArms(factor=1.5)
+SMALL = TwoArms(SmoothTruth((6, 12)), budgets=SIX_SIZES)  # too small for a loss surface, which takes most of the time
+
+
+def tables(scenario: TwoArms, seed: int = 0) -> tuple[list[dict], list[dict]]:
+    base, other = draw_arms(scenario, np.random.default_rng(seed))
+    return base.rows, other.rows
+
+
+@pytest.fixture(scope="module")
+def compared() -> fit_result.FitResult:
+    base, other = tables(STUDY)
+    return dwsweep.compare_arms(base, [other], draws=DRAWS)
+
+
+# The interval of a ratio
+
+
+def test_a_ratio_of_two_that_share_nothing_is_that_of_two_sweeps() -> None:
+    blank = dict.fromkeys(Transition.keys())
+    a, b = (1e8, 1e8 / 3, 2e8), (5e7, 5e7 / 2, 9e7)
+    rows = [
+        Transition(**{**blank, "n_params": n, "n_params_low": low, "n_params_high": high}) for n, low, high in (a, b)
+    ]
+    here, there = (Estimate(*map(math.log, ends)) for ends in (a, b))
+    found = ratio(there, here, np.zeros((0, 0)))
+    assert (found.value, found.low, found.high) == pytest.approx(size_ratio(*rows))
+
+
+def test_errors_that_are_shared_cancel_in_the_ratio() -> None:
+    """Two crossings that follow their losses alike, with losses whose errors are the same ones: no error is left."""
+    along, covariance = np.array([1.0, -1.0]), 0.01 * np.eye(2)
+    se = math.sqrt(0.02)
+    one, other = (Estimate(x, x - 2 * se, x + 2 * se, se, along) for x in (10.0, 10.5))
+    apart = ratio(one, other, 0.0 * covariance)
+    half = ratio(one, other, covariance / 2)
+    same = ratio(one, other, covariance)
+    assert math.log(apart.high / apart.low) == pytest.approx(2 * math.sqrt(2) * 2 * se)
+    assert math.log(half.high / half.low) == pytest.approx(2 * 2 * se)  # √(1 + 1 − 2·½)
+    assert (same.low, same.high) == pytest.approx((math.exp(0.5), math.exp(0.5)))
+
+
+def test_a_bound_against_a_bound_is_a_bound() -> None:
+    crossed = Estimate(10.0, 9.9, 10.2, 0.1, status="crossed")
+    not_reached = Estimate(None, 12.0, None, status="not_reached")
+    found = ratio(crossed, not_reached, np.zeros((0, 0)))
+    assert found.value is None and found.high is None and found.low == pytest.approx(math.exp(12.0 - 10.2))
+    back = ratio(not_reached, crossed, np.zeros((0, 0)))
+    assert back.low is None and back.high == pytest.approx(math.exp(10.2 - 12.0))
+
+
+# What crossings and best depths follow
+
+
+def test_a_crossing_moves_with_the_losses_as_its_derivatives_say() -> None:
+    arm = fitted(draw_arms(STUDY, np.random.default_rng(2))[0], "A", surface=False)
+    pair = arm.pairs[0]
+    along = arm_influence.of_crossing(arm.curves, pair)
+    assert along is not None and pair.crossing.root is not None
+    k, moved = int(np.abs(along).argmax()), 2e-4
+    mean = arm.curves.mean + moved * (np.arange(len(along)) == k)
+    shifted = replace(arm.curves, mean=mean, draws=arm.curves.draws + (mean - arm.curves.mean))
+    root = analyse_pairs(shifted, CONFIDENCE, estimators=False)[0].crossing.root
+    assert root is not None and (root - pair.crossing.root) / moved == pytest.approx(along[k], rel=0.05)
+
+
+def test_a_best_depth_moves_with_the_losses_as_its_derivatives_say() -> None:
+    """With the hyperparameters found anew, which the derivatives leave where they are."""
+    scenario = TwoArms(SmoothTruth((6, 9, 12, 18, 24)), budgets=SIX_SIZES)
+    arm = fitted(draw_arms(scenario, np.random.default_rng(3))[0], "A")
+    x = math.log(1e7)
+    assert arm.surface is not None
+    here = LossSurface(arm.surface).optimum(x)
+    assert here is not None and here.depth is not None
+    along = arm_influence.of_best_depth(arm.surface, arm.gains, x, here.depth)
+    assert along is not None
+    push = 2e-3 * np.sign(along)  # every loss a little, each so that the best depth goes up
+    moved, _ = fit_with_gains(replace(arm.curves, mean=arm.curves.mean + push), CONFIDENCE) or (None, {})
+    assert moved is not None
+    there = LossSurface(moved).optimum(x)
+    assert there is not None and there.depth is not None
+    assert math.log(there.depth / here.depth) == pytest.approx(float(along @ push), rel=0.35)
+
+
+# What is shared
+
+
+@pytest.mark.parametrize(("shared", "low", "high"), [(0.8, 0.65, 0.9), (0.0, -0.2, 0.2)])
+def test_what_the_arms_share_is_found(shared: float, low: float, high: float) -> None:
+    found = []
+    for seed in range(6):
+        a, b = (fitted(d, "A", surface=False) for d in draw_arms(TwoArms(shared=shared), np.random.default_rng(seed)))
+        pairing = pair_arms(a, b)
+        own = [c.covariance + c.noise.shape_variance * np.eye(len(c.x)) for c in (a.curves, b.curves)]
+        scale = math.sqrt(np.trace(own[0]) * np.trace(own[1]))
+        found.append(sum(pairing.cross[i, j] for i, j in pairing.cells) / scale)
+        assert not pairing.why_not and len(pairing.cells) == 24
+    assert low < np.mean(found) < high
+
+
+def test_documents_are_shared_where_both_arms_were_evaluated_on_the_same() -> None:
+    scenario = TwoArms(documents=100, sigma=1e-4, seed_sd=0.0, text_sd=0.06, budgets=SIX_SIZES)
+    a, b = (fitted(drawn, "A", surface=False) for drawn in draw_arms(scenario, np.random.default_rng(1)))
+    assert b.held_out is not None
+    other_set = replace(b, held_out=b.held_out._replace(tokens=2 * np.ones(100)))
+    same, apart = pair_arms(a, b), pair_arms(a, other_set)
+    assert "100 held-out documents" in same.by and "documents" not in apart.by
+    k = np.array([i for i, _ in same.cells]), np.array([j for _, j in same.cells])
+    total = (np.trace(a.curves.covariance) + np.trace(b.curves.covariance)) / 2
+    assert same.cross[k].sum() > 0.9 * total  # what documents add to all shapes is most of it
+    assert abs(apart.cross[k].sum()) < 0.1 * total
+
+
+def test_a_table_against_itself_differs_by_nothing() -> None:
+    base, _ = tables(SMALL)
+    (found,) = dwsweep.compare_arms(base, [base], draws=DRAWS).comparisons
+    assert all(row.change == pytest.approx(1.0) for row in found.of(TRANSITION))
+    assert all(row.change == 0.0 and row.change_low <= 0.0 <= row.change_high for row in found.of(LOSS))
+    assert not any(row.shown for row in found.rows)
+
+
+# Coverage
+
+
+def summaries(scenario: TwoArms, kinds: tuple[str, ...], n: int, surface: bool, name: str) -> dict:
+    rngs = (np.random.default_rng([index, *name.encode()]) for index in range(n))
+    studies = [simulation(scenario, rng, surface=surface) for rng in rngs]
+    every = [row for study in studies for row in study.rows]
+    found = {kind: summarise(every, kind) for kind in kinds}
+    if surface:
+        found["answer"] = summarise([study.headline for study in studies if study.headline], BEST_DEPTH)
+    return found
+
+
+def test_a_moved_transition_is_covered_by_a_narrower_interval() -> None:
+    found = summaries(STUDY, (TRANSITION, LOSS), 24, False, "moved")
+    transitions = found[TRANSITION]
+    assert transitions.compared == 48 and transitions.coverage >= 0.88 and transitions.changed >= 0.9
+    assert transitions.width < 0.75  # of the interval of two sweeps that share nothing
+    assert abs(transitions.bias) < 0.03
+    assert found[LOSS].coverage >= 0.85
+
+
+def test_equal_truths_are_rarely_told_apart() -> None:
+    found = summaries(TwoArms(budgets=SIX_SIZES), (TRANSITION,), 24, False, "same")[TRANSITION]
+    assert found.coverage >= 0.88 and found.changed <= 0.12
+    apart = summaries(TwoArms(budgets=SIX_SIZES, shared=0.0), (TRANSITION,), 12, False, "apart")[TRANSITION]
+    assert apart.coverage >= 0.85 and apart.width == pytest.approx(1.0, abs=0.15)
+
+
+def test_the_best_depth_under_both() -> None:
+    found = summaries(STUDY, (BEST_DEPTH,), 3, True, "depths")
+    assert found[BEST_DEPTH].coverage >= 0.9 and found["answer"].compared == 3
+    assert found["answer"].changed >= 0.6 and abs(found["answer"].bias) < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_coverage_of_ratios_over_two_hundred_studies(factor: float) -> None:
+    """Nominal 95 %. Of transitions and of the answer's best depth, with the noise shared and not."""
+    for shared in (0.8, 0.0):
+        scenario = TwoArms(factor=factor, shared=shared)
+        found = summaries(scenario, (TRANSITION, BEST_DEPTH, LOSS), 200, True, f"slow {factor} {shared}")
+        for kind in (TRANSITION, BEST_DEPTH, "answer"):
+            assert found[kind].coverage >= 0.9, (kind, found[kind])
+            if factor == 1.0:
+                assert found[kind].changed <= 0.05, (kind, found[kind])
+        assert found[LOSS].coverage >= 0.9
+        assert found[TRANSITION].width < 0.75 if shared else found[TRANSITION].width > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["same, documents", "same, luck 0.002", "same, one seed", "same, 4 sizes, documents"])
+def test_false_claims_of_other_sources_of_noise(name: str) -> None:
+    scenario = compare_coverage.two_arms()[name]
+    found = summaries(scenario, (TRANSITION, LOSS), 200, False, name)[TRANSITION]
+    assert found.coverage >= 0.9 and found.changed <= 0.05
+
+
+# Through the front door
+
+
+def test_what_a_comparison_says(compared: fit_result.FitResult) -> None:
+    (found,) = compared.comparisons
+    assert found.paired and found.pairing == "3 seeds over 24 shapes" and found.unit == "nats per token"
+    first, second, third = found.answer
+    assert first.startswith("best depth at N = ") and first.endswith("shallower")
+    assert second.startswith("transitions: 6 → 12 at 1.") and third.startswith("losses: at depth 6 ")
+    (row, _) = found.of(TRANSITION)
+    alone = dwsweep.fit_table(tables(STUDY)[0], draws=DRAWS).transitions[0]
+    own = alone.n_params, alone.n_params_low, alone.n_params_high
+    assert (row.base, row.base_low, row.base_high) == pytest.approx(own, rel=1e-9)
+    assert row.change_low < 1.5 < row.change_high and row.verdict == "larger" and row.correlation > 0.3
+    assert [curve.curve.depth for curve in found.depths] == [6, 12, 18]
+    assert found.depths[0].partings[0].ahead == "other"  # the losses of the other arm are 0.03 nats lower
+
+
+def test_without_an_arm_nothing_changes_in_the_fit(compared: fit_result.FitResult) -> None:
+    alone = dwsweep.fit_table(tables(STUDY)[0], draws=DRAWS).to_dict()
+    assert alone.pop("comparisons") == []
+    assert {key: value for key, value in compared.to_dict().items() if key != "comparisons"} == alone
+
+
+def test_several_arms_each_against_the_first() -> None:
+    base, other = tables(SMALL)
+    third = tables(replace(SMALL, factor=2.0))[1]
+    labelled = [{**row, "arm": arm} for arm, rows in (("a", base), ("b", other), ("c", third)) for row in rows]
+    with pytest.raises(InputError, match=r"arm: .* holds 3 \(a, b, c\).*compare_arms.*where=\"arm == 'c'\""):
+        dwsweep.fit_table(labelled, draws=DRAWS)
+    with options_named(), pytest.raises(InputError, match=r"--compare, or choose one with --where \"arm == 'c'\""):
+        dwsweep.fit_table(labelled, draws=DRAWS)
+    result = dwsweep.compare_arms(labelled, draws=DRAWS)
+    assert [(one.base, one.arm) for one in result.comparisons] == [("a", "b"), ("a", "c")]
+    apart = dwsweep.compare_arms(base, [other, third], draws=DRAWS)
+    assert [one.rows[0].change for one in apart.comparisons] == [one.rows[0].change for one in result.comparisons]
+    assert result.cells == apart.cells == dwsweep.fit_table(labelled, draws=DRAWS, where="arm == 'a'").cells
+    with pytest.raises(InputError, match=r"others: .* has one arm; allowed: a second table"):
+        dwsweep.compare_arms(base, draws=DRAWS)
+
+
+def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
+    """Twice the nats per token under another vocabulary, the same bits per byte: nothing but the unit is another.
+
+    A fit has floors in nats, which twice the nats are a little further from."""
+    base, other = tables(SMALL)
+    plain = [
+        [
+            {**row, "vocab_size": 1000, "data_hash": name, "seq_len": 100, "bits_per_byte": row["loss"] / 2}
+            for row in rows
+        ]
+        for name, rows in (("here", base), ("there", other))
+    ]
+    twice = [{**row, "loss": 2 * row["loss"], "vocab_size": 8000} for row in plain[1]]
+    in_nats = dwsweep.compare_arms(plain[0], [plain[1]], draws=DRAWS).comparisons[0]
+    in_bits = dwsweep.compare_arms(plain[0], [twice], draws=DRAWS).comparisons[0]
+    assert (in_nats.unit, in_bits.unit) == ("nats per token", "bits per byte") and not in_nats.paired
+    for one, same in zip(in_nats.rows, in_bits.rows, strict=True):
+        factor = 0.5 if one.quantity == LOSS else 1.0
+        for name in ("base", "other", "change", "change_low", "change_high"):
+            wanted = getattr(one, name)
+            wanted = wanted if wanted is None else pytest.approx(factor * wanted, rel=0.01, abs=1e-6)
+            assert getattr(same, name) == wanted, name
+    assert in_bits.depths and in_bits.depths[0].partings == in_nats.depths[0].partings
+    text = "\n".join(in_bits.notes)
+    assert "bytes per token are 2.89" in text and "and 5.77" in text and "289 and 577 bytes in a window" in text
+
+
+def test_other_text_is_not_paired_and_other_vocabularies_compare_in_bits_per_byte() -> None:
+    base, other = tables(SMALL)
+    named = [{**row, "data_hash": "aaaa"} for row in base]
+    (found,) = dwsweep.compare_arms(named, [[{**row, "data_hash": "bbbb"} for row in other]], draws=DRAWS).comparisons
+    assert not found.paired and found.pairing == "unpaired: different data (aaaa and bbbb)"
+    assert all(row.correlation == 0.0 for row in found.of(TRANSITION))
+    small = [{**row, "vocab_size": 1000, "bits_per_byte": row["loss"] / 2} for row in base]
+    large = [{**row, "vocab_size": 8000, "bits_per_byte": row["loss"] / 3} for row in other]
+    (found,) = dwsweep.compare_arms(small, [large], draws=DRAWS).comparisons
+    assert found.unit == "bits per byte" and "different vocabularies" in found.pairing
+    row = found.of(LOSS)[0]
+    assert row.base == pytest.approx(np.mean([r["loss"] for r in base[:3]]) / 2, rel=1e-3)
+    assert row.change == pytest.approx(row.other - row.base)
+    blank = [{**row, "bits_per_byte": None} for row in large]
+    (found,) = dwsweep.compare_arms(small, [blank], draws=DRAWS).comparisons
+    assert not found.of(LOSS) and "not comparable" in found.answer[-1]
+
+
+def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
+    base, other = tables(SMALL)
+    ended = {"loss": None, "status": "diverged"}
+    gone = [{**row, **ended, "arm": "gone"} for row in base]
+    # the largest size of L12 in one seed of three
+    largest = max(row["width"] for row in other if row["depth"] == 12)
+    torn = [
+        {**row, **(ended if (row["depth"], row["width"], row["seed"]) == (12, largest, 1) else {}), "arm": "torn"}
+        for row in other
+    ]
+    labelled = [{**row, "arm": "whole"} for row in base]
+    first, second = dwsweep.compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons
+    assert first.answer == (f"gone has no usable loss: {len(gone)} of {len(gone)} runs diverged; nothing is compared",)
+    assert not first.rows and not first.depths and first.pairing == "unpaired: one has no usable loss"
+    assert second.answer[0].startswith(f"torn: 1 of {len(torn)} runs diverged: ") and second.rows
+    assert "censored" in second.answer[0]
+    with pytest.raises(InputError, match=r"gone.*no run with a usable loss: .* runs diverged; allowed: another"):
+        dwsweep.compare_arms([*gone, *labelled], draws=DRAWS)
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("none", "nan"), (0, 1), (False, True), (math.nan, "x")])
+def test_whatever_arms_are_called_they_are_told_apart(names: tuple[object, object], tmp_path: Path) -> None:
+    """Names that read as numbers or blanks: texts stay texts in a file, and other values what they are."""
+    rows = [
+        {**row, "arm": name}
+        for name, arm in zip(names, tables(SMALL), strict=True)
+        for row in arm
+        if row["depth"] == 6 and row["seed"] < 2
+    ]
+    table: object = rows
+    if isinstance(names[0], str):
+        table = tmp_path / "arms.csv"
+        with open(table, "w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+        with pytest.raises(InputError, match=rf"choose one with where=.arm == '{names[1]}'"):
+            dwsweep.fit_table(table)
+    result = dwsweep.compare_arms(table, draws=100)
+    assert result.provenance.rows_used == len(rows) / 2 and len(result.comparisons) == 1
+    assert result.comparisons[0].arm == str(names[1]) and result.comparisons[0].of(LOSS)
+
+
+def test_a_sweep_without_seeds_in_common_is_not_paired() -> None:
+    base, other = tables(SMALL)
+    shifted = [{**row, "seed": row["seed"] + 10} for row in other]
+    (found,) = dwsweep.compare_arms(base, [shifted], draws=DRAWS).comparisons
+    assert found.pairing == "unpaired: no seed has run in both"
+
+
+def test_it_is_kept_drawn_tabled_and_reported(compared: fit_result.FitResult, dwsweep: Command, tmp_path: Path) -> None:
+    directory = report_sweeps.sweep(tmp_path / "mine", "one_pair")
+    beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
+    result = dwsweep("fit", str(directory), str(beside), "--compare", "--draws", str(DRAWS))
+    assert result.returncode == 0, result.stderr
+    assert "Does it change the answer? B, theirs, against A, mine" in result.stdout
+    read = fit_result.read(directory)
+    assert read.comparisons[0].arm == "theirs"
+    with open(directory / "fit" / "comparison.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == ComparedRow.keys() and len(rows) == len(read.comparisons[0].rows)
+    assert (directory / "fit" / "comparison.svg").exists()
+    sweep_page.write(directory)
+    page = (directory / "report.html").read_text("utf-8")
+    assert "Does it change the answer?" in page and "theirs against mine" in page
+    text = json.loads(compared.to_json())
+    assert text["comparisons"][0]["rows"][0]["quantity"] == TRANSITION
+    assert "comparison" not in {
+        drawing.name for drawing in registry.drawings(dwsweep.fit_table(tables(SMALL)[0], draws=DRAWS))
+    }
+
+
+def test_the_tables_fit_eighty_columns(compared: fit_result.FitResult) -> None:
+    lines = printed(fit_tables.render(compared), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    (line,) = [line for line in lines if line.lstrip().startswith("6→12") and "larger" in line]
+    row = compared.comparisons[0].of(TRANSITION)[0]
+    assert f"{row.change:.2f}" in line and f"{row.change_low:.2f} … {row.change_high:.2f}" in line
+    assert "against A" in plain_text(fit_tables.render(compared))
+
+
+def test_a_second_table_needs_compare(dwsweep: Command, tmp_path: Path) -> None:
+    base, other = tables(SMALL)
+    for name, rows in (("a", base), ("b", other)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(rows), encoding="utf-8")
+    result = dwsweep("fit", str(tmp_path / "a.json"), str(tmp_path / "b.json"))
+    assert result.returncode == 2 and "allowed with --compare" in result.stderr
+    result = dwsweep("fit", str(tmp_path / "a.json"), "--compare")
+    assert result.returncode == 2 and "--compare: " in result.stderr and "has one arm" in result.stderr
+    result = dwsweep("fit", str(tmp_path / "a.json"), str(tmp_path / "nowhere.json"), "--compare")
+    assert result.returncode == 2 and "nowhere.json; no such file" in result.stderr
+
+
+def test_without_noise_nothing_is_compared() -> None:
+    scenario = TwoArms(budgets=(1e6, 1e7), seeds=1)
+    base, other = tables(scenario)
+    (found,) = dwsweep.compare_arms(base, [other], draws=DRAWS).comparisons
+    assert not any(row.shown for row in found.rows) and "noise is not known" in found.answer[-1]
+    a, b = (fitted(drawn, "A", surface=False) for drawn in draw_arms(scenario, np.random.default_rng(0)))
+    assert compare(a, b, OPTIONS).depths == ()

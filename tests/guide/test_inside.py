@@ -1,0 +1,130 @@
+"""A fit that bounds the best depth on one side only: the sweep's own losses guide inside its data, the published law
+beyond."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import page_script
+import pytest
+
+from dwsweep import FitResult, fit_table
+from dwsweep.fit import output
+from dwsweep.guide import Options, Source, advice, answer, exported, source_of
+from dwsweep.guide import rules as rules_of_thumb
+from dwsweep.guide.answers import CONSTRAINTS
+from dwsweep.report.page import loss_tables
+
+LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
+FAR = 3.0e9
+
+
+@pytest.fixture(scope="module")
+def found() -> FitResult:
+    return fit_table(LAPTOP, where=["budget <= 160000"], documents=False)
+
+
+@pytest.fixture(scope="module")
+def source(found: FitResult) -> Source:
+    made = source_of(found, "laptop")
+    assert made.surface is None and made.inside is not None, "no such fit: the tests below would say nothing"
+    return made
+
+
+@pytest.fixture(scope="module")
+def largest(found: FitResult) -> float:
+    """The largest size at which the fit shows a best depth."""
+    assert found.surface is not None
+    return [row.n_params for row in found.surface.optima if row.depth is not None][-1]
+
+
+def test_inside_the_data_guide_goes_by_the_losses_of_the_sweep(
+    found: FitResult, source: Source, largest: float
+) -> None:
+    """The published law puts two layers 0.14 nats behind one where the runs have them level or ahead."""
+    inside = source.at(largest)
+    assert inside.surface is not None and source.at(FAR) is source
+    one, two = inside.loss(largest).penalties(largest, np.array([1.0, 2.0]))
+    measured = [c for c in found.contrasts if (c.shallow, c.deep) == (1, 2) and abs(np.log(c.n_params / largest)) < 1]
+    assert measured
+    nearest = min(measured, key=lambda c: abs(np.log(c.n_params / largest)))
+    assert abs((one - two) - nearest.difference) < 2.0 * nearest.se
+
+
+def test_a_rule_of_thumb_is_judged_by_what_guides_at_each_size(
+    source: Source, largest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advice, "RULE_SIZES", (largest, FAR))
+    judged = advice.judged(rules_of_thumb.parse("width = 64 * depth"), source, Options())
+    near, far = judged.rows
+    assert near.best_depth == source.at(largest).law.depth(largest)[0] != source.law.depth(largest)[0]
+    assert far.best_depth == source.law.depth(FAR)[0]
+
+
+def test_the_page_answers_so_too(source: Source, largest: float) -> None:
+    typed = {"device": "H100", "kvHeads": None, "mlp": "plain", "vocab": 1000, "at": "size", "context": 128}
+    asked = {**typed, "widthMultiple": None}
+    sizes = [0.3 * largest, 0.97 * largest, largest, FAR]
+    shapes = [(1, 8 * round(np.sqrt(largest / 12) / 8)), (24, 448)]
+    got = page_script.arithmetic(
+        {
+            "tables": loss_tables.tables(source),
+            "budgets": [[n, asked] for n in sizes],
+            "shapes": [[*shape, asked] for shape in shapes],
+        }
+    )
+    options = Options(device="H100", vocab_size=1000, context=128)
+    for n, one in zip(sizes, got[: len(sizes)], strict=True):
+        expected = advice.budget(n, source, options)
+        assert one["optimum"]["depth"] == pytest.approx(expected.optimum.depth, rel=0.01)
+        assert one["optimum"]["trust"]["level"] == expected.optimum.trust.level
+        theirs = expected.recommended
+        assert theirs and (one["recommended"]["depth"], one["recommended"]["width"]) == (theirs.depth, theirs.width)
+        for row in one["rows"]:
+            same = [c for c in expected.candidates if (c.depth, c.width) == (row["depth"], row["width"])]
+            for c in same:
+                for name in CONSTRAINTS:
+                    mine, cost = row[name], c.cost(name)
+                    assert (mine is None) == (cost is None), (n, c.label, name)
+                    assert cost is None or mine["nats"] == pytest.approx(cost.nats, abs=2e-4), (n, c.label, name)
+                    assert cost is None or mine["less"] == pytest.approx(cost.less_compute, abs=0.3), (n, c.label, name)
+    for shape, one in zip(shapes, got[len(sizes) :], strict=True):
+        verdict = advice.verdict(*shape, source, options)
+        assert (one["said"], one["n"]) == (verdict.verdict, verdict.optimum.n_params)
+
+
+def test_sizes_outside_are_answered_as_by_the_published_law_alone(source: Source) -> None:
+    options = Options()
+    alone = answer([FAR], options=options).budgets[0]
+    beyond = advice.budget(FAR, source, options)
+    assert alone.recommended and beyond.recommended
+    assert (alone.recommended.depth, alone.recommended.width) == (beyond.recommended.depth, beyond.recommended.width)
+
+
+def test_guide_assumes_the_vocabulary_and_the_context_of_the_nets_that_were_fitted(
+    found: FitResult, tmp_path: Path
+) -> None:
+    assert (found.nets.vocab_size, found.nets.seq_len) == (1000, 128)
+    output.write(found, tmp_path)
+    nets = answer([1.5e5], fit=tmp_path)
+    one, width = nets.budgets[0].candidates[0], nets.budgets[0].candidates[0].width
+    assert nets.assumptions.vocabulary == 1000 and nets.assumptions.context == 128
+    assert one.n_params_total - one.n_params == pytest.approx(2 * 1000 * width, rel=0.01)
+    assert answer([1.5e5], fit=tmp_path, options=Options(vocab_size=1000, context=128)).to_dict() == nets.to_dict()
+    assert answer([1.5e5], fit=tmp_path, options=Options(vocab_size=256)).assumptions.vocabulary == 256
+    assert answer([FAR]).assumptions.vocabulary == 50_257
+    assert json.loads(exported(nets, Options(), "hf"))["vocab_size"] == 1000
+    page = loss_tables.tables(source_of(found, "laptop"))
+    assert (page["vocab"], page["context"]) == (1000, 128)
+
+
+def test_nets_that_differ_have_no_common_vocabulary() -> None:
+    rows = [
+        {"depth": depth, "width": width, "loss": 3.0, "vocab_size": 100 * depth, "seq_len": 64}
+        for depth in (1, 2)
+        for width in (32, 64)
+    ]
+    nets = fit_table(rows).nets
+    assert (nets.vocab_size, nets.seq_len) == (None, 64)

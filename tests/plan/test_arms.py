@@ -1,0 +1,237 @@
+"""Arms of one sweep: keys of the spec that they set, and the plan that trains them one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from spec_tools import DATA, spec_of
+from sweep_tools import run, train_here
+
+from dwsweep import compare_arms, fit_table
+from dwsweep.cost.duration import Calibration, Rate, recipe_of
+from dwsweep.cost.flops import training_flops_per_token
+from dwsweep.errors import InputError
+from dwsweep.plan import DataFacts, build
+from dwsweep.plan.run_lengths import with_nominal_length
+from dwsweep.plan.units import run_config, to_rows
+from dwsweep.records.sweep_tables import PLAN_COLUMNS, RESULTS_COLUMNS, parse_plan_csv, plan_csv
+from dwsweep.report.terminal import plan_tables
+from dwsweep.spec import Spec, arms_of, load_spec, parse_spec
+from dwsweep.sweep import planning
+from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.terminal import plain_text
+
+STANDARD = {"model.parametrization": "standard"}
+GATED = {"model.mlp": "gated", "model.mlp_ratio": 2.6667}
+
+
+def with_arms(*arms: Any, **sections: dict) -> Spec:
+    grid = {**sections.pop("grid", {}), "arms": list(arms)}
+    return spec_of(grid=grid, **sections)
+
+
+def refusal(*arms: Any, **sections: dict) -> str:
+    with pytest.raises(InputError) as error:
+        build(with_arms(*arms, **sections))
+    return str(error.value)
+
+
+def test_an_arm_sets_keys_of_the_spec() -> None:
+    found = arms_of(
+        with_arms({}, GATED, {"name": "decayed", "model": {"norm": "post"}, "train": {"weight_decay": 0.0}})
+    )
+    assert [name for name, _ in found] == ["base", "model.mlp=gated,model.mlp_ratio=2.6667", "decayed"]
+    base, gated, decayed = (arm for _, arm in found)
+    assert base == spec_of() and base.grid.arms is None
+    assert (gated.model.mlp, gated.model.norm, gated.grid) == ("gated", "pre", base.grid)
+    assert (decayed.model.norm, decayed.train.weight_decay, decayed.train.steps) == ("post", 0.0, 100)
+    assert arms_of(spec_of()) == [("", spec_of())]
+
+
+def test_the_rule_of_the_heads_is_set_in_part_or_whole() -> None:
+    arms = {"name": "a"}, {"name": "b", "grid.heads.size": 32}, {"name": "c", "grid.heads": {"size": 4}}
+    found = [arm.grid.heads for _, arm in arms_of(with_arms(*arms, grid={"heads": {"count": 2}}))]
+    assert [(heads.count, heads.size) for heads in found] == [(2, None), (2, 32), (None, 4)]
+
+
+def test_a_written_spec_has_its_arms_in_full(tmp_path: Path) -> None:
+    """What an arm means does not depend on the code that reads it again, and an override reaches every arm."""
+    arms = {"name": "a"}, {"name": "b", "grid.heads.size": 32, "train.grad_clip": None}
+    made = with_arms(*arms, grid={"heads": {"count": 2}})
+    path = tmp_path / "spec.yaml"
+    path.write_text(made.to_yaml(), encoding="utf-8")
+    again = load_spec(path)
+    assert again == made and arms_of(again) == arms_of(made)
+    assert yaml.safe_load(path.read_text("utf-8"))["grid"]["arms"][1]["grid.heads"] == {"count": 2, "size": 32}
+    moved = arms_of(load_spec(path, ["train.weight_decay=0.3"]))
+    assert [arm.train.weight_decay for _, arm in moved] == [0.3, 0.3] and moved[1][1].train.grad_clip is None
+
+
+@pytest.mark.parametrize(
+    ("arms", "line"),
+    [
+        ([{}], "grid.arms: must be a list of two mappings or more"),
+        ([{}, "gated"], "grid.arms: must be a list of two mappings or more"),
+        ([{}, {"model.mpl": "gated"}], "grid.arms[1].model.mpl: unknown key; did you mean `mlp`?"),
+        ([{}, {"model.mlp": "gatd"}], "grid.arms[1].model.mlp: 'gatd'; must be 'plain' or 'gated'"),
+        ([{}, {"train.steps": 50}], "grid.arms[1].train.steps: all arms share it"),
+        ([{}, {"train": {"eval_tokens": 50}}], "grid.arms[1].train.eval_tokens: all arms share it"),
+        ([{}, {"data.vocab_size": 512}], "grid.arms[1].data.vocab_size: not a key of an arm; allowed: name, model.*"),
+        ([{}, {"grid.seeds": 1}], "grid.arms[1].grid.seeds: not a key of an arm"),
+        ([GATED, GATED], "grid.arms[1]: the same recipe as grid.arms[0]"),
+        ([{"name": "a"}, {"name": "a", **GATED}], "grid.arms: a, a; every arm must have a name of its own"),
+        ([{}, {"name": " a", **GATED}], "grid.arms[1].name: ' a'; must be a text of 1 to 80 characters"),
+        ([{}, {"model": {"mlp": "gated"}, "model.mlp": "plain"}], "grid.arms[1].model.mlp: given twice"),
+        ([{}, {"grid.heads.count": 3}], "grid.arms[1].grid.width_multiple: 4; must be a multiple of 3"),
+        ([STANDARD, {**STANDARD, "name": "x", "model.base_width": 8}], "grid.arms[1]: x trains the same runs as"),
+    ],
+)  # fmt: skip
+def test_what_an_arm_may_not_be_is_said_in_a_line(arms: list, line: str) -> None:
+    assert line in refusal(*arms)
+
+
+def test_numbers_in_the_name_of_an_arm_are_numbers() -> None:
+    made = with_arms({}, {"train.weight_decay": 0.0, "model.kv_heads": 1}, {"model.biases": False})
+    names = [name for name, _ in arms_of(made)]
+    assert names == ["base", "train.weight_decay=0.0,model.kv_heads=1", "model.biases=false"]
+
+
+def test_a_preset_in_an_arm_replaces_a_block_that_is_spelled_out() -> None:
+    """As `--set model.preset` does; a key that the arm gives beside it wins, and a base's preset may be left."""
+    spelled = spec_of(model={"activation": "relu", "positions": "sinusoidal"}).model_dump(mode="json")
+    content = {**spelled, "grid": {**spelled["grid"], "arms": [{}, {"model.preset": "llama", "model.biases": True}]}}
+    (_, base), (_, llama) = arms_of(parse_spec(content))
+    assert (base.model.activation, base.model.positions) == ("relu", "sinusoidal")
+    assert (llama.model.activation, llama.model.positions, llama.model.biases) == ("silu", "rotary", True)
+    again = arms_of(parse_spec(parse_spec(content).model_dump(mode="json", by_alias=True)))
+    assert [arm for _, arm in again] == [base, llama]
+
+
+def test_arms_of_equal_flops_have_lengths_of_their_own() -> None:
+    """Equal compute: what a token of a recipe costs settles how many of them it sees."""
+    arms = {"name": "tied"}, {"name": "wide", "model.mlp_ratio": 8.0}
+    plan = build(with_arms(*arms, train={"steps": None, "flops": 1e12, "token_branches": []}), data=DATA)
+    spent = {(run.arm, run.shape.depth, run.budget): plan.estimates.runs[run.run_id].flops for run in plan.runs}
+    assert all(flops == pytest.approx(1e12, rel=0.05) for flops in spent.values())
+    assert {run.steps for run in plan.runs if run.arm == "tied"} != {
+        run.steps for run in plan.runs if run.arm == "wide"
+    }
+    assert "from 1e12 FLOPs per run (train.flops)" in plain_text(plan_tables.render(plan))
+
+
+def test_arms_of_equal_time_have_rates_of_their_own(tmp_path: Path) -> None:
+    """A recipe that is half as fast sees half the tokens, and the rates that are fixed say of which recipe they are."""
+    arms = {"name": "adamw"}, {"name": "muon", "train.optimizer": "muon"}
+    seconds = {"train": {"steps": None, "seconds": 60, "token_branches": []}}
+    made = with_arms(*arms, **seconds)
+
+    def rows(*optimizers: tuple[str, float]) -> Calibration:
+        shapes = dict.fromkeys(run.shape for run in build(with_nominal_length(spec_of(**seconds))).runs)
+        return Calibration(
+            "cpu",
+            tuple(
+                Rate(s.depth, s.width, rate * training_flops_per_token(s), recipe_of(s, name))
+                for s in shapes
+                for name, rate in optimizers
+            ),
+        )
+
+    plan = build(made, calibration=rows(("adamw", 2e5), ("muon", 1e5)))
+    steps = {name: {run.shape: run.steps for run in part.runs} for name, part in plan.parts.items()}
+    assert all(steps["adamw"][shape] == pytest.approx(2 * steps["muon"][shape], abs=1) for shape in steps["adamw"])
+    promises = [run_config(run, plan).promise for run in plan.runs]
+    assert all(promise and promise.seconds == pytest.approx(60, rel=0.01) for promise in promises)
+    assert "no rate is of the block" not in "".join(plan.warnings)
+    text = plain_text(plan_tables.render(plan))
+    assert "tok/s" in text and "60 device-seconds per run" in text
+    fixed = planning.fix_rates(plan, SweepStore(tmp_path))
+    assert {rate.recipe for rate in SweepStore(tmp_path).manifest.rates} == {
+        "pre-layernorm, plain gelu 4, learned, adamw",
+        "pre-layernorm, plain gelu 4, learned, muon",
+    }
+    stands = build(made, rates=SweepStore(tmp_path).manifest.rates)  # no bench any more
+    assert [run.steps for run in stands.runs] == [run.steps for run in plan.runs] == [run.steps for run in fixed.runs]
+
+    half = build(made, calibration=rows(("adamw", 2e5)))
+    assert any(line.startswith("muon: train.seconds: no rate is of the block and optimizer") for line in half.warnings)
+
+
+def test_arms_follow_each_other_with_the_ids_that_they_have_alone() -> None:
+    plan = build(with_arms({"name": "a"}, {"name": "b", **GATED}), data=DATA)
+    alone = [build(spec_of(), data=DATA), build(spec_of(model={"mlp": "gated", "mlp_ratio": 2.6667}), data=DATA)]
+    assert [r.run_id for r in plan.runs] == [r.run_id for one in alone for r in one.runs]
+    assert [p.pack_id for p in plan.packs] == [p.pack_id for one in alone for p in one.packs]
+    assert [r.arm for r in plan.runs] == ["a"] * 8 + ["b"] * 8
+    assert plan.estimates.flops == sum(one.estimates.flops for one in alone)
+    assert set(plan.estimates.runs) == {r.run_id for r in plan.runs}
+    configs = [run_config(r, plan) for r in plan.runs]
+    assert [c.model["mlp"] for c in configs] == ["plain"] * 8 + ["gated"] * 8
+    assert [c.arm for c in configs] == [r.arm for r in plan.runs]
+    assert [plan.labels[p.pack_id].split()[0] for p in plan.packs] == [p.arm for p in plan.runs[::2]]
+    assert plan.labels[plan.packs[0].pack_id] == f"a {plan.packs[0].shape.label}"
+    assert alone[0].labels[alone[0].packs[0].pack_id] == alone[0].packs[0].shape.label
+    assert run_config(alone[0].runs[0], alone[0]).arm is None
+    assert {(r.shape.depth, r.budget) for r in plan.runs if r.arm == "a"} == {
+        (r.shape.depth, r.budget) for r in plan.runs if r.arm == "b"
+    }
+
+
+def test_before_the_data_is_prepared_ids_differ_too() -> None:
+    plan = build(with_arms({}, {"train.weight_decay": 0.0}))
+    assert len({r.run_id for r in plan.runs}) == len(plan.runs) == 16
+    assert set(plan.estimates.packs) == {p.pack_id for p in plan.packs} == {r.pack_id for r in plan.runs}
+
+
+def test_the_plan_shows_its_arms_and_keeps_them() -> None:
+    plan = build(with_arms({"name": "plain-mlp"}, {"name": "gated-mlp", **GATED}), data=DATA)
+    text = plain_text(plan_tables.render(plan))
+    assert "2 arms of 4 shapes" in text and text.index("plain-mlp") < text.index("gated-mlp")
+    assert PLAN_COLUMNS[-1] == "arm" and RESULTS_COLUMNS[-1] == "arm"
+    rows = list(parse_plan_csv(plan_csv(to_rows(plan))))
+    assert [row.arm for row in rows] == [r.arm for r in plan.runs]
+    (row, *_) = to_rows(build(spec_of(), data=DATA))
+    assert row.arm is None and astuple(row)[-1] is None
+    assert "arms of" not in plain_text(plan_tables.render(build(spec_of(), data=DATA)))
+
+
+def test_a_warning_of_one_arm_names_it() -> None:
+    plan = build(with_arms({"name": "tuned"}, {"name": "naive", "model.parametrization": "standard"}), data=DATA)
+    assert any(line.startswith("naive: model.parametrization standard") for line in plan.warnings)
+    assert any(line.startswith("2 depths give 1 pair") for line in plan.warnings)
+
+
+def test_a_sweep_of_arms_is_trained_recorded_and_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On the stand-in trainer. Without a word about arms a fit refuses to average them."""
+    monkeypatch.setenv("DWSWEEP_TRAINER", "sweep_standin:train_pack")
+    train_here(monkeypatch)
+    sizes = {"depths": [1, 2], "budgets": {"from": 1e4, "to": 1e6, "count": 6}, "seeds": 2}
+    content = {"name": "two", "grid": {**sizes, "arms": [{"name": "a"}, {"name": "b", "model.norm": "post"}]}}
+    plan = build(
+        parse_spec({**content, "train": {"steps": 6}, "execution": {"checkpoint_steps": 5}}),
+        data=DataFacts("f00d", 10**6, 10**4),
+    )
+    directory = tmp_path / "two"
+    status, said = run(plan, directory)
+    assert status == 0, said
+    store = SweepStore(directory)
+    assert {store.config(run_id).arm for run_id in store.run_ids()} == {"a", "b"}
+    with pytest.raises(InputError, match=r"holds 2 \(a, b\), which would be averaged; compare them with"):
+        fit_table(directory, draws=200)
+    one = fit_table(directory, draws=200, where="arm == 'b'")
+    assert one.provenance.rows_used == 24
+    found = compare_arms(directory, draws=200)
+    assert found.provenance.rows_used == 24 and found.provenance.options.where == ("arm == 'a'",)
+    (comparison,) = found.comparisons
+    assert (comparison.base, comparison.arm, comparison.matched_shapes) == ("a", "b", 12)
+    assert "2 seeds over 12 shapes" in comparison.pairing
+
+
+def test_design_takes_no_arms() -> None:
+    from dwsweep.design import study
+
+    with pytest.raises(InputError, match=r"grid.arms: .*--set grid.arms=null"):
+        study(with_arms({}, GATED))

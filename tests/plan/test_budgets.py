@@ -1,0 +1,193 @@
+"""Runs whose length is a budget of FLOPs: what a run spends, counted apart from the code that made its length."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from spec_tools import DATA, spec_of
+
+from dwsweep.errors import InputError
+from dwsweep.plan import Plan, build
+from dwsweep.shapes import Shape
+from dwsweep.spec import load_spec
+
+ODD = {"heads": {"count": 4, "size": 20}, "seeds": 1}
+"""With the model below: a head size apart from d_x / H, grouped heads, a gated MLP and one table of embeddings."""
+ODD_MODEL = {"mlp": "gated", "mlp_ratio": 2.5, "kv_heads": 2, "tied_embeddings": True, "positions": "rotary"}
+
+
+BUDGETED = {
+    "name": "t",
+    "grid": {"depths": [2, 4, 8], "budgets": [1e5, 3e5, 1e6], "seeds": 2},
+    "train": {"flops": 3e12, "batch_size": 8},
+}
+
+
+def plan(**sections: dict) -> Plan:
+    return build(spec_of(BUDGETED, **sections), data=DATA)
+
+
+def refusal(**sections: dict) -> str:
+    with pytest.raises(InputError) as refused:
+        plan(**sections)
+    assert len(refused.value.lines) == 1, refused.value.lines
+    return refused.value.lines[0]
+
+
+def test_a_run_of_an_odd_shape_spends_its_budget_by_a_formula_written_out() -> None:
+    L, d, H, K, p, inner, V, n, batch = 3, 48, 4, 2, 20, 120, 512, 32, 4
+    (run,) = plan(
+        grid={"depths": [], "budgets": None, "widths": {L: [d]}, **ODD},
+        model=ODD_MODEL,
+        data={"vocab_size": V},
+        train={"flops": 3e11, "seq_len": n, "batch_size": batch},
+    ).runs
+    assert (run.shape.mlp_hidden, run.shape.kv_heads) == (inner, K)
+    queries, keys, values, out = d * H * p, d * K * p, d * K * p, H * p * d
+    scores = weighted = H * p * n
+    mlp = d * inner + d * inner + inner * d
+    forward = 2 * (L * (queries + keys + values + out + scores + weighted + mlp) + V * d)
+    step = 3 * forward * n * batch
+    assert abs(run.steps * step - 3e11) <= step / 2
+    assert run.tokens == run.steps * n * batch
+
+
+def products(jaxpr: Any) -> int:
+    """FLOPs of the matrix products of a traced program, loops multiplied out."""
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            inner = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+            total += 2 * inner * math.prod(equation.outvars[0].aval.shape)
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        for value in equation.params.values():
+            for part in value if isinstance(value, tuple | list) else [value]:
+                inside = getattr(part, "jaxpr", part)
+                if hasattr(inside, "eqns"):
+                    total += times * products(inside)
+    return total
+
+
+@pytest.mark.parametrize("model", [{}, ODD_MODEL], ids=["gpt2", "odd"])
+def test_the_products_of_the_traced_model_add_up_to_the_budget(model: dict) -> None:
+    """Every shape of a grid: its program's forward products, times 3 and its tokens, are the budget to half a step."""
+    import jax
+    import jax.numpy as jnp
+
+    from dwsweep.model.parametrization import resolve
+    from dwsweep.model.transformer import build as build_model
+
+    heads = ODD if model else {"heads": {"count": 2}, "seeds": 1}
+    planned = plan(grid={"depths": [2, 5], "budgets": [3e4, 3e5], **heads}, model=model, train={"seq_len": 32})
+    spec, budget = planned.spec, 3e12
+    windows = jax.ShapeDtypeStruct((spec.train.batch_size, spec.train.seq_len + 1), jnp.int32)
+    lengths = set()
+    for run in planned.runs:
+        built = build_model(run.shape, resolve(run.shape, spec.model, spec.train, run.learning_rate))
+        params = jax.eval_shape(built.init, jax.random.key(0))
+        forward = products(jax.make_jaxpr(built.mean_loss)(params, windows).jaxpr)
+        assert abs(3 * forward * run.steps - budget) <= 1.5 * forward
+        # what is computed in earnest is a little more: a product or two are done again on the way back
+        step = products(jax.make_jaxpr(jax.value_and_grad(built.mean_loss))(params, windows).jaxpr)
+        assert 1 <= step / (3 * forward) < 1.12
+        lengths.add(run.steps)
+    assert len(lengths) == len(planned.runs) == 4
+
+
+def test_lengths_are_rounded_to_the_nearest_step_and_are_at_least_one() -> None:
+    grid = {"depths": [], "budgets": None, "widths": {2: [64]}, "seeds": 1}
+    (one,) = plan(grid=grid, train={"flops": 1.0}).runs
+    step = plan(grid=grid).lengths.step_cost(one.shape)
+    assert one.steps == 1
+    for flops, steps in ((0.4 * step, 1), (1.49 * step, 1), (1.51 * step, 2), (7.4 * step, 7), (7.6 * step, 8)):
+        assert [run.steps for run in plan(grid=grid, train={"flops": flops}).runs] == [steps]
+
+
+def test_equal_flops_are_the_ids_of_equal_steps() -> None:
+    """What is hashed are the steps, however the spec gave them."""
+    grid = {"depths": [], "budgets": None, "widths": {2: [64]}, "seeds": 1}
+    by_flops = plan(grid=grid)
+    by_steps = plan(grid=grid, train={"flops": None, "steps": by_flops.runs[0].steps})
+    assert [run.run_id for run in by_flops.runs] == [run.run_id for run in by_steps.runs]
+    assert [pack.pack_id for pack in by_flops.packs] == [pack.pack_id for pack in by_steps.packs]
+
+
+def test_branches_leave_a_trunk_of_equal_flops() -> None:
+    made = plan(train={"schedule": "wsd", "token_branches": [102_400]})
+    for pack in made.packs:
+        assert pack.branch_steps[0] == 100 < pack.branch_steps[1] == made.lengths.total_steps(pack.shape)
+
+
+@pytest.mark.parametrize(
+    ("train", "named"),
+    [
+        (
+            {"flops": 2e10, "warmup_steps": 20},
+            "train.flops: 2e+10; gives L8-d104-h2 2 steps, no more than train.warmup_steps 20; at least 1.76e+11 here",
+        ),
+        ({"flops": 1e30}, "train.flops: 1e+30; gives 894,366,629,300,744,355,840 steps at L4-d44-h2"),
+        (
+            {"schedule": "wsd", "token_branches": [1e7]},
+            "train.token_branches[0]: 1e+07; must be at most the tokens of the shortest run, ",
+        ),
+        ({"flops": 0.5}, "train.flops: 0.5; must be greater than or equal to 1"),
+        ({"flops": 1e31}, "train.flops: 1e+31; must be less than or equal to 1e+30"),
+        ({"flops": True}, "train.flops: True; must not be true or false"),
+        (
+            {"flops": 1e12, "steps": 5},
+            "give exactly one of steps, tokens, tokens_per_param, flops, seconds; given: step",
+        ),
+    ],
+    ids=str,
+)
+def test_budgets_that_are_refused(train: dict, named: str) -> None:
+    assert named in refusal(train=train)
+
+
+@pytest.mark.parametrize("warmup", [20, 2000])
+def test_the_budget_that_is_asked_for_is_enough(warmup: int) -> None:
+    line = refusal(train={"flops": 2e10, "warmup_steps": warmup})
+    enough = float(line.split("at least ")[1].split(" ")[0])
+    made = plan(train={"flops": enough, "warmup_steps": warmup})
+    assert warmup < min(run.steps for run in made.runs) < 1.02 * warmup + 2
+
+
+def test_an_override_replaces_the_other_lengths(tmp_path: Any) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(spec_of(BUDGETED, train={"flops": None, "steps": 10}).to_yaml())
+    spec = load_spec(file, ["train.flops=1e18"])
+    assert (spec.train.steps, spec.train.flops) == (None, 1e18)
+    file.write_text(spec.to_yaml())
+    assert load_spec(file, ["train.tokens=1e6"]).train.flops is None
+
+
+def shapes_off(made: Plan) -> dict[Shape, float]:
+    return {run.shape: made.estimates.runs[run.run_id].flops / made.lengths.value - 1 for run in made.runs}
+
+
+def test_what_a_plan_of_equal_flops_warns_of() -> None:
+    long = "\n".join(plan(train={"flops": 1e13}).warnings)
+    assert "whole steps" not in long and "equal N is not equal FLOPs" not in long
+    assert "inside one budget of N they differ by up to " in long
+    # 34 to 2 steps
+    short = plan(train={"flops": 2e10})
+    off = shapes_off(short)
+    worst = max(off, key=lambda shape: abs(off[shape]))
+    far = sum(abs(share) > 0.02 for share in off.values())
+    (line,) = [line for line in short.warnings if "whole steps" in line]
+    assert (
+        f"{far} of 9 shapes miss the budget by more than 2% in whole steps, {worst.label} by {off[worst]:+.0%}" in line
+    )
+    assert 0 < far < 9
+
+
+def test_epochs_that_differ_are_said() -> None:
+    text = "\n".join(plan(train={"flops": 1e13}).warnings)
+    tokens = [run.tokens for run in plan(train={"flops": 1e13}).runs]
+    fewest, most = (pick(tokens) / DATA.n_train_tokens for pick in (min, max))
+    assert f"the shapes read it {fewest:.2g} to {most:.2g} times" in text
+    equal = "\n".join(plan(train={"flops": None, "steps": 3000}).warnings)
+    assert "4.4 epochs" in equal and "times, so" not in equal

@@ -1,0 +1,302 @@
+"""Spec → runs and packs: ids that hash what changes a result and nothing else, drops, packs, branches, refusals."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from spec_tools import DATA, spec_of
+
+from dwsweep.errors import InputError
+from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, Run, build
+from dwsweep.plan.training_schedule import phases
+
+
+def by_id(plan: Plan) -> dict[str, Run]:
+    return {run.run_id: run for run in plan.runs}
+
+
+def ids(facts: DataFacts | None = DATA, **sections: dict) -> list[str]:
+    return [run.run_id for run in build(spec_of(**sections), data=facts).runs]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"train": {"batch_size": 16}},
+        {"train": {"steps": 101}},
+        {"train": {"seq_len": 64}},
+        {"train": {"betas": [0.9, 0.99]}},
+        {"train": {"epsilon": 1e-9}},
+        {"train": {"weight_decay": 0.0}},
+        {"train": {"grad_clip": None}},
+        {"train": {"schedule": "constant"}},
+        {"train": {"warmup_steps": 3}},
+        {"train": {"precision": "bfloat16"}},
+        {"train": {"eval_tokens": 5000}},
+        {"model": {"parametrization": "standard"}},
+        {"model": {"base_width": 32}},
+        {"model": {"base_depth": 4}},
+        {"model": {"activation": "relu"}},
+        {"model": {"norm_type": "rmsnorm"}},
+        {"model": {"qk_norm": True}},
+        {"model": {"attention": "linear"}},
+        {"model": {"logit_softcap": 15.0}},
+        {"model": {"z_loss": 1e-4}},
+        {"model": {"embedding_rank": 16}},
+        {"model": {"order": "attention_first"}},
+        {"model": {"mlp_multiple": 24}},
+        {"model": {"preset": "llama"}},
+        {"model": {"positions": "rotary"}},
+        {"model": {"norm": "post"}},
+        {"model": {"tied_embeddings": True}},
+        {"model": {"biases": False}},
+        {"data": {"vocab_size": 512}},
+        {"grid": {"heads": {"count": 4}}},
+        {"grid": {"heads": {"count": 2, "size": 32}}},
+        {"grid": {"learning_rates": [2e-3]}},
+        {"grid": {"seeds": [7, 8]}},
+    ],
+    ids=json.dumps,
+)
+def test_what_changes_a_result_changes_every_id(change: dict) -> None:
+    assert not set(ids()) & set(ids(**change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data": {"cache_dir": "/elsewhere", "workers": 3}},
+        {"data": {"source": "text:moved/*.txt"}},  # the content's hash stands for it
+        {"execution": {"log_steps": 1, "checkpoint_seconds": 5, "microbatch": 4, "max_replicas": 1, "remat": True}},
+        {"execution": {"device": "H100", "loggers": ["tensorboard"], "workers": 2}},
+        {"grid": {"max_mismatch": 0.5}},
+        {"train": {"steps": None, "tokens": 100 * 8 * 128}},  # the same 100 steps
+        {"train": {"cooldown_fraction": 0.5}},  # no wsd, no cool-down
+        {"train": {"conditioning": True}},
+    ],
+    ids=json.dumps,
+)
+def test_what_changes_no_result_changes_no_id(change: dict) -> None:
+    assert ids(**change) == ids()
+
+
+def test_a_preset_is_nothing_but_its_values() -> None:
+    spelled = {
+        **{"norm_type": "rmsnorm", "activation": "silu", "mlp": "gated", "mlp_ratio": 8 / 3, "mlp_multiple": 8},
+        **{"positions": "rotary", "biases": False, "qk_norm": True, "rope_theta": 1e6},
+    }
+    assert ids(model={"preset": "qwen3"}) == ids(model=spelled)
+    assert ids(model={"preset": "gpt2"}) == ids()
+    # a value that is given wins
+    assert ids(model={"preset": "llama", "activation": "gelu"}) != ids(model={"preset": "llama"})
+    assert ids(model={"preset": "qwen3", "qk_norm": False, "rope_theta": 1e4}) == ids(model={"preset": "llama"})
+
+
+def test_the_base_of_rotary_positions_counts_only_where_they_are_rotary() -> None:
+    assert ids(model={"rope_theta": 500.0}) == ids()
+    rotary = {"positions": "rotary"}
+    assert not set(ids(model=rotary)) & set(ids(model={**rotary, "rope_theta": 500.0}))
+
+
+def test_base_shape_counts_only_where_the_rule_uses_it() -> None:
+    standard = {"parametrization": "standard"}
+    assert ids(model=standard) == ids(model={**standard, "base_width": 8, "base_depth": 1})
+    mup = {"parametrization": "mup"}
+    assert ids(model=mup) == ids(model={**mup, "base_depth": 1})
+    assert ids(model=mup) != ids(model={**mup, "base_width": 8})
+
+
+def test_the_data_is_part_of_the_id() -> None:
+    assert not set(ids()) & set(ids(DataFacts("1" * 64, 700_000, 20_000)))
+
+
+def test_ids_stay_the_same_between_versions() -> None:
+    """A change of this value orphans everybody's finished runs: raise HASH_VERSION only where results change."""
+    assert ids()[0] == "L2-d64-h2-lr0.001-s0-046342a7"
+
+
+def test_before_prepare_the_ids_say_so() -> None:
+    plan = build(spec_of())
+    assert plan.waits_for_data and plan.waiting_figures
+    assert all(run.run_id.endswith("-unhashed") for run in plan.runs)
+    assert len({run.run_id for run in plan.runs}) == len(plan.runs) == 8
+    assert all(estimate.epochs is None for estimate in plan.estimates.runs.values())
+
+
+def test_a_pack_holds_every_seed_and_rate_of_its_shape() -> None:
+    plan = build(spec_of(grid={"learning_rates": [1e-3, 2e-3]}), data=DATA)
+    assert len(plan.packs) == 4
+    for pack in plan.packs:
+        assert [(r.seed, r.learning_rate) for r in pack.replicas] == [(0, 1e-3), (1, 1e-3), (0, 2e-3), (1, 2e-3)]
+        named = {name for replica in pack.replicas for name in replica.run_ids}
+        assert named == {run.run_id for run in plan.runs if run.pack_id == pack.pack_id}
+        assert all(by_id(plan)[name].shape == pack.shape for name in named)
+
+
+@pytest.mark.parametrize("data", [DATA, None])
+def test_max_replicas_splits_packs_and_keeps_runs(data: DataFacts | None) -> None:
+    whole, split = build(spec_of(), data=data), build(spec_of(execution={"max_replicas": 1}), data=data)
+    assert [len(pack.replicas) for pack in split.packs] == [1] * 8
+    assert len({pack.pack_id for pack in split.packs}) == 8
+    assert [run.run_id for run in whole.runs] == [run.run_id for run in split.runs]
+
+
+def test_a_pack_survives_json() -> None:
+    for pack in build(spec_of(train={"schedule": "wsd", "token_branches": [50_000]}), data=DATA).packs:
+        assert Pack.from_dict(json.loads(json.dumps(pack.to_dict()))) == pack
+
+
+def test_token_branches_are_runs_of_their_own() -> None:
+    plan = build(spec_of(train={"schedule": "wsd", "token_branches": [25_600, 51_200]}), data=DATA)
+    pack = plan.packs[0]
+    assert pack.branch_steps == (25, 50, 100)
+    runs = [by_id(plan)[name] for name in pack.replicas[0].run_ids]
+    assert [run.steps for run in runs] == [25, 50, 100]
+    assert [run.tokens for run in runs] == [25_600, 51_200, 102_400]
+    assert ["-t2.56e4-" in run.run_id for run in runs] == [True, False, False]
+    # the full length is the run that it would be without branches
+    alone = build(spec_of(train={"schedule": "wsd"}), data=DATA)
+    assert runs[-1].run_id in by_id(alone)
+    assert pack.pack_id != alone.packs[0].pack_id
+
+
+def test_branch_tokens_round_up_to_whole_steps() -> None:
+    plan = build(spec_of(train={"schedule": "wsd", "steps": None, "tokens": 100_000}), data=DATA)
+    assert {run.tokens for run in plan.runs} == {98 * 1024}
+
+
+def test_tokens_per_param_follow_the_true_count() -> None:
+    plan = build(spec_of(train={"steps": None, "tokens_per_param": 20}), data=DATA)
+    for run in plan.runs:
+        assert 0 <= run.tokens - 20 * run.shape.n_params < 1024
+
+
+def test_finished_runs_are_skipped_with_the_reason() -> None:
+    names = ids()
+    states = {names[0]: "done", names[1]: "diverged", names[2]: "failed", names[3]: "oom", names[4]: "interrupted"}
+    plan = build(spec_of(), data=DATA, finished=states)
+    assert [run.action for run in plan.runs] == [SKIP] * 4 + [RUN] * 4
+    assert "--retry diverged" in plan.runs[1].reason and "--retry failed" in plan.runs[3].reason
+    assert "checkpoint" in plan.runs[4].reason
+    by_call = build(spec_of(), data=DATA, finished=states.get)
+    assert by_call.runs == plan.runs
+    # the packs of finished runs stay in the plan, and cost nothing more
+    assert len(plan.packs) == 4 and plan.estimates.n_packs == 2
+
+
+def test_two_budgets_of_one_width_leave_the_nearer() -> None:
+    plan = build(spec_of(grid={"depths": [4], "budgets": [90e3, 98e3, 3e5]}), data=DATA)
+    first, second = (next(run for run in plan.runs if run.budget == budget) for budget in (90e3, 98e3))
+    assert first.shape == second.shape
+    kept, dropped = sorted((first, second), key=lambda run: abs(run.shape.n_params - run.budget))
+    assert (kept.action, dropped.action) == (RUN, DROP)
+    assert f"{kept.budget:.3g}" in dropped.reason and "width_multiple" in dropped.reason
+    assert len(by_id(plan)) == len(plan.runs) and dropped.pack_id == ""
+
+
+def test_a_far_budget_warns_or_drops() -> None:
+    grid = {"depths": [24], "budgets": [5e4], "width_multiple": 16}
+    (loose, *_) = build(spec_of(grid=grid), data=DATA).runs
+    (strict, *_) = build(spec_of(grid={**grid, "strict_budgets": True}), data=DATA).runs
+    assert loose.action == RUN and "max_mismatch" in loose.reason
+    assert strict.action == DROP and "strict_budgets" in strict.reason
+
+
+def test_a_plan_of_nothing_says_so() -> None:
+    plan = build(
+        spec_of(grid={"depths": [24], "budgets": [5e4], "width_multiple": 16, "strict_budgets": True}), data=DATA
+    )
+    assert not plan.packs and "nothing can be trained" in plan.warnings[0]
+    assert plan.estimates.flops == 0 and plan.estimates.device_seconds in (0, None)
+
+
+def test_explicit_widths() -> None:
+    plan = build(spec_of(grid={"depths": [], "budgets": None, "widths": {6: [64, 96], 2: [48]}, "seeds": 1}), data=DATA)
+    assert [(run.shape.depth, run.shape.width, run.budget) for run in plan.runs] == [
+        (2, 48, None),
+        (6, 64, None),
+        (6, 96, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sections", "wanted"),
+    [
+        ({"grid": {"heads": {"count": 3}}}, ["grid.width_multiple: 4; must be a multiple of 3: grid.heads.count 3"]),
+        (
+            {"grid": {"heads": {"size": 64}}},
+            ["grid.width_multiple: 4; must be a multiple of 64: grid.heads.size 64"],
+        ),
+        (
+            {"grid": {"heads": {"size": 64}, "width_multiple": 64}, "model": {"kv_heads": 2}},
+            ["grid.width_multiple: 64; must be a multiple of 128: grid.heads.size 64 times model.kv_heads 2"],
+        ),
+        ({"model": {"kv_heads": 3}}, ["model.kv_heads: 3; must divide grid.heads.count 2"]),
+        (
+            {"grid": {"width_multiple": 2}, "model": {"positions": "rotary"}},
+            [
+                "grid.width_multiple: 2; must be a multiple of 4: grid.heads.count 2 times 2 (rotary positions need an "
+                "even head size)"
+            ],
+        ),
+        (
+            {"grid": {"heads": {"count": 2, "size": 15}}, "model": {"positions": "rotary"}},
+            ["grid.heads.size: 15; rotary positions need an even head size"],
+        ),
+        (
+            {"grid": {"depths": [], "budgets": None, "widths": {2: [63, 64], 4: [33]}}},
+            [
+                "grid.widths.2: 63; must be a multiple of 2: grid.heads.count 2",
+                "grid.widths.4: 33; must be a multiple of 2: grid.heads.count 2",
+            ],
+        ),
+        (
+            {
+                "grid": {"heads": {"count": 3}},
+                "execution": {"microbatch": 3},
+                "train": {"schedule": "wsd", "token_branches": [1e9]},
+            },
+            [
+                "grid.width_multiple: 4; must be a multiple of 3: grid.heads.count 3",
+                "execution.microbatch: 3; must divide train.batch_size 8",
+                "train.token_branches[0]: 1e+09; must be at most the tokens of the shortest run, 102,400",
+            ],
+        ),
+        (
+            {
+                "grid": {"seeds": 5, "learning_rates": [1e-3]},
+                "execution": {"mesh": {"replica": 2, "data": 3, "fsdp": 2}, "max_replicas": 4},
+            },
+            [
+                "execution.mesh: data 3, fsdp 2; data · fsdp must divide train.batch_size 8",
+                "execution.mesh.replica: 2; must divide the replicas of every pack, here 1 and 4",
+            ],
+        ),
+    ],
+)
+def test_combinations_that_are_refused_all_at_once(sections: dict, wanted: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        build(spec_of(**sections))
+    assert list(caught.value.lines) == wanted
+
+
+def test_no_branch_that_a_plan_lets_through_can_miss_the_trunk() -> None:
+    """A branch is at most as long as the full run, so it forks no later than the full run cools down, whatever else."""
+    rng = random.Random(0)
+    for _ in range(300):
+        full = rng.randint(1, 400)
+        train = {
+            "schedule": "wsd",
+            "steps": full,
+            "batch_size": 1,
+            "seq_len": 2,
+            "token_branches": sorted({2.0 * rng.randint(1, full) for _ in range(rng.randint(1, 4))}),
+            "cooldown_fraction": rng.choice([0.01, 0.07, 0.1, 0.2, 1 / 3, 0.5, 0.99, 1.0, rng.uniform(0.001, 1)]),
+            "warmup_steps": rng.choice([0, rng.randint(0, full), 2 * full]),
+        }
+        built = build(spec_of(train=train, grid={"seeds": 1}), data=DATA)
+        for pack in built.packs[:1]:
+            found = phases(pack.branch_steps, pack.train)
+            assert [phase.stop for phase in found if phase.branch is not None] == list(pack.branch_steps)

@@ -1,0 +1,208 @@
+"""The plan as a person and a program read it, and the sweeps that ship: within their budgets, their costs in sight."""
+
+from __future__ import annotations
+
+import csv
+import json
+import resource
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout import SWEEPS
+from shown import printed
+from spec_tools import DATA, spec_of
+
+from dwsweep.errors import InputError
+from dwsweep.plan import Plan, build
+from dwsweep.plan.units import to_rows
+from dwsweep.records.sweep_tables import PLAN_COLUMNS, parse_plan_csv
+from dwsweep.report.terminal import plan_tables
+from dwsweep.spec import load_spec, parse_spec
+from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
+
+MISMATCHED = {
+    "name": "t",
+    "grid": {"depths": [2, 4, 12], "budgets": [3e4, 4e4, 3e5], "seeds": 2},
+    "train": {"steps": 100},
+}
+
+
+def text_of(plan: Plan) -> str:
+    return printed(plan_tables.render(plan))
+
+
+def plan_of(**sections: Any) -> Plan:
+    return build(spec_of(MISMATCHED, **sections), data=DATA)
+
+
+@pytest.mark.parametrize(
+    "name", ["levine2020", "levine-mini", "smoke", "isoflop", "isoflop-smoke", "ten-minutes", "heads", "shape-matters"]
+)
+def test_shipped_sweeps_fit_100_columns(name: str) -> None:
+    text = text_of(build(load_spec(SWEEPS / f"{name}.yaml")))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "Total, still to be trained" in text
+
+
+def test_levine2020_is_within_five_percent_and_shows_its_price() -> None:
+    spec = load_spec(SWEEPS / "levine2020.yaml")
+    plan = build(spec)
+    assert spec.grid.depth_values() == [6, 12, 18, 24, 30, 36, 48]
+    assert (min(spec.grid.budget_values()), max(spec.grid.budget_values())) == pytest.approx((1e6, 6e8))
+    assert spec.data.vocab_size == 1000 and spec.data.source.startswith("tfds:wikipedia")
+    assert plan.count("DROP") == 0
+    assert all(abs(run.shape.n_params / run.budget - 1) < 0.05 for run in plan.runs if run.budget)
+    assert plan.estimates.device_seconds is not None
+    hours = plan.estimates.device_seconds / 3600
+    assert hours > 1000
+    text = text_of(plan)
+    assert f"{hours:,.0f} device-hours" in text and "ASSUMED" in text
+
+
+def test_levine_mini_fits_half_an_hour_of_one_h200() -> None:
+    plan = build(load_spec(SWEEPS / "levine-mini.yaml"))
+    assert plan.estimates.device == "H200" and plan.estimates.device_seconds is not None
+    assert plan.estimates.device_seconds < 30 * 60
+    assert all(pack.fits for pack in plan.estimates.packs.values())
+    assert not any("published transition" in text for text in plan.warnings)
+
+
+def test_isoflop_spends_the_same_on_every_net_and_spans_the_balance_of_size_and_tokens() -> None:
+    for name, per_param in (("isoflop", 20), ("isoflop-smoke", 20)):
+        plan = build(load_spec(SWEEPS / f"{name}.yaml"))
+        budget = plan.spec.train.flops
+        assert budget is not None
+        assert all(abs(one.flops / budget - 1) < 0.01 for one in plan.estimates.runs.values())
+        ratios = [run.tokens / run.shape.n_params_total for run in plan.runs]
+        assert min(ratios) < per_param / 5 and max(ratios) > per_param * 5
+        assert not any("miss the budget" in line or "mismatch" in line for line in plan.warnings)
+        assert all(pack.fits is not False for pack in plan.estimates.packs.values())
+
+
+def test_ten_minutes_takes_them_by_the_assumed_rate_and_its_small_version_asks_for_a_bench() -> None:
+    plan = build(load_spec(SWEEPS / "ten-minutes.yaml"))
+    assert {round(one.device_seconds or 0) for one in plan.estimates.runs.values()} == {600}
+    assert plan.estimates.device_seconds == pytest.approx(40 * 600, rel=1e-3)
+    assert any("ASSUMED for H200" in line for line in plan.warnings)
+    with pytest.raises(InputError, match=r"^train.seconds: 6; no rate is known .* `dwsweep bench SPEC` measures"):
+        build(load_spec(SWEEPS / "ten-minutes-smoke.yaml"))
+
+
+def test_every_drop_points_to_its_reason() -> None:
+    plan = plan_of()
+    dropped = {run.reason for run in plan.runs if run.action == "DROP"}
+    assert dropped
+    text = " ".join(text_of(plan).split())
+    for reason in dropped:
+        number = text.split(reason[:40])[0].rsplit("[", 1)[1].split("]")[0]
+        assert f"DROP [{number}]" in text
+
+
+def test_unknown_times_are_marked_and_explained() -> None:
+    text = text_of(plan_of())
+    assert "unknown: no device is named" in " ".join(text.split())
+    assert " ? " in text
+
+
+def test_before_prepare_the_table_says_what_waits() -> None:
+    plan = build(parse_spec({"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5]}, "train": {"steps": 9}}))
+    text = " ".join(text_of(plan).split())
+    assert "not prepared yet; `dwsweep prepare` will give: hashes of the ids, epochs" in text
+
+
+def test_several_learning_rates_show_the_factor() -> None:
+    text = text_of(plan_of(grid={"learning_rates": [1e-3, 2e-3]}))
+    assert "lr ×" in text and "base learning rates 1e-3, 2e-3" in text
+
+
+def test_rows_hold_the_resolved_learning_rates() -> None:
+    rows = to_rows(plan_of(model={"base_depth": 2, "base_width": 64}))
+    for row in rows:
+        assert row.hidden_learning_rate == pytest.approx(1e-3 * 64 / row.width)
+        assert row.residual_multiplier == pytest.approx(2 / row.depth)
+        assert row.epochs == pytest.approx(row.tokens / 700_000)
+
+
+def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
+    plan = plan_of()
+    path = SweepStore(tmp_path / "new").write_plan_table(plan)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == PLAN_COLUMNS
+    assert [row["run_id"] for row in rows] == [run.run_id for run in plan.runs]
+    content = plan_tables.to_json(plan)
+    assert content["runs"] == [asdict(row) for row in to_rows(plan)]
+    assert list(parse_plan_csv(path.read_text())) == to_rows(plan)
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    assert content["totals"]["flops"] == sum(row["flops"] for row in content["runs"] if row["action"] == "RUN")
+
+
+def test_the_disk_that_a_sweep_needs() -> None:
+    plan = plan_of()
+    packs = sorted(pack.checkpoint_bytes for pack in plan.estimates.packs.values())
+    assert len(packs) >= 3
+    results = plan.estimates.results_bytes
+    assert 0 < results < packs[-1]
+    assert plan.estimates.disk_bytes == packs[-1] + results
+    assert plan_of(execution={"workers": 2}).estimates.disk_bytes == sum(packs[-2:]) + results
+    kept = plan_of(execution={"keep_finished_checkpoints": True})
+    assert kept.estimates.disk_bytes == sum(packs) + results and kept.estimates.checkpoint_bytes == sum(packs)
+    assert plan_tables.to_json(plan)["totals"]["disk_bytes"] == plan.estimates.disk_bytes
+    assert "at most: checkpoints of one pack at a time" in " ".join(text_of(plan).split())
+    assert "the checkpoints of all packs are kept" in " ".join(text_of(kept).split())
+
+
+def test_a_shared_trunk_is_paid_once() -> None:
+    train = {"schedule": "wsd", "token_branches": [50 * 16 * 128]}
+    plan = plan_of(grid={"budgets": [3e5]}, train=train)
+    alone = plan_of(grid={"budgets": [3e5]}, train={"schedule": "wsd"})
+    # 100 steps, and the 10 cool-down steps of the branch at 50
+    assert plan.estimates.tokens == pytest.approx(alone.estimates.tokens * 1.1)
+    assert plan.estimates.flops == pytest.approx(alone.estimates.flops * 1.1)
+
+
+def test_the_command_answers_at_once_without_jax() -> None:
+    """The console script in a process of its own, whose whole work counts."""
+    code = (
+        "import sys; sys.argv = ['dwsweep', 'plan', sys.argv[1], '--json']\n"
+        "from dwsweep.cli import main\n"
+        "try: main()\n"
+        "finally: print([n for n in ('jax', 'flax', 'scipy', 'tensorflow') if n in sys.modules], file=sys.stderr)"
+    )
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(SWEEPS / "levine2020.yaml")], capture_output=True, text=True, check=False
+    )
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip().endswith("[]")
+    assert len(json.loads(done.stdout)["runs"]) == 252
+    assert seconds < 10  # of work, however busy the machine is; it takes about half a second
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        (format_count, 950, "950"),
+        (format_count, 999_600, "1M"),
+        (format_count, 6.55e10, "65.5B"),
+        (format_bytes, 5.12e8, "512 MB"),
+        (format_duration, 7.25, "7.2 s"),
+        (format_duration, 99.7, "1.66 min"),
+        (format_duration, 3600 * 3.4, "3.4 h"),
+        (format_duration, 86400 * 852, "852 d"),
+        (format_hours, 20447.3, "20,447"),
+        (format_hours, 0.278, "0.278"),
+        (format_rate, 1.5e-4, "1.5e-4"),
+        (format_rate, 1e-3, "1e-3"),
+        (format_rate, 0.125, "0.125"),
+    ],
+)
+def test_units(function: Any, value: float, text: str) -> None:
+    assert function(value) == text

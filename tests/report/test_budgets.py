@@ -1,0 +1,126 @@
+"""Runs at equal compute as people see them: the tables of the terminal, the figures, the page."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_sweeps
+from cli_tools import Command
+from shown import printed, words_of
+
+import dwsweep
+from dwsweep.fit import output
+from dwsweep.fit.simulations.simulated_budgets import BudgetTruth, draw_budgets
+from dwsweep.records.fit_result import FitResult
+from dwsweep.report.figures import registry, style
+from dwsweep.report.page import sweep_page
+from dwsweep.report.terminal import fit_tables
+
+CASES = {
+    "three budgets": {"flops": (1e18, 3e18, 1e19)},
+    "one budget": {"flops": (1e18,)},
+    "sizes end below": {"flops": (1e18,), "largest": 7e7},
+    "one size": {"flops": (1e18,), "one_size": True},
+    "two depths": {"flops": (1e18,), "depths": (8, 12)},
+    "too deep": {"flops": (1e18,), "depths": (16, 24, 36)},
+}
+
+
+def rows(flops, depths=(4, 8, 12, 18, 28), largest=4e8, one_size=False):
+    every = [np.geomspace(2e7, largest, 7)[[place] if one_size else slice(None)] for place in range(len(depths))]
+    return draw_budgets(BudgetTruth(), np.random.default_rng(0), flops=flops, depths=depths, sizes=every, seeds=2)
+
+
+@functools.cache
+def fitted(case: str) -> FitResult:
+    return dwsweep.fit_table(rows(**CASES[case]), axis="flops", draws=200)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_tables_fit_the_terminal_and_cut_no_number(case: str, width: int) -> None:
+    text = printed(fit_tables.render(fitted(case)), width)
+    assert max(map(len, text.splitlines())) <= width and "…\n" not in text.replace(" … ", "")
+    assert "Transitions" not in text and "no loss curve runs over flops" in re.sub(r"\s+", " ", text)
+
+
+def test_the_answer_comes_first_with_its_powers() -> None:
+    text = printed(fit_tables.render(fitted("three budgets")), 100)
+    found = fitted("three budgets").equal_budgets
+    assert found is not None
+    assert text.index("Best depth at each budget") < text.index("Best size of each depth") < text.index("Guideline")
+    for row in found.best:
+        assert f"{row.depth:.1f}" in text and f"{row.depth_low:.1f} … {row.depth_high:.1f}" in text
+    assert f"N ∝ C^{found.trends[0].exponent:.3f}" in text and "4 layers lose" in text
+
+
+def test_what_is_not_reached_is_said_with_what_to_train() -> None:
+    text = re.sub(r"\s+", " ", printed(fit_tables.render(fitted("sizes end below")), 100))
+    assert "not reached >" in text and "larger sizes at L 12, 18, 28" in text.replace("L 8, 12", "L 12")
+    deep = re.sub(r"\s+", " ", printed(fit_tables.render(fitted("too deep")), 100))
+    assert (
+        "best depth not reached at 1e18" in deep
+        and "shallower nets" in deep
+        and "best shape tried at 1e18: 16×" in deep
+    )
+    alone = re.sub(r"\s+", " ", printed(fit_tables.render(fitted("one size")), 100))
+    assert "best shape tried at 1e18" in alone and "every depth has fewer than three sizes" in alone
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_figures_can_be_read(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = fitted(case)
+    names = [drawing.name for drawing in registry.drawings(fit)]
+    assert names[0] == "equal_budgets" and ("budget_trends" in names) == (case == "three budgets")
+    assert not {"loss_vs_size", "differences", "width_law"} & set(names)
+    with style.styled():
+        for drawing in registry.drawings(fit)[: len(names) - 1]:
+            report_sweeps.assert_readable(drawing.draw(fit), monkeypatch)
+
+
+def test_the_figure_shows_the_minima_of_the_fit() -> None:
+    fit = fitted("one budget")
+    assert fit.equal_budgets is not None
+    with style.styled():
+        made = registry.figures(fit)["equal_budgets"]()
+    left = made.axes[0]
+    open_marks = {float(line.get_xdata()[0]) for line in left.lines if line.get_markerfacecolor() == "white"}
+    assert open_marks == {row.n_params for row in fit.equal_budgets.depths}
+    best = fit.equal_budgets.best[0]
+    assert f"best: L {best.depth:.1f}" in words_of(made)
+    with style.styled():
+        words = words_of(registry.figures(fitted("too deep"))["equal_budgets"]())
+    assert "best depth: not reached" in words
+
+
+def test_the_page_answers_with_the_best_shape(tmp_path) -> None:
+    fit = fitted("three budgets")
+    output.write(fit, tmp_path / "fit")
+    text = sweep_page.write(tmp_path / "fit").read_text()
+    best = fit.equal_budgets.best[0]  # type: ignore[union-attr]
+    assert "Best depth at equal flops" in text and f"At 1e18 FLOPs: {best.depth:.1f} layers" in text
+    assert "The best N grows as C^" in text and "Best size of each depth" in text
+    assert "Fewer than two depths" not in text and "not known" not in text.split("<section")[1]
+    # without runs the chart stands on the cells: over their size, not over one value
+    assert '"axis_label":"non-embedding parameters' in text
+
+
+def test_the_command_writes_the_tables_and_the_figures(dwsweep: Command, tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    with open(table, "w", newline="") as file:
+        content = rows((1e18,), depths=(8, 12))
+        writer = csv.DictWriter(file, list(content[0]))
+        writer.writeheader()
+        writer.writerows(content)
+    done = dwsweep("fit", table, "--axis", "flops", "--draws", "200")
+    assert done.returncode == 0, done.stderr
+    assert {"equal_budgets.csv", "equal_budget_depths.csv", "equal_budgets.png", "equal_budgets.svg"} <= {
+        path.name for path in (tmp_path / "runs-fit").iterdir()
+    }
+    by_size = dwsweep("fit", table, "--draws", "200")
+    assert "--axis flops compares what was asked" in re.sub(r"\s+", " ", by_size.stdout).replace(" ", " ")

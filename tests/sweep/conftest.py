@@ -1,0 +1,21 @@
+"""Sweeps on the stand-in trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sweep_tools import train_here, with_standin
+
+
+@pytest.fixture
+def standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The stand-in takes the trainer's place, here and in workers; ``order(tmp_path, …)`` tells it what to do."""
+    for name, value in with_standin(SWEEP_STANDIN=str(tmp_path / "orders.json")).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def standin_here(standin: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process too: for tests of what is decided and written, not of processes that die."""
+    train_here(monkeypatch)

@@ -1,0 +1,192 @@
+"""kill −9 of workers and parents at random moments: what is left is finished, and the results are the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_tools import DWSWEEP, begun
+from sweep_tools import assert_complete, environment, make_plan, order, start, wait_for, with_standin, workers_of
+
+from dwsweep import paths
+from dwsweep.sweep.sweep_directory import SweepStore
+
+pytestmark = pytest.mark.usefixtures("standin")
+
+SMALL = {"execution": {"checkpoint_steps": 3, "max_retries": 100, "workers": 2}}
+
+
+def kill_until_done(
+    begin: Callable[[], subprocess.Popen[str]], kills: int, seconds: tuple[float, float], seed: int, patience: float
+) -> tuple[int, int]:
+    """(workers killed, parents killed) until ``kills`` are done; then the sweep is left to finish."""
+    chance = random.Random(seed)
+    # both in turn, in an order that the seed decides: whatever a machine's speed, each is killed several times
+    victims = [victim for _ in range(kills) for victim in chance.sample(("worker", "parent"), 2)][:kills]
+    killed = {"worker": 0, "parent": 0}
+    deadline = time.monotonic() + patience
+    process = begin()
+    while sum(killed.values()) < kills:
+        assert time.monotonic() < deadline, f"only {killed} in {patience} s"
+        if process.poll() is not None:
+            break  # finished before all kills were done
+        time.sleep(chance.uniform(*seconds))
+        workers = workers_of(process.pid)
+        if victims[sum(killed.values())] == "worker":
+            if workers:
+                os.kill(chance.choice(workers), signal.SIGKILL)
+                killed["worker"] += 1
+        elif process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            killed["parent"] += 1
+            process = begin()
+    text, _ = process.communicate(timeout=patience)
+    if process.returncode == -signal.SIGKILL:
+        process = begin()
+        text, _ = process.communicate(timeout=patience)
+    assert process.returncode == 0, text
+    return killed["worker"], killed["parent"]
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    order(tmp_path, step_seconds=0.2)
+    directory = tmp_path / "sweep"
+    workers, parents = kill_until_done(lambda: start(directory, SMALL), 5, (0.4, 1.6), seed=1, patience=120)
+    assert workers and parents
+    assert_complete(make_plan(**SMALL), directory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_many_times_at_random_moments(tmp_path: Path, seed: int) -> None:
+    order(tmp_path, step_seconds=0.3)
+    directory = tmp_path / "sweep"
+    workers, parents = kill_until_done(lambda: start(directory, SMALL), 40, (0.05, 1.5), seed=seed, patience=400)
+    assert workers + parents == 40
+    assert_complete(make_plan(**SMALL), directory)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path, stopped: bool) -> None:
+    """Also one that was stopped (SIGSTOP): the kernel wakes it when its parent dies."""
+    order(tmp_path, step_seconds=0.3)
+    changes = {"execution": {"checkpoint_steps": 1000}}
+    process = start(tmp_path / "sweep", changes)
+    store = SweepStore(tmp_path / "sweep")
+    pack_id = wait_for(lambda: next((p for p in store.pack_ids() if store.progress(p).step > 1), None))
+    worker = workers_of(process.pid)[0]
+    if stopped:
+        os.kill(worker, signal.SIGSTOP)
+        wait_for(lambda: Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not Path(f"/proc/{worker}").exists() or "Z" in Path(f"/proc/{worker}/stat").read_text())
+    assert store.newest_checkpoint(pack_id) == 1
+    states = {store.state(name).cause for name in store.run_ids() if store.state(name).pack_id == pack_id}
+    assert states == {"the parent process is gone"}
+
+
+@pytest.mark.parametrize("last", ["", '{"command": "tra'])
+def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str) -> None:
+    """Also where the parent died in the middle of a line."""
+    command = [sys.executable, "-m", "dwsweep.sweep.worker"]
+    worker = subprocess.run(command, input=last, text=True, env=with_standin(), timeout=60, capture_output=True)
+    assert worker.returncode == 0 and json.loads(worker.stdout) == {"event": "released", "status": 3}
+
+
+def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:
+    """The orphan sits in a long step; the next call must not train the same pack beside it."""
+    end = tmp_path / "end"
+    orders = {"hang_at": 3, "hang_seconds": 150.0, "hang_until": str(end)}
+    order(tmp_path, **orders)
+    process = start(tmp_path / "sweep")
+    wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    order(tmp_path)
+    successor = start(tmp_path / "sweep")
+    assert successor.stdout is not None
+    assert any("waits for the worker of an earlier run" in line for line in successor.stdout)
+    end.touch()
+    text, _ = successor.communicate(timeout=120)
+    assert successor.returncode == 0, text
+    assert_complete(make_plan(), tmp_path / "sweep")
+
+
+SPEC = """
+name: real
+grid: {{depths: [1, 2], budgets: [8.0e3, 3.0e4], seeds: 2, heads: {{count: 2}}}}
+data: {{source: "text:{text}", vocab_size: 256, validation_fraction: 0.1, cache_dir: "{cache}"}}
+train: {{seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5}}
+execution: {{checkpoint_steps: 20, max_retries: 100, log_steps: 1}}
+"""
+
+
+def write_texts(folder: Path) -> None:
+    words = np.random.default_rng(0).choice(["deep", "wide", "and", "net", "loss", "of", "the", "a"], 80_000)
+    for k in range(40):
+        (folder / f"{k}.txt").write_text(" ".join(words[k * 2000 : (k + 1) * 2000]))
+
+
+@pytest.mark.slow
+def test_the_real_trainer_really_out_of_memory(tmp_path: Path) -> None:
+    """XLA asks for more than the address space holds; half the microbatch fits. The batch stays the same."""
+    write_texts(tmp_path)
+    spec = tmp_path / "large.yaml"
+    spec.write_text(
+        SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache")
+        .replace("depths: [1, 2], budgets: [8.0e3, 3.0e4]", "widths: {1: [64]}")
+        .replace("seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5", "seq_len: 256, batch_size: 512, steps: 2")
+        .replace("checkpoint_steps: 20", "microbatch: 512, checkpoint_steps: 1")
+    )
+    env = environment(JAX_PLATFORMS="cpu", DWSWEEP_CACHE=str(tmp_path / "cache"), DWSWEEP_TRAINER="")
+    command = f'ulimit -v 3000000; exec {" ".join(DWSWEEP)} run "$0" --out {tmp_path / "sweep"}'
+    done = subprocess.run(["bash", "-c", command, str(spec)], env=env, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "out of memory" in done.stdout and "microbatch 512 → 256 of 512 sequences" in done.stdout
+    store = SweepStore(tmp_path / "sweep")
+    assert [store.state(name).state for name in store.run_ids()] == ["done", "done"]
+    assert store.pack_state(store.pack_ids()[0]).events[0].kind == "oom"
+
+
+@pytest.mark.slow
+def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    spec = tmp_path / "real.yaml"
+    # long enough that twenty kills a few seconds apart all find it at work
+    long = SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache").replace("steps: 400", "steps: 6000")
+    spec.write_text(long.replace("checkpoint_steps: 20", "checkpoint_steps: 100"))
+    real = {"JAX_PLATFORMS": "cpu", "DWSWEEP_CACHE": str(tmp_path / "cache"), "DWSWEEP_TRAINER": ""}
+
+    def begin(directory: Path) -> subprocess.Popen[str]:
+        return begun("run", spec, "--out", directory, **real)
+
+    calm, wild = tmp_path / "calm", tmp_path / "wild"
+    first = begin(calm)
+    text, _ = first.communicate(timeout=1800)
+    assert first.returncode == 0, text
+    workers, parents = kill_until_done(lambda: begin(wild), 20, (2.0, 8.0), seed=0, patience=1500)
+    assert workers + parents == 20, (workers, parents)
+
+    expected, found = SweepStore(calm), SweepStore(wild)
+    assert found.run_ids() == expected.run_ids()
+    for name in expected.run_ids():
+        one, other = expected.run_directory(name), found.run_directory(name)
+        assert (one / "documents.npy").read_bytes() == (other / "documents.npy").read_bytes()
+        for key in ("loss", "loss_stderr", "bits_per_byte", "train_loss"):
+            assert getattr(expected.result(name), key) == getattr(found.result(name), key), (name, key)
+        rows = [
+            [(row["step"], row["loss"], row["grad_norm"]) for row in paths.read_lines(path / "metrics.jsonl")]
+            for path in (one, other)
+        ]
+        assert rows[0] == rows[1] and len(rows[0]) == 6000

@@ -1,0 +1,101 @@
+"""TensorBoard and Weights & Biases beside metrics.jsonl: off by default, read back from their own files."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweep_tools import assert_complete, make_plan, order, run
+
+from dwsweep.errors import InputError
+from dwsweep.sweep import loggers
+from dwsweep.sweep.sweep_directory import SweepStore
+
+pytestmark = pytest.mark.usefixtures("standin_here")
+
+ONE_PACK: dict[str, Any] = {"grid__depths": [2], "grid__budgets": [1e5]}
+
+
+def test_off_by_default(tmp_path: Path) -> None:
+    run(make_plan(**ONE_PACK), tmp_path / "sweep")
+    names = {path.name for path in (tmp_path / "sweep").iterdir()}
+    assert names == {"spec.yaml", "plan.csv", "results.csv", "manifest.json", "packs", "runs", "locks"}
+
+
+def test_a_logger_that_is_not_installed_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"execution.loggers: 'wandb'.*pip install 'dwsweep\[wandb\]'"):
+        run(make_plan(**ONE_PACK, execution={"loggers": ["wandb"]}), tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+
+
+def scalars(folder: Path) -> dict[str, dict[int, float]]:
+    """Tag → step → value of the event files in a folder, read without TensorBoard."""
+    from tensorboardX.proto import event_pb2
+    from tensorboardX.record_writer import masked_crc32c
+
+    found: dict[str, dict[int, float]] = {}
+    for path in sorted(folder.glob("events*")):
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            length = int.from_bytes(data[at : at + 8], "little")
+            record = data[at + 12 : at + 12 + length]
+            assert masked_crc32c(record) == int.from_bytes(data[at + 12 + length : at + 16 + length], "little")
+            event = event_pb2.Event.FromString(record)
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = value.simple_value
+            at += 16 + length
+    return found
+
+
+def test_tensorboard_over_an_interruption(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    order(tmp_path, stop_at=17)
+    plan = make_plan(**ONE_PACK, execution={"loggers": ["tensorboard"], "checkpoint_steps": 5})
+    assert run(plan, tmp_path / "sweep")[0] == 3
+    order(tmp_path)
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    assert_complete(plan, tmp_path / "sweep")
+    for planned in plan.runs:
+        directory = tmp_path / "sweep" / "runs" / planned.run_id
+        rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+        found = scalars(tmp_path / "sweep" / "tensorboard" / planned.run_id)
+        assert found["train/loss"] == pytest.approx({row["step"]: row["loss"] for row in rows})
+        assert found["result/loss"][30] == pytest.approx(json.loads((directory / "result.json").read_text())["loss"])
+
+
+def test_two_attempts_within_a_second_keep_both_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard's files are named by the second and the host."""
+    pytest.importorskip("tensorboardX")
+    plan = make_plan(**ONE_PACK)
+    run_id = plan.runs[0].run_id
+    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
+    for first in (1, 11):
+        logger = loggers.TensorBoardLogger(SweepStore(tmp_path), plan.packs[0])
+        logger.resumed(run_id, first - 1)
+        logger.metrics(run_id, [{"step": step, "loss": float(step)} for step in range(first, first + 10)])
+        logger.close()
+    assert scalars(tmp_path / "tensorboard" / run_id)["train/loss"] == {step: step for step in range(1, 21)}
+
+
+def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    plan = make_plan(**ONE_PACK, execution={"loggers": ["wandb"]})
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0, text
+    assert_complete(plan, tmp_path / "sweep")
+    folders = sorted((tmp_path / "sweep" / "wandb").glob("offline-run-*"))
+    assert len(folders) == 2
+    logged = b"".join(path.read_bytes() for folder in folders for path in folder.glob("run-*.wandb"))
+    for planned in plan.runs:
+        assert planned.run_id.encode() in logged
+    assert b"grad_norm" in logged and b"bits_per_byte" in logged
+
+
+def test_scalars_leave_out_what_is_no_number() -> None:
+    assert loggers._scalars({"step": 3, "loss": 1, "versions": {}, "name": "x", "none": None}) == [("loss", 1.0)]

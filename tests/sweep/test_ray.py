@@ -1,0 +1,291 @@
+"""The Ray executor: on a stand-in whose cluster falls apart as told, and on a real one of this machine."""
+
+from __future__ import annotations
+
+import functools
+import os
+import queue
+import signal
+import socket
+import sys
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweep_tools import assert_complete, make_plan, order, run, start, wait_for
+
+from dwsweep.errors import InputError
+from dwsweep.sweep import ray_executor
+from dwsweep.sweep.events import Ended, Event, Job, Progress
+from dwsweep.sweep.ray_executor import RayExecutor
+from dwsweep.sweep.sweep_directory import SweepStore
+
+
+def test_a_task_asks_for_one_nodes_share() -> None:
+    from dwsweep.sweep.ray_executor import needs
+
+    hosts = [{"CPU": 64.0, "GPU": 8.0}, {"CPU": 32.0, "GPU": 4.0}, {"CPU": 96.0}]
+    assert needs(hosts, 1) == {"GPU": 4.0}
+    assert needs(hosts, 4) == {"GPU": 1.0}
+    assert needs(hosts, 8) == {"GPU": 0.5}
+    assert needs([{"CPU": 8.0, "TPU": 4.0}], 4) == {"TPU": 1.0}
+    assert needs([{"CPU": 8.0}, {"CPU": 4.0}], 1) == {"CPU": 4.0}
+    assert needs([], 1) == {}
+
+
+class FakeRay(types.ModuleType):
+    """What the executor asks of Ray. Tasks are those of the test: they end when it says so."""
+
+    class Cancelled(Exception):
+        pass
+
+    exceptions = types.SimpleNamespace(TaskCancelledError=Cancelled, OutOfMemoryError=MemoryError)
+
+    def __init__(self) -> None:
+        super().__init__("ray")
+        self.head = socket.create_server(("127.0.0.1", 0))
+        self.cluster = [{"NodeID": "own", "Alive": True, "Resources": {"CPU": 4.0}}]
+        self.init_arguments: dict[str, Any] = {}
+        self.asked: list[tuple[dict[str, Any], tuple[Any, ...]]] = []  # options and arguments of each task
+        self.ends: dict[int, Any] = {}  # by task: what it returns or raises
+        self.left = False
+
+    def init(self, **arguments: Any) -> None:
+        self.init_arguments = arguments
+
+    def shutdown(self) -> None:
+        self.left = True
+
+    def get_runtime_context(self) -> Any:
+        address = f"127.0.0.1:{self.head.getsockname()[1]}" if self.head.fileno() >= 0 else ""
+        return types.SimpleNamespace(gcs_address=address, get_node_id=lambda: "own")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self.cluster
+
+    def remote(self, function: Any) -> Any:
+        def submit(options: dict[str, Any], *arguments: Any) -> int:
+            self.asked.append((options, arguments))
+            return len(self.asked) - 1
+
+        return types.SimpleNamespace(
+            options=lambda **options: types.SimpleNamespace(remote=functools.partial(submit, options))
+        )
+
+    def wait(self, tasks: list[int], timeout: float) -> tuple[list[int], list[int]]:
+        time.sleep(0.01)
+        return [task for task in tasks if task in self.ends], []
+
+    def get(self, task: int) -> Any:
+        if isinstance(self.ends[task], Exception):
+            raise self.ends[task]
+        return self.ends[task]
+
+    def cancel(self, task: int, force: bool = False) -> None:
+        self.ends[task] = self.Cancelled()
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
+    fake = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name in ("POLL_SECONDS", "LOOK_SECONDS", "LOST_SECONDS"):
+        monkeypatch.setattr(ray_executor, name, 0.05)
+    yield fake
+    fake.head.close()
+
+
+class Posts:
+    """The events of an executor, in order."""
+
+    def __init__(self) -> None:
+        self.found: queue.Queue[tuple[str, Event]] = queue.Queue()
+
+    def __call__(self, pack_id: str, event: Event) -> None:
+        self.found.put((pack_id, event))
+
+    def next(self) -> tuple[str, Event]:
+        return self.found.get(timeout=30)
+
+    def ended(self) -> Ended:
+        event = self.next()[1]
+        assert isinstance(event, Ended)
+        return event
+
+
+def jobs(directory: Path) -> list[Job]:
+    packs = make_plan().packs
+    for pack in packs:
+        SweepStore(directory).write_pack(pack)
+    return [Job(pack, str(directory), "/nowhere") for pack in packs]
+
+
+def test_a_cluster_of_this_machine_listens_on_loopback_and_keys_are_no_part_of_the_runtime_environment(
+    ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    posts = Posts()
+    executor = RayExecutor(None, posts, workers=2)
+    assert ray.init_arguments["address"] == "local" and ray.init_arguments["_node_ip_address"] == "127.0.0.1"
+    assert ray.init_arguments["include_dashboard"] is False
+    assert executor.slots == 2
+    executor.start(jobs(tmp_path)[0])
+    ((options, (_, environment)),) = wait_for(lambda: ray.asked)
+    assert "secret" not in str(options) and environment["WANDB_API_KEY"] == "secret"
+    # half of the node: as many devices and threads as one of two workers on one host of four cores
+    assert (options["num_cpus"], environment["JAX_NUM_CPU_DEVICES"], environment["NPROC"]) == (2.0, "2", "2")
+    ray.ends[0] = [Ended("done")]
+    assert posts.ended().kind == "done"
+    executor.close()
+    assert ray.left
+
+
+def test_what_a_task_asks_for_does_not_follow_from_the_nodes_that_are_left(ray: FakeRay, tmp_path: Path) -> None:
+    ray.cluster = [
+        {"NodeID": name, "Alive": True, "Resources": {"GPU": count}} for name, count in (("own", 4.0), ("other", 1.0))
+    ]
+    executor = RayExecutor("auto", Posts(), workers=2)
+    assert ray.init_arguments == {**ray.init_arguments, "address": "auto"} and executor.slots == 10
+    executor.start(jobs(tmp_path)[0])
+    wait_for(lambda: ray.asked)
+    ray.cluster[1]["Alive"] = False
+    wait_for(lambda: executor.slots == 8)
+    executor.start(jobs(tmp_path)[1])
+    wait_for(lambda: len(ray.asked) == 2)
+    assert {options["num_gpus"] for options, _ in ray.asked} == {0.5}
+    # two processes share a GPU: neither takes most of its memory
+    assert {arguments[1]["XLA_PYTHON_CLIENT_MEM_FRACTION"] for _, arguments in ray.asked} == {"0.450"}
+    executor.close()
+
+
+def test_a_cluster_without_devices_is_one_clear_line(ray: FakeRay) -> None:
+    ray.cluster = [{"NodeID": "own", "Alive": True, "Resources": {"memory": 1e9}}]
+    with pytest.raises(InputError, match=r"--address: auto; none of its live nodes has a CPU, GPU or TPU"):
+        RayExecutor("auto", Posts())
+    assert ray.left
+
+
+@pytest.mark.parametrize("content", ['{"updated": "x", "step": "y", "tokens_per_second": 1}', "[1]", '{"upd'])
+def test_a_damaged_progress_file_does_not_end_the_watch(ray: FakeRay, tmp_path: Path, content: str) -> None:
+    posts = Posts()
+    executor = RayExecutor("auto", posts)
+    job = jobs(tmp_path)[0]
+    store = SweepStore(tmp_path)
+    path = store.pack_directory(job.pack.pack_id) / "progress.json"
+    executor.start(job)
+    wait_for(lambda: ray.asked)
+    path.write_text(content)
+    time.sleep(0.1)
+    path.write_text('{"updated": 17.0, "step": 3, "steps": 30, "tokens_per_second": 1.0}')
+    assert posts.next()[1] == Progress(3, 30, 1.0)
+    ray.ends[0] = RuntimeError("the node died")
+    assert posts.ended().kind == "crash"  # the cluster is well: it counts as the pack's failure
+    executor.close()
+
+
+@pytest.mark.parametrize("lost", ["head", "raylet"])
+def test_a_lost_cluster_interrupts_all_packs(ray: FakeRay, tmp_path: Path, lost: str) -> None:
+    posts = Posts()
+    executor = RayExecutor("auto", posts)
+    first, second, third, _ = jobs(tmp_path)
+    executor.start(first)
+    executor.start(second)
+    wait_for(lambda: len(ray.asked) == 2)
+    if lost == "head":
+        ray.head.close()
+    else:
+        ray.cluster[0]["Alive"] = False
+        ray.ends[0] = RuntimeError("the local raylet died")
+    ends = [posts.ended(), posts.ended()]
+    assert {ended.kind for ended in ends} == {"interrupted"}
+    assert all(ended.cause.startswith("the Ray cluster is lost: ") for ended in ends)
+    # workers that still live are told to reach their checkpoints
+    assert (SweepStore(tmp_path).pack_directory(first.pack.pack_id) / "stop").read_text() == ends[0].cause
+    executor.start(third)  # the sweep may have begun another one meanwhile
+    assert posts.ended().kind == "interrupted"
+    executor.stop("stopped")
+    executor.close()
+
+
+def test_a_task_that_waits_for_a_node_is_cancelled_and_one_at_work_is_told_to_stop(
+    ray: FakeRay, tmp_path: Path
+) -> None:
+    posts = Posts()
+    executor = RayExecutor("auto", posts)
+    at_work, waiting, _, _ = jobs(tmp_path)
+    folder, other = (SweepStore(tmp_path).pack_directory(job.pack.pack_id) for job in (at_work, waiting))
+    for path in (folder, other):  # an earlier attempt's, by a clock that is ahead
+        (path / "progress.json").write_text('{"updated": 1e12, "step": 2, "tokens_per_second": 1.0}')
+    executor.start(at_work)
+    executor.start(waiting)
+    wait_for(lambda: len(ray.asked) == 2)
+    (folder / "progress.json").write_text('{"updated": 5.0, "step": 0}')
+    executor.stop("stopped by SIGINT")
+    assert posts.next() == (waiting.pack.pack_id, Ended("interrupted", "stopped"))
+    assert (folder / "stop").read_text() == "stopped by SIGINT" and 0 not in ray.ends
+    executor.close()
+
+
+@pytest.mark.slow
+def test_no_cluster_at_the_address_is_one_clear_line(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(InputError, match=r"--address: 127.0.0.1:1; nobody answers there"):
+        run(make_plan(), tmp_path / "sweep", executor="ray", address="127.0.0.1:1")
+
+
+@pytest.fixture
+def cluster(standin: None) -> Iterator[Any]:
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    yield made
+    made.shutdown()
+
+
+@pytest.mark.slow
+def test_a_killed_node_and_the_results_are_those_of_a_local_run(cluster: Any, tmp_path: Path) -> None:
+    second = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    order(tmp_path, step_seconds=0.5)
+    directory = tmp_path / "sweep"
+    process = start(directory, executor="ray", address=cluster.address)
+    store = SweepStore(directory)
+
+    def packs_under_way() -> bool:
+        return sum(store.progress(name).step > 6 for name in store.pack_ids()) == 2
+
+    wait_for(packs_under_way, 120)
+    cluster.remove_node(second, allow_graceful=False)
+    order(tmp_path)
+    text, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, text
+    assert "was lost" in text and "retry 1 of 2" in text
+    assert_complete(make_plan(), directory)
+    lost = [name for name in store.pack_ids() if store.pack_state(name).attempts == 2]
+    assert len(lost) == 1 and store.pack_state(lost[0]).resumed_step > 0
+
+    local = tmp_path / "local"
+    assert run(make_plan(), local)[0] == 0
+    for planned in make_plan().runs:
+        assert SweepStore(local).result(planned.run_id) == store.result(planned.run_id)
+
+
+@pytest.mark.slow
+def test_ctrl_c_reaches_the_tasks(cluster: Any, tmp_path: Path) -> None:
+    order(tmp_path, step_seconds=0.2)
+    process = start(tmp_path / "sweep", executor="ray", address=cluster.address)
+    store = SweepStore(tmp_path / "sweep")
+    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()), 120)
+    os.kill(process.pid, signal.SIGINT)
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 3, text
+    interrupted = [name for name in store.pack_ids() if store.pack_state(name).state == "interrupted"]
+    assert len(interrupted) == 1 and store.newest_checkpoint(interrupted[0])
+    order(tmp_path)
+    assert run(make_plan(), tmp_path / "sweep")[0] == 0
+    assert_complete(make_plan(), tmp_path / "sweep")

@@ -1,0 +1,134 @@
+"""A sweep directory in a bucket: no append, no rename, metrics in segments."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import sweep_bucket
+from sweep_tools import make_plan, order, run, start, wait_for
+
+import dwsweep.paths as paths
+from dwsweep.errors import InputError
+from dwsweep.sweep import ownership
+from dwsweep.sweep.snapshot import snapshot
+from dwsweep.sweep.sweep_directory import SweepStore
+
+
+@pytest.fixture(autouse=True)
+def bucket(standin: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "cache"))
+    return sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
+
+
+def test_a_path_of_a_bucket_stays_one() -> None:
+    for text in ("gs://bucket/a/b", "gs:/bucket/a/b"):  # pathlib, on its way through a command line, folds slashes
+        assert os.fspath(paths.as_path(text)) == "gs://bucket/a/b"
+    assert paths.absolute(Path("gs://bucket/a")) == "gs://bucket/a"
+    assert isinstance(paths.as_path("gsx/a"), Path)
+
+
+def test_lines_go_up_in_segments(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = paths.as_path("gs://b/run/metrics.jsonl")
+    writer = paths.LineWriter(path)
+    writer.append([{"step": 1}])
+    assert not sweep_bucket.objects(bucket)
+    writer.flush()
+    monkeypatch.setattr(paths, "SEGMENT_SECONDS", 0.0)
+    writer.append([{"step": 2}, {"step": 3}])
+    assert sweep_bucket.objects(bucket) == ["b/run/metrics.jsonl.000001", "b/run/metrics.jsonl.000002"]
+    assert paths.read_lines(path) == [{"step": 1}, {"step": 2}, {"step": 3}]
+    # another process goes on where this one stopped
+    other = paths.LineWriter(path)
+    other.append([{"step": 4}])
+    assert sweep_bucket.objects(bucket)[-1].endswith(".000003")
+    paths.rewrite_lines(path, paths.read_lines(path))
+    assert sweep_bucket.objects(bucket) == ["b/run/metrics.jsonl"]
+    assert [row["step"] for row in paths.read_lines(path)] == [1, 2, 3, 4]
+
+
+def test_a_sweep_in_a_bucket(bucket: Path) -> None:
+    plan = make_plan()
+    state, text = run(plan, "gs://b/sweep")
+    assert state == 0, text
+    store = SweepStore("gs://b/sweep")
+    for planned in plan.runs:
+        assert store.state(planned.run_id).state == "done"
+        steps = [row["step"] for row in paths.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
+        assert steps == list(range(1, 31))
+    there = sweep_bucket.objects(bucket)
+    assert not [name for name in there if ".jsonl.0" in name or name.endswith(".lock")]
+    rows = list(csv.DictReader((store.directory / "results.csv").read_text().splitlines()))
+    assert [row["status"] for row in rows] == ["done"] * 8
+    log = (store.pack_directory(plan.packs[0].pack_id) / "log.txt").read_text()
+    assert log.count("attempt 1") == 1
+    assert "nothing to train: 8 done" in run(plan, "gs://b/sweep")[1]
+    assert snapshot("gs://b/sweep").count("done") == 8
+
+
+def test_interrupted_in_a_bucket(bucket: Path, tmp_path: Path) -> None:
+    order(tmp_path, terminate_at=17)
+    plan = make_plan(grid__depths=[2])
+    assert run(plan, "gs://b/sweep")[0] == 3
+    store = SweepStore("gs://b/sweep")
+    assert store.newest_checkpoint(plan.packs[0].pack_id) or store.newest_checkpoint(plan.packs[1].pack_id)
+    order(tmp_path)
+    assert run(plan, "gs://b/sweep")[0] == 0
+    for planned in plan.runs:
+        steps = [row["step"] for row in paths.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
+        assert steps == list(range(1, 31))
+    logs = [(store.pack_directory(pack.pack_id) / "log.txt").read_text() for pack in plan.packs]
+    assert any("attempt 1" in log and "attempt 2" in log for log in logs)
+
+
+def test_a_killed_worker_in_a_bucket(bucket: Path, tmp_path: Path) -> None:
+    """What it had not uploaded is found by its successor on the same host."""
+    order(tmp_path, kill_at=17)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], execution={"checkpoint_steps": 5, "max_retries": 0})
+    assert run(plan, "gs://b/sweep")[0] == 1
+    order(tmp_path)
+    assert run(plan, "gs://b/sweep", retry={"failed"})[0] == 0
+    store = SweepStore("gs://b/sweep")
+    steps = [row["step"] for row in paths.read_lines(store.run_directory(plan.runs[0].run_id) / "metrics.jsonl")]
+    assert steps == list(range(1, 31))
+
+
+def test_metrics_are_in_the_bucket_no_later_than_the_checkpoint_over_them(bucket: Path, tmp_path: Path) -> None:
+    """A host that dies takes along what it had not uploaded; its successor trains on from the checkpoint."""
+    order(tmp_path, kill_at=17)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], execution={"checkpoint_steps": 5, "max_retries": 0})
+    assert run(plan, "gs://b/sweep")[0] == 1
+    path = SweepStore("gs://b/sweep").run_directory(plan.runs[0].run_id) / "metrics.jsonl"
+    assert list((tmp_path / "cache").rglob("*.jsonl*"))
+    shutil.rmtree(tmp_path / "cache")
+    order(tmp_path)
+    assert run(plan, "gs://b/sweep", retry={"failed"})[0] == 0
+    assert [row["step"] for row in paths.read_lines(path)] == list(range(1, 31))
+
+
+def test_one_owner_of_a_bucket(bucket: Path) -> None:
+    with (
+        ownership.hold("gs://b/sweep"),
+        pytest.raises(InputError, match="another `dwsweep run` owns it"),
+        ownership.hold("gs://b/sweep"),
+    ):
+        pass
+    assert ownership.owners("gs://b/sweep") == []
+
+
+def test_a_killed_parent_of_a_bucket(bucket: Path, tmp_path: Path) -> None:
+    order(tmp_path, step_seconds=0.05)
+    process = start("gs://b/sweep")
+    store = SweepStore("gs://b/sweep")
+    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()))
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    order(tmp_path)
+    state, text = run(make_plan(), "gs://b/sweep")
+    assert state == 0, text
+    assert json.loads((store.directory / "manifest.json").read_text())["calls"][1:]

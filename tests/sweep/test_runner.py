@@ -1,0 +1,366 @@
+"""A sweep from its parent's side: finished, repeated, failed by cause, stopped; real processes, a stand-in trainer."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from checkout import TOOLS
+from sweep_tools import (
+    assert_complete,
+    environment,
+    make_plan,
+    order,
+    run,
+    start,
+    train_here,
+    wait_for,
+    with_standin,
+    workers_of,
+)
+
+from dwsweep.errors import InputError
+from dwsweep.sweep import policy, runner, worker
+from dwsweep.sweep.runner import run_sweep
+from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.work_queue import parse_shard
+
+pytestmark = pytest.mark.usefixtures("standin")
+
+
+def test_a_sweep_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan()
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0
+    assert "8 runs in 4 packs to train" in text and "8 done" in text
+    assert_complete(plan, tmp_path / "sweep")
+    logs = [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("sweep/packs/*/log.txt"))]
+
+    monkeypatch.setattr(runner, "local_workers", lambda *_: pytest.fail("a worker for nothing"))
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0 and "nothing to train: 8 done" in text
+    assert [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("sweep/packs/*/log.txt"))] == logs
+
+
+def test_long_packs_come_first_and_one_worker_serves_all(tmp_path: Path) -> None:
+    run(make_plan(), tmp_path / "sweep")
+    first_lines = [path.read_text() for path in (tmp_path / "sweep").glob("packs/*/log.txt")]
+    assert len({line.split("process ")[1] for line in first_lines}) == 1
+    store = SweepStore(tmp_path / "sweep")
+    order_of_ends = sorted(store.pack_ids(), key=lambda name: store.progress(name).updated or 0.0)
+    assert [name.rsplit("-", 1)[0] for name in order_of_ends] == ["L1-d92-h2", "L2-d64-h2", "L1-d48-h2", "L2-d36-h2"]
+
+
+def test_several_workers_share_the_packs(tmp_path: Path) -> None:
+    plan = make_plan(execution={"workers": 2, "checkpoint_steps": 5})
+    order(tmp_path, step_seconds=0.02)
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    assert_complete(plan, tmp_path / "sweep")
+    logs = [path.read_text() for path in (tmp_path / "sweep").glob("packs/*/log.txt")]
+    assert len({log.split("process ")[1] for log in logs}) == 2
+
+
+def test_the_parent_never_imports_jax(tmp_path: Path) -> None:
+    code = (
+        "import sys, sweep_tools\n"
+        f"sweep_tools.run(sweep_tools.make_plan(), {str(tmp_path / 'sweep')!r})\n"
+        "print({'jax', 'flax', 'optax', 'orbax'} & {name.split('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=with_standin(), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_crash_is_retried_from_the_checkpoint_by_a_new_worker(tmp_path: Path) -> None:
+    order(tmp_path, raise_at=13, once=True)
+    plan = make_plan()
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0
+    assert "the device fell off the bus; retry 1 of 2 from the last checkpoint" in text
+    assert_complete(plan, tmp_path / "sweep")
+    store = SweepStore(tmp_path / "sweep")
+    state = store.pack_state(store.pack_ids()[0])
+    assert (state.attempts, state.state) == (2, "done")
+    assert state.events[0].kind == "crash" and "fell off the bus" in (state.events[0].log_tail or "")
+    # the second attempt went on from step 10, so the steps before were not taken again
+    assert state.resumed_step == 10
+
+
+def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp_path: Path) -> None:
+    order(tmp_path, {"L2-d64-h2": {"raise_at": 13}})
+    plan = make_plan()
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 1
+    assert "given up after 2 retries" in text and "--retry failed" in text
+    store = SweepStore(tmp_path / "sweep")
+    states = {r.run_id: store.state(r.run_id) for r in plan.runs}
+    failed = [state for run_id, state in states.items() if run_id.startswith("L2-d64")]
+    assert [state.state for state in failed] == ["failed", "failed"]
+    assert failed[0].cause == "RuntimeError: the device fell off the bus"
+    assert "Traceback" in (failed[0].log_tail or "")
+    assert sum(state.state == "done" for state in states.values()) == 6
+    assert store.pack_state(next(p for p in store.pack_ids() if p.startswith("L2-d64"))).attempts == 3
+
+    # a second call leaves it alone and still says so by its status
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 1 and "nothing to train" in text and "fell off the bus" in text
+    order(tmp_path)
+    assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
+    assert_complete(plan, tmp_path / "sweep")
+    rows = list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
+    assert [row["status"] for row in rows] == ["done"] * 8
+
+
+def test_wrong_input_fails_without_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
+    order(tmp_path, wrong_input=True)
+    status, text = run(make_plan(grid__depths=[1]), tmp_path / "sweep")
+    assert status == 1
+    store = SweepStore(tmp_path / "sweep")
+    assert [store.pack_state(name).attempts for name in store.pack_ids()] == [1, 1]
+    assert "allowed: what the stand-in likes" in text
+
+
+def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_here(monkeypatch)
+    order(tmp_path, most_replicas=1)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0, text
+    store = SweepStore(tmp_path / "sweep")
+    parent = plan.packs[0].pack_id
+    state = store.pack_state(parent)
+    assert [event.action for event in state.events[:3]] == [
+        "microbatch 16 → 8 of 16 sequences",
+        "microbatch 8 → 4 of 16 sequences",
+        "microbatch 4 → 2 of 16 sequences",
+    ]
+    assert state.state == "rebuilt" and state.rebuilt_into == (f"{parent}-a", f"{parent}-b")
+    child = json.loads((store.pack_directory(f"{parent}-b") / "pack.json").read_text())
+    assert child["rebuilt_from"] == parent and "RESOURCE_EXHAUSTED" in child["reason"]
+    assert len(child["replicas"]) == 1
+    assert_complete(plan, tmp_path / "sweep")
+    sizes = {getattr(store.result(r.run_id), "pack_size", None) for r in plan.runs}
+    assert sizes == {1}
+
+
+def test_a_smaller_microbatch_is_kept_for_the_next_call(tmp_path: Path) -> None:
+    order(tmp_path, largest_microbatch=4, terminate_at=7, once=True)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
+    assert run(plan, tmp_path / "sweep")[0] == 3
+    order(tmp_path, largest_microbatch=4)
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    store = SweepStore(tmp_path / "sweep")
+    state = store.pack_state(plan.packs[0].pack_id)
+    assert state.microbatch == 4
+    assert [event.kind for event in state.events] == ["oom", "oom", "interrupted"]
+    assert_complete(plan, tmp_path / "sweep")
+
+
+def test_one_replica_that_never_fits_ends_as_oom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
+    order(tmp_path, most_replicas=0)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=1)
+    status, _ = run(plan, tmp_path / "sweep")
+    assert status == 1
+    state = SweepStore(tmp_path / "sweep").state(plan.runs[0].run_id)
+    assert state.state == "oom" and "RESOURCE_EXHAUSTED" in (state.cause or "")
+    row = next(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
+    assert row["status"] == "oom" and row["loss"] == ""
+
+
+def test_the_log_tells_that_an_abort_was_for_want_of_memory(tmp_path: Path) -> None:
+    order(tmp_path, exit_at=7, once=True)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0
+    assert "killed by SIGABRT: out of memory; microbatch 16 → 8" in text
+
+
+def test_a_run_really_out_of_memory(tmp_path: Path) -> None:
+    """The address space of the whole process tree is limited; the trainer asks for 64 GB."""
+    order(tmp_path, allocate_at=7)
+    plan_changes = {"grid__depths": [1], "grid__budgets": [1e5], "grid__seeds": 1}
+    command = f'ulimit -v 4000000; exec {sys.executable} {TOOLS / "sweep_tools.py"} {tmp_path / "sweep"} "$0" {{}}'
+    process = subprocess.run(
+        ["bash", "-c", command, json.dumps(plan_changes)],
+        env=environment(OPENBLAS_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 1, process.stdout + process.stderr
+    state = SweepStore(tmp_path / "sweep").state(make_plan(**plan_changes).runs[0].run_id)
+    assert state.state == "oom" and "MemoryError" in (state.cause or "")
+
+
+def test_a_killed_worker_is_a_crash_and_its_pack_goes_on(tmp_path: Path) -> None:
+    order(tmp_path, kill_at=13, once=True)
+    plan = make_plan()
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0 and "the worker was killed by SIGKILL; retry 1 of 2" in text
+    assert_complete(plan, tmp_path / "sweep")
+
+
+def test_divergence_is_a_result_and_is_tried_again_only_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_here(monkeypatch)
+    order(tmp_path, diverge_at=12, diverge_seed=1)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5], grid__seeds=3)
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0 and "diverged" in text
+    store = SweepStore(tmp_path / "sweep")
+    lost = next(r for r in plan.runs if r.seed == 1)
+    assert store.state(lost.run_id).state == "diverged" and store.state(lost.run_id).step == 12
+    kept = {r.run_id: store.run_directory(r.run_id) / "result.json" for r in plan.runs if r.seed != 1}
+    before = {name: path.stat().st_mtime_ns for name, path in kept.items()}
+    assert run(plan, tmp_path / "sweep")[1].startswith("nothing to train")
+
+    order(tmp_path)
+    status, text = run(plan, tmp_path / "sweep", retry={"diverged"})
+    assert status == 0 and "1 runs in 1 packs to train; 2 finished before" in text
+    assert store.state(lost.run_id).state == "done"
+    assert store.state(lost.run_id).pack_id == f"{plan.packs[0].pack_id}-r1"
+    assert {name: path.stat().st_mtime_ns for name, path in kept.items()} == before
+    assert_complete(plan, tmp_path / "sweep")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path, number: int) -> None:
+    order(tmp_path, step_seconds=0.3)
+    directory = tmp_path / "sweep"
+    process = start(directory)
+    store = SweepStore(directory)
+    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()))
+    os.kill(process.pid, signal.SIGHUP)  # a closed terminal is no reason to stop
+    os.kill(process.pid, number)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 3, text
+    assert "the same command resumes from here" in text
+    assert not workers_of(process.pid)
+    interrupted = [name for name in store.pack_ids() if store.pack_state(name).state == "interrupted"]
+    assert len(interrupted) == 1
+    assert "interrupted" in {store.state(name).state for name in store.run_ids()}
+    order(tmp_path)
+    plan = make_plan()
+    assert run(plan, directory)[0] == 0
+    assert store.pack_state(interrupted[0]).resumed_step > 2
+    assert_complete(plan, directory)
+
+
+def test_ctrl_c_of_a_terminal_reaches_the_parent_only(tmp_path: Path) -> None:
+    """A terminal signals the whole foreground group; the workers stand outside of it and are told by the parent."""
+    order(tmp_path, step_seconds=0.3)
+    process = start(tmp_path / "sweep")
+    store = SweepStore(tmp_path / "sweep")
+    wait_for(lambda: any(store.progress(name).step > 2 for name in store.pack_ids()))
+    os.killpg(process.pid, signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 3 and "KeyboardInterrupt" not in text
+    events = [event for name in store.pack_ids() for event in store.pack_state(name).events]
+    assert [event.kind for event in events] == ["interrupted"] and events[0].cause == "stopped by SIGINT"
+
+
+def test_a_preempted_worker_interrupts_the_sweep(tmp_path: Path) -> None:
+    order(tmp_path, terminate_at=7, once=True)
+    plan = make_plan()
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 3 and "preempted (SIGTERM)" in text
+    order(tmp_path)
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    assert_complete(plan, tmp_path / "sweep")
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    order(tmp_path, hang_at=3, hang_seconds=60.0)
+    process = start(tmp_path / "sweep")
+    wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
+    os.kill(process.pid, signal.SIGINT)
+    assert process.stdout and runner.KILL_NOTICE in [process.stdout.readline().strip() for _ in range(2)]
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 3
+
+
+def test_a_worker_that_does_not_heed_a_signal_is_named_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "STOP_NOTICE_SECONDS", 0.5)
+    monkeypatch.setattr(policy, "STOP_KILL_SECONDS", 1.5)
+    order(tmp_path, hang_at=3, hang_seconds=3600.0)
+
+    def stop_when_it_hangs() -> None:
+        wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/hangs")))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop_when_it_hangs).start()
+    status, text = run(make_plan(), tmp_path / "sweep")
+    assert status == 3 and "L1-d92-h2: interrupted (stopped by SIGTERM)" in text
+    (log,) = (tmp_path / "sweep").glob("packs/*/log.txt")
+    process = log.read_text().split("process ")[1].split()[0]
+    assert re.search(
+        rf"has not answered the request to stop for . s while training.*process {process}, log {log}", text
+    )
+
+
+@pytest.mark.parametrize("descriptor", ["a closed pipe", "a full disk"])
+def test_a_console_that_is_gone_does_not_end_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptor: str
+) -> None:
+    reader, pipe = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    with open(pipe if descriptor == "a closed pipe" else full, "w", closefd=False) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert run_sweep(make_plan(), "/nowhere", tmp_path / "sweep") == 0
+    assert_complete(make_plan(), tmp_path / "sweep")
+    os.close(pipe)
+    os.close(full)
+
+
+def test_shards_are_parsed() -> None:
+    assert parse_shard(None) == (0, 1)
+    assert parse_shard("3/8") == (3, 8)
+    slurm = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_COUNT": "4"}
+    assert parse_shard("slurm", {**slurm, "SLURM_ARRAY_TASK_STEP": "2"}) == (3, 4)
+    for wrong in ("8/8", "1", "-1/4", "a/b", "1/0", "slurm", "0/²", "٠/٤", f"0/{'9' * 76}"):
+        with pytest.raises(InputError, match="allowed: I/N"):
+            parse_shard(wrong, {})
+    # the packs of a task beyond the count would be nobody's: --array=1,4,9 has no such numbering
+    for uneven in ({"SLURM_ARRAY_TASK_STEP": "0"}, {"SLURM_ARRAY_TASK_STEP": "4"}, {"SLURM_ARRAY_TASK_COUNT": "3"}):
+        with pytest.raises(InputError, match="is not one of a regular array"):
+            parse_shard("slurm", {**slurm, **uneven})
+
+
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sweep").touch()
+    with pytest.raises(InputError, match=r"--out: .*must be a directory"):
+        run(make_plan(), tmp_path / "sweep")
+
+
+def test_a_plan_without_data_is_refused(tmp_path: Path) -> None:
+    from dwsweep.plan import build
+
+    with pytest.raises(InputError, match="not prepared"):
+        run(build(make_plan().spec), tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.parametrize(("niceness", "written"), [(0, None), (7, "7")])
+def test_a_worker_is_as_nice_to_other_sessions_as_to_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, niceness: int, written: str | None
+) -> None:
+    monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
+    autogroup = tmp_path / "autogroup"
+    worker.pass_niceness_to_the_group(autogroup)
+    assert (autogroup.read_text() if autogroup.exists() else None) == written
+    worker.pass_niceness_to_the_group(tmp_path / "none" / "autogroup")  # a kernel without them

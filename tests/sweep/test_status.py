@@ -1,0 +1,217 @@
+"""The status of a sweep, from its directory alone, while others write it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from cli_tools import Command
+from rich.console import Console
+from shown import printed
+from spec_tools import only
+from sweep_tools import make_plan, order, run, start, train_here, wait_for
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.plan import Plan
+from dwsweep.records.run_files import RunState
+from dwsweep.report.terminal import sweep_status as status
+from dwsweep.report.terminal.sweep_progress import ProgressView
+from dwsweep.sweep import ownership
+from dwsweep.sweep.events import Progress
+from dwsweep.sweep.snapshot import snapshot, time_left
+from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.text import format_clock
+
+pytestmark = pytest.mark.usefixtures("standin")
+
+
+def text_of(directory: Path, width: int = 100) -> str:
+    return printed(status.render(directory), width)
+
+
+def large(tmp_path: Path) -> tuple[Plan, SweepStore]:
+    plan = make_plan(grid=only({d: list(range(8, 168, 8)) for d in (1, 2, 4, 6)}, seeds=5))
+    store = SweepStore(tmp_path / "sweep")
+    store.write_plan(plan)
+    return plan, store
+
+
+def test_json_has_every_run_with_its_state(dwsweep: Command, tmp_path: Path) -> None:
+    plan, _ = large(tmp_path)
+    found = json.loads(dwsweep("status", tmp_path / "sweep", "--json").stdout)
+    assert [row["run_id"] for row in found["runs"]] == [run.run_id for run in plan.runs]
+    assert {row["run_state"] for row in found["runs"]} == {"pending"} and found["live"] is False
+    refused = dwsweep("status", tmp_path / "sweep", "--json", "--follow")
+    assert refused.returncode == 2 and "--json" in refused.stderr
+
+
+def test_no_sweep_directory_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"DIR: .*must be a directory made by `dwsweep run`"):
+        status.render(tmp_path / "nothing")
+    for text in ("a,b\n1,2\n", "action,run_id,pack_id,depth\nRUN,x,y,deep\n", "action\nRUN\n"):
+        (tmp_path / "plan.csv").write_text(text)
+        with pytest.raises(InputError, match=r"DIR: .*its plan\.csv is not one that `dwsweep run` wrote"):
+            status.render(tmp_path)
+
+
+def test_hundreds_of_runs_fit_a_terminal(tmp_path: Path) -> None:
+    plan, store = large(tmp_path)
+    for k, planned in enumerate(plan.runs):
+        state = ("done", "done", "pending", "interrupted", "diverged")[k % 5]
+        store.write_state(planned.run_id, RunState(state, planned.steps, 3.0 + k / 1000, planned.pack_id, "a cause"))
+        if state == "done":
+            paths.write_json(store.run_directory(planned.run_id) / "result.json", {"loss": 3.0 + k / 1000})
+    text = text_of(tmp_path / "sweep")
+    lines = text.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 100
+    assert "400 runs · 160 done · 80 pending · 80 interrupted · 80 diverged" in text
+    assert [line.split()[0] for line in lines[2:6]] == ["1", "2", "4", "6"]
+    assert "and 79 more: a cause" in text
+    narrow = text_of(tmp_path / "sweep", 48).splitlines()
+    assert max(map(len, narrow)) <= 48
+    assert not re.search(r"\S…", "\n".join(narrow))
+    assert re.findall(r"\d\.\d{4}–\d\.\d{4}", "\n".join(narrow)) == re.findall(r"\d\.\d{4}–\d\.\d{4}", text)
+
+
+def test_small_sweeps_show_every_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
+    plan = make_plan()
+    run(plan, tmp_path / "sweep")
+    text = text_of(tmp_path / "sweep")
+    for shape in {planned.shape for planned in plan.runs}:
+        assert f"{shape.depth}     {shape.width}" in text
+    assert text.count("30/30") == 4 and "done" in text
+
+
+def test_arms_have_rows_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses of two recipes are not averaged into one; a name may hold what rich reads as markup."""
+    train_here(monkeypatch)
+    arms = [{}, {"name": "[/red] x", "model.norm": "post"}]
+    run(make_plan(grid=only({1: [32]}, arms=arms)), tmp_path / "sweep")
+    lines = text_of(tmp_path / "sweep").splitlines()
+    losses = [line.split()[-1] for line in lines if "32" in line]
+    assert [line.split("  ")[0].strip() for line in lines[1:]] == ["arm", "base", "[/red] x"]
+    results = [
+        SweepStore(tmp_path / "sweep").state(row.run_id).loss
+        for row in (one.plan for one in snapshot(tmp_path / "sweep").runs)
+    ]
+    means = [sum(part) / 2 for part in (results[:2], results[2:])]  # type: ignore[arg-type]
+    assert losses == [f"{mean:.4f}" for mean in means]
+
+
+def test_failures_show_their_cause_and_the_end_of_the_log(tmp_path: Path) -> None:
+    order(tmp_path, {"L2-d64-h2": {"raise_at": 3}})
+    run(make_plan(), tmp_path / "sweep")
+    text = text_of(tmp_path / "sweep", 160)
+    assert "2 failed" in text
+    assert "and 1 more: RuntimeError: the device fell off the bus" in text
+    assert "│ RuntimeError: the device fell off the bus" in text
+    assert "└ packs/L2-d64-h2-" in text
+
+
+def test_a_running_sweep_is_read_while_it_is_written(tmp_path: Path) -> None:
+    order(tmp_path, step_seconds=0.5)
+    process = start(tmp_path / "sweep")
+    store = SweepStore(tmp_path / "sweep")
+    wait_for(lambda: any(store.progress(name).step > 1 for name in store.pack_ids()))
+    seen = []
+    for _ in range(20):
+        now = snapshot(tmp_path / "sweep")
+        seen.append(now)
+        time.sleep(0.05)
+    text = text_of(tmp_path / "sweep")
+    process.terminate()
+    process.communicate(timeout=60)
+    assert [(now.is_live, now.count("running")) for now in seen] == [(True, 2)] * 20
+    assert "running pack" in text and "stand-in" in text and "1,000" in text and "left" in text
+    assert f"process {process.pid}" in text
+    left = time_left(seen[-1])
+    assert left is not None and left > 0
+
+
+def test_runs_of_a_killed_parent_are_interrupted(tmp_path: Path) -> None:
+    plan, store = large(tmp_path)
+    store.write_state(plan.runs[0].run_id, RunState("running", 3, None, plan.runs[0].pack_id))
+    now = snapshot(tmp_path / "sweep")
+    assert not now.is_live and now.runs[0].state.state == "interrupted"
+    with ownership.hold(tmp_path / "sweep"):
+        assert snapshot(tmp_path / "sweep").runs[0].state.state == "running"
+
+
+def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
+    plan, store = large(tmp_path)
+    pack_id = plan.runs[0].pack_id
+    store.write_state(plan.runs[0].run_id, RunState("running", 3, None, pack_id))
+    for device, expected in (("stand-in", "–"), ("NVIDIA H100 80GB HBM3", "%")):
+        progress = {"step": 1, "steps": 30, "tokens_per_second": 1e9, "started": {"device_kind": device, "devices": 1}}
+        paths.write_json(paths.make_directory(store.pack_directory(pack_id)) / "progress.json", progress)
+        with ownership.hold(tmp_path / "sweep"):
+            row = next(line for line in text_of(tmp_path / "sweep", 140).splitlines() if line.startswith(pack_id))
+        assert row.split(device)[0].split()[-1].endswith(expected)
+
+
+def test_follow_ends_with_the_sweep(tmp_path: Path) -> None:
+    order(tmp_path, step_seconds=0.02)
+    process = start(tmp_path / "sweep")
+    wait_for(lambda: (tmp_path / "sweep" / "plan.csv").exists() and ownership.owners(tmp_path / "sweep"))
+    console = Console(file=io.StringIO(), width=100)
+    status.follow(tmp_path / "sweep", console)
+    assert process.wait(timeout=10) == 0
+    assert "8 runs · 8 done" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_command_prints_it(dwsweep: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    train_here(monkeypatch)
+    run(make_plan(), tmp_path / "sweep")
+    done = dwsweep("status", tmp_path / "sweep")
+    assert done.returncode == 0 and "8 runs · 8 done" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (9.9, "9.9 s"), (42.2, "42 s"), (187, "3:07"), (18720, "5:12:00"), (183600, "2 d 03:00")],
+)
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert format_clock(seconds) == text
+
+
+def event(step: int) -> Progress:
+    return Progress(step, 30, 5000.0, (3.0, None))
+
+
+def test_time_left_follows_the_work_done() -> None:
+    now = 100.0
+    packs = list(make_plan(grid__depths=[2], grid__budgets=[1e5], execution__max_replicas=1).packs)
+    assert len(packs) == 2
+    console = Console(file=io.StringIO(), width=120)
+    view = ProgressView(console, packs, clock=lambda: now)
+    view.started(packs[0])
+    view.stepped(packs[0].pack_id, event(10))  # what was done before this call costs no time
+    assert view.time_left() is None
+    now = 110.0
+    view.stepped(packs[0].pack_id, event(20))
+    # 10 steps took 10 s; 10 are left here and 30 in the other pack
+    assert view.time_left() == pytest.approx(40.0)
+    assert view.fraction() == pytest.approx(1 / 3)
+    view.ended(packs[0].pack_id, "1 run done", True)
+    assert "1/2 packs" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_bars_on_a_terminal_and_lines_elsewhere() -> None:
+    pack = make_plan().packs[0]
+    texts = []
+    for terminal in (True, False):
+        console = Console(file=io.StringIO(), width=120, force_terminal=terminal)
+        with ProgressView(console, [pack], "small") as view:
+            view.started(pack)
+            view.stepped(pack.pack_id, event(10))
+            view.stepped(pack.pack_id, event(20))
+            view.ended(pack.pack_id, "2 runs done", True)
+        texts.append(console.file.getvalue())  # type: ignore[attr-defined]
+    assert "\x1b[" in texts[0] and "━" in texts[0]
+    assert "\x1b[" not in texts[1] and "L1-d48-h2: 2 runs done" in texts[1]

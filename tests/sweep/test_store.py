@@ -1,0 +1,299 @@
+"""The sweep directory: atomic files, the recorder's order of writing, results.csv from the directories alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from spec_tools import only
+from sweep_tools import assert_complete, make_plan, order, run, train_here
+
+from dwsweep import paths
+from dwsweep.plan import Pack
+from dwsweep.records.pack_files import PackEvent, PackState, StartFacts
+from dwsweep.records.run_files import RunResult, RunState
+from dwsweep.records.sweep_tables import RESULTS_COLUMNS
+from dwsweep.sweep.events import Event, Resumed
+from dwsweep.sweep.run_recorder import RunRecorder
+from dwsweep.sweep.snapshot import rebuild_results
+from dwsweep.sweep.sweep_directory import SweepStore
+
+pytestmark = pytest.mark.usefixtures("standin")
+
+
+@pytest.fixture
+def pack() -> Pack:
+    return make_plan().packs[0]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SweepStore:
+    found = SweepStore(tmp_path / "sweep")
+    found.write_plan(make_plan())
+    return found
+
+
+def recorder(store: SweepStore, pack: Pack, **options: Any) -> tuple[RunRecorder, list[Event]]:
+    events: list[Event] = []
+    return RunRecorder(store, pack, events.append, **options), events
+
+
+def steps_of(store: SweepStore, run_id: str) -> list[int]:
+    return [row["step"] for row in paths.read_lines(store.run_directory(run_id) / "metrics.jsonl")]
+
+
+def rows(*steps: int) -> list[dict[str, Any]]:
+    return [{"step": step, "loss": 1.0} for step in steps]
+
+
+RECORD = RunResult(loss=3.0, loss_stderr=0.1, steps=30, tokens=61440, pack_size=2, flops=10**9)
+DOCUMENTS = np.array([[3.0, 1.0]])
+
+
+def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "status.json"
+    paths.write_json(path, {"state": "running"})
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(paths.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        paths.write_json(path, {"state": "done"}, durable=True)
+    assert paths.read_json(path) == {"state": "running"}
+    assert [p.name for p in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_torn_file_reads_as_missing_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_text('{"state": "do')
+    assert paths.read_json(tmp_path / "status.json") is None
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert paths.read_lines(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]
+
+
+def test_states_survive_the_way_to_disk(store: SweepStore) -> None:
+    event = PackEvent(1.0, "oom", "too big", "microbatch 4 → 2", 7, "the log")
+    state = PackState("running", 3, 1, 4, 10, 2, 1, ("a", "b"), (event,))
+    paths.make_directory(store.pack_directory("p"))
+    store.write_pack_state("p", state)
+    assert store.pack_state("p") == state
+    store.write_state("r", RunState("failed", 7, 1.5, "p", "why", "tail"))
+    found = store.state("r")
+    assert (found.state, found.step, found.cause, found.log_tail) == ("failed", 7, "why", "tail")
+    assert found.updated and abs(found.updated - time.time()) < 60
+
+
+def test_a_file_of_a_later_version_is_read(store: SweepStore) -> None:
+    paths.make_directory(store.pack_directory("p"))
+    paths.write_json(store.pack_directory("p") / "state.json", {"state": "done", "invented_later": 1})
+    assert store.pack_state("p").state == "done"
+    paths.write_json(paths.make_directory(store.run_directory("r")) / "status.json", {"state": "done", "new": 1})
+    paths.write_json(store.run_directory("r") / "result.json", {"loss": 3.0, "new": 1})
+    assert store.state("r").state == "done"
+
+
+def test_config_holds_all_facts_of_a_run(store: SweepStore) -> None:
+    planned = make_plan().runs[0]
+    config = store.config(planned.run_id)
+    assert config and config.shape == planned.shape and config.shape.depth == 1
+    assert config.data_hash == "f00d" and config.data["source"] == "stdlib-docs"
+    assert config.seed == 0 and config.learning_rate == 1e-3 and config.budget == 3e4
+    assert config.train["batch_size"] == 16 and config.model["parametrization"] == "completep"
+    assert config.n_params == planned.shape.n_params and config.tokens == 30 * 16 * 128
+    written = json.loads((store.run_directory(planned.run_id) / "config.json").read_text())
+    assert written["shape"]["depth"] == 1 and written["train"]["betas"] == [0.9, 0.95]
+
+
+def test_metrics_beyond_the_resumed_step_are_dropped(store: SweepStore, pack: Pack) -> None:
+    first, second = pack.replicas[0].run_ids[0], pack.replicas[1].run_ids[0]
+    one, _ = recorder(store, pack)
+    one.started(StartFacts(step=0))
+    for name in (first, second):
+        one.metrics(name, rows(1, 2, 3, 4, 5, 6))
+    with open(store.run_directory(first) / "metrics.jsonl", "a") as file:
+        file.write('{"step": 7, "lo')  # killed inside a write
+    two, events = recorder(store, pack)
+    two.started(StartFacts(step=4))
+    two.resumed(4)
+    for name in (first, second):
+        two.metrics(name, rows(4, 5))
+        two.metrics(name, rows(6, 7))
+        assert steps_of(store, name) == [1, 2, 3, 4, 5, 6, 7]
+    assert store.state(first).state == "running"
+    assert Resumed(4) in events
+
+
+def test_a_pack_that_starts_anew_drops_all_metrics(store: SweepStore, pack: Pack) -> None:
+    name = pack.replicas[0].run_ids[0]
+    one, _ = recorder(store, pack)
+    one.started(StartFacts(step=0))
+    one.metrics(name, rows(1, 2, 3))
+    two, _ = recorder(store, pack)
+    two.started(StartFacts(step=0))
+    two.metrics(name, rows(1))
+    assert steps_of(store, name) == [1]
+
+
+def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
+    name = pack.replicas[0].run_ids[0]
+    one, events = recorder(store, pack)
+    one.started(StartFacts(step=0))
+    one.metrics(name, rows(1, 2))
+    one.finished(name, RECORD, DOCUMENTS)
+    assert one.unfinished() == [pack.replicas[1].run_ids[0]]
+    two, _ = recorder(store, pack)
+    two.started(StartFacts(step=1))
+    two.resumed(1)
+    two.metrics(name, rows(2, 3))
+    two.finished(name, replace(RECORD, loss=9.0), DOCUMENTS)
+    two.diverged(name, 3, float("nan"))
+    two.interrupted("why not")
+    assert store.state(name).state == "done" and (result := store.result(name)) and result.loss == 3.0
+    assert steps_of(store, name) == [1, 2]
+    assert result.flops and result.flops > 0 and result.pack_id == pack.pack_id
+    assert np.load(store.run_directory(name) / "documents.npy").shape == (1, 2)
+    assert [type(event).__name__ for event in events] == ["Resumed", "Started", "Finished"]
+
+
+def test_runs_of_another_pack_are_not_touched(store: SweepStore, pack: Pack) -> None:
+    name, own = pack.replicas[0].run_ids[0], pack.replicas[1].run_ids[0]
+    one, _ = recorder(store, pack, frozen=[name])
+    one.started(StartFacts(step=0))
+    for run_id in (name, own):
+        one.metrics(run_id, rows(1))
+        one.finished(run_id, RECORD, DOCUMENTS)
+    assert store.state(name).state == "pending" and store.state(own).state == "done"
+
+
+def test_done_is_written_after_everything_else(store: SweepStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off after each single write, a run is either not done or complete."""
+    name = make_plan().runs[0].run_id
+    write, written = paths.write_atomic, 0
+
+    for allowed in range(4):
+        shutil.rmtree(store.run_directory(name))
+        written = 0
+
+        def cut(path: Any, content: Any, *, durable: bool = False, allowed: int = allowed) -> None:
+            nonlocal written
+            if written == allowed:
+                raise OSError(28, "No space left on device")
+            written += 1
+            write(path, content, durable=durable)
+
+        monkeypatch.setattr(paths, "write_atomic", cut)
+        try:
+            store.finish(name, "p", RECORD, DOCUMENTS)
+        except OSError:
+            assert store.state(name).state == "pending"
+        else:
+            assert allowed == 3 and store.result(name) and store.state(name).state == "done"
+            assert (store.run_directory(name) / "documents.npy").exists()
+
+
+def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
+    plan = make_plan()
+    run(plan, tmp_path / "sweep")
+    store = SweepStore(tmp_path / "sweep")
+    before = store.results_path.read_text()
+    store.results_path.unlink()
+    elsewhere = tmp_path / "moved"
+    shutil.move(tmp_path / "sweep", elsewhere)
+    assert rebuild_results(SweepStore(elsewhere)).read_text() == before
+    found = list(csv.DictReader((elsewhere / "results.csv").open()))
+    assert tuple(found[0]) == RESULTS_COLUMNS
+    assert RESULTS_COLUMNS[:20] == (
+        *("run_id", "depth", "width", "heads", "head_size", "seed", "learning_rate", "parametrization", "budget"),
+        *("n_params", "n_params_total", "tokens", "steps", "loss", "loss_stderr", "bits_per_byte", "status"),
+        *("wall_seconds", "tokens_per_second", "flops"),
+    )
+    assert all((value == "") == (name in ("arm", "embedding_rank")) for row in found for name, value in row.items())
+    # without the plan too: every run that has a directory
+    (elsewhere / "plan.csv").unlink()
+    rebuild_results(SweepStore(elsewhere))
+    assert sorted(row["run_id"] for row in csv.DictReader((elsewhere / "results.csv").open())) == sorted(
+        run.run_id for run in plan.runs
+    )
+
+
+def test_finished_leaves_out_what_is_to_be_tried_again(store: SweepStore) -> None:
+    names = store.run_ids()
+    for name, state in zip(names, ("done", "diverged", "failed", "oom", "interrupted", "running"), strict=False):
+        store.write_state(name, RunState(state))
+    paths.write_json(store.run_directory(names[0]) / "result.json", {"loss": 3.0})
+    assert set(store.finished().values()) == {"done", "diverged", "failed", "oom"}
+    assert set(store.finished(retry={"failed"}).values()) == {"done", "diverged"}
+    assert set(store.finished(retry={"diverged"}).values()) == {"done", "failed", "oom"}
+    assert SweepStore("/does/not/exist").finished() == {}
+    (store.run_directory(names[0]) / "result.json").write_text("")  # lost with a disk: trained again
+    assert store.state(names[0]).state == "pending" and set(store.finished().values()) == {"diverged", "failed", "oom"}
+
+
+def test_the_manifest_tells_how_a_sweep_was_made(tmp_path: Path) -> None:
+    run(make_plan(), tmp_path / "sweep")
+    manifest = SweepStore(tmp_path / "sweep").manifest
+    assert {"dwsweep", "python", "jax", "flax", "optax"} <= set(manifest.versions)
+    assert manifest.calls[0]["flags"]["executor"] == "local"
+    assert "stand-in" in manifest.devices
+
+
+def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed, resumed and tabled: 500 runs in 100 packs, all finished but one pack."""
+    plan = make_plan(grid=only({d: list(range(8, 208, 8)) for d in (1, 2, 3, 4)}, seeds=5), train__steps=3)
+    assert len(plan.runs) == 500 and len(plan.packs) == 100
+    store = SweepStore(tmp_path / "sweep")
+    began = time.process_time()
+    store.write_plan(plan)
+    listed = time.process_time() - began
+    left = plan.packs[-1]
+    monkeypatch.setattr(paths.os, "fsync", lambda _: None)  # a thousand of them are not what is measured here
+    for planned in plan.runs:
+        if planned.pack_id != left.pack_id:
+            store.finish(planned.run_id, planned.pack_id, RECORD, DOCUMENTS)
+    began = time.process_time()
+    status, text = run(plan, tmp_path / "sweep")
+    resumed = time.process_time() - began
+    assert status == 0 and "5 runs in 1 packs to train; 495 finished before" in text and "500 done" in text
+    began = time.process_time()
+    assert "nothing to train: 500 done" in run(plan, tmp_path / "sweep")[1]
+    again = time.process_time() - began
+    # seconds of this process's own work, generous: 0.2, 1 and 0.3 are needed
+    assert listed < 5 and resumed < 15 and again < 5, (listed, resumed, again)
+    assert len(list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))) == 500
+
+
+def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one whose replicas others took over; a failed one keeps them, to be resumed."""
+    train_here(monkeypatch)
+    order(tmp_path, {"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
+    plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0})
+    assert run(plan, tmp_path / "sweep")[0] == 1
+    store = SweepStore(tmp_path / "sweep")
+    kept = {name for name in store.pack_ids() if store.newest_checkpoint(name)}
+    assert {store.pack_state(name).state for name in store.pack_ids()} == {"done", "rebuilt", "failed"}
+    assert kept == {name for name in store.pack_ids() if store.pack_state(name).state == "failed"}
+    order(tmp_path)
+    asked = make_plan(execution={"checkpoint_steps": 5, "keep_finished_checkpoints": True})
+    assert run(asked, tmp_path / "sweep", retry={"failed"})[0] == 0
+    assert {name for name in store.pack_ids() if store.newest_checkpoint(name)} == kept
+    text = run(plan, tmp_path / "sweep")[1]
+    assert "removed the checkpoints of 1 finished pack; execution.keep_finished_checkpoints: true keeps them" in text
+    assert not [name for name in store.pack_ids() if store.newest_checkpoint(name)]
+    assert_complete(plan, tmp_path / "sweep")
+
+
+def test_branches_of_one_trunk_are_runs_of_their_own(tmp_path: Path) -> None:
+    plan = make_plan(train={"steps": 30, "schedule": "wsd", "token_branches": [10 * 2048, 20 * 2048]})
+    assert len(plan.runs) == 24
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    assert_complete(plan, tmp_path / "sweep")
+    found = list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
+    assert sorted({int(row["steps"]) for row in found}) == [10, 20, 30]
+    assert json.loads((tmp_path / "sweep" / "runs" / found[0]["run_id"] / "result.json").read_text())["steps"] == 10

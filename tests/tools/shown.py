@@ -1,0 +1,22 @@
+"""What a person sees of a table or a figure, as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+
+def printed(renderable: Any, width: int = 100) -> str:
+    """On a terminal of this many columns, without colours."""
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def words_of(figure: Any) -> str:
+    """The visible texts, a line each."""
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text) if text.get_visible())

@@ -1,0 +1,152 @@
+"""Small sweeps on the stand-in trainer, in this process or with a parent process of their own that can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sweep_standin
+from checkout import environment, free_address
+from rich.console import Console
+from spec_tools import spec_of
+
+from dwsweep.plan import DataFacts, Pack, Plan, build
+from dwsweep.report.terminal.sweep_progress import ProgressView
+from dwsweep.sweep import runner, worker
+from dwsweep.sweep.events import Ended, Event, Resumed
+from dwsweep.sweep.runner import run_sweep
+from dwsweep.sweep.sweep_directory import SweepStore
+
+SMALL = {
+    "name": "small",
+    "grid": {"depths": [1, 2], "budgets": [3e4, 1e5], "seeds": 2},
+    "train": {"steps": 30, "warmup_steps": 2},
+    "execution": {"checkpoint_steps": 5},
+}
+
+
+def make_plan(**changes: Any) -> Plan:
+    """Four packs of two seeds, 30 steps each; ``changes`` as ``spec_of`` takes them."""
+    return build(spec_of(SMALL, **changes), data=DataFacts("f00d", 10**6, 10**4))
+
+
+def with_standin(**more: str) -> dict[str, str]:
+    """An environment in which workers train with the stand-in."""
+    return environment(DWSWEEP_TRAINER="sweep_standin:train_pack", **more)
+
+
+def order(folder: Path, each: dict[str, Any] | None = None, **every: Any) -> None:
+    """What the stand-in shall do (see there): for every pack, or for ``each`` by its label; nothing, for nothing."""
+    (folder / "orders.json").write_text(json.dumps({**(each or {}), "*": every}))
+
+
+def run(plan: Plan, directory: Any, **options: Any) -> tuple[int, str]:
+    """(exit status, what was printed) of a sweep in this process."""
+    console = Console(file=io.StringIO(), width=200)
+    status = run_sweep(plan, "/nowhere", directory, view=ProgressView(console), **options)
+    return status, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def start(
+    directory: Path | str, changes: dict[str, Any] | None = None, more: dict[str, str] | None = None, **options: Any
+) -> subprocess.Popen[str]:
+    """A sweep whose parent is a process of its own, with ``more`` in its environment."""
+    command = [sys.executable, __file__, str(directory), json.dumps(changes or {})]
+    return subprocess.Popen(
+        [*command, json.dumps(options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=with_standin(**(more or {})),
+        start_new_session=True,
+    )
+
+
+def processes_of_a_slice() -> list[dict[str, str]]:
+    """The environments of two processes that are hosts to ``dwsweep run --distributed``."""
+    common = {"DWSWEEP_COORDINATOR": free_address(), "DWSWEEP_PROCESSES": "2"}
+    return [{**common, "DWSWEEP_PROCESS": str(k)} for k in range(2)]
+
+
+def train_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ``run`` train in this process: for tests of what is decided and written, not of processes that die."""
+    monkeypatch.setattr(runner, "local_workers", lambda *_, **__: [WorkerHere()])
+
+
+class WorkerHere:
+    """A worker without a process: packs train in this one, so that a hundred sweeps take seconds.
+
+    ``stop_after`` is how often the trainer may ask whether to go on.
+    """
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.asked, self.stop_after = 0, stop_after
+
+    def train(self, job: Any, on_event: Callable[[Event], None]) -> Ended:
+        resumed = [Resumed(0)]
+
+        def emit(event: Event) -> None:
+            if isinstance(event, Resumed):
+                resumed.append(event)
+            on_event(event)
+
+        channel: Any = SimpleNamespace(emit=emit, group=None, stop_cause="stopped", should_stop=self.should_stop)
+        return replace(worker.attempt(job, channel), resumed_step=resumed[-1].step)
+
+    def should_stop(self) -> bool:
+        self.asked += 1
+        return self.stop_after is not None and self.asked > self.stop_after
+
+    def stop(self, cause: str) -> None: ...
+    def kill(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """The condition's value once it is true."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+def workers_of(parent: int) -> list[int]:
+    """Live worker processes of a parent."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, ppid = path.read_text().rsplit(")", 1)[1].split()[:2]
+            if int(ppid) == parent and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
+def assert_complete(plan: Plan, directory: Any) -> None:
+    """Every run has the result of an undisturbed run, and every step of its metrics exactly once and in order."""
+    store = SweepStore(directory)
+    packs: dict[str, Pack] = {pack.pack_id: pack for pack in plan.packs}
+    for run in plan.runs:
+        assert store.state(run.run_id).state == "done", run.run_id
+        expected = sweep_standin.expected_loss(packs[run.pack_id], run.seed, run.learning_rate, run.steps)
+        assert (result := store.result(run.run_id)) and result.loss == expected
+        lines = (store.run_directory(run.run_id) / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == list(range(1, run.steps + 1))
+
+
+if __name__ == "__main__":
+    arguments = json.loads(sys.argv[3])
+    if "shard" in arguments:
+        arguments["shard"] = tuple(arguments["shard"])
+    sys.exit(run_sweep(make_plan(**json.loads(sys.argv[2])), "/nowhere", sys.argv[1], **arguments))

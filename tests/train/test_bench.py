@@ -1,0 +1,106 @@
+"""What `bench` measures, on a tiny sweep: real programs, consistent numbers, a file that `plan` takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import pytest
+from shown import printed
+from train_support import make_spec
+
+from dwsweep.cost import training_flops_per_token
+from dwsweep.cost.duration import Calibration
+from dwsweep.data.token_store import Store
+from dwsweep.errors import InputError
+from dwsweep.plan import DataFacts, build
+from dwsweep.records import bench_rows
+from dwsweep.records.bench_rows import CollectiveRow
+from dwsweep.report.terminal import bench_tables
+from dwsweep.train.bench import bench, sizes
+from dwsweep.train.compile_only import compile_only, here
+from dwsweep.train.program import Blueprint
+
+
+def test_pack_sizes_double_and_end_with_the_pack() -> None:
+    assert [sizes(n) for n in (1, 2, 3, 4, 6)] == [[1], [1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4, 6]]
+
+
+def test_rows_are_consistent_and_calibrate_the_plan(store: Store, tmp_path) -> None:
+    spec = make_spec(grid={"widths": {1: [8]}, "seeds": 2})
+    plan = build(spec, data=DataFacts.of(store))
+    rows = list(bench(plan, store))
+    assert [(row.depth, row.width) for row in rows] == [(1, 8)]
+    for row, pack in zip(rows, plan.packs, strict=True):
+        tokens = row.replicas * spec.train.batch_size * spec.train.seq_len
+        assert row.replicas == 2
+        assert row.tokens_per_second == pytest.approx(tokens / row.step_seconds)
+        assert row.flops_per_token == training_flops_per_token(pack.shape)
+        assert row.mfu == pytest.approx(row.achieved_flops / row.peak_flops / row.devices)
+        assert row.memory_bytes > 2 * 3 * 4 * pack.shape.n_params_total  # parameters and two moments, two replicas
+        assert [point.replicas for point in row.packing] == [1, 2]
+    path = bench_rows.write(rows, tmp_path)
+    bench_tables.render(rows)
+    assert bench_rows.read(path) == rows
+    assert build(spec, data=DataFacts.of(store)).estimates.device_seconds is None
+    calibrated = build(spec, data=DataFacts.of(store), calibration=path).estimates
+    assert calibrated.device_seconds > 0
+
+
+def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, tmp_path) -> None:
+    few = {"biases": False, "tied_embeddings": True}  # arrays, since each is compiled for
+    spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2}, model=few)
+    plan = build(spec, data=DataFacts.of(store))
+    rows = list(compile_only(plan, store, here(plan, [1])))
+    assert [(row.depth, row.width) for row in rows] == [(1, 8), (2, 16)]
+    for row, pack in zip(rows, plan.packs, strict=True):
+        # float32 parameters and two moments of two replicas, beside a few scalars
+        state = 2 * 3 * 4 * pack.shape.n_params_total
+        assert state < row.state_bytes < state + 100
+        assert row.memory_bytes > row.state_bytes and row.microbatch == spec.train.batch_size
+    bench_tables.render_compiled(rows)
+    small = build(make_spec(grid={"widths": {1: [8]}, "seeds": 2}, model=few))
+    (bare,) = compile_only(small, None, here(small, [1]))  # needs no text
+    assert bare.state_bytes == rows[0].state_bytes and bare.n_train_tokens is None
+    assert bare.memory_bytes == rows[0].memory_bytes - store.dtype.itemsize * (
+        store.n_train_tokens - spec.train.batch_size * spec.train.seq_len - 1
+    )
+    far = replace(
+        bare,
+        target="TPU-v5e:2x4",
+        device_kind="TPU v5 lite",
+        devices=8,
+        mesh={"replica": 2, "data": 4, "fsdp": 1},
+        concessions=("activations recomputed",),
+        product_flops=bare.product_flops / 8,
+        collectives=(CollectiveRow("all-reduce", ("data",), 1, 4.3e7, 4.3e7),),
+    )
+    text = printed(bench_tables.render_compiled([far, replace(far, product_flops=far.product_flops / 2)]))
+    assert "1 all-reduce over data, 43 MB" in text and "activations recomputed" in text
+    assert text.count("of the model's FLOPs were found") == 1  # of the second, which has half of them
+    assert max(map(len, text.splitlines())) <= 100 and text.count("L d_x") == 1
+    with pytest.raises(InputError, match=r"--devices: 64; allowed: at most 1"):
+        here(plan, [1, 64])
+
+
+def test_a_shape_that_fits_nowhere_is_a_row_that_says_so_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = build(make_spec(grid={"widths": {1: [8, 16]}, "seeds": 1}, model={"tied_embeddings": True}))
+    real = Blueprint.compiled_dispatch
+
+    def compiled(blueprint: Blueprint) -> Any:
+        if blueprint.pack.shape.width == 8:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of HBM: 21.30G of 15.75G.\n\n  the rest")
+        return real(blueprint)
+
+    monkeypatch.setattr(Blueprint, "compiled_dispatch", compiled)
+    (place,) = here(plan, [1])
+    refused, other = compile_only(plan, None, [place])
+    assert refused.refused == "Out of HBM: 21.30G of 15.75G." and refused.kernels is None
+    assert (refused.microbatch, refused.remat) == (1, True) and other.refused is None and other.kernels
+    # one that says so by its own analysis only
+    tight = replace(place, hardware=replace(place.hardware, memory_bytes=1000))
+    assert "it takes" in next(row for row in compile_only(plan, None, [tight]) if row.width == 16).refused
+    found = [replace(row, target="TPU-v5e", device_kind="TPU v5 lite") for row in (refused, other)]
+    assert not Calibration.of_compiled(found)
+    assert "L1 d8: does not fit even so: Out of HBM" in printed(bench_tables.render_compiled(found))

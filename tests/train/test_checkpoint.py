@@ -1,0 +1,193 @@
+"""Checkpoints: damaged ones are passed over, foreign ones refused, and a full disk costs the last good one nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from checkout import environment
+from train_support import make_pack, tree
+
+from dwsweep.errors import InputError
+from dwsweep.train.checkpoint import Checkpoints, PackMeta, Progress, check_identity, fingerprints
+
+
+def like(x: Any) -> Any:
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), x)
+
+
+def write(folder: Path, *values: float) -> None:
+    checkpoints = Checkpoints(folder, keep=3, note=print)
+    for value in values:
+        checkpoints.save(tree(value), {"value": value})
+    checkpoints.close()
+
+
+def read(folder: Path) -> tuple[Any, list[str]]:
+    notes: list[str] = []
+    checkpoints = Checkpoints(folder, keep=3, note=notes.append)
+    found = checkpoints.restore(lambda meta: like(tree(0)))
+    checkpoints.close()
+    return found, notes
+
+
+def test_the_newest_is_read_and_few_are_kept(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2, 3, 4, 5)
+    (state, meta), notes = read(tmp_path)
+    assert meta == {"value": 5} and not notes
+    jax.tree.map(np.testing.assert_array_equal, state, tree(5))
+    assert len([p for p in tmp_path.iterdir() if p.is_dir()]) == 3
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert read(tmp_path / "new") == (None, [])
+
+
+def data_files(checkpoint: Path) -> list[Path]:
+    return sorted(
+        (p for p in (checkpoint / "state").rglob("*") if p.parent.name == "d"), key=lambda p: -p.stat().st_size
+    )
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing data", "missing meta", "half meta"])
+def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path, damage: str) -> None:
+    write(tmp_path, 1, 2)
+    newest = tmp_path / "2"
+    if damage == "truncated":
+        for file in data_files(newest):
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    elif damage == "flipped":
+        for file in data_files(newest):
+            content = bytearray(file.read_bytes())
+            content[len(content) // 2] ^= 0x40
+            file.write_bytes(bytes(content))
+    elif damage == "missing data":
+        shutil.rmtree(newest / "state")
+    elif damage == "missing meta":
+        shutil.rmtree(newest / "meta")
+    else:
+        file = newest / "meta" / "metadata"
+        file.write_text(file.read_text()[:20])
+    (state, meta), notes = read(tmp_path)
+    assert meta == {"value": 1}
+    jax.tree.map(np.testing.assert_array_equal, state, tree(1))
+    assert len(notes) == 1 and "checkpoint 2 cannot be used" in notes[0]
+    write(tmp_path, 7)  # and training goes on beyond it
+    assert read(tmp_path)[0][1] == {"value": 7}
+
+
+def test_wrong_numbers_that_can_be_read_are_found(tmp_path: Path) -> None:
+    """The fingerprint, apart from what the storage layer finds by itself."""
+    write(tmp_path, 1, 2)
+    file = tmp_path / "2" / "meta" / "metadata"
+    meta = json.loads(file.read_text())
+    meta["fingerprints"]["w"] ^= 1
+    file.write_text(json.dumps(meta))
+    found, notes = read(tmp_path)
+    assert found[1] == {"value": 1} and "damaged: w" in notes[0]
+
+
+def test_fingerprints_see_any_changed_word_and_any_swap() -> None:
+    x = jax.random.normal(jax.random.key(0), (40,))
+    marks = {int(fingerprints({"x": x})["x"])}
+    for i in range(40):
+        marks.add(int(fingerprints({"x": x.at[i].multiply(1.0001)})["x"]))
+    marks.add(int(fingerprints({"x": x[::-1]})["x"]))
+    assert len(marks) == 42
+
+
+def test_fingerprints_are_the_same_on_the_host() -> None:
+    """A checkpoint written by one is verified by the other."""
+    some = {**tree(3), "step": jnp.int32(7), "flags": jnp.array([True, False]), "nan": jnp.full(3, jnp.nan)}
+    here, there = fingerprints(jax.device_get(some), np), jax.jit(fingerprints)(some)
+    assert {name: int(x) for name, x in here.items()} == {name: int(x) for name, x in there.items()}
+
+
+def test_half_written_ones_are_not_seen(tmp_path: Path) -> None:
+    """A process killed in the middle of a save leaves the checkpoint before it."""
+    program = textwrap.dedent(f"""
+        import os, threading
+        from train_support import tree
+        from dwsweep.train.checkpoint import Checkpoints
+        checkpoints = Checkpoints({str(tmp_path)!r}, keep=3, note=print)
+        checkpoints.save(tree(1, 200_000), {{"value": 1}})
+        checkpoints.wait()
+        checkpoints.save(tree(2, 2_000_000), {{"value": 2}})
+        os._exit(9)
+    """)
+    assert subprocess.run([sys.executable, "-c", program], env=environment()).returncode == 9
+    notes: list[str] = []
+    checkpoints = Checkpoints(tmp_path, keep=3, note=notes.append)
+    assert checkpoints.numbers() == [1]
+    found = checkpoints.restore(lambda meta: like(tree(0, 200_000)))
+    assert found is not None and found[1] == {"value": 1} and not notes
+    checkpoints.close()
+
+
+def test_other_arrays_are_refused_by_name(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    other = {"w": jnp.zeros((3, 7)), "step": jnp.int32(0), "extra": jnp.zeros(2)}
+    checkpoints = Checkpoints(tmp_path, keep=3, note=print)
+    with pytest.raises(InputError) as error:
+        checkpoints.restore(lambda meta: like(other))
+    checkpoints.close()
+    text = str(error.value)
+    assert "w: float32[3, 500] in the checkpoint, float32[3, 7] in the model" in text
+    assert "alive: unknown" in text and "extra: missing" in text and "step" not in text.replace("steps", "")
+
+
+def test_a_full_disk_is_an_os_error_and_keeps_the_last_good_one(tmp_path: Path) -> None:
+    """A limit on file size stands in for the full disk: writes fail in the same place, with the system's own error."""
+    program = textwrap.dedent(f"""
+        import resource, signal
+        from train_support import tree
+        from dwsweep.train.checkpoint import Checkpoints
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        import jax
+        big = {{**tree(2), "w": jax.random.normal(jax.random.key(0), (3, 400_000))}}
+        checkpoints = Checkpoints({str(tmp_path)!r}, keep=3, note=print)
+        checkpoints.save(tree(1), {{"value": 1}})
+        checkpoints.wait()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            checkpoints.save(big, {{"value": 2}})
+            checkpoints.close()
+        except OSError as error:
+            print("OSError:", error)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "OSError: a checkpoint could not be written" in done.stdout
+    assert os.strerror(errno.EFBIG) in done.stdout
+    assert read(tmp_path)[0][1] == {"value": 1}
+
+
+def test_a_checkpoint_from_before_a_key_came_into_the_spec_is_resumed() -> None:
+    pack = make_pack(SimpleNamespace(data_hash="f00d"))  # type: ignore[arg-type]
+    stored = json.loads(json.dumps(PackMeta.of(pack, Progress(), forked=False, kernel="xla").pack))
+    check_identity(stored, pack, "here")
+    del stored["train"]["flops"], stored["model"]["kv_heads"]
+    check_identity(stored, pack, "here")
+    # other words for the same: what counts is the steps, and the values that a preset stands for
+    check_identity({**stored, "train": {**stored["train"], "flops": 1e9, "steps": None}}, pack, "here")
+    check_identity({**stored, "model": {**stored["model"], "preset": "gpt2"}}, pack, "here")
+    with pytest.raises(InputError, match=r"of another pack \(model\)"):
+        check_identity({**stored, "model": {**stored["model"], "norm_type": "rmsnorm"}}, pack, "here")
+    del stored["train"]["weight_decay"]  # 0.1 by default, and so here
+    check_identity(stored, pack, "here")
+    with pytest.raises(InputError, match=r"of another pack \(train\)"):
+        check_identity({**stored, "train": {**stored["train"], "weight_decay": 0.2}}, pack, "here")
+    with pytest.raises(InputError, match=r"of another pack \(branch_steps\)"):
+        check_identity({**stored, "branch_steps": [11]}, pack, "here")

@@ -1,0 +1,110 @@
+"""Programs of the trainer compiled by the vendors' compilers for chips that are not here (`make test-chips`).
+
+Nothing runs: what is checked is that they compile, fit, do the products that the model asks for, and exchange between
+devices what their layout claims.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout import SWEEPS
+
+from dwsweep.cost.devices import find
+from dwsweep.cost.memory import program_fits
+from dwsweep.plan import build
+from dwsweep.records.bench_rows import CompiledRow
+from dwsweep.spec import load_spec, parse_spec
+from dwsweep.train.compile_only import compile_only, elsewhere
+
+pytestmark = pytest.mark.chips
+
+TARGETS = ["TPU-v5e", "TPU-v5p", "H200"]
+ON_CHIP_BYTES = 200e6
+"""A TPU keeps a state smaller than its vector memory (128 MiB) there from step to step: smoke's moves 595 bytes."""
+LARGE = {
+    "name": "large",
+    "grid": {"widths": {12: [1024]}, "heads": {"count": 8}, "seeds": 1},
+    "train": {"seq_len": 512, "batch_size": 32, "steps": 10, "precision": "bfloat16"},
+}
+TOO_LARGE = {
+    "name": "too-large",
+    "grid": {"widths": {6: [1024]}, "heads": {"count": 8}, "seeds": 1},
+    "model": {"biases": False},
+    "train": {"seq_len": 512, "batch_size": 256, "steps": 10, "precision": "bfloat16"},
+}
+DIVIDED = {
+    "name": "divided",
+    "grid": {"widths": {4: [256]}, "heads": {"count": 2}, "seeds": 4},
+    "model": {"biases": False},
+    "train": {"seq_len": 128, "batch_size": 16, "steps": 10, "precision": "bfloat16"},
+}
+
+
+def compiled(content: dict[str, Any] | Path, target: str, *overrides: str) -> CompiledRow:
+    """The row of the only shape of a spec."""
+    spec = load_spec(content, overrides) if isinstance(content, Path) else parse_spec(content)
+    (row,) = compile_only(build(spec), None, elsewhere([target]))
+    return row
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("content", "overrides"),
+    [
+        (SWEEPS / "smoke.yaml", ["grid.depths=[6]", "grid.budgets=[1.0e5]"]),
+        (SWEEPS / "levine-mini.yaml", ["grid.depths=[12]", "grid.budgets=[1.0e6]"]),
+        (LARGE, []),
+    ],
+    ids=["smoke", "levine-mini", "large"],
+)
+def test_a_shape_compiles_and_its_costs_are_those_of_its_model(
+    content: dict[str, Any] | Path, overrides: list[str], target: str
+) -> None:
+    row = compiled(content, target, *overrides)
+    assert row.target == target and row.devices == 1 and not row.collectives
+    tokens = row.replicas * row.batch_size * row.seq_len
+    # a program may compute something a second time in the backward pass, and pad
+    assert 0.99 < row.product_flops / (row.flops_per_token * tokens) < 1.12
+    device = find(row.device_kind)
+    assert device is not None and program_fits(row.memory_bytes, device.usable_bytes)
+    if target == "H200" or row.state_bytes > ON_CHIP_BYTES:
+        assert row.traffic_bytes > 2 * row.state_bytes  # every float32 master and moment is read and written
+    assert row.padded_traffic_bytes >= row.traffic_bytes and row.padded_product_flops >= row.product_flops
+    parts = [row.products_seconds, row.traffic_seconds, row.launch_seconds]
+    assert max(parts) <= row.roofline_seconds <= sum(parts) * 1.001
+    assert 0 < row.mfu < 1
+
+
+def test_a_program_that_a_tpu_refuses_is_conceded_until_it_fits() -> None:
+    """The compiler raises RESOURCE_EXHAUSTED, and no figure of memory comes before that."""
+    row = compiled(TOO_LARGE, "TPU-v5e")
+    assert row.concessions[0].startswith(f"microbatch {row.batch_size} → ")
+    assert program_fits(row.memory_bytes, 16e9)
+
+
+@pytest.mark.parametrize("target", ["TPU-v5e:2x2", "H200:4"])
+def test_four_devices_have_a_replica_each_and_exchange_nothing(target: str) -> None:
+    row = compiled(DIVIDED, target)
+    assert row.mesh == {"replica": 4, "data": 1, "fsdp": 1} and not row.collectives
+
+
+@pytest.mark.parametrize("target", ["TPU-v5e:2x4", "H200:8"])
+def test_over_the_batch_eight_devices_exchange_their_gradients_once(target: str) -> None:
+    row = compiled({**DIVIDED, "execution": {"mesh": {"replica": 2, "data": 4}}}, target)
+    assert {(one.kind, one.axes) for one in row.collectives} == {("all-reduce", ("data",))}
+    gradients = 4 * row.replicas / row.mesh["replica"] * row.n_params_total
+    (one,) = row.collectives
+    assert one.times == 1 and gradients <= one.bytes <= 1.01 * gradients + 1000
+
+
+@pytest.mark.parametrize("target", ["TPU-v5e:2x4", "H200:8"])
+def test_a_divided_state_is_never_gathered_beyond_a_layer(target: str) -> None:
+    row = compiled({**DIVIDED, "execution": {"mesh": {"replica": 2, "fsdp": 4}}}, target)
+    layer = 4 * row.replicas / row.mesh["replica"] * 12 * row.width**2
+    assert any(one.kind == "all-gather" for one in row.collectives)
+    for one in row.collectives:
+        assert one.axes == ("fsdp",)
+        assert one.kind != "all-gather" or one.largest_bytes <= layer

@@ -1,0 +1,160 @@
+"""What fits into a device's memory: `plan` and the trainer decide by the same facts; a refused program is mended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+from train_support import Kept, make_pack, make_spec
+
+from dwsweep.cost.memory import TOKEN_STORE_SHARE, resident_bytes
+from dwsweep.data.token_store import Store
+from dwsweep.plan import DataFacts, build
+from dwsweep.train.choices import at_hand, choose, concede, concessions, with_kernel
+from dwsweep.train.mesh import Layout, Load, divide
+from dwsweep.train.pack_trainer import train_pack
+from dwsweep.train.program import Blueprint, compile_program, memory_of
+
+
+class Refused:
+    """In place of the compiler: one that has no memory for any program but the ``after``-th."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, after: int) -> None:
+        self.tried: list[tuple[int, bool]] = []
+        real = Blueprint.compiled_dispatch
+
+        def compiled(blueprint: Blueprint) -> Any:
+            self.tried.append((blueprint.choices.microbatch, blueprint.choices.compute.remat))
+            if len(self.tried) <= after:
+                raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
+            return real(blueprint)
+
+        patch.setattr(Blueprint, "compiled_dispatch", compiled)
+
+
+def test_a_refused_program_is_halved_then_recomputed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As TPUs say it: while compiling, when the process is still sound and needs no restart."""
+    compiler, kept = Refused(monkeypatch, after=3), Kept()
+    outcome = train_pack(make_pack(store), store, tmp_path, kept)
+    assert not outcome.interrupted and len(kept.results) == 2
+    assert compiler.tried == [(4, False), (2, False), (1, False), (1, True)]
+    assert kept.tried == [4, 2, 1, 1]
+    assert kept.facts[0]["microbatch"] == 1 and kept.facts[0]["remat"]
+    assert kept.facts[0]["concessions"] == ["microbatch 4 → 1 of 4 sequences", "activations recomputed"]
+    assert kept.notes == [
+        "the training program did not fit into the device's memory; compiled again with "
+        "microbatch 4 → 1 of 4 sequences, activations recomputed"
+    ]
+
+
+def test_what_costs_least_is_conceded_first(store: Store) -> None:
+    pack = make_pack(store)
+    first = last = choose(pack, store, at_hand(as_accelerator=True))
+    steps = []
+    while (less := concede(last, pack)) is not None:
+        steps.append((less.microbatch, less.compute.keep_weights, less.compute.remat))
+        last = less
+    assert steps == [(2, True, False), (1, True, False), (1, False, False), (1, True, True)]
+    halved, recomputed = "microbatch 4 → 1 of 4 sequences", "activations recomputed"
+    assert concessions(first, last, pack) == [halved, recomputed]
+    between = replace(last, compute=replace(last.compute, remat=False, keep_weights=False))
+    assert concessions(first, between, pack) == [halved, "attention's weights computed again"]
+    asked = make_pack(store, make_spec(execution={"remat": True, "microbatch": 1}))
+    assert concede(choose(asked, store, at_hand(as_accelerator=True)), asked) is None
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+def test_only_a_softmax_by_xla_has_weights_to_keep(store: Store, attention: str) -> None:
+    pack = make_pack(store, make_spec(model={"attention": attention}))
+    found = choose(pack, store, at_hand(as_accelerator=True))
+    assert found.compute.keep_weights == (attention == "softmax")
+    assert not choose(pack, store).compute.keep_weights  # on a CPU
+    elsewhere = replace(found, hardware=replace(found.hardware, is_here=False))
+    flash = with_kernel(elsewhere, pack, "cudnn")
+    assert not flash.compute.keep_weights
+    assert with_kernel(flash, pack, "xla").compute == found.compute
+
+
+def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, pack = Refused(monkeypatch, after=0), make_pack(store)
+    roomy = Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=1 << 30))
+    whole = memory_of(compile_program(roomy).run_dispatch)
+    assert compiler.tried == [(4, False)] and whole is not None
+    compiler.tried.clear()
+    program = compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=1000)))
+    assert compiler.tried == [(1, True)] and program.concessions[0] == "microbatch 4 → 1 of 4 sequences"
+    # where it only may be too large the compiler is asked
+    compiler.tried.clear()
+    compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=whole)))
+    assert compiler.tried[0] == (4, False)
+
+
+def test_where_nothing_is_left_to_concede_the_refusal_is_raised(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, kept = Refused(monkeypatch, after=100), Kept()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        train_pack(make_pack(store), store, tmp_path, kept)
+    assert compiler.tried[-1] == (1, True) and len(compiler.tried) == 4 and not kept.facts
+
+
+def test_other_failures_of_a_compiler_are_not_taken_for_a_lack_of_memory(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(blueprint: Blueprint) -> Any:
+        raise jax.errors.JaxRuntimeError("INTERNAL: no such instruction")
+
+    monkeypatch.setattr(Blueprint, "compiled_dispatch", broken)
+    kept = Kept()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
+        train_pack(make_pack(store), store, tmp_path, kept)
+    assert kept.tried == [4]
+
+
+def test_an_evaluation_that_is_refused_takes_fewer_windows(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, tried = Blueprint.compiled_evaluate, []
+
+    def compiled(blueprint: Blueprint, batch: int) -> Any:
+        tried.append(batch)
+        if len(tried) < 3:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
+        return real(blueprint, batch)
+
+    monkeypatch.setattr(Blueprint, "compiled_evaluate", compiled)
+    assert compile_program(Blueprint.of(make_pack(store), store)).eval_batch == 8
+    assert tried == [32, 16, 8]
+
+
+def test_a_state_that_has_to_be_divided_is_divided_where_devices_allow(store: Store) -> None:
+    small = Load(replicas=1, batch=8, state_bytes=1, step_flops=1, memory_bytes=None, on_cpu=True, must_divide=True)
+    assert divide(8, small, whole=False) == (1, 1, 8)
+    assert divide(1, small, whole=False) == (1, 1, 1)
+    assert Layout.of(small).sizes["fsdp"] == len(jax.local_devices())
+
+
+@pytest.mark.parametrize("asked", [None, True, False])
+def test_plan_and_trainer_agree_on_the_token_store(store: Store, asked: bool | None) -> None:
+    """Held-out text is read from the host and takes nothing: only the training tokens count, for both."""
+    size = store.n_train_tokens * store.dtype.itemsize
+    for memory in (None, size / TOKEN_STORE_SHARE * 1.001, size / TOKEN_STORE_SHARE * 0.999):
+        planned = resident_bytes(store.n_train_tokens, 2, memory, asked)
+        spec = make_spec(execution={"data_on_device": asked})
+        hardware = at_hand(memory_bytes=int(memory) if memory else None)
+        assert choose(make_pack(store, spec), store, hardware).streamed == (planned == 0)
+        assert planned in (0, size)
+
+
+def test_plan_uses_what_jax_may_use_of_a_device() -> None:
+    facts = DataFacts("0" * 64, 10**9, 10**12)
+    spec = make_spec(execution={"device": "H200"})
+    (pack,) = build(spec, data=facts).estimates.packs.values()
+    assert pack.memory.data == 2 * 10**9  # and not the held-out text's 2 TB
+    (pack,) = build(spec, data=DataFacts("0" * 64, 11 * 10**9, 1)).estimates.packs.values()
+    assert pack.memory.data == 0  # 22 GB are more than a fifth of 0.75 · 141 GB

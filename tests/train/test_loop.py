@@ -1,0 +1,345 @@
+"""A pack's life: what is recorded, and that no interruption, dispatch length or way of reading data changes a bit."""
+
+from __future__ import annotations
+
+import gc
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from train_support import Kept, Killed, KilledAt, make_pack, make_spec, make_store, same_bits
+
+from dwsweep.data.batches import heldout_set
+from dwsweep.data.token_store import Store
+from dwsweep.errors import InputError
+from dwsweep.plan import Pack
+from dwsweep.train import pack_trainer
+from dwsweep.train.pack_trainer import Outcome, train_pack
+from dwsweep.train.program import Blueprint, Program
+
+
+def stop_after(dispatches: int) -> Callable[[], bool]:
+    asked = iter([False] * dispatches)
+    return lambda: next(asked, True)
+
+
+def train(pack: Pack, store: Store, folder: Path, *stops: int, steps: int = 3) -> tuple[Kept, Outcome]:
+    """Train with an interruption after each number of dispatches in ``stops``, then to the end."""
+    kept = Kept()
+    for dispatches in stops:
+        outcome = train_pack(pack, store, folder, kept, should_stop=stop_after(dispatches), dispatch_steps=steps)
+        assert outcome.interrupted
+    return kept, train_pack(pack, store, folder, kept, dispatch_steps=steps)
+
+
+class Whole(NamedTuple):
+    kept: Kept
+    outcome: Outcome
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def whole(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """The default pack, trained without interruption: what every other way to train it has to equal."""
+    folder = tmp_path_factory.mktemp("whole")
+    return Whole(*train(make_pack(store), store, folder), folder)
+
+
+def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, whole: Whole) -> None:
+    kept, outcome, folder = whole
+    # the reading of the held-out set is heard of, rising to its end
+    assert kept.evaluated == sorted(kept.evaluated) and kept.evaluated[-1] == 1.0
+    assert outcome == Outcome(False, 12, ("s0-lr0.01-12", "s1-lr0.01-12"), ())
+    for run_id in outcome.finished:
+        losses = kept.losses(run_id)
+        assert len(losses) == 12
+        assert abs(losses[0] - math.log(256)) < 0.1
+        result = kept.results[run_id]
+        assert result.loss < losses[0] - 0.5  # it learned something
+        nats, tokens = kept.documents[run_id].sum(axis=0)
+        assert result.loss == pytest.approx(nats / tokens, rel=1e-12)
+        assert result.steps == 12 and result.tokens == 12 * 4 * 16 and result.pack_size == 2
+        assert result.device_seconds == pytest.approx(result.wall_seconds / 2)
+        assert 0 < result.loss_stderr < 1 and result.bits_per_byte > 0
+        assert set(result.versions) == {"python", "jax", "flax", "optax", "orbax"}
+    assert kept.losses("s0-lr0.01-12") != kept.losses("s1-lr0.01-12")
+    again = Kept()
+    assert train_pack(make_pack(store), store, folder, again).finished == ()
+    assert not again.facts and not again.results
+
+
+@pytest.mark.parametrize(("steps", "dispatches"), [(1, 12), (5, 3), (12, 1)])
+def test_dispatch_length_changes_no_bit(
+    store: Store, tmp_path: Path, whole: Whole, steps: int, dispatches: int
+) -> None:
+    other, _ = train(make_pack(store), store, tmp_path, steps=steps)
+    same_bits(whole.kept, other)
+    assert len(other.dispatches) == dispatches != len(whole.kept.dispatches)
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(store: Store, tmp_path: Path, whole: Whole) -> None:
+    parts, outcome = train(make_pack(store), store, tmp_path, 1, 0, 2)
+    same_bits(whole.kept, parts)
+    assert parts.resumes == [3, 3, 9] and not outcome.interrupted
+    assert parts.results["s0-lr0.01-12"].wall_seconds > 0
+
+
+def test_interrupted_before_the_first_step(store: Store, tmp_path: Path, whole: Whole) -> None:
+    parts, _ = train(make_pack(store), store, tmp_path, 0)
+    same_bits(whole.kept, parts)
+
+
+def test_branches_are_exact_also_when_interrupted(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(train={"schedule": "wsd", "cooldown_fraction": 0.4})
+    pack = make_pack(store, spec, branch_steps=(5, 12))
+    whole, outcome = train(pack, store, tmp_path / "whole", steps=2)
+    assert len(outcome.finished) == 4
+    # a branch equals a run of that length alone, and the trunk is not disturbed by it
+    for alone in (5, 12):
+        single, _ = train(make_pack(store, spec, branch_steps=(alone,)), store, tmp_path / f"alone{alone}")
+        for run_id in single.results:
+            assert whole.results[run_id].loss == single.results[run_id].loss
+            assert whole.losses(run_id) == single.losses(run_id)
+    # dispatches: trunk 0-2, 2-3; branch 3-5; trunk 3-5, 5-7; cool-down 7-9, 9-11, 11-12
+    for stop in (1, 3, 6):
+        parts, _ = train(pack, store, tmp_path / f"parts{stop}", stop, steps=2)
+        same_bits(whole, parts)
+    rates = [whole.rows["s0-lr0.01-5"][step]["learning_rate"] for step in range(1, 6)]
+    np.testing.assert_allclose(rates, [0.005, 0.01, 0.01, 0.01, 0.005], rtol=1e-6)
+
+
+def test_measuring_the_conditioning_changes_no_bit(store: Store, tmp_path: Path) -> None:
+    """At the start, after parts of the longest run and at each end; the same when the pack is interrupted."""
+    sections: dict = {"schedule": "wsd", "cooldown_fraction": 0.4}
+    off, on = (
+        make_pack(store, make_spec(train={**sections, "conditioning": on}), branch_steps=(5, 12))
+        for on in (False, True)
+    )
+    plain, _ = train(off, store, tmp_path / "off", steps=5)
+    whole, _ = train(on, store, tmp_path / "on", steps=5)
+    for run_id, result in plain.results.items():
+        assert whole.losses(run_id) == plain.losses(run_id)
+        assert whole.results[run_id].loss == result.loss
+        np.testing.assert_array_equal(whole.documents[run_id], plain.documents[run_id])
+        rows = whole.rows[run_id]
+        assert [step for step, row in rows.items() if "conditioning" in row] == [1, 3, 5, 12][
+            : 3 if max(rows) == 5 else 4
+        ]
+        values = [
+            rows[1]["conditioning_at_start"],
+            *(row["conditioning"] for row in rows.values() if "conditioning" in row),
+        ]
+        assert all(len(each) == 2 and min(each) > 1 for each in values)
+        assert not any("conditioning" in row for row in plain.rows[run_id].values())
+    # a pack that began without it goes on with it: nothing of the result depends on it
+    began = Kept()
+    assert train_pack(off, store, tmp_path / "late", began, should_stop=stop_after(1), dispatch_steps=5).interrupted
+    parts, _ = train(on, store, tmp_path / "late", 1, steps=2)
+    for run_id, rows in parts.rows.items():
+        assert {step: row.get("conditioning") for step, row in rows.items()} == {
+            step: whole.rows[run_id][step].get("conditioning") for step in rows
+        }
+        assert parts.results[run_id].loss == plain.results[run_id].loss
+
+
+@pytest.fixture(scope="module")
+def large(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """A pack of three: two seeds, one of them at two rates."""
+    replicas = ((0, 1e-2), (1, 1e-2), (1, 3e-3))
+    return train(make_pack(store, replicas=replicas), store, tmp_path_factory.mktemp("large"))[0]
+
+
+def test_a_pack_of_one_equals_a_replica_of_a_larger_pack(store: Store, tmp_path: Path, large: Kept) -> None:
+    """To float tolerance only: batched products may add in another order. 1e-4 nats after 12 steps at a high rate."""
+    for seed, rate in ((0, 1e-2), (1, 1e-2), (1, 3e-3)):
+        alone, _ = train(make_pack(store, replicas=((seed, rate),)), store, tmp_path / f"{seed}{rate}")
+        run_id = f"s{seed}-lr{rate:g}-12"
+        np.testing.assert_allclose(alone.losses(run_id), large.losses(run_id), atol=1e-4)
+        assert alone.results[run_id].loss == pytest.approx(large.results[run_id].loss, abs=1e-4)
+
+
+def test_a_seed_sees_the_same_batches_at_every_learning_rate(large: Kept) -> None:
+    """Common random numbers: equal first losses for equal seeds, since parameters and batch are the same."""
+    first = {run_id: large.losses(run_id)[0] for run_id in large.rows}
+    assert first["s1-lr0.01-12"] == pytest.approx(first["s1-lr0.003-12"], abs=1e-6)
+    assert first["s1-lr0.01-12"] != first["s0-lr0.01-12"]
+    assert large.losses("s1-lr0.01-12")[-1] != large.losses("s1-lr0.003-12")[-1]
+
+
+@pytest.mark.optimized
+def test_streamed_batches_are_the_resident_ones(store: Store, tmp_path: Path, whole: Whole) -> None:
+    resident = whole.kept
+    spec = make_spec(execution={"data_on_device": False})
+    streamed, _ = train(make_pack(store, spec), store, tmp_path / "streamed")
+    assert streamed.facts[0]["streamed"] and not resident.facts[0]["streamed"]
+    same_bits(resident, streamed)
+
+
+def test_a_diverged_replica_leaves_its_pack_undisturbed(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(train={"grad_clip": None, "warmup_steps": 0})
+    good, bad = (0, 1e-2), (1, 1e30)
+    kept, outcome = train(make_pack(store, spec, replicas=(good, bad)), store, tmp_path / "pack")
+    assert outcome.finished == ("s0-lr0.01-12",) and outcome.diverged == ("s1-lr1e+30-12",)
+    step, loss = kept.ended["s1-lr1e+30-12"]
+    assert step == 2 and not math.isfinite(loss)
+    assert max(kept.rows["s1-lr1e+30-12"]) <= step
+    # the good one to the last bit as beside a good neighbour, and the same when the pack is interrupted later
+    beside, _ = train(make_pack(store, spec, replicas=(good, (1, 1e-2))), store, tmp_path / "beside")
+    assert kept.losses("s0-lr0.01-12") == beside.losses("s0-lr0.01-12")
+    parts, _ = train(make_pack(store, spec, replicas=(good, bad)), store, tmp_path / "parts", 2)
+    same_bits(kept, parts)
+
+
+def test_a_pack_whose_replicas_all_diverged_ends(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(train={"grad_clip": None, "warmup_steps": 0, "steps": 500})
+    kept, outcome = train(make_pack(store, spec, replicas=((0, 1e30), (1, 1e30))), store, tmp_path, steps=5)
+    assert not outcome.interrupted and outcome.diverged == ("s0-lr1e+30-500", "s1-lr1e+30-500")
+    assert not kept.results and len(kept.dispatches) <= 3  # one is in the queue when the news comes
+
+
+def test_checkpoints_by_step_bound_what_a_kill_can_cost(store: Store, tmp_path: Path, whole: Whole) -> None:
+    spec = make_spec(execution={"checkpoint_steps": 4})
+    pack = make_pack(store, spec)
+
+    killed = KilledAt(9)
+    with pytest.raises(Killed):
+        train_pack(pack, store, tmp_path / "killed", killed, dispatch_steps=1)
+    rest = Kept()
+    train_pack(pack, store, tmp_path / "killed", rest, dispatch_steps=1)
+    assert rest.resumes == [8] and killed.flushed_at == 8
+    assert whole.kept.losses("s0-lr0.01-12")[8:] == rest.losses("s0-lr0.01-12")
+    assert whole.kept.results["s1-lr0.01-12"].loss == rest.results["s1-lr0.01-12"].loss
+
+
+def test_a_pack_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
+    """Neither arrays and programs, in cycles that only a collection ends, nor what JAX caches of other functions."""
+    cached = jax.jit(lambda x: x + 1)
+    cached(1.0)
+    arrays = len(jax.live_arrays())
+    gc.disable()
+    try:
+        train(make_pack(store), store, tmp_path)
+    finally:
+        gc.enable()
+    assert not [found for found in gc.get_objects() if isinstance(found, Blueprint | Program)]
+    assert len(jax.live_arrays()) <= arrays and cached._cache_size() == 0
+
+
+def test_nothing_is_transferred_unasked(store: Store, tmp_path: Path) -> None:
+    with jax.transfer_guard("disallow"):
+        _, outcome = train(make_pack(store), store, tmp_path)
+    assert len(outcome.finished) == 2
+
+
+def test_the_training_function_is_compiled_once(store: Store, tmp_path: Path) -> None:
+    names: list[str] = []
+
+    def listen(event: str, seconds: float, **attributes: str) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(attributes.get("fun_name", ""))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        spec = make_spec(train={"schedule": "wsd", "cooldown_fraction": 0.4})
+        train(make_pack(store, spec, branch_steps=(5, 12)), store, tmp_path, steps=2)
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert sum("dispatch" in name for name in names) == 1, names
+
+
+def compiled_dispatches(action: Callable[[], object]) -> list[str]:
+    """Names of the threads in which a training function was compiled."""
+    threads: list[str] = []
+
+    def listen(event: str, seconds: float, **attributes: str) -> None:
+        if event == "/jax/core/compile/backend_compile_duration" and "dispatch" in attributes.get("fun_name", ""):
+            threads.append(threading.current_thread().name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        action()
+    finally:
+        jax.monitoring.clear_event_listeners()
+    return threads
+
+
+def test_the_next_pack_is_compiled_while_this_one_trains(store: Store, tmp_path: Path, whole: Whole) -> None:
+    spec = make_spec(execution={"compile_ahead": True})
+    first, second = make_pack(store, spec, width=12), make_pack(store, spec)
+    kept = Kept()
+
+    def both() -> None:
+        # listened to until the second is trained, which waits for its programs however long they took
+        train_pack(first, store, tmp_path / "first", Kept(), following=second, dispatch_steps=3)
+        train_pack(second, store, tmp_path / "second", kept, dispatch_steps=3)
+
+    threads = compiled_dispatches(both)
+    assert len(threads) == 2 and threads.count(threading.current_thread().name) == 1
+    same_bits(whole.kept, kept)
+
+
+def test_what_was_compiled_ahead_in_vain_does_no_harm(store: Store, tmp_path: Path, whole: Whole) -> None:
+    spec = make_spec(execution={"compile_ahead": True})
+    other = make_pack(store, spec, width=12)
+    small = make_pack(store, make_spec(train={"batch_size": 5000}, execution={"compile_ahead": True}))
+    train_pack(make_pack(store, spec), store, tmp_path / "first", Kept(), following=other)
+    kept, _ = train(make_pack(store, spec), store, tmp_path / "kept")
+    same_bits(whole.kept, kept)
+    # one that cannot be built says so in its own turn, not in this one's
+    outcome = train_pack(make_pack(store, spec), store, tmp_path / "second", Kept(), following=small)
+    assert len(outcome.finished) == 2
+
+
+def test_the_microbatch_is_reported_before_a_compilation_that_may_fail(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(pack_trainer, "compile_program", no_memory)
+    kept = Kept()
+    with pytest.raises(MemoryError):
+        train_pack(make_pack(store, make_spec(execution={"microbatch": 2})), store, tmp_path, kept)
+    assert kept.tried == [2] and not kept.facts
+
+
+def test_too_little_data_is_refused(store: Store, tmp_path: Path) -> None:
+    spec = make_spec(train={"batch_size": 5000})
+    with pytest.raises(InputError, match=r"train\.batch_size"):
+        train(make_pack(store, spec), store, tmp_path)
+
+
+@pytest.mark.parametrize(("split", "resident"), [("train", True), ("train", False), ("validation", True)])
+def test_tokens_beyond_the_vocabulary_are_a_damaged_store_and_no_divergence(
+    tmp_path: Path, split: str, resident: bool
+) -> None:
+    store = make_store(tmp_path / "store")
+    # damaged under the open store: whatever is verified when it is opened has been
+    for file in store.path.glob(f"{split}*.bin"):
+        with file.open("r+b") as tokens:
+            tokens.write(b"\xff" * file.stat().st_size)
+    spec = make_spec(execution={"data_on_device": resident})
+    blueprint = Blueprint.of(make_pack(store, spec), store)
+    program = Program(blueprint, blueprint.choices, None, None, 1, 0.0)  # refused before anything compiled runs
+    with pytest.raises(InputError, match=r"token 65535, must be below data\.vocab_size 256"):
+        if split == "validation":
+            program.evaluate({}, heldout_set(store, 16))
+        elif resident:
+            program.tokens  # noqa: B018
+        else:
+            program.dispatch({}, 0, 12, 12)
+
+
+def test_checkpoints_of_another_pack_are_refused_by_name(store: Store, tmp_path: Path) -> None:
+    pack = make_pack(store)
+    train_pack(pack, store, tmp_path, Kept(), should_stop=stop_after(1), dispatch_steps=3)
+    with pytest.raises(InputError, match="replicas"):
+        train(make_pack(store, replicas=((0, 1e-2), (7, 1e-2))), store, tmp_path)
+    with pytest.raises(InputError, match=r"current\.params\.blocks\.mlp\.up\.kernel: float32\[2, 2, 16, 64\]"):
+        train(replace(pack, shape=make_spec().block().shape(2, 20)), store, tmp_path)

@@ -1,0 +1,149 @@
+"""The optimizer of a pack: the next one is one more chain, and the schedule is Optax's; AdamW: test_train_step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from spec_tools import spec_of
+from train_support import Kept, make_pack, same_bits
+
+from dwsweep import cost
+from dwsweep.data.token_store import Store
+from dwsweep.model.parametrization import resolve
+from dwsweep.model.transformer import build
+from dwsweep.plan import Pack
+from dwsweep.plan.training_schedule import multipliers
+from dwsweep.spec import parse_spec
+from dwsweep.train import optimizer
+from dwsweep.train.pack_trainer import train_pack
+
+
+def tiny(**train):
+    base = {"name": "t", "grid": {"widths": {2: [16]}}, "data": {"vocab_size": 256}}
+    return spec_of(base, train={"seq_len": 8, "steps": 20, **train})
+
+
+def mixed(train, group):
+    """Momentum for what decays, Adam for the rest: each group keeps other arrays, as Muon with Adam does."""
+    first = optax.trace(0.9) if group.weight_decay else optax.scale_by_adam(eps=group.epsilon)
+    return optax.chain(first, optimizer.scale_by_rate(group.ratio))
+
+
+def whole_and_in_parts(pack: Pack, store: Store, folder: Path) -> Kept:
+    """It learns, and a pack that is interrupted and resumed gives the same bits; what the whole one recorded."""
+    whole, parts, asked = Kept(), Kept(), iter([False, False])
+    train_pack(pack, store, folder / "whole", whole, dispatch_steps=3)
+    train_pack(pack, store, folder / "parts", parts, dispatch_steps=3, should_stop=lambda: next(asked, True))
+    train_pack(pack, store, folder / "parts", parts, dispatch_steps=3)
+    assert parts.resumes == [6] and whole.losses("s0-lr0.01-12")[-1] < whole.losses("s0-lr0.01-12")[0]
+    same_bits(whole, parts)
+    return whole
+
+
+def test_another_optimizer_is_one_more_chain(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains, its moments are in the checkpoint by name, and a pack resumed from there gives the same bits."""
+    monkeypatch.setitem(optimizer.CHAINS, "mixed", optimizer.Chain(mixed, elementwise=False))
+    pack = make_pack(store)
+    pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "mixed"}))
+    whole_and_in_parts(pack, store, tmp_path)
+
+
+def orthogonal(matrix: np.ndarray) -> np.ndarray:
+    """Five steps of the quintic iteration with the coefficients of Jordan et al. 2024, in float64."""
+    x = matrix.astype(np.float64) / np.linalg.norm(matrix)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x
+
+
+def test_muon_turns_each_matrix_of_each_layer() -> None:
+    """Two steps by hand: q, k and v apart, momentum of Nesterov, decay, the factor of the spectral condition."""
+    spec = parse_spec(
+        {
+            **{
+                "name": "t",
+                "grid": {"widths": {3: [32]}, "heads": {"count": 2, "size": 12}},
+                "data": {"vocab_size": 256},
+            },
+            "model": {"kv_heads": 1, "base_width": 8, "base_depth": 1},
+            "train": {"seq_len": 8, "steps": 20, "optimizer": "muon", "grad_clip": None, "momentum": 0.9},
+        }
+    )
+    shape, rate, decay = spec.block().shape(3, 32), 0.02, 0.1
+    model = build(shape, resolve(shape, spec.model, spec.train, rate))
+    own = optimizer.by_leaf(model).optimizer(spec.train)
+    params = model.init(jax.random.key(0))
+    moments, start = own.init(params), params["blocks"]["attention"]["qkv"]["kernel"]
+    random = np.random.default_rng(0)
+    draws = [random.normal(size=start.shape).astype(np.float32) for _ in range(2)]
+    for k, draw in enumerate(draws):
+        grads = jax.tree.map(jnp.zeros_like, params)
+        grads["blocks"]["attention"]["qkv"]["kernel"] = draw
+        step, norm, base = jnp.int32(k), jnp.float32(1), jnp.float32(rate)
+        params, moments = jax.jit(own.update)(grads, moments, params, step=step, norm=norm, rate=base)
+
+    expected, momentum = np.array(start, np.float64), 0.0
+    for draw in draws:
+        momentum = 0.9 * momentum + draw
+        looked_ahead = draw + 0.9 * momentum
+        turned = np.zeros_like(expected)
+        for layer in range(3):
+            for a, b in [(0, 24), (24, 36), (36, 48)]:  # q of two heads, k and v of one
+                factor = 0.2 * np.sqrt(8 * (b - a) / 32)
+                turned[layer, :, a:b] = factor * orthogonal(looked_ahead[layer, :, a:b].T).T
+        expected -= rate * (turned + decay * expected)
+    np.testing.assert_allclose(params["blocks"]["attention"]["qkv"]["kernel"], expected, atol=3e-6)
+    assert set(moments) == {"m", "v", "trace"} and moments["m"]["blocks"]["attention"]["qkv"]["kernel"] is None
+    # what is no matrix of a block is Adam's
+    assert moments["trace"]["embedding"] is None and moments["v"]["embedding"] is not None
+    for name in ("adamw", "muon"):  # and the plan counts what is there
+        train = spec.train.model_copy(update={"optimizer": name})
+        kept = optimizer.by_leaf(model).optimizer(train).init(params)
+        assert sum(leaf.size for leaf in jax.tree.leaves(kept)) == cost.moments(shape, name)
+
+
+@pytest.mark.optimized
+def test_muon_resumes_to_the_bit_and_learns(store: Store, tmp_path: Path) -> None:
+    pack = make_pack(store)
+    pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "muon"}))
+    whole = whole_and_in_parts(pack, store, tmp_path)
+    # a replica trained alone
+    alone, single = replace(pack, replicas=pack.replicas[1:]), Kept()
+    train_pack(alone, store, tmp_path / "alone", single, dispatch_steps=3)
+    name = pack.replicas[1].run_ids[0]
+    assert single.results[name].loss == whole.results[name].loss
+
+
+def test_moments_are_kept_by_name_where_a_group_has_them() -> None:
+    params = {"a": {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}}
+    labels = {"a": {"kernel": "decayed", "bias": "free"}}
+    settings = {"decayed": optimizer.Settings(1e-8, 0.1, 1.0), "free": optimizer.Settings(1e-8, 0.0, 1.0)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(optimizer.CHAINS, "adamw", optimizer.Chain(mixed, elementwise=False))
+        own = optimizer.Optimizer(tiny(grad_clip=None).train, labels, lambda: settings)
+        moments = own.init(params)
+        grads = jax.tree.map(lambda x: 2 * x, params)
+        _, moments = own.update(grads, moments, params, step=jnp.int32(0), norm=jnp.float32(1), rate=jnp.float32(0.1))
+    found = {
+        name: jax.tree_util.keystr(path)
+        for name, tree in moments.items()
+        for path, _ in jax.tree_util.tree_leaves_with_path(tree)
+    }
+    assert found == {"trace": "['a']['kernel']", "m": "['a']['bias']", "v": "['a']['bias']"}
+    np.testing.assert_array_equal(moments["trace"]["a"]["kernel"], grads["a"]["kernel"])
+
+
+def test_cosine_with_warmup_equals_optax() -> None:
+    """Ours counts the step that is being taken: the first one already has a rate, and no step is wasted at zero."""
+    train = tiny(steps=100, warmup_steps=10, schedule="cosine").train
+    reference = optax.warmup_cosine_decay_schedule(0.0, 1.0, 10, 100)
+    ours = multipliers(0, 100, 100, train)
+    np.testing.assert_allclose(ours[:10], [reference(s + 1) for s in range(10)], atol=1e-6)
+    np.testing.assert_allclose(ours[10:], [reference(s) for s in range(10, 100)], atol=1e-6)
