@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from dwsweep.errors import InputError
 from dwsweep.spec import BudgetRange, Spec, builtin, load_spec, parse_spec, reference
