@@ -7,15 +7,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-import page_script
 import pytest
 
 from dwsweep import FitResult, fit_table
 from dwsweep.fit import output
 from dwsweep.guide import Options, Source, advice, answer, exported, source_of
 from dwsweep.guide import rules as rules_of_thumb
-from dwsweep.guide.answers import CONSTRAINTS
-from dwsweep.report.page import loss_tables
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
 FAR = 3.0e9
@@ -63,38 +60,6 @@ def test_a_rule_of_thumb_is_judged_by_what_guides_at_each_size(
     assert far.best_depth == source.law.depth(FAR)[0]
 
 
-def test_the_page_answers_so_too(source: Source, largest: float) -> None:
-    typed = {"device": "H100", "kvHeads": None, "mlp": "plain", "vocab": 1000, "at": "size", "context": 128}
-    asked = {**typed, "widthMultiple": None}
-    sizes = [0.3 * largest, 0.97 * largest, largest, FAR]
-    shapes = [(1, 8 * round(np.sqrt(largest / 12) / 8)), (24, 448)]
-    got = page_script.arithmetic(
-        {
-            "tables": loss_tables.tables(source),
-            "budgets": [[n, asked] for n in sizes],
-            "shapes": [[*shape, asked] for shape in shapes],
-        }
-    )
-    options = Options(device="H100", vocab_size=1000, context=128)
-    for n, one in zip(sizes, got[: len(sizes)], strict=True):
-        expected = advice.budget(n, source, options)
-        assert one["optimum"]["depth"] == pytest.approx(expected.optimum.depth, rel=0.01)
-        assert one["optimum"]["trust"]["level"] == expected.optimum.trust.level
-        theirs = expected.recommended
-        assert theirs and (one["recommended"]["depth"], one["recommended"]["width"]) == (theirs.depth, theirs.width)
-        for row in one["rows"]:
-            same = [c for c in expected.candidates if (c.depth, c.width) == (row["depth"], row["width"])]
-            for c in same:
-                for name in CONSTRAINTS:
-                    mine, cost = row[name], c.cost(name)
-                    assert (mine is None) == (cost is None), (n, c.label, name)
-                    assert cost is None or mine["nats"] == pytest.approx(cost.nats, abs=2e-4), (n, c.label, name)
-                    assert cost is None or mine["less"] == pytest.approx(cost.less_compute, abs=0.3), (n, c.label, name)
-    for shape, one in zip(shapes, got[len(sizes) :], strict=True):
-        verdict = advice.verdict(*shape, source, options)
-        assert (one["said"], one["n"]) == (verdict.verdict, verdict.optimum.n_params)
-
-
 def test_sizes_outside_are_answered_as_by_the_published_law_alone(source: Source) -> None:
     options = Options()
     alone = answer([FAR], options=options).budgets[0]
@@ -116,8 +81,6 @@ def test_guide_assumes_the_vocabulary_and_the_context_of_the_nets_that_were_fitt
     assert answer([1.5e5], fit=tmp_path, options=Options(vocab_size=256)).assumptions.vocabulary == 256
     assert answer([FAR]).assumptions.vocabulary == 50_257
     assert json.loads(exported(nets, Options(), "hf"))["vocab_size"] == 1000
-    page = loss_tables.tables(source_of(found, "laptop"))
-    assert (page["vocab"], page["context"]) == (1000, 128)
 
 
 def test_nets_that_differ_have_no_common_vocabulary() -> None:

@@ -132,7 +132,7 @@ def test_data_holds_what_the_script_draws(law: Path) -> None:
     assert [look["depth"] for look in data["losses"]["depths"]] == [6, 12, 18, 24, 30]
     assert len(data["losses"]["cells"]) == sum(not cell.excluded for cell in fit.cells)
     assert all(len(losses) == len(data["training"]["steps"][at]) <= 60 for at, losses in curves.values())
-    assert data["guide"]["own"] and data["guide"]["source"].startswith("own: loss of all depths")
+    assert {len(sizes) for sizes in data["guide"]["answers"].values()} == {len(data["guide"]["sizes"])}
 
 
 def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:

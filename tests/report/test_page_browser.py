@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import page_script
+import page_browser
 import pytest
 import report_sweeps
 from matplotlib.image import imread
@@ -51,7 +52,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with page_script.chromium() as found:
+    with page_browser.chromium() as found:
         yield found
 
 
@@ -81,29 +82,49 @@ def test_five_hundred_runs_are_at_most_three_megabytes(page: Path) -> None:
     assert page.stat().st_size <= MOST_BYTES
 
 
-def test_a_budget_is_typed_and_answered(opened: Callable[..., Any]) -> None:
-    tab = opened()
+def stored(page: Path) -> dict[str, Any]:
+    found = re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.S)
+    assert found
+    return dict(json.loads(found[1])["guide"])
+
+
+def words(guide: dict[str, Any], size: int, at: str) -> list[str]:
+    """The lines of an answer, and the cells of its table."""
+    blocks = [guide["blocks"][k] for k in guide["answers"][at][size]]
+    said = ["".join(text for text, _ in block["line"]) for block in blocks if "line" in block]
+    return said + [cell for block in blocks for row in block.get("rows", ()) for cell in row]
+
+
+def test_a_size_is_chosen_and_its_stored_words_are_shown(opened: Callable[..., Any], page: Path) -> None:
+    tab, guide = opened(), stored(page)
     assert tab.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") < 30_000  # ms
-    assert "levine2020 (published), as the fit shows no best depth" in tab.locator("#budget").inner_text()
-    verdict = tab.locator("#verdict")
-    tab.fill("#ask-params", "3B")
-    first = verdict.inner_text()
-    for text in (
-        "3B: best depth 48.5 (",
-        "Build 47 × 2304 (18 heads of 128; 2.99B), the best at equal size",
-        "Trust: low.",
-    ):
-        assert text in first
-    tab.select_option("#ask-at", "time")
-    assert "the best at equal training time" in verdict.inner_text()
-    tab.fill("#ask-shape", "200x1024")
-    assert "200 × 1024, 2.52B: too deep" in verdict.inner_text()
-    assert tab.locator("#budget .plot circle.mine").count() == 1
-    tab.fill("#ask-params", "three")
-    assert tab.locator("#budget .wrong").inner_text().startswith("Parameters: a positive number")
+    verdict, command = tab.locator("#verdict"), tab.locator("#guide-command")
+    labels = [one["label"] for one in guide["sizes"]]
+    assert tab.locator("#ask-size option").all_inner_texts() == labels
+    for k in (0, len(labels) // 2, len(labels) - 1):
+        for at, _ in guide["constraints"]:
+            tab.select_option("#ask-size", str(k))
+            tab.select_option("#ask-at", at)
+            assert all(line in verdict.text_content() for line in words(guide, k, at))
+            assert verdict.locator("p").count() == sum("line" in guide["blocks"][b] for b in guide["answers"][at][k])
+            assert command.inner_text().startswith(f"dwsweep guide --params {labels[k]} --at {at} --fit ")
+
+
+def test_a_typed_size_shows_the_nearest_of_the_list(opened: Callable[..., Any], page: Path) -> None:
+    tab, guide = opened(), stored(page)
+    near = min(range(len(guide["sizes"])), key=lambda k: abs(math.log(guide["sizes"][k]["n"] / 3.1e9)))
+    label = guide["sizes"][near]["label"]
+    for typed in ("3.1e9", "3.1B"):
+        tab.fill("#ask-params", typed)
+        assert tab.locator("#shown").inner_text().startswith(f"Shown: {label}, the listed size nearest to {typed}.")
+        assert words(guide, near, "size")[1] in tab.locator("#verdict").text_content()
+        assert f"--params {typed} --at size" in tab.locator("#guide-command").inner_text()
+    tab.fill("#ask-params", label)
+    assert tab.locator("#shown").inner_text() == f"Shown: {label}."
+    tab.fill("#ask-params", "<b>three")
+    assert tab.locator("#budget .wrong").inner_text().startswith("A size is a positive number")
     assert tab.get_attribute("#ask-params", "aria-invalid") == "true"
-    tab.fill("#ask-params", "1e30")
-    assert "Refused: " in verdict.inner_text() and not tab.locator("#budget .drawing").is_visible()
+    assert f"--params {label} " in tab.locator("#guide-command").inner_text()
 
 
 def test_the_chart_by_pointer_and_by_keys(opened: Callable[..., Any], tmp_path: Path) -> None:
@@ -159,6 +180,21 @@ def test_the_table_of_runs_is_sorted_filtered_and_looked_into(opened: Callable[.
     table.locator("tbody tr:visible button.run").first.press("Enter")
     assert tab.locator("#run-curve path.line").count() == 1
     assert tab.locator("#run-curve-title").inner_text().startswith("L12-d")
+    every = dict(zip(shown(0), map(float, shown(7)), strict=True))
+    middle = sorted(every.values())[len(every) // 2]
+    for typed, keeps in (
+        (f"loss<{middle:.5f} L12-d done", lambda loss: loss < middle),
+        (f"L12-d done Loss >= {middle:.5f}", lambda loss: loss >= middle),
+        (f"loss={middle:.5f} L12-d done", lambda loss: loss == middle),
+    ):
+        tab.fill("#runs-filter", typed)
+        assert set(shown(0)) == {row for row, loss in every.items() if keeps(loss)} and shown(0)
+    tab.fill("#runs-filter", "learning rate=0.001 depth>6 n>1M n<=30M diverged")
+    assert {name[:4] for name in shown(0)} <= {"L12-"}
+    for typed in ("loss<", "loss<much", "colour>3"):
+        tab.fill("#runs-filter", f"{typed} L12-d")
+        assert len(shown(0)) > 200 and tab.locator("#runs-shown").inner_text().endswith(f"of a column: {typed}")
+        assert tab.get_attribute("#runs-filter", "aria-invalid") == "true"
     # names from data are text
     tab.fill("#runs-filter", "onerror")
     assert shown(0) == [f"a {HOSTILE}"]

@@ -80,6 +80,9 @@ class LossSurface:
         self.frame = Frame(record.low, record.high, float(min(depths)), float(max(depths)))
         self.only = only
         self._kept: dict[float, tuple[np.ndarray, np.ndarray]] = {}
+        # a few numbers of each size, which tables of shapes ask for again and again
+        self._levels: dict[float, float] = {}
+        self._depths: dict[float, Depth] = {}
 
     @cached_property
     def groups(self) -> list[_Group]:
@@ -159,9 +162,9 @@ class LossSurface:
         rows = []
         for group in self.groups:
             lead = (x + outside * group.shift[:, None]) - group.transition[:, part]
-            slope = (
-                -group.speed[:, part] * levelled(lead, group.theta[:, 5:]) * fall(group.theta, at, self.frame)[:, None]
-            )
+            slope = levelled(lead, group.theta[:, 5:])
+            slope *= -group.speed[:, part]
+            slope *= fall(group.theta, at, self.frame)[:, None]
             slope[:, trained] += group.coefficients @ terms.T
             if x > at:  # all that depth does goes on falling, which moves no best depth
                 slope *= np.exp(-np.maximum(group.theta[:, 4:5], 0.0) * (x - at))
@@ -219,7 +222,9 @@ class LossSurface:
 
     def at(self, n: float) -> Depth:
         """The best depth at a size (a value of the axis), with the interval of the fit's confidence."""
-        return summary(self.drawn_depths(math.log(n)), self.record.confidence)
+        if n not in self._depths:
+            self._depths[n] = summary(self.drawn_depths(math.log(n)), self.record.confidence)
+        return self._depths[n]
 
     def spread(self, x: float) -> float:
         """sd of ln L* at x = ln axis: half the width of the central 68 %; inf without a bound, or where draws end at a
@@ -306,7 +311,15 @@ class LossSurface:
     def level(self, x: float) -> float:
         """Loss of the best depth among those trained at ln axis x, nats per token; not of whole numbers alone,
         so that it falls smoothly."""
-        return float(self.losses(x)[1].mean(axis=0).min())
+        if x not in self._levels:
+            trained, middle = self.grid[self.inside], self.frame.centre[1]
+            # the mean of all draws is that of their slopes, of which one row is to be integrated
+            mean = _integral(trained, self._slopes(x, self.inside).mean(axis=0, keepdims=True))
+            at_middle = _between(trained, mean, np.array([middle]))[0, 0]
+            basis = self.frame.basis(x, middle)[0]
+            shared = np.concatenate([group.coefficients @ basis for group in self.groups]).mean()
+            self._levels[x] = float(mean.min() - at_middle + shared)
+        return self._levels[x]
 
     @property
     def measured(self) -> bool:

@@ -19,8 +19,8 @@ from typing import Any
 
 STYLE_SHEET = "page.css"
 SCRIPTS = (
-    *("numbers.js", "loss.js", "guide.js", "words.js", "dom.js", "plots.js"),
-    *("budget_box.js", "losses_chart.js", "runs_table.js", "page.js"),
+    *("numbers.js", "dom.js", "plots.js"),
+    *("answers_box.js", "losses_chart.js", "runs_filter.js", "runs_table.js", "page.js"),
 )
 # the browser itself is told that the page may load nothing: its own style sheet, script and images are in it
 POLICY = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {}; base-uri 'none'"

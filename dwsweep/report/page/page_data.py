@@ -1,4 +1,4 @@
-"""What the script of the page needs, as one mapping that becomes JSON: the tables for its budget box, the losses with
+"""What the script of the page needs, as one mapping that becomes JSON: the answers of guide, the losses with
 their intervals, the training curves."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dwsweep.records.fit_result import FitResult
 from dwsweep.report.figures import style
 from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.run_curves import TrainingCurve
-from dwsweep.report.page import loss_tables
+from dwsweep.report.page import guide_answers
 from dwsweep.report.page.page_tables import RUN_COLUMNS
 
 # columns of results.csv by what the script calls them
@@ -39,12 +39,20 @@ HALF_TURN = ((-0.574, 1.430, 0.144), (0.426, 0.430, 0.144), (0.426, 1.430, -0.85
 
 
 def collected(
-    fit: FitResult, runs: Sequence[Mapping[str, str]], curves: Sequence[TrainingCurve], source: Source
+    fit: FitResult,
+    runs: Sequence[Mapping[str, str]],
+    curves: Sequence[TrainingCurve],
+    source: Source | None,
+    file: Any,
+    directory: Any,
 ) -> dict[str, Any]:
-    """All of it. ``runs``: rows of results.csv in the order of the page's table of runs; ``source``: what guides."""
-    # small matrices: more threads only wait for each other
-    with threadpool_limits(1, user_api="blas"):
-        guide = loss_tables.tables(source)
+    """All of it. ``runs``: rows of results.csv in the order of the page's table of runs; ``source``: what guides, made
+    from the fit.json ``file``; None: a page without answers. ``directory``: what holds the fit, for a reader."""
+    guide = None
+    if source is not None:
+        # small matrices: more threads only wait for each other
+        with threadpool_limits(1, user_api="blas"):
+            guide = guide_answers.collected(fit, source, file, directory)
     return {"guide": guide, "losses": _losses(fit, runs), "training": _training(curves)}
 
 

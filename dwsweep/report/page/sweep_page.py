@@ -51,7 +51,9 @@ HOW_TO_READ = (
     "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates.",
     "At a transition the two depths tie, so the best depth at that size lies between them; the surface says where.",
 )
-WITHOUT_BUDGET = "With scripts allowed, this page answers here; `dwsweep guide --params N --fit DIR` says the same."
+WITHOUT_BUDGET = (
+    "With scripts allowed, this page shows its answers here; `dwsweep guide --params N --fit DIR` says the same."
+)
 WITHOUT_CHART = "With scripts allowed, a chart of every run stands here; the figures below show the same losses."
 
 
@@ -83,7 +85,7 @@ def write(directory: str | PathLike[str]) -> Any:
         Section("answer", "The answer", _answer(fit)),
         *along_section.sections(fit),
         *comparison_section.sections(fit),
-        Section("budget", "Your budget", placeholder("budget-box", WITHOUT_BUDGET)),
+        Section("budget", "Your budget", placeholder("answers-box", WITHOUT_BUDGET)),
         Section("warnings", "Warnings", _warnings([*_stale(every, root, folder), *fit.warnings])),
         Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART)),
         Section("figures", "Figures", _figures(fit, folder)),
@@ -112,7 +114,8 @@ def write(directory: str | PathLike[str]) -> Any:
         sections = [section for section in sections if section.anchor not in along_section.LEFT_OUT]
         title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{used} runs used."
     path = root / "report.html"
-    data = page_data.collected(fit, page_tables.ordered(runs), curves, source_of(fit, file))
+    source = source_of(fit, file) if any(section.anchor == "budget" for section in sections) else None
+    data = page_data.collected(fit, page_tables.ordered(runs), curves, source, file, root)
     paths.write_atomic(path, page(title, subtitle, sections, data))
     return path
 

@@ -1,59 +1,23 @@
-/* Rounding, spacing and interpolation, as the Python of dwsweep.guide and NumPy have them. */
+/* Numbers as dwsweep.text writes and reads them. */
 
-/** To the nearest whole number, halves to the even one, as Python rounds. */
-function rounded(value) {
-  const low = Math.floor(value), part = value - low;
-  return part > 0.5 || (part === 0.5 && low % 2 !== 0) ? low + 1 : low;
-}
+function significant(value, digits) { return Number(value.toPrecision(digits)); }
 
-function gcd(a, b) { return b ? gcd(b, a % b) : a; }
-function lcm(a, b) { return a / gcd(a, b) * b; }
-
-function linspace(low, high, count) {
-  return Array.from({ length: count }, (_, k) => (k === count - 1 ? high : low + (high - low) * k / (count - 1)));
-}
-
-/** Spread by ratio, both ends exact. */
-function geomspace(low, high, count) {
-  const inner = linspace(Math.log(low), Math.log(high), count).map(Math.exp);
-  inner[0] = low;
-  inner[count - 1] = high;
-  return inner;
-}
-
-function lowest(values) {
-  let best = 0;
-  values.forEach((value, k) => { if (value < values[best]) best = k; });
-  return best;
-}
-
-/** Index k with at[k] <= x <= at[k + 1]; the first or the last interval beyond the ends. */
-function interval(at, x) {
-  let low = 0, high = at.length - 1;
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (at[middle] <= x) low = middle; else high = middle;
+/** 950, 30K, 1.02M, 65.5B, 1T, 2.5e18. */
+function formatCount(value) {
+  if (Math.abs(value) >= 0.9995e15) return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
+  for (const [size, letter] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]]) {
+    if (Math.abs(value) >= 0.9995 * size) return `${significant(value / size, 3)}${letter}`;
   }
-  return low;
+  return String(significant(value, 3));
 }
 
-/** [[index, weight], …] of the cubic through the four points around x, all of them from `first` to `last`. */
-function cubic(at, x, first, last) {
-  const from = Math.max(first, Math.min(interval(at, x) - 1, last - 3));
-  const out = [];
-  for (let i = from; i < from + 4; i++) {
-    let weight = 1;
-    for (let j = from; j < from + 4; j++) if (j !== i) weight *= (x - at[j]) / (at[i] - at[j]);
-    out.push([i, weight]);
-  }
-  return out;
+/** 1.3e9, 60k, 125M, 3B (or 3G), 1T as a number; NaN for anything else. */
+function parseCount(text) {
+  const found = /^\s*([0-9][0-9_.,]*(?:e[+-]?[0-9]+)?|\.[0-9]+)\s*([kmbgt]?)\s*$/i.exec(text);
+  if (!found) return NaN;
+  const power = { "": 1, k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12 }[found[2].toLowerCase()];
+  const value = Number(found[1].replace(/[_,]/g, "")) * power;
+  return value > 0 && Number.isFinite(value) ? value : NaN;
 }
 
-function linear(at, x) {
-  const k = interval(at, x), share = Math.min(1, Math.max(0, (x - at[k]) / (at[k + 1] - at[k])));
-  return [[k, 1 - share], [k + 1, share]];
-}
-
-function mixed(values, weights) {
-  return weights.reduce((sum, [k, weight]) => sum + weight * values[k], 0);
-}
+function labelOf(row) { return `${row.depth} × ${row.width}`; }

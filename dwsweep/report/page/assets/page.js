@@ -2,7 +2,8 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 document.documentElement.classList.add("scripted");
-budgetBox(document.getElementById("budget-box"), data.guide);
-lossesChart(document.getElementById("losses-chart"), data);
+const [answersRoot, chartRoot] = ["answers-box", "losses-chart"].map((id) => document.getElementById(id));
+if (answersRoot) answersBox(answersRoot, data.guide);
+if (chartRoot) lossesChart(chartRoot, data);
 const fold = document.querySelector("details.all-runs");
 if (fold) runsTable(fold, data);

@@ -5,8 +5,9 @@ function runsTable(fold, data) {
   const rows = [...body.rows].map((row, k) => ({ row, run: data.losses.runs[k], text: row.textContent.toLowerCase() }));
   rows.forEach((one) => { one.text = [...one.row.cells].map((cell) => cell.textContent).join(" ").toLowerCase(); });
   const count = el("span", { class: "soft", role: "status", "aria-live": "polite", id: "runs-shown" });
-  const filter = el("input", { type: "search", id: "runs-filter", placeholder: "words or numbers, such as L12 done", input: show });
+  const filter = el("input", { type: "search", id: "runs-filter", placeholder: "loss<3.3 depth>=12 done", input: show });
   const curve = el("div", { class: "drawing", id: "run-curve", hidden: true });
+  const headings = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
   let chosen = null;
   const redraw = drawnIn(curve, draw);
 
@@ -33,13 +34,14 @@ function runsTable(fold, data) {
   }
 
   function show() {
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const { keeps, unread } = runsFilter(filter.value, headings);
     let left = 0;
     for (const one of rows) {
-      one.row.hidden = !words.every((word) => one.text.includes(word));
+      one.row.hidden = !keeps(one.text, (column) => ({ value: one.run[data.losses.columns[column]], text: one.row.cells[column].textContent }));
       left += !one.row.hidden;
     }
-    count.textContent = `${left} of ${rows.length} runs`;
+    filter.setAttribute("aria-invalid", String(unread.length > 0));
+    count.textContent = `${left} of ${rows.length} runs${unread.length ? `; not read as a comparison of a column: ${unread.join(" ")}` : ""}`;
   }
 
   // ---- the curve of a run ----
@@ -88,8 +90,9 @@ function runsTable(fold, data) {
   table.parentElement.before(
     el("div", { class: "controls" }, el("label", { for: "runs-filter" }, "Filter ", filter), count,
       button("Table as CSV", () => saveCsv("runs.csv", [
-        [...table.tHead.rows[0].cells].map((cell) => cell.textContent),
+        headings,
         ...rows.filter((one) => !one.row.hidden).map((one) => [...one.row.cells].map((cell) => cell.textContent))]))));
+  table.parentElement.before(el("p", { class: "soft" }, FILTER_HINT));
   table.parentElement.after(curve);
   fold.open = true;
   show();
