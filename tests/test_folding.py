@@ -14,13 +14,13 @@ from rich.table import Table
 
 from dwsweep import fit_table
 from dwsweep.design import study
-from dwsweep.fit.simulations.simulated_sweeps import Scenario, Truth, simulate
 from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.report.terminal import design_tables, fit_tables, guide_tables, plan_tables, theory_tables
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.spec import load_spec
 from dwsweep.theory import limits
+from tests.simulations.sweeps import Scenario, Truth, simulate
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 CUT = re.compile(r"\S…")  # rich cuts right behind a character; our own ellipses stand free
