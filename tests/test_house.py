@@ -35,11 +35,12 @@ TRAINING_ROOMS, ANALYSIS_ROOMS = set().union(*TRAINING), set().union(*ANALYSIS)
 MAY_MEET = {("design", "plan")}  # an error is designed for the runs that are planned
 
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
-# who alone may import what is heavy; TensorFlow is nobody's
+# who alone may import what is heavy; TensorFlow is nobody's, nor are the tests and their simulations
 IMPORTERS = {
     **{name: {"model", "train", "sweep"} for name in JAX},
     "tensorflow_datasets": {"data/tfds"},
     "tensorflow": set(),
+    "tests": set(),
     "ray": {"sweep"},
     "matplotlib": {"report", "notebook"},
 }

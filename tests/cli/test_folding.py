@@ -13,13 +13,13 @@ from shown import printed
 
 from dwsweep import fit_table
 from dwsweep.design import study
-from dwsweep.fit.simulations.simulated_sweeps import Scenario, Truth, simulate
 from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.report.terminal import design_tables, fit_tables, guide_tables, plan_tables, theory_tables
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.spec import load_spec
 from dwsweep.theory import limits
+from tests.simulations.sweeps import Scenario, Truth, simulate
 
 CUT = re.compile(r"\S…")  # rich cuts right behind a character; our own ellipses stand free
 

@@ -211,7 +211,7 @@ def test_a_study_from_a_spec_alone() -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.simulations.simulated_sweeps import Scenario, Truth, simulate
+    from tests.simulations.sweeps import Scenario, Truth, simulate
 
     budgets = tuple(np.geomspace(5e5, 3e8, 9))
     scenario = Scenario(Truth(tuple(DEPTHS)), budgets=budgets, seeds=3, sigma=0.001, width_multiple=2)
@@ -272,7 +272,7 @@ def test_prior_slope_is_the_integral_of_the_density() -> None:
 
 
 def test_the_prior_loses_least_at_its_best_depth() -> None:
-    from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth
+    from tests.simulations.sweeps import SmoothTruth
 
     judge, truth = Judge(prior(), DEPTHS, 1e8), SmoothTruth(tuple(DEPTHS))
     for depth in DEPTHS:

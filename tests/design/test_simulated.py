@@ -13,8 +13,8 @@ from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import own_guide
 from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, widths
 from dwsweep.fit.surface.loss_model import fit_loss_model
+from tests.simulations.sweeps import SmoothTruth, draw, widths
 
 NOISE, SEED_SD, SHAPE_SD = 0.002, 0.003, 0.001
 BUDGETS = tuple(np.geomspace(1.0e6, 6.0e8, 9))

@@ -14,8 +14,6 @@ from cli_tools import Command
 
 import dwsweep
 from dwsweep.errors import InputError, options_named
-from dwsweep.fit.simulations.along_coverage import one, simulation, summary
-from dwsweep.fit.simulations.simulated_along import AlongStudy, along_studies, draw_along
 from dwsweep.records import fit_result
 from dwsweep.records.along_rows import NEITHER, OTHER, WORSE, Along
 from dwsweep.records.fit_result import FitResult
@@ -23,6 +21,7 @@ from dwsweep.report.figures import registry
 from dwsweep.report.page import sweep_page
 from dwsweep.report.terminal import fit_tables
 from dwsweep.terminal import plain_text
+from tests.simulations.along import STUDY, AlongStudy, along_studies, draw_along, simulation, summary
 
 DRAWS = 400
 QUIET = {"sigma": 0.0005, "seed_sd": 0.02, "luck": 0.0, "slope_sd": 0.0}
@@ -291,7 +290,7 @@ def test_coverage_in_brief() -> None:
     """Forty simulations each: the bounds are what a true coverage of 95 % leaves with one failure in ten thousand, and
     what half of the error bars would not reach."""
     for name in ("identical", "two arms part"):
-        found = summary([one(name, index) for index in range(40)])
+        found = summary([STUDY.one(name, index) for index in range(40)])
         for key in ("best", "first", "spread", *(["apart"] if name == "two arms part" else [])):
             assert (found[key] or 0.0) >= 0.83, (name, key)
         assert (found["wrongly"] or 0.0) <= 0.1 and (found["part wrongly"] or 0.0) <= 0.1
@@ -305,7 +304,7 @@ def test_coverage_in_brief() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(along_studies()))
 def test_coverage(name: str) -> None:
-    found = summary([one(name, index) for index in range(300)])
+    found = summary([STUDY.one(name, index) for index in range(300)])
     least = 0.95 - 3.0 * math.sqrt(0.05 * 0.95 / 300)
     assert all((found[key] if found[key] is not None else 1.0) >= least for key in ("best", "first", "spread", "apart"))
     assert all((found[key] or 0.0) <= 1.0 - least for key in ("wrongly", "part wrongly", "equal wrongly"))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +16,9 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.bad_runs import find_bad_runs
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.simulations.simulated_sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 from dwsweep.report.terminal.fit_tables import to_text
 from dwsweep.theory import published_law
+from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 
 DRAWS = 500
 
@@ -120,9 +121,9 @@ def test_seven_depths_ten_widths_three_seeds_take_seconds():
 
 
 def test_fit_needs_no_jax():
-    code = "import dwsweep.fit.output, dwsweep.fit.simulations.coverage, sys; from dwsweep import fit_table; "
+    code = "import dwsweep.fit.output, tests.simulations.crossings, sys; from dwsweep import fit_table; "
     code += "assert not {'jax', 'flax', 'optax', 'tensorflow', 'matplotlib'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
 
 
 def change(base, **changes):

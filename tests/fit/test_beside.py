@@ -13,7 +13,6 @@ import report_sweeps
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.simulations.simulated_sweeps import Scenario, Truth, simulate
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.records import fit_result
 from dwsweep.records.fit_rows import Transition, references
@@ -21,6 +20,7 @@ from dwsweep.report.figures import registry
 from dwsweep.report.page import sweep_page
 from dwsweep.report.terminal.fit_tables import to_text
 from dwsweep.theory import published_law
+from tests.simulations.sweeps import Scenario, Truth, simulate
 
 DRAWS = 300
 HERE = Scenario(Truth((6, 12, 18)))

@@ -11,7 +11,6 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import output
 from dwsweep.fit.guideline import guideline_rows, guides, own_guide
-from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw, through_published_widths
 from dwsweep.fit.surface.best_depth_words import headline, joint_crossings
 from dwsweep.fit.surface.linearised_loss import Linear, newton_steps
 from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
@@ -33,6 +32,7 @@ from dwsweep.records import fit_result
 from dwsweep.records.fit_result import THETA as THETA_NAMES
 from dwsweep.report.terminal.fit_tables import to_text
 from dwsweep.text import format_count
+from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 
 SIZES = (1e7, 3e7, 1e8)
 FRAME = Frame(13.8, 20.2, 6.0, 30.0)

@@ -8,6 +8,7 @@ import json
 import math
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,22 +20,20 @@ from dwsweep.fit import output
 from dwsweep.fit.budgets.budget_trends import trends
 from dwsweep.fit.budgets.expansions import expand, misfit
 from dwsweep.fit.budgets.trained_budgets import trained_budgets
-from dwsweep.fit.simulations import budget_coverage
-from dwsweep.fit.simulations.coverage import run_simulations
-from dwsweep.fit.simulations.simulated_budgets import BudgetTruth, draw_budgets
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit_result
 from dwsweep.records.budget_rows import NOT_REACHED_HIGH, NOT_REACHED_LOW, REACHED, TOO_FEW
 from dwsweep.shapes import Block, HeadRule
+from tests.simulations import budgets
+from tests.simulations.budgets import BudgetSweep, BudgetTruth
 
 TRUTH, DEPTHS = BudgetTruth(), (4, 8, 12, 18, 28)
 N = int(os.environ.get("DWSWEEP_COVERAGE_N", "400")) // 2
 
 
 def drawn(flops=(1e18,), depths=DEPTHS, sizes=7, low=2e7, high=4e8, seed=0, **options):
-    grid = [np.geomspace(low, high, sizes)] * len(depths)
-    options = {"seeds": 2, **options}
-    return draw_budgets(TRUTH, np.random.default_rng(seed), flops=flops, depths=depths, sizes=grid, **options)
+    sweep = BudgetSweep(TRUTH, flops, depths, low, high, sizes, **{"seeds": 2, **options})
+    return sweep.rows(np.random.default_rng(seed))
 
 
 def fitted(rows, axis="flops", **options):
@@ -390,33 +389,30 @@ def test_the_tables_are_data_frames(two):
 
 def test_a_few_simulated_sweeps_cover():
     """24 sweeps of the base scenario. A plain parabola covers one minimum in ten: its errors leave out its bias."""
-    summary = budget_coverage.summarise("base", [budget_coverage.one("base", index) for index in range(24)])
-    assert summary.size.reached == summary.depth.reached == 1.0
-    assert summary.size.coverage >= 0.9 and summary.depth.coverage >= 0.9 and summary.best_size.coverage >= 0.9
-    assert summary.loss.coverage >= 0.8  # the luck of the seeds is one for all depths of a sweep
-    assert abs(summary.size.bias) < 0.005 and summary.size.rmse < 0.012 and summary.size.width < 0.05
-    assert abs(summary.depth.bias) < 0.02 and summary.depth.width < 0.08
-    assert summary.parabola.coverage < 0.3 and summary.parabola.bias > 0.02
+    found = budgets.summarise("base", [budgets.STUDY.one("base", index) for index in range(24)])
+    size, depth, parabola = found["size"], found["depth"], found["parabola"]
+    assert size.reached == depth.reached == 1.0
+    assert size.coverage >= 0.9 and depth.coverage >= 0.9 and found["best_size"].coverage >= 0.9
+    assert found["loss"].coverage >= 0.8  # the luck of the seeds is one for all depths of a sweep
+    assert abs(size.bias) < 0.005 and size.rmse < 0.012 and size.width < 0.05
+    assert abs(depth.bias) < 0.02 and depth.width < 0.08
+    assert parabola.coverage < 0.3 and parabola.bias > 0.02
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", budget_coverage.scenarios())
+@pytest.mark.parametrize("name", budgets.scenarios())
 def test_minima_are_covered(name, tmp_path_factory):
     """90 % or more of all intervals of 95 %, over 200 sweeps; biases below half of the median interval. Waves of two
     millinats, of another phase at each depth, move its minimum by up to 4 %, which seven sizes do not show."""
-    folder = os.environ.get("DWSWEEP_COVERAGE_DIR") or tmp_path_factory.mktemp("budgets")
-    file, kind = f"budgets {name}", budget_coverage.Simulation
-    rows = run_simulations(folder, [file], N, os.cpu_count() or 1, of_file, kind)[file]
-    summary = budget_coverage.summarise(name, rows)
-    print("\n" + budget_coverage.table([summary]))
-    assert summary.size.coverage >= (0.85 if name == "wiggly curves" else 0.90)
-    for score in (summary.size, summary.loss, summary.depth, summary.best_size, summary.best_loss):
-        assert score is summary.size or score.coverage >= 0.90
+    folder = Path(os.environ.get("DWSWEEP_COVERAGE_DIR") or tmp_path_factory.mktemp("coverage")) / "budgets"
+    results = budgets.STUDY.run(folder, [name], N, os.cpu_count() or 1)
+    print("\n" + budgets.STUDY.table(results))
+    found = budgets.summarise(name, results[name])
+    size, exponent = found["size"], found["exponent"]
+    assert size.coverage >= (0.85 if name == "wiggly curves" else 0.90)
+    for score in (size, found["loss"], found["depth"], found["best_size"], found["best_loss"]):
+        assert score is size or score.coverage >= 0.90
         if score.bias is not None:
             assert abs(score.bias) <= 0.5 * score.width
-    if summary.exponent.reached:
-        assert summary.exponent.coverage >= 0.90
-
-
-def of_file(file: str, index: int) -> budget_coverage.Simulation:
-    return budget_coverage.one(file.removeprefix("budgets "), index)
+    if exponent.reached:
+        assert exponent.coverage >= 0.90

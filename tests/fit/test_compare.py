@@ -20,10 +20,6 @@ from dwsweep.fit.compare import arm_influence
 from dwsweep.fit.compare.arm_comparison import Estimate, compare, ratio
 from dwsweep.fit.pairing import pair_arms
 from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.simulations import compare_coverage
-from dwsweep.fit.simulations.compare_coverage import CONFIDENCE, OPTIONS, fitted, simulation, summarise
-from dwsweep.fit.simulations.simulated_arms import TwoArms, draw_arms
-from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth
 from dwsweep.fit.surface.loss_model import fit_with_gains
 from dwsweep.fit.surface.loss_surface import LossSurface
 from dwsweep.fit.transitions import size_ratio
@@ -34,6 +30,9 @@ from dwsweep.report.figures import registry
 from dwsweep.report.page import sweep_page
 from dwsweep.report.terminal import fit_tables
 from dwsweep.terminal import plain_text
+from tests.simulations.arms import ARM_OPTIONS, TwoArms, draw_arms, fitted, simulation, summarise, two_arms
+from tests.simulations.harness import CONFIDENCE
+from tests.simulations.sweeps import SmoothTruth
 
 DRAWS = 300
 SIX_SIZES = tuple(np.geomspace(1.0e6, 1.0e8, 6))
@@ -174,23 +173,23 @@ def summaries(scenario: TwoArms, kinds: tuple[str, ...], n: int, surface: bool, 
 def test_a_moved_transition_is_covered_by_a_narrower_interval() -> None:
     found = summaries(STUDY, (TRANSITION, LOSS), 24, False, "moved")
     transitions = found[TRANSITION]
-    assert transitions.compared == 48 and transitions.coverage >= 0.88 and transitions.changed >= 0.9
-    assert transitions.width < 0.75  # of the interval of two sweeps that share nothing
-    assert abs(transitions.bias) < 0.03
-    assert found[LOSS].coverage >= 0.85
+    assert transitions["compared"] == 48 and transitions["coverage"] >= 0.88 and transitions["changed"] >= 0.9
+    assert transitions["width"] < 0.75  # of the interval of two sweeps that share nothing
+    assert abs(transitions["bias"]) < 0.03
+    assert found[LOSS]["coverage"] >= 0.85
 
 
 def test_equal_truths_are_rarely_told_apart() -> None:
     found = summaries(TwoArms(budgets=SIX_SIZES), (TRANSITION,), 24, False, "same")[TRANSITION]
-    assert found.coverage >= 0.88 and found.changed <= 0.12
+    assert found["coverage"] >= 0.88 and found["changed"] <= 0.12
     apart = summaries(TwoArms(budgets=SIX_SIZES, shared=0.0), (TRANSITION,), 12, False, "apart")[TRANSITION]
-    assert apart.coverage >= 0.85 and apart.width == pytest.approx(1.0, abs=0.15)
+    assert apart["coverage"] >= 0.85 and apart["width"] == pytest.approx(1.0, abs=0.15)
 
 
 def test_the_best_depth_under_both() -> None:
     found = summaries(STUDY, (BEST_DEPTH,), 3, True, "depths")
-    assert found[BEST_DEPTH].coverage >= 0.9 and found["answer"].compared == 3
-    assert found["answer"].changed >= 0.6 and abs(found["answer"].bias) < 0.05
+    assert found[BEST_DEPTH]["coverage"] >= 0.9 and found["answer"]["compared"] == 3
+    assert found["answer"]["changed"] >= 0.6 and abs(found["answer"]["bias"]) < 0.05
 
 
 @pytest.mark.slow
@@ -201,19 +200,19 @@ def test_coverage_of_ratios_over_two_hundred_studies(factor: float) -> None:
         scenario = TwoArms(factor=factor, shared=shared)
         found = summaries(scenario, (TRANSITION, BEST_DEPTH, LOSS), 200, True, f"slow {factor} {shared}")
         for kind in (TRANSITION, BEST_DEPTH, "answer"):
-            assert found[kind].coverage >= 0.9, (kind, found[kind])
+            assert found[kind]["coverage"] >= 0.9, (kind, found[kind])
             if factor == 1.0:
-                assert found[kind].changed <= 0.05, (kind, found[kind])
-        assert found[LOSS].coverage >= 0.9
-        assert found[TRANSITION].width < 0.75 if shared else found[TRANSITION].width > 0.9
+                assert found[kind]["changed"] <= 0.05, (kind, found[kind])
+        assert found[LOSS]["coverage"] >= 0.9
+        assert found[TRANSITION]["width"] < 0.75 if shared else found[TRANSITION]["width"] > 0.9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["same, documents", "same, luck 0.002", "same, one seed", "same, 4 sizes, documents"])
 def test_false_claims_of_other_sources_of_noise(name: str) -> None:
-    scenario = compare_coverage.two_arms()[name]
+    scenario = two_arms()[name]
     found = summaries(scenario, (TRANSITION, LOSS), 200, False, name)[TRANSITION]
-    assert found.coverage >= 0.9 and found.changed <= 0.05
+    assert found["coverage"] >= 0.9 and found["changed"] <= 0.05
 
 
 # Through the front door
@@ -401,4 +400,4 @@ def test_without_noise_nothing_is_compared() -> None:
     (found,) = dwsweep.compare_arms(base, [other], draws=DRAWS).comparisons
     assert not any(row.shown for row in found.rows) and "noise is not known" in found.answer[-1]
     a, b = (fitted(drawn, "A", surface=False) for drawn in draw_arms(scenario, np.random.default_rng(0)))
-    assert compare(a, b, OPTIONS).depths == ()
+    assert compare(a, b, ARM_OPTIONS).depths == ()

@@ -1,19 +1,22 @@
 """Do the intervals cover? 400 simulated sweeps a scenario (slow tier), a handful in the default tier.
 
 The slow tier takes about an hour on two cores. DWSWEEP_COVERAGE_DIR names a folder that keeps its simulations, so that
-it goes on where it stopped. The table is printed (pytest -s), as by ``python -m dwsweep.fit.simulations.coverage``.
+it goes on where it stopped. The table is printed (pytest -s), as by ``python -m tests.simulations.crossings``.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dwsweep.fit.simulations import best_depth_coverage, coverage
-from dwsweep.fit.simulations.best_depth_coverage import sweeps
-from dwsweep.fit.simulations.simulated_sweeps import Truth, few_and_many_sizes, scenarios, simulate
+from tests.simulations import best_depths, crossings
+from tests.simulations.best_depths import sweeps
+from tests.simulations.sweeps import Truth, few_and_many_sizes, scenarios, simulate
 
 N = 400
 # three binomial standard errors at 400 simulations of a 95 % interval
@@ -22,7 +25,14 @@ SLACK = 3.0 * np.sqrt(0.95 * 0.05 / N)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return os.environ.get("DWSWEEP_COVERAGE_DIR") or tmp_path_factory.mktemp("coverage")
+    return Path(os.environ.get("DWSWEEP_COVERAGE_DIR") or tmp_path_factory.mktemp("coverage"))
+
+
+def summarised(module, folder, name, n):
+    """A scenario over ``n`` simulations; its table is printed."""
+    results = module.STUDY.run(folder, [name], n, os.cpu_count() or 1)
+    print("\n" + module.STUDY.table(results))
+    return module.summarise(name, results[name])
 
 
 def test_truth_crosses_where_its_law_says():
@@ -49,18 +59,18 @@ def test_simulated_tables_have_the_noise_they_claim():
 
 
 def test_a_run_that_was_cut_off_goes_on(tmp_path):
-    first = coverage.run(tmp_path, ["no_effect"], 2)["no_effect"]
+    first = crossings.STUDY.run(tmp_path, ["no_effect"], 2)["no_effect"]
     path = tmp_path / "no_effect.jsonl"
     path.write_text(path.read_text().splitlines()[0] + '\n{"index": 1, "pai')
-    again = coverage.run(tmp_path, ["no_effect"], 3)["no_effect"]
+    again = crossings.STUDY.run(tmp_path, ["no_effect"], 3)["no_effect"]
     assert again[:2] == first and [row.index for row in again] == [0, 1, 2]
-    summary = coverage.summarise("no_effect", again)
+    summary = crossings.summarise("no_effect", again)
     assert summary["crossed"] == 0.0 and summary["law"] == 0.0
-    assert coverage.table([summary]).count("no_effect") == 1
+    assert crossings.STUDY.table({"no_effect": again}).count("no_effect") == 1
 
 
 def test_a_few_simulations_cover(tmp_path):
-    summary = coverage.summarise("base", coverage.run(tmp_path, ["base"], 8)["base"])
+    summary = crossings.summarise("base", crossings.STUDY.run(tmp_path, ["base"], 8)["base"])
     *steep, flat = summary["pairs"]  # 24/30: 0.0065 nats per unit of ln N
     assert all(pair["crossed"] == 1.0 for pair in steep) and flat["crossed"] >= 0.8 and summary["law"] == 1.0
     assert np.mean([pair["coverage"] for pair in summary["pairs"]]) >= 0.8
@@ -72,9 +82,7 @@ def test_a_few_simulations_cover(tmp_path):
 def test_coverage(name, folder):
     """Base 92–98 %, elsewhere 90 % or more. The deepest pair has differences of a few millinats, so that some of its
     sets have an open end and cover more: 99.5 % there. That a set is not too wide is held by its ratio."""
-    rows = coverage.run(folder, [name], N, processes=os.cpu_count() or 1)[name]
-    summary = coverage.summarise(name, rows)
-    print("\n" + coverage.table([summary]))
+    summary = summarised(crossings, folder, name, N)
     if name == "no_effect":
         assert summary["crossed"] <= 0.01
         assert summary["law"] <= 0.01
@@ -100,8 +108,7 @@ def test_luck_of_a_shape_is_no_claim(name, folder):
     below six sizes none is claimed to have crossed. Three binomial standard errors of slack at N/4 sweeps of 4 pairs
     (which share their curves, so that two pairs count as one)."""
     n = N // 4
-    summary = coverage.summarise(name, coverage.run(folder, [name], n, processes=os.cpu_count() or 1)[name])
-    print("\n" + coverage.table([summary]))
+    summary = summarised(crossings, folder, name, n)
     slack = 3.0 * np.sqrt(np.array([0.02, 0.08, 0.95]) * [0.98, 0.92, 0.05] / (2 * n))
     if name.startswith("same_"):
         assert summary["crossed"] <= 0.02 + slack[0]
@@ -116,8 +123,9 @@ def test_luck_of_a_shape_is_no_claim(name, folder):
 def test_identical_curves_with_luck_per_shape_claim_next_to_nothing(sizes, luck):
     """Of five sizes with luck of 0.002 nats, 64 % of pairs claimed something while only replicates counted."""
     claims = []
+    study = replace(crossings.STUDY, simulate=partial(crossings.simulation, draws=300))
     for index in range(12):
-        found = coverage.one(f"same_sizes_{sizes}_seeds_3_luck_{luck:g}", index + 200, 300)
+        found = study.one(f"same_sizes_{sizes}_seeds_3_luck_{luck:g}", index + 200)
         claims += [pair["status"] for pair in found["pairs"]]
     assert claims.count("crossed") == 0
     assert sum(status != "undecided" for status in claims) <= 6
@@ -138,10 +146,7 @@ def test_the_best_depth_is_covered(name, folder):
     """Covered in 92 % or more (README says where less), less three binomial standard errors of slack; the depth named
     costs next to nothing against the best one; identical curves give no best depth and no transition."""
     n = N // 4
-    file, kind = f"best_depth_{name}", best_depth_coverage.Simulation
-    rows = coverage.run_simulations(folder, [file], n, os.cpu_count() or 1, best_depth_of, kind)[file]
-    summary = best_depth_coverage.summarise(name, rows)
-    print("\n" + best_depth_coverage.table([summary]))
+    summary = summarised(best_depths, folder / "best_depths", name, n)
     if "identical curves" in name:
         assert summary["sizes"][0]["answers"] <= 0.05
         assert summary["crossed"] <= 0.02
@@ -157,7 +162,3 @@ def test_the_best_depth_is_covered(name, folder):
     # of neighbouring pairs of one sweep two count as one
     least = 0.85 if name in WAVES else 0.92
     assert summary["crossed_covered"] >= least - 3.0 * np.sqrt(least * (1.0 - least) / (2 * n))
-
-
-def best_depth_of(name, index):
-    return best_depth_coverage.one(name.removeprefix("best_depth_"), index)

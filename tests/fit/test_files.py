@@ -17,13 +17,13 @@ from dwsweep.errors import InputError
 from dwsweep.fit import output
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.guideline import guideline_rows, guides
-from dwsweep.fit.simulations.simulated_sweeps import scenarios, simulate
 from dwsweep.fit.sweep_evidence import document_covariance
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit_result
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
 from dwsweep.theory import published_law
+from tests.simulations.sweeps import scenarios, simulate
 
 NAMES = ("contrasts.csv", "cells.csv", "transitions.csv", "fit.json", "guideline.csv", "guideline.md")
 CONTRACT = {

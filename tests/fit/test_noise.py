@@ -13,7 +13,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.noise import bartlett, cell_means, estimate_noise
 from dwsweep.fit.shape_noise import FLOOR_NATS, LENGTHS, _Contrasts, _profile, contrasts, kernel_root, scatter
-from dwsweep.fit.simulations.simulated_sweeps import Scenario, Truth, simulate
+from tests.simulations.sweeps import Scenario, Truth, simulate
 
 
 @pytest.fixture(autouse=True)

@@ -481,7 +481,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A fit of a simulated sweep on the published law, written to disk."""
     from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth, draw
+    from tests.simulations.sweeps import SmoothTruth, draw
 
     rows = draw(SmoothTruth(), np.random.default_rng(3), sigma=0.0005, seed_sd=0.001)
     out = tmp_path_factory.mktemp("fit")
@@ -506,8 +506,8 @@ def test_an_own_fit_guides_and_compares(fitted: Any) -> None:
 
 
 def test_one_best_depth_in_fit_and_guide_inside_the_data_and_outside(fitted: Any) -> None:
-    from dwsweep.fit.simulations.simulated_sweeps import SmoothTruth
     from dwsweep.records import fit_result
+    from tests.simulations.sweeps import SmoothTruth
 
     source = fitted_source(fitted)
     guideline = {row.name: row for row in fit_result.read(fitted).guideline}
@@ -527,9 +527,9 @@ def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: A
     """Where the truth follows no form, 62.9 was said at 1e9 where 38.9 is best; those that are rejected count too."""
     from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.simulations import best_depth_coverage
+    from tests.simulations.best_depths import sweeps
 
-    sweep = best_depth_coverage.sweeps()["no form holds"]
+    sweep = sweeps()["no form holds"]
     output.write(fit_table(sweep.rows(np.random.default_rng(0)), draws=400), tmp_path)
     source = fitted_source(tmp_path)
     assert abs(math.log(source.law.depth(1e9)[0] / sweep.truth.best_depth(1e9))) > 0.2

@@ -15,11 +15,11 @@ from shown import printed, words_of
 
 import dwsweep
 from dwsweep.fit import output
-from dwsweep.fit.simulations.simulated_budgets import BudgetTruth, draw_budgets
 from dwsweep.records.fit_result import FitResult
 from dwsweep.report.figures import registry, style
 from dwsweep.report.page import sweep_page
 from dwsweep.report.terminal import fit_tables
+from tests.simulations.budgets import BudgetSweep, every
 
 CASES = {
     "three budgets": {"flops": (1e18, 3e18, 1e19)},
@@ -32,8 +32,9 @@ CASES = {
 
 
 def rows(flops, depths=(4, 8, 12, 18, 28), largest=4e8, one_size=False):
-    every = [np.geomspace(2e7, largest, 7)[[place] if one_size else slice(None)] for place in range(len(depths))]
-    return draw_budgets(BudgetTruth(), np.random.default_rng(0), flops=flops, depths=depths, sizes=every, seeds=2)
+    kept = (lambda depth, size: size == depth) if one_size else every
+    sweep = BudgetSweep(budgets=flops, depths=depths, largest=largest, seeds=2, kept=kept)
+    return sweep.rows(np.random.default_rng(0))
 
 
 @functools.cache

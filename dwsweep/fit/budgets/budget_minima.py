@@ -21,7 +21,7 @@ from dwsweep.fit.curves import Curves
 from dwsweep.fit.noise import t_two_sided
 
 # rates of the expansions: c₃/c₂ of compute-optimal laws is β − α, at most 0.4 in size; of a depth that moves away from
-# its best one −0.8 … −1.6, by public transitions (simulated_sweeps.py) and by penalties of either side that are powers
+# its best one −0.8 … −1.6, by public transitions (tests/simulations) and by penalties of either side that are powers
 RATE_SIZE, RATE_DEPTH = 0.5, 1.5
 # what a run whose budget is not quite that of the others would have lost or gained: nats per nat of loss and unit of ln
 # tokens, and how far that may be wrong. Assumed; β·B/D^β of published laws is 0.03 … 0.09 of the loss.

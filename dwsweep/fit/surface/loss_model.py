@@ -34,7 +34,7 @@ FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 # a form whose evidence is 100 times less than the best form's is rejected
 REJECTED_DEFICIT = math.log(100.0)
 
-# medians over fits of simulated sweeps (simulated_sweeps.py), all but τ: what a fit is expected to find
+# medians over fits of simulated sweeps (tests/simulations/sweeps.py), all but τ: what a fit is expected to find
 TYPICAL = (-2.4, -0.8, -5.1, -0.5, 0.0)
 # of δ: with the true form fits find −6.2, with others −4.9 and −4.7, each within 1 to 1.3
 AMPLITUDES = (-8.0, -6.8, -5.6, -4.4, -3.2)
@@ -56,20 +56,22 @@ def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str
     enough = len(curves.x) >= FEWEST_CELLS and sum(n >= FEWEST_SIZES for n in sizes) >= 2
     if len(sizes) < FEWEST_DEPTHS or not enough or not curves.noise.known:
         return None
-    frame = _frame(curves)
+    frame = surface_frame(curves)
     problem = Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
     df = curves.noise.replicate_df
     noise_df = df if 0.0 < df < math.inf else None
     fits = [_fit_form(form, problem, noise_df) for form in FORMS]
-    record = with_optima(_record(curves, frame, fits, noise_df, confidence))
+    record = with_optima(surface_record(curves, frame, fits, noise_df, confidence))
     return record, {fit.form: fit.gain for fit in fits if fit.gain is not None}
 
 
-def _frame(curves: Curves) -> Frame:
+def surface_frame(curves: Curves) -> Frame:
     return Frame(float(curves.x.min()), float(curves.x.max()), float(curves.depths[0]), float(curves.depths[-1]))
 
 
-def _record(curves: Curves, frame: Frame, fits: Sequence[_Fit], noise_df: float | None, confidence: float) -> Surface:
+def surface_record(
+    curves: Curves, frame: Frame, fits: Sequence[_Fit], noise_df: float | None, confidence: float
+) -> Surface:
     best = max(fit.log_evidence for fit in fits)
     weights = np.exp([fit.log_evidence - best for fit in fits])
     return Surface(
@@ -96,16 +98,6 @@ def _record(curves: Curves, frame: Frame, fits: Sequence[_Fit], noise_df: float 
         ),
         optima=(),
     )
-
-
-def known_form(curves: Curves, form: str, variances: np.ndarray, luck: float, confidence: float) -> Surface:
-    """The model of an oracle: one form, from which nothing departs, with variances (K,) of the means and luck in nats
-    that are known."""
-    frame = _frame(curves)
-    problem = Problem.of(curves.x, curves.depth, curves.mean, np.diag(variances), frame)
-    h = np.array([*START[:2], BOUNDS[2][0], *START[3:5], math.log(max(luck, 1e-6))])
-    theta = newton_steps(form, problem, start_theta(frame), h, 12)
-    return _record(curves, frame, [_with_draws(Linear(problem, form, theta), h, h[None], np.ones(1))], None, confidence)
 
 
 def _short(value: float, digits: int) -> float:
@@ -200,10 +192,10 @@ def _fit_form(form: str, problem: Problem, noise_df: float | None) -> _Fit:
         before = -found.fun
     model = Linear(problem, form, theta)
     nodes, weights, log_evidence = _nodes(model, h)
-    return _with_draws(model, h, nodes, weights, log_evidence, noise_df)
+    return with_draws(model, h, nodes, weights, log_evidence, noise_df)
 
 
-def _with_draws(
+def with_draws(
     model: Linear,
     h: np.ndarray,
     nodes: np.ndarray,

@@ -24,7 +24,7 @@ PRIOR_PHI = np.array([0.0, 0.0, GAIN, GAIN_POWER, GAIN_FALL, 0.0])
 # 0.65) of the amplitude of the one before. Few depths hardly tell that rate, for they cannot see what happens between
 # them. Where the law makes a wave of 10 % in N over five depths, intervals held the best depth in 82 to 98 % of sweeps;
 # with a rate of 0.38 in 72 to 85 %, at 0.85 times the width; with more and slower falling departures in 88 to 98 %, but
-# three depths then said next to nothing (simulations/best_depth_coverage.py). τ: luck of a shape, 0.001 nats within a
+# three depths then said next to nothing (tests/simulations/best_depths.py). τ: luck of a shape, 0.001 nats within a
 # factor of 3: reruns agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004.
 PRIOR = ((-3.0, 3.0), (-0.5, 1.0), (-6.0, 1.5), (-0.5, 1.0), (-0.2, 0.8), (math.log(1.0e-3), 1.1))
 BOUNDS = ((-14.0, 4.0), (-4.0, 3.0), (-16.0, 4.0), (-4.0, 3.0), (-4.0, 3.0), (-14.0, -2.0))

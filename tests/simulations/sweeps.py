@@ -1,13 +1,12 @@
-"""Simulated sweeps whose truth is known: what intervals are held against, and what ``design`` plans with.
+"""Simulated sweeps whose truth is known.
 
-``Truth`` has transitions that are known, a loss curve for each depth of a grid. ``SmoothTruth`` has a best depth that
-is known at every size: depth is continuous there, so that the truth does not depend on the grid of depths. With x = ln
-N,
+``Truth`` has a loss curve for each depth of a grid, and known transitions. ``SmoothTruth`` has a best depth that is
+known at every size. Depth is continuous in it, so that its truth does not depend on the grid. With x = ln N,
 
     dloss/dL = −κ(L)·S(x − x_T(L)),    κ(L) = 0.025·(L/6)^(−2.1)
 
-so that at every size the loss is least where x_T(L) = ln N. x_T(L) = ln(12·L·d(L)²) for any width d(L); κ is that of
-public data (slopes of the loss differences 4/8, 8/12, 16/24), S(u) = u, or w·tanh(u/w) where a lead levels off.
+so that the loss of every size is least where x_T(L) = ln N. x_T(L) = ln(12·L·d(L)²) for any width d(L). κ is that of
+public data (slopes of the loss differences 4/8, 8/12, 16/24). S(u) = u, or w·tanh(u/w) where a lead levels off.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.optimize import brentq
 
-from dwsweep.fit.laws import ln_width
+from dwsweep.fit.laws import from_ends, ln_width
 from dwsweep.fit.row_selection import Row
 from dwsweep.theory import published_law
 
-# d²loss/(dL dlnN) at depth L is SLOPE_AT_SIX·(L/6)^SLOPE_POWER nats per layer and unit of ln N in public data; between
-# two depths the loss difference grows by its integral: 0.073 for 6/12, 0.011 for 18/24, 0.0065 for 24/30
-SLOPE_AT_SIX, SLOPE_POWER = 0.025, -2.1
-WIGGLES = 2.5  # radians per unit of ln N of a wiggly truth
-
+# κ in nats per layer and unit of ln N; between two depths the loss difference grows by its integral: 0.073 for 6/12,
+# 0.011 for 18/24, 0.0065 for 24/30
 SPEED_AT_SIX, SPEED_POWER = 0.025, -2.1
+WIGGLES = 2.5  # radians per unit of ln N of a wiggly truth
 DEPTH_POINTS = 400
 FALL_FROM = 3.0e7
 
@@ -58,9 +56,9 @@ class Truth:
     def slope(self, k: int) -> float:
         if self.slopes is not None:
             return self.slopes[k]
-        power = SLOPE_POWER + 1.0
+        power = SPEED_POWER + 1.0
         shallow, deep = ((depth / 6.0) ** power for depth in self.depths[k : k + 2])
-        return 6.0 * SLOPE_AT_SIX * (deep - shallow) / power
+        return 6.0 * SPEED_AT_SIX * (deep - shallow) / power
 
     def loss(self, depth: int, x: np.ndarray | float) -> np.ndarray:
         """Nats per token of ``depth`` (one of ``depths``) at x = ln N."""
@@ -223,15 +221,11 @@ class SmoothTruth:
 
     def crossing(self, shallow: int, deep: int) -> float:
         """ln N at which the two lose the same."""
-        from scipy.optimize import brentq
-
         return float(brentq(lambda x: float(self.loss(shallow, x) - self.loss(deep, x)), 5.0, 40.0))
 
 
 def through_published_widths(form: str, first: float = 6.0, last: float = 30.0) -> tuple[float, float]:
     """theta of another form through the widths of the published law at two depths."""
-    from dwsweep.fit.laws import from_ends
-
     ends = np.array([published_law.A + published_law.B * first, published_law.A + published_law.B * last])
     theta = from_ends(form, ends, first, last)
     return float(theta[0]), float(theta[1])

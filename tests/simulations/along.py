@@ -1,0 +1,235 @@
+"""Losses along a column whose truths are known: are the intervals covered?
+
+``python -m tests.simulations.along --out DIR [--n 500] [--processes 2] [SCENARIO …]``
+
+Each loss is, in nats, a law of the size (its slope a little different for every curve), an effect of the value, what a
+seed adds to all runs of an arm, the luck of a shape and the noise of a run. Sizes miss their budgets. Seeds, luck and
+noise are correlated between two arms. What is promised for all values of a group together counts as covered only where
+all of them are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dwsweep.fit.along.along import compared
+from dwsweep.fit.row_selection import Row
+from dwsweep.fit.table import read_table
+from dwsweep.records.along_rows import BASE, NEITHER, OTHER, AlongCurve, ArmsParting, EqualToBaseline
+from dwsweep.records.fit_rows import FitPart
+from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown
+
+LOSS, SLOPE = 4.0, -0.12  # nats at 1e5 parameters, and per unit of ln N
+MARGIN = 0.02  # nats, of the shapes that equal the baseline
+
+
+@dataclass(frozen=True)
+class AlongStudy:
+    """first, second: effect of each value under either arm, nats; second is empty where there is one arm. off: largest
+    miss of a budget, ln N. slope_sd: of the curves' slopes. shared: correlation of the arms' errors, 0 to 1."""
+
+    first: tuple[float, ...] = (0.0,) * 5
+    second: tuple[float, ...] = ()
+    column: str = "heads"
+    values: tuple[int, ...] = (1, 2, 4, 8, 16)
+    budgets: tuple[float, ...] = (1e5, 3e5)
+    seeds: int = 3
+    sigma: float = 0.004
+    seed_sd: float = 0.006
+    luck: float = 0.004
+    off: float = 0.08
+    slope_sd: float = 0.02
+    shared: float = 0.5
+
+    @property
+    def arms(self) -> list[tuple[float, ...]]:
+        return [self.first, *([self.second] if self.second else [])]
+
+
+def draw_along(study: AlongStudy, rng: np.random.Generator) -> list[list[Row]]:
+    """One table per arm."""
+
+    def correlated(sd: float, *size: int) -> np.ndarray:
+        """(arms, …)"""
+        together = math.sqrt(study.shared) * rng.standard_normal(size)
+        own = math.sqrt(1.0 - study.shared) * rng.standard_normal((len(study.arms), *size))
+        return sd * (together + own)
+
+    seeds = correlated(study.seed_sd, study.seeds)
+    tables: list[list[Row]] = [[] for _ in study.arms]
+    for k, value in enumerate(study.values):
+        slopes = SLOPE + study.slope_sd * rng.standard_normal(len(study.arms))
+        for budget in study.budgets:
+            noise, luck = correlated(study.sigma, study.seeds), correlated(study.luck)
+            for arm, effects in enumerate(study.arms):
+                miss = rng.uniform(-study.off, study.off)
+                loss = LOSS + SLOPE * math.log(budget / 1e5) + slopes[arm] * miss + effects[k] + float(luck[arm])
+                shape: Row = {"depth": 2, "heads": 2, "width": round(math.sqrt(budget / 24.0)) + k}
+                shape |= {study.column: value, "n_params": budget * math.exp(miss), "budget": budget}
+                tables[arm] += [
+                    {**shape, "seed": s, "loss": loss + float(seeds[arm][s] + noise[arm][s])}
+                    for s in range(study.seeds)
+                ]
+    return tables
+
+
+def along_studies() -> dict[str, AlongStudy]:
+    """The scenarios on which coverage is reported: five values, two sizes, three seeds; one change each."""
+    base = AlongStudy()
+    degrades = (0.01, 0.0, 0.005, 0.03, 0.06)
+    two = AlongStudy(degrades, (0.012, 0.008, 0.0, 0.0, 0.004))
+    return {
+        "identical": base,
+        "identical depths": replace(base, column="depth"),
+        "identical, no luck": replace(base, luck=0.0),
+        "identical, one size": replace(base, budgets=(1e5,)),
+        "spread 0.02": replace(base, first=(0.02, 0.012, 0.006, 0.0, 0.004)),
+        "spread 0.02 over depths": replace(base, first=(0.02, 0.012, 0.006, 0.0, 0.004), column="depth"),
+        "degrades": replace(base, first=degrades),
+        "two arms part": two,
+        "two arms part, six sizes": replace(two, budgets=tuple(np.geomspace(1e5, 3e6, 6).tolist()), luck=0.003),
+        "two arms alike": replace(two, second=degrades),
+        "two arms alike, nothing shared": replace(two, second=degrades, shared=0.0),
+        "at the margin": replace(base, first=(0.0, *(0.02,) * 4), budgets=(1e5,), off=0.0),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundGroup(FitPart):
+    """One group of one arm. Each is whether it holds for all values of the group at once."""
+
+    best: bool  # what every value is above the best
+    first: bool  # … above the first value
+    degrades: bool  # whether anything is said to be worse from some value on
+    degrades_wrongly: bool
+    spread: bool
+    spread_error: float  # of its estimate, nats
+    naive_error: float  # of the plain difference of the largest and the smallest mean
+    spread_width: float
+    apart: bool | None = None  # what the arm is above the first one; None for the first
+    parted: bool | None = None  # whether the arms are said to part
+    parted_wrongly: bool | None = None  # one is said to be ahead where it is not, or the place is not between the ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlongSimulation(Simulated):
+    """equal: shapes that are said to equal the baseline; equal_wrongly: one of them does not."""
+
+    groups: tuple[FoundGroup, ...]
+    equal: int
+    equal_wrongly: bool
+
+
+def simulation(study: AlongStudy, rng: np.random.Generator, index: int = 0) -> AlongSimulation:
+    """One study drawn and compared."""
+    tables = [read_table(rows) for rows in draw_along(study, rng)]
+    largest = study.budgets[-1]
+    baseline = f"{study.column} == {study.values[0]} and budget == {largest!r}"
+    _, along = compared(tables, ["first", "second"][: len(tables)], study.column, OPTIONS, baseline, MARGIN)
+    places = {(one.arm, one.depth, one.budget): one for one in along.partings}
+    groups = tuple(
+        _group(study, curve, places.get((curve.arm, curve.depth, curve.budget)), along.arms.index(curve.arm))
+        for curve in along.curves
+    )
+    wrong = [_equal_wrongly(study, one, arm) for arm, one in enumerate(along.equal)]
+    return AlongSimulation(
+        index=index,
+        groups=groups,
+        equal=sum(row.equal for one in along.equal for row in one.rows),
+        equal_wrongly=any(wrong),
+    )
+
+
+def _group(study: AlongStudy, curve: AlongCurve, parting: ArmsParting | None, arm: int) -> FoundGroup:
+    truth = np.array(study.arms[arm])
+    rows = curve.rows
+    worse = truth - truth.min()
+    means = np.array([row.loss for row in rows], dtype=float)
+    tail = [k for k, value in enumerate(study.values) if curve.worse_from is not None and value >= curve.worse_from]
+    spread, low, high = (v if v is not None else np.nan for v in (curve.spread, curve.spread_low, curve.spread_high))
+    found = {}
+    if parting is not None:
+        gaps = truth - np.array(study.first)
+        pairs = zip(rows, gaps, strict=True)
+        found["apart"] = all(covers(row.above_base_low, row.above_base_high, float(gap)) for row, gap in pairs)
+        found["parted"] = parting.ahead != NEITHER
+        found["parted_wrongly"] = _parted_wrongly(study.values, gaps, parting)
+    return FoundGroup(
+        best=all(covers(r.above_best_low, r.above_best_high, float(t)) for r, t in zip(rows, worse, strict=True)),
+        first=all(
+            covers(r.above_first_low, r.above_first_high, float(t)) for r, t in zip(rows, truth - truth[0], strict=True)
+        ),
+        degrades=bool(tail),
+        degrades_wrongly=any(worse[k] <= 0.0 for k in tail),
+        spread=bool(low - 1e-12 <= np.ptp(truth) <= high),
+        spread_error=float(spread - np.ptp(truth)),
+        naive_error=float(np.ptp(means) - np.ptp(truth)),
+        spread_width=float(high - low),
+        **found,
+    )
+
+
+def _parted_wrongly(values: Sequence[int], gaps: np.ndarray, parting: ArmsParting) -> bool:
+    """Against the truth: from ``start`` on the arm that is said to be ahead is, and at ``after`` the other one."""
+    sign = {OTHER: -1.0, BASE: 1.0, NEITHER: 0.0}[parting.ahead]
+    return any(
+        (parting.start is not None and value >= parting.start and gap * sign <= 0.0)
+        or (parting.after == value and gap * sign >= 0.0)
+        for value, gap in zip(values, gaps, strict=True)
+    )
+
+
+def _equal_wrongly(study: AlongStudy, one: EqualToBaseline, arm: int) -> bool:
+    effects = dict(zip(study.values, study.arms[arm], strict=True))
+
+    def true_loss(n_params: float, value: int) -> float:
+        return LOSS + SLOPE * float(np.log(n_params / 1e5)) + effects[value]
+
+    base = true_loss(one.n_params, study.values[0])
+    return any(
+        row.equal and true_loss(row.n_params, getattr(row, study.column)) - base >= MARGIN - 1e-12 for row in one.rows
+    )
+
+
+def summary(simulations: Sequence[AlongSimulation]) -> dict[str, float | None]:
+    """Shares of all groups; the spread's errors and its interval's width in nats."""
+    groups = [group for found in simulations for group in found.groups]
+    second = [group for group in groups if group.apart is not None]
+    return {
+        "best": mean(g.best for g in groups),
+        "first": mean(g.first for g in groups),
+        "degrades": mean(g.degrades for g in groups),
+        "wrongly": mean(g.degrades_wrongly for g in groups),
+        "spread": mean(g.spread for g in groups),
+        "bias": mean(g.spread_error for g in groups),
+        "plain bias": mean(g.naive_error for g in groups),
+        "width": median(g.spread_width for g in groups),
+        "apart": mean(bool(g.apart) for g in second),
+        "part": mean(bool(g.parted) for g in second),
+        "part wrongly": mean(bool(g.parted_wrongly) for g in second),
+        "equal wrongly": mean(found.equal_wrongly for found in simulations),
+    }
+
+
+NATS = ("bias", "plain bias", "width")
+HEAD = (
+    "scenario | n | above the best, % | above the first, % | degrades, % | wrongly, % | spread, % | its bias, 10⁻³ "
+    "| of the plain one | width, 10⁻³ | arms apart, % | part, % | wrongly, % | equal wrongly, %"
+)
+
+
+def cells(name: str, simulations: Sequence[AlongSimulation]) -> list[list[str]]:
+    found = summary(simulations)
+    return [
+        [name, str(len(simulations)), *(shown(v, scale=1e3) if key in NATS else percent(v) for key, v in found.items())]
+    ]
+
+
+STUDY = Study(__doc__, along_studies(), simulation, AlongSimulation, 500, HEAD, cells)
+
+if __name__ == "__main__":
+    STUDY.main()

@@ -1,0 +1,259 @@
+"""Two arms whose truths are known, and what their noise shares: are the intervals of their comparison covered?
+
+``python -m tests.simulations.arms --out DIR [--n 200] [--processes 2] [--fast] [SCENARIO …]``
+
+Each loss is that of a ``SmoothTruth`` plus, in nats,
+
+    seed    what a seed adds to all shapes and both arms, and a part of its own in each arm
+    run     noise of a run, correlated between the two runs of one shape and seed
+    luck    what all seeds of a shape share, correlated between the arms
+    text    the mean over held-out documents of what each adds: to all losses, to one shape, to one shape of one arm
+
+The other arm's truth has its transitions at ``factor`` times the size. Its losses lie lower by ``gain``, and its shapes
+are not quite of the same size (as a gated MLP's are not).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dwsweep.fit.bad_runs import without_bad_runs
+from dwsweep.fit.cells import select_runs
+from dwsweep.fit.compare.arm_comparison import Estimate, compare, middle, ratio
+from dwsweep.fit.compare.loss_apart import losses_apart
+from dwsweep.fit.curves import build_curves
+from dwsweep.fit.pairing import Arm, pair_arms
+from dwsweep.fit.pairs import analyse_pairs
+from dwsweep.fit.row_selection import Row
+from dwsweep.fit.surface.loss_model import fit_with_gains
+from dwsweep.fit.sweep_evidence import Documents, of_influences
+from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
+from dwsweep.records.fit_rows import FitPart
+from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, covers, mean, median, percent, shown
+from tests.simulations.sweeps import SmoothTruth, widths
+
+TWIN = 0.97  # size of the other arm's shapes over the base's, before rounding
+DRAWS = 400
+ARM_OPTIONS = replace(OPTIONS, draws=DRAWS)
+
+
+@dataclass(frozen=True)
+class TwoArms:
+    """truth: of the base. factor: sizes of the other arm's transitions over the base's. bend: of the other arm's
+    transitions, see SmoothTruth. gain: nats by which the other arm is better. budgets, seeds, sigma, seed_sd, luck: as
+    in a Scenario. shared: correlation of run noise, luck and seeds between the arms, 0 to 1. documents: how many held-
+    out ones (0: the losses are exact), text_sd: nats, of what one document adds for a reason of its shape, half of its
+    variance shared by the arms where anything is.
+    """
+
+    truth: SmoothTruth = field(default_factory=lambda: SmoothTruth((6, 12, 18)))
+    factor: float = 1.0
+    bend: float = 0.0
+    gain: float = 0.03
+    budgets: tuple[float, ...] = tuple(np.geomspace(1.0e6, 1.0e8, 8))
+    seeds: int = 3
+    sigma: float = 0.002
+    seed_sd: float = 0.003
+    luck: float = 0.0
+    shared: float = 0.8
+    documents: int = 0
+    text_sd: float = 0.03
+
+    @property
+    def other(self) -> SmoothTruth:
+        a, b = self.truth.theta
+        return replace(self.truth, theta=(a + math.log(self.factor) / 2.0, b), bend=self.bend)
+
+    def loss_difference(self, depth: int, x: float) -> float:
+        """Other − base at ln axis ``x``."""
+        return float(self.other.loss(depth, x) - self.truth.loss(depth, x)) - self.gain
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A table of runs, and the held-out losses per document where the scenario has them."""
+
+    rows: list[Row]
+    documents: Documents | None
+
+
+def draw_arms(scenario: TwoArms, rng: np.random.Generator) -> tuple[Drawn, Drawn]:
+    """The base and the other arm of one study."""
+    common, own = math.sqrt(scenario.shared), math.sqrt(1.0 - scenario.shared)
+
+    def both(sd: float, *size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Two normal arrays that are correlated by ``shared``."""
+        together = rng.standard_normal(size)
+        one, other = (sd * (common * together + own * rng.standard_normal(size)) for _ in range(2))
+        return one, other
+
+    seeds = both(scenario.seed_sd, scenario.seeds)
+    n = scenario.documents
+    text = rng.normal(0.0, 0.5, n)
+    arms: tuple[list[Row], list[Row]] = ([], [])
+    influences: tuple[dict[tuple, np.ndarray], ...] = ({}, {})
+    for depth in scenario.truth.depths:
+        for budget in scenario.budgets:
+            noise, luck = both(scenario.sigma, scenario.seeds), both(scenario.luck, 1)
+            read = both(scenario.text_sd, n) if n else None
+            for k, truth in enumerate((scenario.truth, scenario.other)):
+                (width,) = widths(depth, [budget * (TWIN if k else 1.0)], 4)
+                loss = float(truth.loss(depth, math.log(12.0 * depth * width**2))) - (scenario.gain if k else 0.0)
+                loss += float(luck[k][0])
+                if read is not None:
+                    adds = text + read[k]
+                    loss += float(adds.mean())
+                    influences[k][depth, width, None] = (adds - adds.mean()) / n
+                arms[k].extend(
+                    {"depth": depth, "width": width, "seed": s, "loss": loss + float(seeds[k][s] + noise[k][s])}
+                    for s in range(scenario.seeds)
+                )
+    ordered = [dict(sorted(found.items(), key=lambda item: item[0][:2])) for found in influences]
+    held = [of_influences(found, np.ones(n)) if n else None for found in ordered]
+    return Drawn(arms[0], held[0]), Drawn(arms[1], held[1])
+
+
+def two_arms() -> dict[str, TwoArms]:
+    """The scenarios on which coverage is reported: 3 depths, 8 sizes, 3 seeds, σ 0.002 nats; one change each."""
+    base = TwoArms()
+    return {
+        "same": base,
+        "moved by 1.5": replace(base, factor=1.5),
+        "same, nothing shared": replace(base, shared=0.0),
+        "moved by 1.5, nothing shared": replace(base, factor=1.5, shared=0.0),
+        "same, luck 0.002": replace(base, luck=0.002),
+        "same, documents": replace(base, documents=200, sigma=0.001),
+        "moved by 1.5, documents": replace(base, documents=200, sigma=0.001, factor=1.5),
+        "same, one seed": replace(base, seeds=1),
+        "same, 4 sizes, documents": replace(base, documents=200, budgets=tuple(np.geomspace(1.0e6, 1.0e8, 4))),
+        "bent": replace(base, truth=SmoothTruth((6, 12, 18, 24)), bend=0.25, factor=1.3),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(FitPart):
+    """One compared number, and the same without what the arms share."""
+
+    kind: str
+    truth: float
+    change: float | None
+    low: float | None
+    high: float | None
+    alone_low: float | None  # unpaired
+    alone_high: float | None
+    correlation: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation(Simulated):
+    """rows: every number compared. headline: that of the answer, None where there is none."""
+
+    rows: tuple[Found, ...]
+    headline: Found | None
+
+
+def fitted(drawn: Drawn, label: str, surface: bool = True) -> Arm:
+    """An arm as ``fit_table`` leaves it, without the estimators that a comparison does not use."""
+    runs = without_bad_runs(select_runs(drawn.rows))[0].runs
+    curves = build_curves(runs, None, DRAWS, np.random.default_rng(0), drawn.documents)
+    found = fit_with_gains(curves, CONFIDENCE) if surface else None
+    record, gains = found or (None, {})
+    pairs = analyse_pairs(curves, CONFIDENCE, estimators=False)
+    return Arm(label, label, "", runs, curves, pairs, record, gains, drawn.documents)
+
+
+def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0, surface: bool = True) -> Simulation:
+    """One study drawn, fitted and compared; ``surface``: with the best depths, which take most of the time."""
+    base, other = (fitted(drawn, label, surface) for drawn, label in zip(draw_arms(scenario, rng), "AB", strict=True))
+    rows = compare(base, other, ARM_OPTIONS).rows
+    pairing = replace(pair_arms(base, other), cross=np.zeros((len(base.curves.x), len(other.curves.x))), noise=None)
+    losses = iter(losses_apart(base, other, pairing, ARM_OPTIONS).rows)
+    found = {id(row): _found(scenario, row, next(losses) if row.quantity == LOSS else row_alone(row)) for row in rows}
+    headline = middle([row for row in rows if row.quantity == BEST_DEPTH])
+    return Simulation(index=index, rows=tuple(found.values()), headline=found[id(headline)] if headline else None)
+
+
+def row_alone(row: ComparedRow) -> ComparedRow:
+    """The ratio with the interval of two estimates that share nothing."""
+    numbers = (row.base, row.base_low, row.base_high, row.other, row.other_low, row.other_high)
+    base, low, high, *other = (None if number is None else math.log(number) for number in numbers)
+    alone = ratio(Estimate(base, low, high), Estimate(other[0], other[1], other[2]), np.zeros((0, 0)))
+    return replace(row, change_low=alone.low, change_high=alone.high)
+
+
+def without_surface(scenario: TwoArms, rng: np.random.Generator, index: int = 0) -> Simulation:
+    """transitions and losses alone"""
+    return simulation(scenario, rng, index, surface=False)
+
+
+def _found(scenario: TwoArms, row: ComparedRow, alone: ComparedRow) -> Found:
+    return Found(
+        kind=row.quantity,
+        truth=_truth(scenario, row),
+        change=row.change,
+        low=row.change_low,
+        high=row.change_high,
+        alone_low=alone.change_low,
+        alone_high=alone.change_high,
+        correlation=row.correlation,
+    )
+
+
+def _truth(scenario: TwoArms, row: ComparedRow) -> float:
+    base, other = scenario.truth, scenario.other
+    if row.quantity == TRANSITION:
+        assert row.depth and row.deep
+        return math.exp(other.crossing(row.depth, row.deep) - base.crossing(row.depth, row.deep))
+    assert row.n_params
+    if row.quantity == BEST_DEPTH:
+        return other.best_depth(row.n_params) / base.best_depth(row.n_params)
+    assert row.depth
+    return scenario.loss_difference(row.depth, math.log(row.n_params))
+
+
+def summarise(rows: Iterable[Found], kind: str) -> dict[str, float | None]:
+    """One kind of number over all simulations; shares from 0 to 1 of the numbers with a bound.
+
+    with_value: an estimate, not bounds alone. changed: no change lies outside the interval. bias: of ln, or nats, of
+    those with an estimate. width: of those bounded on both sides, over that of the unpaired interval.
+    """
+    known = [row for row in rows if row.kind == kind and (row.low is not None or row.high is not None)]
+    nothing, size = (0.0, float) if kind == LOSS else (1.0, math.log)
+    valued = [row for row in known if row.change is not None]
+    ends = [(row.low, row.high, row.alone_low, row.alone_high) for row in valued]
+    sizes = [[size(end) for end in four if end is not None] for four in ends if None not in four]
+    return {
+        "compared": len(known),
+        "with_value": mean(row.change is not None for row in known) or 0.0,
+        "coverage": mean(covers(row.low, row.high, row.truth) for row in known),
+        "changed": mean(not covers(row.low, row.high, nothing) for row in known),
+        "bias": mean(size(row.change) - size(row.truth) for row in valued if row.change is not None),
+        "width": median((high - low) / (alone_high - alone_low) for low, high, alone_low, alone_high in sizes),
+        "correlation": median(row.correlation for row in valued if row.correlation is not None),
+    }
+
+
+HEAD = "scenario | number | compared | with a value, % | covered, % | changed, % | bias | width / unpaired | r"
+
+
+def cells(name: str, simulations: Sequence[Simulation]) -> list[list[str]]:
+    """One row per kind of number, and one for the answer's."""
+    rows = [row for simulation in simulations for row in simulation.rows]
+    found = {kind: summarise(rows, kind) for kind in (TRANSITION, BEST_DEPTH, LOSS)}
+    found["answer"] = summarise([one.headline for one in simulations if one.headline], BEST_DEPTH)
+    shares, others = ("with_value", "coverage", "changed"), ("bias", "width", "correlation")
+    return [
+        [name, label, str(s["compared"]), *(percent(s[key]) for key in shares)]
+        + [shown(s[key], digits=".3g") for key in others]
+        for label, s in found.items()
+    ]
+
+
+STUDY = Study(__doc__, two_arms(), simulation, Simulation, 200, HEAD, cells, without_surface)
+
+if __name__ == "__main__":
+    STUDY.main()

@@ -1,0 +1,325 @@
+"""The best size of each depth and the best depth at equal compute, of sweeps whose minima are known: are they covered?
+
+``python -m tests.simulations.budgets --out DIR [--n 200] [--processes 2] [SCENARIO …]``
+
+Beside each minimum stands that of a plain parabola through all points, with its own errors. The loss has the form of
+compute-optimal laws (Hoffmann et al. 2022), with a number of useful parameters that depends on the shape:
+
+    loss(L, N, D) = E + A/(N·g)^α + B/D^β,    ln g = −s·((r^(−a) − 1)/a + (r^b − 1)/b),    r = L / L*(N)
+
+g is 1 at the depth L*(N) = L_0·(N/N_0)^p and falls on either side of it, at different speeds. The loss is therefore no
+parabola in ln L, and none in ln N. D = C/(FLOPs per token), of blocks, attention and unembedding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from dwsweep.fit.budgets.equal_budgets import Measured, equal_budgets
+from dwsweep.fit.budgets.trained_budgets import FLOPS, TrainedBudgets
+from dwsweep.fit.cells import select_runs
+from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.noise import t_two_sided
+from dwsweep.fit.row_selection import Row
+from dwsweep.records.fit_rows import FitPart
+from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, rms
+from tests.simulations.sweeps import widths
+
+DRAWS = 100  # nothing here rests on the draws
+
+
+@dataclass(frozen=True)
+class BudgetTruth:
+    """irreducible E, a, b in nats; alpha, beta: powers; depth_0 at size_0, depth_power: of L*(N); penalty s; shallow,
+    deep: the powers a and b of the penalty on either side. seq_len, vocab_size: of the FLOPs per token. wiggle:
+    amplitude in nats of waves in ln N, of another phase at each depth."""
+
+    irreducible: float = 1.69
+    a: float = 406.4
+    b: float = 410.7
+    alpha: float = 0.34
+    beta: float = 0.28
+    depth_0: float = 12.0
+    size_0: float = 1.0e8
+    depth_power: float = 0.25
+    penalty: float = 0.6
+    shallow: float = 1.5
+    deep: float = 0.5
+    seq_len: int = 1024
+    vocab_size: int = 32_000
+    wiggle: float = 0.0
+
+    def flops_per_token(self, depth: float, width: float) -> float:
+        """Of training: 3·(2·12·L·d² + 4·L·d·n + 2·V·d), as dwsweep/cost counts."""
+        return 6.0 * width * (12.0 * depth * width + 2.0 * depth * self.seq_len + self.vocab_size)
+
+    def loss(self, depth: float, width: float, tokens: float) -> float:
+        """Nats per token."""
+        n = 12.0 * depth * width**2
+        r = depth / (self.depth_0 * (n / self.size_0) ** self.depth_power)
+        ln_g = -self.penalty * ((r**-self.shallow - 1.0) / self.shallow + (r**self.deep - 1.0) / self.deep)
+        wave = self.wiggle * math.sin(2.0 * math.pi * math.log(n) / 1.7 + 2.4 * depth)
+        useful = self.a * math.exp(-self.alpha * (math.log(n) + ln_g))
+        return self.irreducible + useful + self.b / tokens**self.beta + wave
+
+    def at(self, flops: float, depth: float, n_params: float) -> float:
+        """Nats per token of a depth and a size, trained with ``flops``."""
+        width = math.sqrt(n_params / (12.0 * depth))
+        return self.loss(depth, width, flops / self.flops_per_token(depth, width))
+
+    def best_size(self, flops: float, depth: float) -> tuple[float, float]:
+        """(N, loss) of the size at which a depth is best."""
+        x = np.linspace(math.log(1e4), math.log(1e12), 400)
+        k = int(np.argmin([self.at(flops, depth, math.exp(v)) for v in x]))
+        found = minimize_scalar(
+            lambda v: self.at(flops, depth, math.exp(v)), bounds=(x[k] - 0.1, x[k] + 0.1), method="bounded",
+            options={"xatol": 1e-7},
+        )  # fmt: skip
+        return math.exp(found.x), float(found.fun)
+
+    def best_shape(self, flops: float) -> tuple[float, float, float]:
+        """(L, N, loss) of the best shape of all."""
+        found = minimize_scalar(
+            lambda y: self.best_size(flops, math.exp(y))[1], bounds=(0.0, math.log(300.0)), method="bounded",
+            options={"xatol": 1e-6},
+        )  # fmt: skip
+        depth = math.exp(found.x)
+        return depth, *self.best_size(flops, depth)
+
+
+def every(depth: int, size: int) -> bool:
+    return True
+
+
+def uneven(depth: int, size: int) -> bool:
+    return size % 3 != depth % 3
+
+
+@dataclass(frozen=True)
+class BudgetSweep:
+    """5 depths, 7 sizes each over a factor of 20 about the best ones, 3 seeds, σ 0.002 nats, one budget, unless it says
+    otherwise.
+
+    smallest, largest: N at the first budget; the sizes grow with its square root. sigma: sd of one run, nats. luck: of
+    what a shape's seeds share. seed_sd: of what a seed shares over all shapes. kept: whether a depth has a size, by
+    their places in the lists.
+    """
+
+    truth: BudgetTruth = field(default_factory=BudgetTruth)
+    budgets: tuple[float, ...] = (1.0e18,)
+    depths: tuple[int, ...] = (4, 8, 12, 18, 28)
+    smallest: float = 2.0e7
+    largest: float = 4.0e8
+    sizes: int = 7
+    seeds: int = 3
+    sigma: float = 0.002
+    luck: float = 0.0
+    seed_sd: float = 0.003
+    kept: Callable[[int, int], bool] = every
+    width_multiple: int = 16
+    batch_tokens: int = 65_536
+
+    def rows(self, rng: np.random.Generator) -> list[Row]:
+        """A simulated table: one row per budget, shape and seed, with whole steps."""
+        shared = rng.normal(0.0, self.seed_sd, self.seeds)
+        grid = np.geomspace(self.smallest, self.largest, self.sizes)
+        rows = []
+        for budget in self.budgets:
+            scale = math.sqrt(budget / self.budgets[0])
+            for place, depth in enumerate(self.depths):
+                wanted = [n * scale for k, n in enumerate(grid) if self.kept(place, k)]
+                for width in widths(depth, wanted, self.width_multiple):
+                    per_token = self.truth.flops_per_token(depth, width)
+                    steps = max(1, round(budget / per_token / self.batch_tokens))
+                    tokens = steps * self.batch_tokens
+                    run: Row = {"depth": depth, "width": width, "n_params": 12 * depth * width**2}
+                    run |= {"tokens": tokens, "steps": steps, "flops": per_token * tokens}
+                    loss = self.truth.loss(depth, width, tokens) + rng.normal(0.0, self.luck)
+                    rows += [
+                        {**run, "seed": seed, "loss": loss + shared[seed] + rng.normal(0.0, self.sigma)}
+                        for seed in range(self.seeds)
+                    ]
+        return rows
+
+
+def scenarios() -> dict[str, BudgetSweep]:
+    """One change each."""
+    base = BudgetSweep()
+    lopsided = BudgetTruth(alpha=0.5, beta=0.2, a=7.75e3, b=94.0)
+    small = BudgetTruth(depth_0=4.0, size_0=8.0e5, seq_len=128, vocab_size=1000)
+    return {
+        "base": base,
+        "one seed": replace(base, seeds=1, seed_sd=0.0),  # what it shares cannot be told from the loss
+        "two seeds, 6 sizes": replace(base, seeds=2, sizes=6),
+        "luck 0.002": replace(base, luck=0.002),
+        "5 sizes": replace(base, sizes=5),
+        "5 sizes, luck 0.004": replace(base, sizes=5, luck=0.004),
+        "3 sizes": replace(base, sizes=3),
+        "sizes over a factor of 240": replace(base, smallest=5.0e6, largest=1.2e9, sizes=9),
+        "uneven grids": replace(base, sizes=10, kept=uneven),
+        "noisy": replace(base, sigma=0.01, luck=0.004),
+        "lopsided": replace(base, truth=lopsided, smallest=4.0e7, largest=1.0e9),
+        "weak optimum": replace(base, truth=BudgetTruth(penalty=0.1)),
+        "wiggly curves": replace(base, truth=BudgetTruth(wiggle=0.002)),
+        "3 depths": replace(base, depths=(6, 12, 24)),
+        "4 depths": replace(base, depths=(6, 10, 16, 26)),
+        "depths 2 … 64": replace(base, depths=(2, 4, 8, 16, 32, 64)),
+        "sizes end below": replace(base, smallest=1.0e7, largest=1.1e8),
+        "all depths too deep": replace(base, depths=(16, 24, 36, 48)),
+        "steps of 3 % of a run": replace(base, batch_tokens=30_000_000),
+        "small nets": replace(
+            base, truth=small, budgets=(3.0e13,), depths=(2, 3, 4, 6, 10), smallest=2.0e5, largest=4.0e6,
+            width_multiple=4, batch_tokens=2048,
+        ),
+        "4 budgets": replace(base, budgets=(3.0e17, 1.0e18, 3.0e18, 1.0e19), sizes=7),
+    }  # fmt: skip
+
+
+@cache
+def truth_of(name: str) -> tuple[tuple[tuple[float, float, float], dict[int, tuple[float, float]]], ...]:
+    """Per budget: (L, N, loss) of the best shape, and (N, loss) of the best size of each depth. The best depth is that
+    of losses without waves, which are of another phase at each depth."""
+    scenario = scenarios()[name]
+    smooth = replace(scenario.truth, wiggle=0.0)
+    return tuple(
+        (smooth.best_shape(c), {d: scenario.truth.best_size(c, d) for d in scenario.depths}) for c in scenario.budgets
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation(Simulated):
+    """One item per budget, and of the sizes and losses of the depths one per depth in it."""
+
+    sizes: tuple[tuple[Point, ...], ...]
+    losses: tuple[tuple[Point, ...], ...]
+    parabolas: tuple[tuple[Point, ...], ...]
+    depth: tuple[Point, ...]
+    best_size: tuple[Point, ...]
+    best_loss: tuple[Point, ...]
+    exponent: Point
+
+
+def simulation(scenario: BudgetSweep, rng: np.random.Generator, index: int = 0) -> Simulation:
+    """One sweep drawn and fitted."""
+    rows = scenario.rows(rng)
+    measured = {}
+    for budget in scenario.budgets:
+        runs = select_runs([row for row in rows if abs(math.log(row["flops"] / budget)) < 0.2]).runs
+        measured[budget] = Measured(runs, build_curves(runs, None, DRAWS, np.random.default_rng(0)))
+    found = equal_budgets(TrainedBudgets(FLOPS, "simulated", True, {}), measured, CONFIDENCE)
+    assert found
+    trend = next((trend for trend in found.trends if trend.quantity == "n_params"), None)
+    return Simulation(
+        index=index,
+        sizes=tuple(tuple(_point(row, "n_params") for row in b.depths) for b in found.budgets),
+        losses=tuple(tuple(_point(row, "loss") for row in b.depths) for b in found.budgets),
+        parabolas=tuple(_parabolas(cells) for _, cells in measured.values() if cells),
+        depth=tuple(_point(b.best, "depth") for b in found.budgets),
+        best_size=tuple(_point(b.best, "n_params") for b in found.budgets),
+        best_loss=tuple(_point(b.best, "loss") for b in found.budgets),
+        exponent=_point(trend, "exponent") if trend else (None, None, None),
+    )
+
+
+def _point(row: FitPart, name: str) -> Point:
+    return row[name], row[f"{name}_low"], row[f"{name}_high"]
+
+
+def _parabolas(cells: Curves) -> tuple[Point, ...]:
+    """N at the vertex of a weighted parabola through all sizes of each depth, with the interval of its errors."""
+    found: list[Point] = []
+    covariance = cells.total_covariance
+    t = t_two_sided(CONFIDENCE, min(cells.noise.df.values()))
+    for depth in cells.depths:
+        where = cells.at(depth)
+        x = cells.x[where] - cells.x[where].mean()
+        X = np.stack([np.ones(len(x)), x, x**2], axis=1)
+        C = np.linalg.inv(X.T @ np.linalg.solve(covariance[np.ix_(where, where)], X))
+        _, b, a = C @ X.T @ np.linalg.solve(covariance[np.ix_(where, where)], cells.mean[where])
+        slope = np.array([0.0, -1.0 / (2.0 * a), b / (2.0 * a**2)])
+        vertex, half = -b / (2.0 * a) + cells.x[where].mean(), t * math.sqrt(slope @ C @ slope)
+        inside = a > 0 and cells.x[where].min() < vertex < cells.x[where].max()
+        ends = math.exp(vertex - half), math.exp(vertex + half)
+        found.append((math.exp(vertex), *ends) if inside else (None, None, None))
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score(FitPart):
+    """One quantity over all simulations (and depths, and budgets): reached, coverage: shares, the coverage of all
+    intervals, open ones too. bias, rmse, width (median): of ln of it, of a loss in nats, where it is reached."""
+
+    reached: float
+    coverage: float
+    bias: float | None
+    rmse: float | None
+    width: float | None
+
+
+def score(points: Sequence[Point], truths: Sequence[float], ln: bool) -> Score:
+    """The intervals of ``points`` against what is true."""
+    scale = math.log if ln else float
+    pairs = list(zip(points, truths, strict=True))
+    whole = [[scale(v) for v in (*p, true)] for p, true in pairs if None not in p]  # type: ignore[arg-type]
+    errors = [value - true for value, _, _, true in whole]
+    return Score(
+        reached=len(whole) / max(len(points), 1),
+        coverage=mean(covers(low, high, true) for (_, low, high), true in pairs) or 0.0,
+        bias=mean(errors),
+        rmse=rms(errors),
+        width=median(high - low for _, low, high, _ in whole),
+    )
+
+
+def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Score]:
+    """Everything of a scenario against its truth.
+
+    depth, best_size, best_loss: of the best shape. parabola: of plain parabolas in place of ``size``. exponent: of N*
+    over the budgets.
+    """
+    scenario, truths = scenarios()[name], truth_of(name)
+    each = [(row, b, i) for row in rows for b in range(len(truths)) for i in range(len(scenario.depths))]
+    ns, losses = ([truths[b][1][scenario.depths[i]][k] for _, b, i in each] for k in (0, 1))
+    over = [(row, b) for row in rows for b in range(len(truths))]
+    depth, n, loss = ([truths[b][0][k] for _, b in over] for k in range(3))
+    exponent = math.nan
+    if len(truths) > 1:
+        exponent = float(np.polyfit(np.log(scenario.budgets), np.log([best[1] for best, _ in truths]), 1)[0])
+    return {
+        "size": score([row.sizes[b][i] for row, b, i in each], ns, True),
+        "parabola": score([row.parabolas[b][i] for row, b, i in each], ns, True),
+        "loss": score([row.losses[b][i] for row, b, i in each], losses, False),
+        "depth": score([row.depth[b] for row, b in over], depth, True),
+        "best_size": score([row.best_size[b] for row, b in over], n, True),
+        "best_loss": score([row.best_loss[b] for row, b in over], loss, False),
+        "exponent": score([row.exponent for row in rows], [exponent] * len(rows), False),
+    }
+
+
+HEAD = "scenario | n | N* of a depth | by a parabola | its loss | best depth | its N | its loss | exponent"
+
+
+def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:
+    """One row: covered, bias and rmse of each, in percent (of the loss in millinats)."""
+    scores = summarise(name, rows)
+    texts = [_text(found, 1000.0 if "loss" in what else 100.0) for what, found in scores.items()]
+    return [[name, str(len(rows)), *texts[:-1], texts[-1] if scores["exponent"].reached else "–"]]
+
+
+def _text(found: Score, scale: float) -> str:
+    if found.bias is None or found.rmse is None or found.width is None:
+        return f"{100 * found.coverage:.0f} (reached 0)" if found.reached == 0.0 else "–"
+    numbers = f"{scale * found.bias:+.1f} ± {scale * found.rmse:.1f}, {scale * found.width:.1f} wide"
+    return f"{100 * found.coverage:.0f} (reached {100 * found.reached:.0f}): {numbers}"
+
+
+STUDY = Study(__doc__, scenarios(), simulation, Simulation, 200, HEAD, cells)
+
+if __name__ == "__main__":
+    STUDY.main()
