@@ -34,13 +34,15 @@ from dwsweep.guide.candidates import (
     bounded,
     costed,
     counted,
+    is_near,
+    likely_best,
     matched,
-    meets,
     near_best,
     shapes_near,
     size_cost,
     stretch,
     thinned,
+    usual_shape,
 )
 from dwsweep.guide.law_sources import Source, fitted_source, published_source
 from dwsweep.guide.options import Options
@@ -51,6 +53,7 @@ from dwsweep.theory import published_law
 
 TOLERANCES = (0.001, 0.005, 0.01)
 SPANS = (0.005, 0.01, 0.02, 0.04)  # of the loss: the candidates span the depths within one of these tolerances
+MARGIN = 1.1  # factor in depth that is compared beyond the likely best ones
 DEEPER_THAN_WIDE = 4  # times, from which on a shape is asked back as written the wrong way round
 RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
 
@@ -110,15 +113,22 @@ def answer(
     asked = params or parsed or parsed_rules
     budgets = tuple(budget(value, source, chosen) for value in params for source in sources)
     verdicts = tuple(verdict(*shape, source, chosen) for shape in parsed for source in sources)
+    overview = (
+        ()
+        if asked
+        else tuple(best_depth(name, n, shape, s.at(n)) for name, n, shape in published_law.targets() for s in sources)
+    )
+    judgements = tuple(judged(rule, source, chosen) for rule in parsed_rules for source in sources)
     measured = chosen.calibration
+    sizes = [row.optimum.n_params for row in budgets] + [row.optimum.n_params for row in verdicts]
+    sizes += [row.n_params for row in overview] + [row.n_params for rule in judgements for row in rule.rows]
+    published = any(source.at(n).surface is None for source in sources for n in sizes)
     return Answer(
         sources=tuple(SourceNote(source.name, source.notes) for source in sources),
         budgets=budgets,
         verdicts=verdicts,
-        overview=()
-        if asked
-        else tuple(best_depth(name, n, shape, s.at(n)) for name, n, shape in published_law.targets() for s in sources),
-        rules=tuple(judged(rule, source, chosen) for rule in parsed_rules for source in sources),
+        overview=overview,
+        rules=judgements,
         assumptions=Assumptions(
             decode_seconds_per_layer=LAYER_SECONDS,
             device=chosen.device,
@@ -129,6 +139,7 @@ def answer(
             training_device=measured.device_kind if measured else chosen.device,
             tokens=chosen.tokens,
         ),
+        notes=(trust.NEWER_DATA,) if published else (),
     )
 
 
@@ -232,15 +243,22 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     loss = source.loss(size)
     near = tuple(near_best(loss, size, tolerance) for tolerance in TOLERANCES)
     asked = n_params if options.total else size
-    usual = _usual(asked, size, options)
-    candidates = _candidates(asked, size, usual, source, options)
+    usual = usual_shape(asked, size, options)
+    every = _candidates(asked, size, usual, source, options)
+    candidates = [c for c in every if c.size] or every
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
-    shown = [bounded(c, source) for c in thinned(candidates, (*bests.values(), as_usual))]
+    shown = [bounded(c, size, source) for c in thinned(candidates, (*bests.values(), as_usual))]
     by_shape = {(c.depth, c.width): c for c in shown}
     bests = {constraint: best and by_shape[best.depth, best.width] for constraint, best in bests.items()}
+    build = bests[options.at]
+    if build and build.size:
+        # at equal FLOPs or time one deviates from the best depth at equal size for a reason
+        behind = build.size.nats if options.at == "size" else build.missing_nats
+        optimum = replace(optimum, trust=trust.of_shape(optimum.trust, behind / loss.level(size)))
     return replace(
         unanswered,
+        optimum=optimum,
         near_best=near,
         candidates=tuple(shown),
         best=bests,
@@ -252,29 +270,19 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
 
 def _candidates(asked: float, size: float, more: Shape | None, source: Source, options: Options) -> list[Candidate]:
     """Shapes to compare at a size, and one ``more``, with their costs: of the depths that are nearly as good as the
-    best, or further afield, where the constraints leave hardly one, and where the best at equal FLOPs or time is the
-    shallowest or the deepest of them: another may be better."""
+    best, or further afield, where the constraints leave hardly one, and where the best at equal FLOPs or time lies
+    beyond them."""
     loss, found = source.loss(size), list[Candidate]()
+    every = shapes_near(asked, size, *stretch(loss, size, SPANS[-1]), options)
+    shallowest, deepest = likely_best(every, asked, size, loss, options)
     for tolerance in SPANS:
-        shapes = shapes_near(asked, size, *stretch(loss, size, tolerance), options)
+        low, high = stretch(loss, size, tolerance)
+        shapes = shapes_near(asked, size, low, high, options)
         found = costed(_with(shapes, more), asked, size, source, options)
-        spanned = {(shape.depth, shape.width) for shape in shapes}
-        meeting = [c for c in found if c.within_budget and (c.depth, c.width) in spanned]
-        ends = meeting[:1] + meeting[-1:]
-        if len(meeting) >= FEWEST_ROWS and not any(best_of(meeting, constraint) in ends for constraint in CONSTRAINTS):
+        near = sum(map(is_near, found))
+        if near >= FEWEST_ROWS and low <= max(1.0, shallowest / MARGIN) and MARGIN * deepest <= high:
             break
     return found
-
-
-def _usual(asked: float, size: float, options: Options) -> Shape | None:
-    """The shape of GPT-3's table at this size, under the options; None where no width comes near the budget."""
-    unit = options.pipeline_parallel
-    depth = max(unit, round(rules_of_thumb.gpt3_depth(size) / unit) * unit)
-    try:
-        shape = options.shape(depth, matched(depth, asked, options).width, size)
-    except ValueError:
-        return None
-    return shape if meets(shape, asked, options) and not options.refusal(shape) else None
 
 
 def _with(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
@@ -304,7 +312,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     asked = float(counted(own, options))
     candidates = _candidates(asked, n_params, own, source, options)
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
-    mine = bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)), source)
+    mine = bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)), n_params, source)
     cost = mine.size
     said = "balanced"
     if source.surface is not None and cost is not None and cost.nats <= TOLERANCES[0] * loss.level(n_params):
@@ -320,7 +328,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         verdict=said,
         depth_ratio=depth / found.depth,
         costs={constraint: mine.cost(constraint) for constraint in CONSTRAINTS},
-        best={constraint: best and bounded(best, source) for constraint, best in bests.items()},
+        best={constraint: best and bounded(best, n_params, source) for constraint, best in bests.items()},
         loss_tag=loss.tag,
     )
 
@@ -375,7 +383,7 @@ def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> 
             own = options.shape(whole, matched(whole, n_params, options).width, n_params)
         except ValueError:
             own = None
-        candidates = costed(_with(others, own), n_params, n_params, source, options, all_meet=True)
+        candidates = costed(_with(others, own), n_params, n_params, source, options, any_size=True)
         at_time = next((c for c in candidates if own and (c.depth, c.width) == (own.depth, own.width)), None)
     return RuleRow(
         n_params=n_params,

@@ -93,9 +93,10 @@ class NearBest:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A shape one can build. mismatch: its count over the budget, less 1. size: nats above the best depth of its own
-    size; flops, time: above the best of the candidates that spend as much, on the same tokens; None where the source
-    says nothing, or the shape misses the budget while others meet it."""
+    """A shape one can build. mismatch: its count over the budget, less 1. missing_nats: what it loses by being smaller
+    than the budget, which is part of every cost. size: nats above the best depth of the budget; flops, time: above the
+    best of the candidates that spend as much, on the same tokens; None where the source says nothing, or the shape is
+    above the budget while others are not."""
 
     depth: int
     width: int
@@ -107,6 +108,7 @@ class Candidate:
     n_params_total: int
     mismatch: float
     within_budget: bool
+    missing_nats: float
     size: Cost | None
     flops: Cost | None
     time: Cost | None
@@ -128,9 +130,9 @@ class BudgetAnswer:
     """What to build for a budget.
 
     optimum: at the budget's size in the blocks. budget: as asked for, of all parameters if ``total``. best: the
-    candidate of least cost under each constraint, among those within the budget. recommended: that under the constraint
-    asked for, ``at``. usual: the shape that GPT-3's table has at this size. loss_level: nats per token of the best
-    depth.
+    candidate of least cost under each constraint, among those not above the budget. recommended: that under the
+    constraint asked for, ``at``. usual: the shape that GPT-3's table has at this size. loss_level: nats per token of
+    the best depth.
     """
 
     optimum: BestDepth
@@ -213,7 +215,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Answer:
-    """All that one call of ``dwsweep guide`` says."""
+    """All that one call of ``dwsweep guide`` says. notes: on the whole of it."""
 
     sources: tuple[SourceNote, ...]
     budgets: tuple[BudgetAnswer, ...]
@@ -221,6 +223,7 @@ class Answer:
     overview: tuple[BestDepth, ...]
     rules: tuple[RuleAnswer, ...]
     assumptions: Assumptions
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """For ``--json``."""

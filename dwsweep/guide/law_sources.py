@@ -48,7 +48,7 @@ class Source:
         return self if depth is None or depth < 1.0 else self.inside
 
     def loss(self, n_params: float) -> LossModel:
-        """The sweep's own surface, else the law with assumed slopes."""
+        """The sweep's own surface, else the law with an assumed curvature."""
         if self.surface is not None:
             return self.surface
         assert isinstance(self.law, Law)

@@ -8,23 +8,21 @@ from typing import Protocol
 
 import numpy as np
 
-from dwsweep.fit.laws import Law, ln_width, optimal_depth
+from dwsweep.fit.laws import Law, optimal_depth
 from dwsweep.fit.surface.loss_surface import LossSurface
 
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
 KAPLAN_N_C = 8.8e13
 KAPLAN_ALPHA = 0.076
 
-# ASSUMPTION: how fast a layer gains with ln N, in nats per unit of ln N and layer: 0.025·(L/6)^−2.1. It is a power law
-# through the slopes of the loss differences of 4/8, 8/12 and 16/24 in public data: 0.106, 0.030 and 0.016. It would
-# grow twentyfold from four layers to one; in sweeps/results/laptop 1/2, 2/3 and 3/4 have 0.08, 0.04 and 0.03, so it is
-# held at that of four layers, 0.06.
-SLOPE_DENSITY_AT_SIX = 0.025
-SLOPE_DENSITY_POWER = -2.1
-SHALLOWEST_SLOPE = 4.0
+# ASSUMPTION: c of penalty = c·(ln L − ln L*)², nats, and the ends between which it is taken to lie. A quadratic in
+# ln N, ln L and ln tokens through the public Gemstones runs has 0.023 to 0.025. CompleteP's shapes within 1 % of the
+# best loss give 0.018 to 0.042 (see LawLoss).
+CURVATURE = 0.024
+CURVATURE_ENDS = (0.02, 0.055)
 GRID = 400
+LAW_REACH, LAW_GRID = 16, 600  # factor in depth from the best, and points
 DRAWS = 400
-INTEGRATION_POINTS = 2001
 REGION_STEP = 4  # every fourth of 360 points of a law's region has its extremes to 0.1 %
 
 
@@ -58,23 +56,27 @@ class LossModel(Protocol):
 
 @dataclass(frozen=True)
 class LawLoss:
-    """Penalties that follow from a law and an assumed speed of gain.
+    """Penalties of a law's best depth L*(N), with a curvature seen in public data.
 
-    With x_T(l) = ln 12l + 2·ln d(l), the transition of depth l, a layer more at depth l gains κ(l)·(ln N − x_T(l)):
-    nothing at its transition, more beyond it, and a loss below it. So
+        penalty(L, N) = c·(ln L − ln L*(N))²,   c = 0.024 nats, 0.02 to 0.055   (ASSUMED)
 
-        penalty(L, N) = ∫_L^{L*} κ(l)·(ln N − x_T(l)) dl,   κ(l) = 0.025·(max(l, 4)/6)^−2.1  (assumption)
-
-    which is zero at L* and positive on both sides. The level is that of Kaplan et al. 2020.
+    c multiplies the square itself: it is half the second derivative of the loss by ln L. CompleteP (Dey et al. 2025,
+    arXiv 2505.01618) decides between the two readings of "nats per (ln L)²". Its best widths per layer are 40, 50 and
+    62 at 5e7, 3e8 and 1.5e9 parameters. Its losses are about 2.7, 2.4 and 2.2 there, and down to 12, 15 and 11.8 widths
+    per layer they are within 1 % of the best. At equal N = 12·L·d² a ratio r of d/L is −⅔·ln r in ln L. So c is 0.042,
+    0.037 and 0.018. This range holds the 0.023 to 0.025 of a quadratic through the Gemstones runs (McLeish et al. 2025,
+    arXiv 2502.06857). As second derivatives the three would be 0.084, 0.075 and 0.036, which does not hold it. The
+    level of loss is that of Kaplan et al. 2020, eq. (1.1).
     """
 
     law: Law
 
     @property
     def tag(self) -> str:
+        low, high = CURVATURE_ENDS
         return (
-            f"ASSUMED: from the law ({self.law.name}) and slopes of public data at depths 4 to 24, "
-            "0.025·(L/6)^−2.1 per layer, below four layers that of four; level of loss from Kaplan et al. 2020"
+            f"ASSUMED: {CURVATURE}·(ln L/L*)² from the best depth L* of the law ({self.law.name}), "
+            f"with {low} to {high} for {CURVATURE} as public data have it; level of loss from Kaplan et al. 2020"
         )
 
     def covers(self, n_params: float) -> bool:
@@ -89,39 +91,25 @@ class LawLoss:
     def depths(self, n_params: float) -> np.ndarray:
         best = self.law.depth(n_params)[0]
         assert best is not None
-        return np.geomspace(max(1.0, best / 8), max(2.0, best * 8), GRID)
+        return np.geomspace(max(1.0, best / LAW_REACH), max(2.0, best * LAW_REACH), LAW_GRID)
 
     def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
-        return self._penalties(np.asarray(self.law.theta)[None], n_params, depths)[0]
+        return CURVATURE * self._squares(np.asarray(self.law.theta)[None], n_params, depths)[0]
 
     def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
-        return self._penalties(np.asarray(self.law.region)[::REGION_STEP], n_params, depths)
+        """Every law of the region, and the likeliest, with each of the curvatures."""
+        laws = np.concatenate([np.asarray(self.law.theta)[None], np.asarray(self.law.region)[::REGION_STEP]])
+        squares = self._squares(laws, n_params, depths)
+        return np.concatenate([c * squares for c in (CURVATURE, *CURVATURE_ENDS)])
 
     def interval(self, values: np.ndarray) -> tuple[float, float]:
-        """The extremes: the rows of ``drawn`` lie on the edge of the confidence region."""
+        """The extremes: the rows of ``drawn`` lie on the edges of the law's region and of the curvature's range."""
         return float(np.nanmin(values)), float(np.nanmax(values))
 
-    def _penalties(self, theta: np.ndarray, n_params: float, depths: np.ndarray) -> np.ndarray:
-        """(R, M) for theta (R, 2): the running integral of the gain over ln l, by the trapezoid rule on one grid."""
-        best = optimal_depth(self.law.form, theta, n_params)  # (R,)
-        known = best[np.isfinite(best)]
-        ends = np.concatenate([depths, known])
-        ln_l = np.linspace(math.log(ends.min()), math.log(ends.max()) + 1e-9, INTEGRATION_POINTS)
-        depth = np.exp(ln_l)
-        transition = np.log(12.0) + ln_l + 2.0 * ln_width(self.law.form, theta[:, None, :], depth)
-        density = SLOPE_DENSITY_AT_SIX * (np.maximum(depth, SHALLOWEST_SLOPE) / 6.0) ** SLOPE_DENSITY_POWER
-        # a linear law has no width, and so no transition, at very small depths: nothing is gained or lost there
-        gain = np.nan_to_num(density * (math.log(n_params) - transition)) * depth
-        running = np.zeros_like(gain)
-        running[:, 1:] = np.cumsum((gain[:, 1:] + gain[:, :-1]) / 2, axis=1) * (ln_l[1] - ln_l[0])
-        at = np.log(depths)
-        # a law of the region without an optimum says nothing: NaN
-        return np.stack(
-            [
-                np.interp(np.log(top), ln_l, row) - np.interp(at, ln_l, row) if np.isfinite(top) else at * np.nan
-                for row, top in zip(running, best, strict=True)
-            ]
-        )
+    def _squares(self, theta: np.ndarray, n_params: float, depths: np.ndarray) -> np.ndarray:
+        """(R, M) of (ln L − ln L*)² for theta (R, 2); a law without a best depth says nothing: NaN."""
+        best = optimal_depth(self.law.form, theta, n_params)
+        return (np.log(depths)[None] - np.log(best)[:, None]) ** 2
 
 
 @dataclass(frozen=True)
@@ -183,4 +171,9 @@ class SurfaceLoss:
 
 def smaller_percent(model: LossModel, n_params: float, nats: float) -> float:
     """By how many percent a best-shaped model would be smaller that is ``nats`` worse: 100·(1 − exp(−nats / slope))."""
-    return 100.0 * (1.0 - math.exp(-nats / model.slope(n_params)))
+    return percent_of(nats, model.slope(n_params))
+
+
+def percent_of(nats: float, slope: float) -> float:
+    """``smaller_percent`` where the slope is known already."""
+    return 100.0 * (1.0 - math.exp(-nats / slope))

@@ -7,10 +7,11 @@ tokens, rates and blocks move a transition in N), and up to the next depth of it
 
 Trust, by the first line that holds:
 
-    low     outside the data of the published law, or more than NEAR times outside those of one's own fit;
+    low     the published law alone, at every size; more than NEAR times outside the data of one's own fit;
             or forms apart by more than FORMS_APART (outside the data those too that the data inside reject: forms
             that hold inside were wrong outside in simulated sweeps); or no bound on a side
-    high    one's own fit, inside its data, forms within FORMS_AGREE, interval (CONFIDENCE or more) within ENDS_AGREE
+    high    one's own fit, inside its data, forms within FORMS_AGREE, interval (CONFIDENCE or more) within ENDS_AGREE,
+            and the shape to build within SUBSTANTIAL of the loss of the best depth
     medium  else
 """
 
@@ -24,9 +25,12 @@ from dwsweep.text import format_factor
 
 # ASSUMPTION: where another recipe has the transition of a depth, in N, at 95 %
 RECIPE_FACTOR = 4.0
+# the best depths of Gemstones, CompleteP and mlfoundations' grid over the published law's
+NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
 NEAR = 3.0
 FORMS_AGREE, FORMS_APART = 1.15, 1.4  # deepest over shallowest best depth of the forms
 ENDS_AGREE = 1.5  # upper end over lower end of the interval
+SUBSTANTIAL = 0.005  # of the loss: a shape to build that costs more than this is not what the losses say is best
 # where the shape that costs least on average is further than this from the likeliest best depth, it is said why
 BUILD_APART = 1.15
 
@@ -64,14 +68,15 @@ def judge(source: Source, n_params: float) -> Trust:
     low, high = interval(source, n_params)
     ends = math.inf if low is None or high is None else high / low
     own = source.surface is not None
-    if factor > (NEAR if own else 1.0) or apart > FORMS_APART or math.isinf(ends):
+    if not own or factor > NEAR or apart > FORMS_APART or math.isinf(ends):
         level = "low"
-    elif own and factor <= 1 and apart <= FORMS_AGREE and ends <= ends_agree(source):
+    elif factor <= 1 and apart <= FORMS_AGREE and ends <= ends_agree(source):
         level = "high"
     else:
         level = "medium"
     where = "the sizes at which your losses say how deep" if own else "the data of the published law"
-    reasons = [f"inside {where}" if factor <= 1 else f"{format_factor(factor)} times outside {where}"]
+    reasons = [] if own else ["no losses of your own recipe"]
+    reasons.append(f"inside {where}" if factor <= 1 else f"{format_factor(factor)} times outside {where}")
     if len(every) > 1:
         said = "agree" if apart <= FORMS_AGREE else "fit as well, or did not," if beyond else "fit as well"
         named = dict.fromkeys(f"{end:.{end < 10:d}f}" for end in (min(every), max(every)))
@@ -81,6 +86,15 @@ def judge(source: Source, n_params: float) -> Trust:
     reasons.append(
         "your recipe's own losses"
         if own
-        else f"another recipe may shift it by {RECIPE_FACTOR:g} times in N (ASSUMED); costs from ASSUMED slopes"
+        else f"another recipe may shift it by {RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED curvature"
     )
     return Trust(level, tuple(reasons))
+
+
+def of_shape(found: Trust, behind: float) -> Trust:
+    """With what the shape to build is ``behind`` the best depth of its budget, as a share of the loss: not high where
+    that is more than SUBSTANTIAL."""
+    if behind <= SUBSTANTIAL:
+        return found
+    reason = f"the best shape that one can build is {100 * behind:.1f} % of the loss behind the best depth"
+    return Trust("medium" if found.level == "high" else found.level, (reason, *found.reasons))

@@ -14,6 +14,7 @@ from spec_tools import spec_of
 
 from dwsweep.design import Judge, Prior, fill, make_prior, study
 from dwsweep.design.expected_fit import covariance, expected_depth, law_errors
+from dwsweep.design.prior import Gain
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.surface.loss_forms import ENDS
@@ -317,3 +318,12 @@ def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
 def test_a_time_that_fills_nothing_is_one_clear_line(arguments, message) -> None:
     with pytest.raises(InputError, match=message):
         fill(arguments[0], arguments[1], make_prior(None, None)[0], arguments[2])
+
+
+def test_assumed_gains_pass_near_the_public_ones() -> None:
+    """The differences 4/8, 8/12 and 16/24 have slopes of 0.106, 0.030 and 0.016 nats per ln N in public data."""
+    gain = Gain()
+    for shallow, deep, slope in ((4, 8, 0.106), (8, 12, 0.030), (16, 24, 0.0163)):
+        power = 1.0 - gain.power
+        integral = gain.at_six * 6**gain.power / power * (deep**power - shallow**power)
+        assert 0.7 < integral / slope < 1.5

@@ -23,12 +23,12 @@ from dwsweep.guide.candidates import (
     costed,
     lattice,
     matched,
-    meets,
     near_best,
     stretch,
+    within,
 )
 from dwsweep.guide.law_sources import fitted_source
-from dwsweep.guide.loss import KAPLAN_ALPHA, LawLoss, smaller_percent
+from dwsweep.guide.loss import CURVATURE, CURVATURE_ENDS, KAPLAN_ALPHA, LawLoss, smaller_percent
 from dwsweep.theory import published_law
 
 # the law evaluated at the GPT-3 shapes' own 12·L·d²: optimal L, d
@@ -109,23 +109,32 @@ def test_verdicts(shape: str, verdict: str) -> None:
         assert row.costs[constraint] is None or best.cost(constraint).nats <= row.costs[constraint].nats + 1e-4
 
 
-def test_penalty_is_the_integral_it_claims_to_be() -> None:
-    model, n = LawLoss(laws.published()), 1.2e9
-    best = laws.published().depth(n)[0]
-    for depth in (10.0, 24.0, 60.0, 120.0):
-        l = np.linspace(depth, best, 20_001)  # noqa: E741
-        gain = 0.025 * (l / 6) ** -2.1 * (math.log(n) - np.log(12 * l) - 2 * (published_law.A + published_law.B * l))
-        wanted = np.trapezoid(gain, l)
-        assert wanted > 0
-        assert model.penalties(n, np.array([depth]))[0] == pytest.approx(wanted, rel=1e-3)
-    assert model.penalties(n, np.array([best]))[0] == pytest.approx(0, abs=1e-9)
+def test_the_cost_of_a_depth_is_the_curvature_times_the_square_of_its_distance() -> None:
+    """penalty = c·(ln L − ln L*)², c = 0.024 in 0.02 to 0.055, and L* anywhere in the law's own interval."""
+    law, n = laws.published(), 1.2e9
+    model = LawLoss(law)
+    best, low, high = law.depth(n)
+    depths = np.array([10.0, 24.0, 60.0, 120.0])
+    assert model.penalties(n, depths) == pytest.approx(0.024 * np.log(depths / best) ** 2)
+    assert model.penalties(n, np.array([best]))[0] == pytest.approx(0, abs=1e-12)
+    for depth, column in zip(depths, model.drawn(n, depths).T, strict=True):
+        near, far = sorted(abs(np.log(depth / end)) for end in (low, high))
+        assert model.interval(column) == pytest.approx((0.02 * near**2, 0.055 * far**2), rel=0.05)
+    # inside the law's own interval a depth may be the best one
+    least, most = model.interval(model.drawn(n, np.array([best]))[:, 0])
+    assert least == pytest.approx(0, abs=1e-9) and most > 1e-6
 
 
-def test_assumed_slopes_pass_near_the_public_ones() -> None:
-    """The differences 4/8, 8/12 and 16/24 have slopes of 0.106, 0.030 and 0.016 nats per ln N in public data."""
-    for shallow, deep, slope in ((4, 8, 0.106), (8, 12, 0.030), (16, 24, 0.0163)):
-        integral = 0.025 * 6**2.1 / -1.1 * (deep**-1.1 - shallow**-1.1)
-        assert 0.7 < integral / slope < 1.5
+def test_the_curvature_is_half_the_second_derivative_as_two_public_sources_agree() -> None:
+    """CompleteP's shapes within 1 % of the best loss: c multiplies the square, or else the two sources are apart."""
+    rows = ((40, 12, 2.7), (50, 15, 2.4), (62, 11.8, 2.2))
+    squares = [0.01 * loss / (2 / 3 * math.log(best / worst)) ** 2 for best, worst, loss in rows]
+    assert squares == pytest.approx([0.042, 0.037, 0.018], abs=5e-4)
+    gemstones = (0.023, 0.025)
+    assert min(squares) < gemstones[0] and gemstones[1] < max(squares)
+    assert 2 * min(squares) > gemstones[1], "as second derivatives they would be steeper than Gemstones at every size"
+    assert gemstones[0] <= CURVATURE <= gemstones[1]
+    assert CURVATURE_ENDS[0] < CURVATURE and max(squares) < CURVATURE_ENDS[1]
 
 
 def test_equivalent_size_undoes_the_loss() -> None:
@@ -193,11 +202,11 @@ def test_a_shape_costs_the_same_in_the_table_and_by_itself(
     row = answer([budget], options=options).budgets[0]
     shapes = [f"{c.depth}x{c.width}" for c in row.candidates]
     for c, alone in zip(row.candidates, answer([], shapes, options=options).verdicts, strict=True):
-        mine = (alone.optimum.n_params, alone.costs["size"].nats)
-        assert mine == pytest.approx((c.n_params, c.size.nats), rel=1e-12)
+        mine = (alone.optimum.n_params, alone.costs["size"].nats + c.missing_nats)
+        assert mine == pytest.approx((c.n_params, c.size.nats), rel=1e-9)
     for constraint, best in row.best.items():
         if best is not None:
-            assert abs(best.mismatch) <= 0.05 and best in row.candidates
+            assert best.mismatch <= 0.05 and best in row.candidates
             costs = [c.cost(constraint).nats for c in row.candidates if c.within_budget and c.cost(constraint)]
             assert best.cost(constraint).nats <= min(costs) + 1e-4
 
@@ -205,8 +214,8 @@ def test_a_shape_costs_the_same_in_the_table_and_by_itself(
 def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
     coarse = Options(head_size=128, kv_heads=8, mlp="gated", width_multiple=256, context=8192, vocab_size=128_256)
     row = answer([3e9], options=coarse).budgets[0]
-    assert {c.width for c in row.candidates if c.within_budget} == {2048, 3072}
-    assert row.best["time"].label == "31 × 3072" and row.best["size"].width == 2048
+    assert {2048, 3072} <= {c.width for c in row.candidates if abs(c.mismatch) <= 0.05}
+    assert row.best["time"].label == "17 × 4096" and row.best["size"].width == 2048
     none = answer([1e6], options=Options(head_size=128, kv_heads=8)).budgets[0]
     assert not none.candidates and none.recommended is None is none.best["time"]
 
@@ -247,7 +256,7 @@ def test_constraints_that_no_net_has_are_one_clear_line() -> None:
 def test_far_from_the_best_is_not_balanced() -> None:
     """Below the law's first depth a step of its grid is more than the depth itself."""
     (small,) = answer([], ["8x102"]).verdicts
-    assert small.verdict != "balanced" and small.costs["size"].less_compute > 30
+    assert small.verdict != "balanced" and small.costs["size"].less_compute > 5
     (none,) = answer([], ["4x7"]).verdicts
     assert none.verdict == "refused" and "below one layer" in none.optimum.reach
 
@@ -267,7 +276,7 @@ def test_total_counts_embeddings_into_the_budget() -> None:
 def test_costs_at_equal_size_flops_and_time() -> None:
     row = answer([3e9], options=Options(tokens=6e10)).budgets[0]
     for constraint in ("flops", "time"):
-        assert min(c.cost(constraint).nats for c in row.candidates) == 0
+        assert 0 <= min(c.cost(constraint).nats for c in row.candidates) < TIE_NATS
     # wide wins per hour: the best shape at equal time is not deeper than at equal size
     assert row.best["time"].depth < row.best["size"].depth
     h100 = find("H100")
@@ -289,7 +298,7 @@ def test_a_shape_that_spends_as_much_is_as_good_as_its_cost_says() -> None:
     spent = 6 * n  # FLOPs per token that everybody may spend
     losses = [c.size.nats - slope * math.log(spent / (c.flops_per_token / c.n_params) / n) for c in compared]
     for c, loss in zip(compared, losses, strict=True):
-        assert c.flops.nats == pytest.approx(loss - min(losses), abs=1e-9)
+        assert c.flops.nats == pytest.approx(loss - min(losses), abs=TIE_NATS)
         assert model.level(n * (1 - c.flops.less_compute / 100)) - model.level(n) == pytest.approx(
             c.flops.nats, rel=0.05, abs=1e-6
         )
@@ -302,7 +311,7 @@ def test_reach_is_said_in_words() -> None:
     assert reach[3e9].startswith("projection, 5 times")
     assert reach[1e11].startswith("far projection") and "rivals agree" in reach[1e11]
     assert reach[2e12].startswith("refused") and all("do not use beyond 1.2T" in reach[n] for n in (3e9, 1e11, 2e12))
-    assert [row.trust.level for row in found.values()] == ["medium", "low", "low", "low"]
+    assert [row.trust.level for row in found.values()] == ["low"] * 4
     refused = answer([2e12], ["200x40000"])
     assert refused.budgets[0].optimum.depth is None and not refused.budgets[0].candidates
     assert refused.verdicts[0].verdict == "refused"
@@ -469,9 +478,11 @@ def test_the_verdict_stands_before_the_table() -> None:
     assert (
         lines[1].startswith(f"Build {shape.label} (") and f"at equal training time {row.best['time'].label}" in lines[1]
     )
-    assert lines[2].startswith("Depths 40 to 60 cost next to nothing")
+    assert lines[2].startswith("Depths 36 to 65 cost next to nothing")
     assert f"{usual.label} as in GPT-3's table" in lines[2] and f"{usual.size.less_compute:.1f} % less" in lines[2]
-    assert lines[3].startswith("Trust: low. 5 times outside the data of the published law")
+    assert lines[3].startswith(
+        "Trust: low. No losses of your own recipe; 5 times outside the data of the published law"
+    )
     (marked,) = [line for line in lines[4:] if line.startswith(MARK) and "×" in line]
     assert shape.label in marked
 
@@ -501,7 +512,7 @@ def test_an_own_fit_guides_and_compares(fitted: Any) -> None:
     assert [ours.next_depth - ours.depth, published.next_depth - published.depth] == [0, 6]
     # one's own interval is the fit's; it needs no allowance for another recipe
     assert (ours.depth_low, ours.depth_high) == (ours.law_low, ours.law_high)
-    assert (ours.trust.level, published.trust.level) == ("high", "medium")
+    assert (ours.trust.level, published.trust.level) == ("high", "low")
     assert answer([3e9], fit=fitted).budgets[0].optimum.trust.level == "low"
 
 
@@ -563,7 +574,7 @@ def test_no_shape_that_one_can_build_is_better_than_the_best_ones(n_params: floa
     row = answer([n_params], options=options).budgets[0]
     assert row.optimum.depth is not None
     shapes = [matched(depth, n_params, options) for depth in range(1, round(3 * row.optimum.depth))]
-    shapes = [shape for shape in shapes if meets(shape, n_params, options) and not options.refusal(shape)]
+    shapes = [shape for shape in shapes if within(shape, n_params, options) and not options.refusal(shape)]
     every = costed(shapes, n_params, n_params, published_source().at(n_params), options)
     for constraint in CONSTRAINTS:
         found, least = row.best[constraint], best_of(every, constraint)

@@ -24,7 +24,7 @@ def test_one_panel_a_budget(tmp_path) -> None:
         "rate assumed",
         "5× outside the data",
         "trust: low",
-        "ASSUMED slopes",
+        "ASSUMED curvature",
         "usual 32 × 2816",
         "recommended ",
     ):

@@ -23,7 +23,7 @@ from dwsweep.report.page import guide_answers
 from dwsweep.report.terminal import guide_tables
 from dwsweep.text import parse_count
 
-LAPTOP = Path(__file__).parents[1] / "sweeps" / "results" / "laptop"
+LAPTOP = ROOT / "sweeps" / "results" / "laptop"
 CASES = ["own", "published", "both"]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from dwsweep.fit.surface.loss_forms import GAIN_FALLS, GAIN_POWERS, Frame, from_leads, height, least_gain
 
 # Priors of φ (loss_forms.py): sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p, a, s.
-# κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (guide/loss.py), and so is
+# κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (design/prior.py), and so is
 # that gains fall as N^(−0.3).
 PHI_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.3, 0.25])
 GAIN, GAIN_POWER, GAIN_FALL = 0.02, 2.1, 0.3

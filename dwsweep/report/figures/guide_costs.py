@@ -105,7 +105,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
     _widths(axes, shapes)
     counted = "parameters, embeddings included" if row.total else "non-embedding parameters"
     far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"
-    basis = "; costs from ASSUMED slopes" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
+    basis = "; costs from an ASSUMED curvature" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
     title = f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}"
     axes.set_title(title, loc="left", pad=ABOVE_WIDTHS)
     axes.set_xlabel("depth L")

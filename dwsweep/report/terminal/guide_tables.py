@@ -23,7 +23,7 @@ from dwsweep.guide.answers import (
     ShapeAnswer,
     Trust,
 )
-from dwsweep.guide.candidates import BUDGET_TOLERANCE, FREE_GRID
+from dwsweep.guide.candidates import BUDGET_TOLERANCE, FREE_GRID, is_near
 from dwsweep.guide.trust import BUILD_APART, RECIPE_FACTOR
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_count, format_factor, format_hours
@@ -48,6 +48,8 @@ def render(answer: Answer) -> Group:
         parts += [*_rule(rule), Text()]
     if answer.overview:
         parts += [Folded(_overview(answer.overview)), _overview_legend(), Text()]
+    if answer.notes:
+        parts += [*(_said(f"{note}.") for note in answer.notes), Text()]
     for source in answer.sources:
         parts.append(Text(source.name, style="bold"))
         parts += [_line(note) for note in source.notes]
@@ -111,7 +113,7 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
         lines += [Folded(_candidates(row, assumptions)), Text()]
     lines += [_line(text) for text in (_best_depth(best), _tolerated(row), _costs_explained(assumptions))]
     lines += [_line(text) for text in (_decoding(assumptions), f"Nats {row.loss_tag}.")]
-    if not all(shape.within_budget for shape in row.candidates):
+    if not all(map(is_near, row.candidates)):
         lines.append(
             _line(
                 f"Few shapes come within {NEAR_BUDGET} of the budget, since widths must be a multiple of the "
@@ -126,9 +128,9 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> RenderableType:
     """First line: what to build, and what to build under the other constraints."""
     shape = row.recommended
     if shape is None:
-        why = f"no shape that meets the constraints is within {NEAR_BUDGET} of the budget."
+        why = f"no shape that meets the constraints is between half the budget and {NEAR_BUDGET} above it."
         if any(candidate.within_budget for candidate in row.candidates):
-            why = f"what the shapes within {NEAR_BUDGET} of the budget cost is beyond what the source can speak of."
+            why = "what the shapes of about the budget cost is beyond what the source can speak of."
         return _said(("Nothing is recommended: ", "bold"), why)
     heads = f"{shape.heads} head{'s' if shape.heads > 1 else ''} of {shape.head_size}"
     if shape.kv_heads != shape.heads:
@@ -233,7 +235,7 @@ def _costs_explained(assumptions: Assumptions) -> str:
     return (
         "size, FLOPs, time: by how many percent less compute, spent on the best shape, would be as good; at equal "
         "non-embedding size against the best depth, at equal training FLOPs or time on the same tokens against the "
-        f"best of these ({_on_device(assumptions)})."
+        f"best of these ({_on_device(assumptions)}). A shape below the budget is charged for the size that it lacks."
     )
 
 
