@@ -44,6 +44,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy dwsweep
+	$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
 
 # of two cores: a third process works while others wait for a child; more cores take more, `make test JOBS=12`
 test: lint

@@ -8,11 +8,11 @@ import sys
 def main() -> None:
     """Import the command line and run it."""
     try:
-        from dwsweep import cli
+        from dwsweep.cli.training import main as run
     except KeyboardInterrupt:  # imports take most of the first half second
         print("error: interrupted", file=sys.stderr)
         sys.exit(3)
-    cli.main()
+    run()
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from dwsweep.errors import InputError
 from dwsweep.guide.answers import Answer
-from dwsweep.records.fit_result import FitResult
-from dwsweep.report.figures import guide_costs, registry, style
+from dwsweep.records.fit import FitResult
+from dwsweep.report.figures import laws, registry, style
 from dwsweep.report.terminal import fit_tables, guide_tables
 from dwsweep.terminal import plain_text
 
@@ -30,7 +30,7 @@ def plot(found: FitResult | Answer, figure: str | None = None) -> Figure:
     Raises:
         InputError: there is no such figure; the line names those that there are.
     """
-    made = guide_costs.figures(found) if isinstance(found, Answer) else registry.figures(found)
+    made = laws.figures(found) if isinstance(found, Answer) else registry.figures(found)
     name = next(iter(made), "") if figure is None else figure
     if name not in made:
         raise InputError(f"figure: {name!r}; allowed: {', '.join(made) or 'none, as nothing here can be drawn'}")

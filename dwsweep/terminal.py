@@ -1,5 +1,6 @@
 """Standard output and standard error that never end the program: a closed pipe, a full disk, a terminal that is gone
-or an encoding without the character costs what was to be shown, not the work. And the progress of a pass over bytes."""
+or an encoding without the character costs what was to be shown, not the work. And the progress of a pass over bytes.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 PLAIN_WIDTH = 100  # columns where the output is no terminal; tables are made for it
 

@@ -10,8 +10,8 @@ import pytest
 import typer
 import yaml
 
-from dwsweep.cli import app
-from dwsweep.fit.column_names import USUAL
+from dwsweep.cli.training import app
+from dwsweep.fit.table import USUAL
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

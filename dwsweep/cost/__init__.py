@@ -1,16 +1,22 @@
 """What a shape costs: FLOPs, memory, disk, time. Pure arithmetic; every assumption is named."""
 
-from dwsweep.cost.devices import DEVICES, Device, find
-from dwsweep.cost.duration import Calibration, assumed_mfu
-from dwsweep.cost.flops import (
+from __future__ import annotations
+
+from dwsweep.cost.arithmetic import (
     CONVENTION,
+    Memory,
+    checkpoint_bytes,
     decode_bytes_per_token,
+    estimate,
+    fitting_microbatch,
     flops_6nd,
     forward_flops_per_token,
+    moments,
     training_flops,
     training_flops_per_token,
 )
-from dwsweep.cost.memory import Memory, checkpoint_bytes, estimate, fitting_microbatch, moments
+from dwsweep.cost.devices import DEVICES, Device, find
+from dwsweep.cost.duration import Calibration, assumed_mfu
 
 __all__ = [
     "CONVENTION",

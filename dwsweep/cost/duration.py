@@ -9,11 +9,15 @@ from os import PathLike
 from typing import NamedTuple
 
 from dwsweep import paths
+from dwsweep.cost.arithmetic import (
+    FLOAT32,
+    activation_bytes_per_token,
+    recomputed_bytes_per_token,
+    training_flops_per_token,
+)
 from dwsweep.cost.devices import Device, find
-from dwsweep.cost.flops import training_flops_per_token
-from dwsweep.cost.memory import FLOAT32, activation_bytes_per_token, recomputed_bytes_per_token
-from dwsweep.records import bench_rows
-from dwsweep.records.bench_rows import BenchRow, CompiledRow
+from dwsweep.records import run as run_record
+from dwsweep.records.run import BenchRow, CompiledRow
 from dwsweep.shapes import Shape
 
 MEASURED, COMPILED, ASSUMED = "measured", "compiled", "assumed"
@@ -90,7 +94,7 @@ class Calibration:
         Raises:
             InputError: the file is no list of a bench's rows.
         """
-        rows = bench_rows.read(path)
+        rows = run_record.read(path)
         return None if rows is None else cls.of(rows)
 
     @classmethod
@@ -131,8 +135,8 @@ class Calibration:
             InputError: one of the files cannot be read.
         """
         folder = paths.as_path(directory)
-        measured = cls.load(folder / bench_rows.FILE_NAME)
-        compiled = bench_rows.read_compiled(folder / bench_rows.COMPILED_NAME) or ()
+        measured = cls.load(folder / run_record.FILE_NAME)
+        compiled = run_record.read_compiled(folder / run_record.COMPILED_NAME) or ()
         return [*([measured] if measured else []), *cls.of_compiled(compiled)]
 
     @classmethod
@@ -146,8 +150,8 @@ class Calibration:
         where = paths.as_path(path)
         if where.is_dir():
             found = cls.found_in(where)
-        elif where.name == bench_rows.COMPILED_NAME:
-            found = cls.of_compiled(bench_rows.read_compiled(where) or ())
+        elif where.name == run_record.COMPILED_NAME:
+            found = cls.of_compiled(run_record.read_compiled(where) or ())
         else:
             loaded = cls.load(where)
             found = [loaded] if loaded else []

@@ -5,6 +5,13 @@ is in a store, for ``--inspect``.
 leaves nothing that looks finished and the next one starts over; a second one at the same time waits and finds the
 store. A finished store is opened without the lock, so that a read-only cache will do; a damaged one is set aside and
 made anew.
+
+A corpus on its way into a store, in two streaming passes; memory is flat in its size.
+
+1. Read: the source's texts, cleaned by the workers, go to a compressed spool file; exact duplicates are dropped and
+   each text is put on its side of the split by its own hash.
+2. Train the tokenizer on a seeded sample of the training side (the texts with the smallest salted hash).
+3. Encode the spool into shards, in the order of the source.
 """
 
 from __future__ import annotations
@@ -14,21 +21,31 @@ import errno
 import hashlib
 import json
 import os
+import platform
 import re
 import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dwsweep import locks, paths
-from dwsweep.data import corpus
-from dwsweep.data.source_files import is_remote
-from dwsweep.data.source_items import Source
+from dwsweep import paths
+from dwsweep.data import batches
+from dwsweep.data.files import is_remote
 from dwsweep.data.sources import open_source
-from dwsweep.data.token_store import DamagedStore, Store
+from dwsweep.data.text_sources import SMALL_BYTES, Skipped, Source, counted
+from dwsweep.data.token_store import DOCUMENT, DamagedStore, Store, StreamWriter, checksums, content_hash
+from dwsweep.data.tokenizer import Tokenizer, train
 from dwsweep.errors import InputError
-from dwsweep.records.store_files import FORMAT
+from dwsweep.records import record as reader
+from dwsweep.records.sweep import FORMAT, SPLITS, StoreManifest, StoreSplit
+from dwsweep.terminal import ByteProgress
 from dwsweep.text import printable
 
 if TYPE_CHECKING:
@@ -99,7 +116,7 @@ def prepare(data: DataSpec, *, progress: bool = True) -> Store:
         _say(progress, f"waiting for another process that is preparing {path}")
 
     try:
-        with locks.exclusive(_beside(path, ".lock"), waiting):
+        with paths.exclusive(_beside(path, ".lock"), waiting):
             found = _look(path)  # the other process may have made it
             if isinstance(found, Store):
                 return found
@@ -145,7 +162,7 @@ def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> S
     paths.remove(partial)
     try:
         partial.mkdir()
-        summary = corpus.make_store(data, source, partial, progress)
+        summary = make_store(data, source, partial, progress)
         paths.remove(path)  # what is left of one without a manifest
         partial.rename(path)
     except BaseException:
@@ -180,7 +197,7 @@ def _remove_abandoned(root: Path) -> None:
         lock = partial.with_suffix(".lock")
         with contextlib.suppress(OSError):  # it is not ours to judge
             if lock.exists():
-                with locks.if_free(lock) as free:
+                with paths.if_free(lock) as free:
                     if free:
                         paths.remove(partial)
 
@@ -242,3 +259,184 @@ def inspect(store: Store) -> Group:
         ("first document\n", "italic"), shown(store.decode(ids)), ("\n\nits first tokens\n", "italic"), pieces
     )
     return Group(counts, "", facts, "", histogram, "", Padding(sample, 0))
+
+
+MAX_BAD_FRACTION = 0.01  # of the records; beyond it the source is wrong, not a few records
+
+
+@dataclass
+class _Corpus:
+    """What pass 1 leaves: the spool's frames, and counts."""
+
+    frames: list[batches.FramePlace] = field(default_factory=list)
+    digests: list[np.ndarray] = field(default_factory=list)
+    skipped: Skipped = field(default_factory=Skipped)
+    n_documents: int = 0  # kept
+    n_duplicates: int = 0
+    n_characters: int = 0  # kept
+    n_bytes: int = 0  # kept
+
+
+def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) -> str:
+    """Makes the store in the empty folder ``partial``, its manifest last; returns a line on what is in it.
+
+    Raises:
+        InputError: the source is empty, mostly bad, too small to split, or not the text for this vocabulary.
+        OSError: the source cannot be read, or the folder cannot be written.
+    """
+    workers = data.workers or batches.available_cores()
+    spool = partial / "spool.zst"
+    started = time.monotonic()
+    corpus = _read(data, source, spool, workers if source.parallel else 1, progress)
+    _check(data, corpus)
+    read_seconds = time.monotonic() - started
+
+    tokenizer = train(_sample(data, corpus, spool), data.vocab_size)
+    tokenizer_hash = tokenizer.save(partial)
+    train_seconds = time.monotonic() - started - read_seconds
+
+    splits = _encode(corpus, spool, partial, tokenizer, workers if corpus.n_bytes > SMALL_BYTES else 1, progress)
+    encode_seconds = time.monotonic() - started - read_seconds - train_seconds
+    spool.unlink()
+    n_tokens = sum(split.n_tokens for split in splits.values())
+    dtype = tokenizer.dtype.str
+    manifest = StoreManifest(
+        source=data.source,
+        settings=data.model_dump(exclude={"cache_dir", "workers"}),
+        vocab_size=data.vocab_size,
+        dtype=dtype,  # type: ignore[arg-type]
+        end_token=tokenizer.end_token,
+        tokenizer_hash=tokenizer_hash,
+        splits=splits,
+        n_documents=corpus.n_documents,
+        n_tokens=n_tokens,
+        n_characters=corpus.n_characters,
+        n_bytes=corpus.n_bytes,
+        characters_per_token=corpus.n_characters / n_tokens,
+        bytes_per_token=corpus.n_bytes / n_tokens,
+        duplicates=corpus.n_duplicates,
+        left_out=dict(corpus.skipped.left_out),
+        skipped=dict(corpus.skipped.bad),
+        first_skipped=corpus.skipped.first_bad,
+        seconds={"read": read_seconds, "train_tokenizer": train_seconds, "encode": encode_seconds},
+        versions={
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("dwsweep", "numpy", "sentencepiece")},
+        },
+        data_hash=content_hash(partial, tokenizer_hash, dtype, splits),
+    )
+    manifest = replace(manifest, files=checksums(partial, manifest.data_files))
+    reader.write(partial / "manifest.json", manifest, durable=True)
+    left_out, skipped = counted(corpus.skipped.left_out), corpus.skipped if corpus.skipped.bad else None
+    return (
+        f"{corpus.n_documents:,} documents, {n_tokens:,} tokens"
+        + f"; left out: {left_out}" * bool(left_out)
+        + f"; skipped: {skipped}" * bool(skipped)
+    )
+
+
+def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:
+    corpus, seen = _Corpus(), batches.SeenDigests()
+    with ByteProgress("reading", source.total_bytes, show=progress) as bar, open(spool, "wb") as out:
+        frames = batches.ordered_map(batches.read_item, source.items(), workers, batches.start_reading, (source,))
+        for frame in chain.from_iterable(frames):
+            mark = batches.validation_mark(frame.digest, data.validation_fraction)
+            new = seen.add(frame.digest)
+            mark[~new] = batches.DROPPED
+            corpus.frames.append(batches.FramePlace(out.tell(), len(frame.data), frame.n_bytes, mark))
+            corpus.digests.append(frame.digest)
+            corpus.skipped.add(frame.skipped)
+            corpus.n_documents += int(new.sum())
+            corpus.n_duplicates += int((~new).sum())
+            corpus.n_characters += int(frame.n_characters[new].sum(dtype=np.int64))
+            corpus.n_bytes += int(frame.n_bytes[new].sum(dtype=np.int64))
+            out.write(frame.data)
+            bar.advance(frame.source_bytes)
+    return corpus
+
+
+def _check(data: DataSpec, corpus: _Corpus) -> None:
+    """InputError where the corpus is empty, mostly bad, or leaves a side of the split empty."""
+    bad = corpus.skipped.bad.total()
+    records = bad + corpus.n_documents + corpus.n_duplicates
+    if bad > MAX_BAD_FRACTION * records:
+        raise InputError(
+            f"data.source: {data.source}; {bad:,} of {records:,} records are bad ({corpus.skipped}); "
+            f"at most {MAX_BAD_FRACTION:.0%} are skipped"
+        )
+    if not corpus.n_documents:
+        left = counted(corpus.skipped.left_out) or "no records"
+        raise InputError(f"data.source: {data.source}; empty: not one document ({left}); a source with text in it")
+    mark = np.concatenate([f.mark for f in corpus.frames])
+    if (mark == batches.VALIDATION).any() and (mark == batches.TRAIN).any():
+        return
+    n = corpus.n_documents
+    if n < 2:
+        copies = f" ({corpus.n_duplicates:,} × the same again)" if corpus.n_duplicates else ""
+        raise InputError(
+            f"data.source: {data.source}; one document{copies}; at least two, for training and validation (text: "
+            "separates the articles of a single file by blank lines)"
+        )
+    digest = np.concatenate(corpus.digests)[mark != batches.DROPPED]
+    side = "validation" if (mark == batches.TRAIN).any() else "training"
+    fraction, held_out = _fraction_that_splits(digest)
+    raise InputError(
+        f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents: "
+        f"none for {side}, since each is drawn by its own hash; {fraction} holds out {held_out}"
+    )
+
+
+def _fraction_that_splits(digest: NDArray[np.uint64]) -> tuple[float, int]:
+    """A round fraction, from 1 % up if one is, that leaves documents on both sides, and how many it holds out."""
+    low = float(batches.mix64(digest).min()) / 2.0**64  # what is drawn below a fraction is held out
+    coarse = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    fine = [(int(low * 10**digits) + 1) / 10**digits for digits in range(2, 18)]
+    # one document says little about a loss
+    for least in (max(1, min(5, len(digest) // 4)), 1):
+        for fraction in (*coarse, *fine):
+            held_out = int((batches.validation_mark(digest, fraction) == batches.VALIDATION).sum())
+            if least <= held_out < len(digest):
+                return fraction, held_out
+    raise AssertionError("two documents of one hash are one document")
+
+
+def _sample(data: DataSpec, corpus: _Corpus, spool: Path) -> Iterator[str]:
+    """The tokenizer's sample: training texts in the order of their salted hash until the wanted bytes are reached,
+    handed out in the order of the corpus."""
+    frame = np.repeat(np.arange(len(corpus.frames)), [len(f.mark) for f in corpus.frames])
+    mark = np.concatenate([f.mark for f in corpus.frames])
+    n_bytes = np.concatenate([f.n_bytes for f in corpus.frames])
+    order = np.argsort(batches.sample_order(np.concatenate(corpus.digests), data.seed), kind="stable")
+    order = order[mark[order] == batches.TRAIN]
+    before = np.cumsum(n_bytes[order], dtype=np.int64) - n_bytes[order]
+    taken = np.zeros(len(mark), bool)
+    taken[order[before < data.tokenizer_sample_bytes]] = True
+    starts = np.searchsorted(frame, np.arange(len(corpus.frames)))
+    for i, place in enumerate(corpus.frames):
+        chosen = taken[starts[i] : starts[i] + len(place.mark)]
+        if chosen.any():
+            for _, text in batches.frame_texts(spool, place._replace(mark=chosen.astype(np.uint8))):
+                yield text
+
+
+def _encode(
+    corpus: _Corpus, spool: Path, partial: Path, tokenizer: Tokenizer, workers: int, progress: bool
+) -> dict[str, StoreSplit]:
+    writers = {
+        s: StreamWriter(partial, name, tokenizer.dtype, tokenizer.end_token)
+        for s, name in ((1, "train"), (2, "validation"))
+    }
+    results = batches.ordered_map(
+        batches.encode_frame, corpus.frames, workers, batches.start_encoding, (spool, partial)
+    )
+    with ByteProgress("encoding", corpus.n_bytes, show=progress) as bar:
+        for place, digest, encoded in zip(corpus.frames, corpus.digests, results, strict=True):
+            for split, writer in writers.items():
+                chosen = place.mark == split
+                records = np.empty(int(chosen.sum()), DOCUMENT)
+                records["digest"] = digest[chosen]
+                records["n_bytes"] = place.n_bytes[chosen]
+                records["n_tokens"] = encoded[split].n_tokens
+                writer.append(np.frombuffer(encoded[split].tokens, tokenizer.dtype), records)
+            bar.advance(int(place.n_bytes[place.mark != batches.DROPPED].sum(dtype=np.int64)))
+    return {name: writer.close() for name, writer in zip(SPLITS, writers.values(), strict=True)}

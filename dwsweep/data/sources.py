@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dwsweep.data.source_items import Source
-from dwsweep.data.text_sources import JsonLines, Parquet, StdlibDocs, TextFiles
+from dwsweep.data.text_sources import JsonLines, Parquet, Source, StdlibDocs, TextFiles
 from dwsweep.data.tfds import TfdsRecords
 from dwsweep.data.wiki import WikiDump, WikiExtractor
 from dwsweep.errors import InputError

@@ -22,9 +22,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dwsweep import paths
-from dwsweep.data.source_files import File, find_files, is_remote, open_raw, remote_access
-from dwsweep.data.source_items import Files, Item, Skipped, decode
-from dwsweep.data.text_sources import TEXT_FIELDS
+from dwsweep.data.files import File, find_files, is_remote, open_raw, remote_access
+from dwsweep.data.text_sources import TEXT_FIELDS, Files, Item, Skipped, decode
 from dwsweep.errors import InputError
 
 RECORDS_PER_ITEM = 256

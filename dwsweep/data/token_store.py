@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.records import reader
-from dwsweep.records.store_files import FORMAT, SPLITS, StoreManifest, StoreSplit
+from dwsweep.records import record as reader
+from dwsweep.records.sweep import FORMAT, SPLITS, StoreManifest, StoreSplit
 from dwsweep.shapes import token_bytes
 
 SHARD_TOKENS = 1 << 30

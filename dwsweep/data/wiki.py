@@ -1,16 +1,25 @@
-"""``wikidump:`` (MediaWiki pages-articles XML) and ``wikiextractor:`` (its plain-text output)."""
+"""``wikidump:`` (MediaWiki pages-articles XML) and ``wikiextractor:`` (its plain-text output).
+
+Wikitext to plain text, on mwparserfromhell's parse tree.
+
+Kept: prose, headings, link texts, list items, the visible text of the commonest inline templates. Left out: other
+templates, tables, references, files, categories, links to other languages, galleries, mathematics, comments, and
+sections that are empty after that.
+"""
 
 from __future__ import annotations
 
+import html
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from xml.etree import ElementTree
 
-from dwsweep.data.source_files import find_files, open_stream
-from dwsweep.data.source_items import (
+from dwsweep.data.files import find_files, open_stream
+from dwsweep.data.text_sources import (
     ITEM_BYTES,
     Block,
     Files,
@@ -19,10 +28,11 @@ from dwsweep.data.source_items import (
     TooLarge,
     cut,
     decode,
+    field_of,
     file_items,
     item_blocks,
+    json_records,
 )
-from dwsweep.data.text_sources import field_of, json_records
 from dwsweep.errors import InputError
 
 _DOC = re.compile(rb"^<doc\b[^\n]*>[ \t]*\n", re.MULTILINE)
@@ -123,23 +133,22 @@ class WikiDump(Files):
                 )
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        from dwsweep.data import wikitext
 
         for block in item_blocks(item, skipped):
             for page, where in _parse_pages(block, skipped):
                 title, text = page.findtext("title") or "", page.findtext("revision/text") or ""
                 if (page.findtext("ns") or "0").strip() != "0":
                     skipped.left_out["pages outside the article namespace"] += 1
-                elif page.find("redirect") is not None or wikitext.REDIRECT.match(text):
+                elif page.find("redirect") is not None or REDIRECT.match(text):
                     skipped.left_out["redirects"] += 1
                 elif (page.findtext("revision/model") or "wikitext") != "wikitext":
                     skipped.left_out["pages that are not wikitext"] += 1
-                elif wikitext.DISAMBIGUATION.search(text):
+                elif DISAMBIGUATION.search(text):
                     skipped.left_out["disambiguation pages"] += 1
                 else:
                     try:
-                        body = wikitext.to_text(text)
-                    except wikitext.MarkupError as error:
+                        body = to_text(text)
+                    except MarkupError as error:
                         skipped.add_bad(str(error), f"{where}, {title}")
                         continue
                     if body:
@@ -163,3 +172,255 @@ def _parse_pages(block: Block, skipped: Skipped) -> Iterator[tuple[Any, str]]:
     else:
         for page in pages:
             yield page, f"{block.path}, from byte {block.offset}"
+
+
+REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
+DISAMBIGUATION = re.compile(
+    r"\{\{\s*+(?:disambig\w*|[\w ]+ disambiguation|hndis|geodis|numberdis|disambiguation page|dab)\s*[|}]",
+    re.IGNORECASE,
+)
+
+_DROPPED_TAGS = {
+    "ref", "references", "table", "gallery", "timeline", "math", "chem", "score", "graph", "imagemap", "hiero",
+    "templatestyles", "section", "indicator", "syntaxhighlight", "source", "inputbox", "categorytree", "mapframe",
+    "style", "script",
+}  # fmt: skip
+_LINE_TAGS = {"br", "hr", "p", "div", "li", "dd", "dt", "blockquote", "poem", "center", "ul", "ol", "dl"}
+_HIDDEN_PREFIXES = {
+    "file",
+    "image",
+    "category",
+    "media",
+    "wikt",
+    "wiktionary",
+    "commons",
+    "s",
+    "q",
+    "b",
+    "n",
+    "v",
+    "m",
+    "meta",
+}
+_LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(-[a-z]+)*|simple")
+
+# template name → positional arguments that are its visible text, joined by a space
+_INLINE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("nowrap", "nobr", "small", "big", "smallcaps", "sc", "em", "strong", "abbr", "tooltip", "quote"), ("1",)
+    ),
+    **dict.fromkeys(("blockquote", "quotation", "cquote", "mvar", "math", "var", "script", "sic", "ill"), ("1",)),
+    **dict.fromkeys(("lang", "transl", "transliteration", "langx", "script/hebrew"), ("2",)),
+    **dict.fromkeys(("convert", "cvt", "val"), ("1", "2")),
+    **dict.fromkeys(("main", "see also", "further"), ()),
+}
+_SYMBOLS = {
+    "nbsp": " ", "ndash": "–", "snd": " – ", "spaced ndash": " – ", "endash": "–", "mdash": "—", "emdash": "—",
+    "spaced mdash": " — ",
+    "'": "'", "'s": "'s", "·": "·", "dot": "·", "•": "•", "bullet": "•", "circa": "c.", "c.": "c.",
+    "=": "=", "!": "|", "pi": "π",
+}  # fmt: skip
+
+# comments and references go before the parse: half of an article's markup, and most of the parser's time
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_REFERENCE = re.compile(r"<ref\b[^<>]*/>|<ref\b[^<>]*>[^<]*(?:<(?!/?ref\b)[^<]*)*</ref\s*>", re.IGNORECASE)
+
+_SWITCH = re.compile(r"__[A-Z]+__")
+_STYLE = re.compile(r"'{2,5}")
+_LIST_MARK = re.compile(r"^[*#:;]+[ \t]*", re.MULTILINE)
+_EMPTY_BRACKETS = re.compile(r" ?[(\[][\s,;:–-]*[)\]]")
+_CLOSE_BRACKET = re.compile(r"(?<![\s,;])[\s,;]+\)")
+_LINES_WITHOUT_WORDS = re.compile(r"^[^\w\n\x02]+\n", re.MULTILINE)
+_OPEN_BRACKET = re.compile(r"\((?:[\s,;]+)(?=\S)")
+_SPACES = re.compile(r"[ \t]+")
+_LINE_ENDS = re.compile(r" *\n *")
+_BLANK_LINES = re.compile(r"\n{3,}")
+_HEADING = "\x02"
+
+MAX_PAGE_CHARACTERS = 4 << 20  # twice what MediaWiki lets a page have; the parser keeps some hundred bytes for each
+MAX_NESTING = 100  # of templates, links, tables and tags; articles stay below 30
+# From each piece of markup that is never closed the parser reads on to the end of what holds it, and then goes back:
+# characters that it may read so, and how many times the length of a long page. Articles stay below 10,000.
+MAX_REREAD_CHARACTERS, MAX_REREADS = 1 << 20, 4
+
+_MARK = re.compile(
+    r"(?P<open>\{\{++|\[\[|\{\||\[(?=\w+:|//)|<!--)|(?P<close>\}\}++|\]\]?|\|\}(?!\}))"
+    r"|<(?P<tag>[a-zA-Z]++)[^<>]*+(?P<end>>)?|</(?P<endtag>[a-zA-Z]++)"
+)
+_OPENED_BY = {"}}": "{{", "]]": "[[", "]": "[", "|}": "{|"}
+_NEVER_CLOSED = {"br", "wbr", "hr", "meta", "link", "img", "li", "dt", "dd", "th", "td", "tr"}  # alone, to the parser
+
+
+class MarkupError(ValueError):
+    """A page that cannot be parsed, or not in bounded time; the message is the reason, the same for all such pages."""
+
+
+def to_text(wikitext: str) -> str:
+    """The readable text of a page; paragraphs and headings are separated by blank lines.
+
+    Raises:
+        MarkupError: the page is too large, its markup nests too deep, or too much of it is never closed.
+    """
+    import mwparserfromhell
+    from mwparserfromhell.parser import ParserError
+
+    if len(wikitext) > MAX_PAGE_CHARACTERS:
+        raise MarkupError(f"pages of more than {MAX_PAGE_CHARACTERS >> 20} Mi characters")
+    wikitext = _REFERENCE.sub("", _without_comments(wikitext))
+    check_markup(wikitext)
+    parts: list[str] = []
+    try:
+        _render(mwparserfromhell.parse(wikitext, skip_style_tags=True), parts)
+    except (ParserError, RecursionError):
+        raise MarkupError("pages that cannot be parsed") from None
+    text = "".join(parts)
+    text = _SWITCH.sub("", _STYLE.sub("", text))
+    text = _LIST_MARK.sub("", text)
+    text = _OPEN_BRACKET.sub("(", _EMPTY_BRACKETS.sub("", text))
+    text = _LINE_ENDS.sub("\n", _SPACES.sub(" ", _CLOSE_BRACKET.sub(")", text)))
+    text = _LINES_WITHOUT_WORDS.sub("\n", text)
+    return _BLANK_LINES.sub("\n\n", _without_empty_sections(text)).strip()
+
+
+def _without_comments(wikitext: str) -> str:
+    # up to the last end, for each beginning without one would be followed to the end of the page
+    last = wikitext.rfind("-->") + len("-->")
+    return _COMMENT.sub("", wikitext[:last]) + wikitext[last:] if last >= len("-->") else wikitext
+
+
+def check_markup(wikitext: str) -> None:
+    """MarkupError where the markup nests too deep, or leaves so much open that its parse would take minutes.
+
+    One pass. An opening mark is closed by the next closing one of its kind; those that it holds and that are still open
+    never are, and each costs the parser the way from there to where that is seen.
+    """
+    limit = max(MAX_REREAD_CHARACTERS, MAX_REREADS * len(wikitext))
+    reread = 0
+    opened: list[list[Any]] = [["", 0, 0]]  # [kind, position, levels inside]
+    n_open: Counter[str] = Counter()
+
+    def leave(until: int) -> int:
+        """Takes the innermost mark off, which nothing closed; the characters that it costs."""
+        kind, at, levels = opened.pop()
+        n_open[kind] -= 1
+        opened[-1][2] = max(opened[-1][2], levels)
+        return until - at
+
+    for mark in _MARK.finditer(wikitext):
+        at, found = mark.start(), mark[0]
+        if tag := mark["tag"]:
+            if tag.lower() in _NEVER_CLOSED or found.endswith("/>"):
+                continue
+            kinds, opens = [tag.lower()], True
+        elif tag := mark["endtag"]:
+            kinds, opens = [tag.lower()], False
+        else:
+            opens = bool(mark["open"])
+            braces = found.startswith(("{{", "}}"))
+            kinds = [found[:2] if opens else _OPENED_BY[found[:2]]] * (len(found) // 2 if braces else 1)
+        for kind in kinds:
+            if opens:
+                opened.append([kind, at, 0])
+                n_open[kind] += 1
+            elif n_open[kind]:
+                while opened[-1][0] != kind:
+                    reread += leave(at)
+                levels = opened[-1][2] + 1
+                leave(at)
+                opened[-1][2] = max(opened[-1][2], levels)
+                if levels > MAX_NESTING:
+                    raise MarkupError(f"pages with markup nested more than {MAX_NESTING} deep")
+    while len(opened) > 1:
+        reread += leave(len(wikitext))
+    if reread > limit:
+        raise MarkupError("pages with too much markup that is never closed")
+
+
+def _without_empty_sections(text: str) -> str:
+    """Drops headings that nothing but a heading of the same or a higher level follows."""
+    head, *sections = re.split(f"{_HEADING}([1-6])", text)
+    kept: list[str] = []
+    above = 7  # level of the next section that stays; 7: none
+    for level_text, section in zip(reversed(sections[::2]), reversed(sections[1::2]), strict=True):
+        level = int(level_text)
+        section = section.strip()
+        _, _, body = section.partition("\n")
+        if body.strip() or (above > level and above < 7):
+            kept.append("\n\n" + section)
+            above = level
+    return head + "".join(reversed(kept))
+
+
+def _render(tree: Any, out: list[str]) -> None:
+    for node in tree.nodes:
+        kind = type(node).__name__
+        if kind == "Text":
+            out.append(node.value)
+        elif kind == "Wikilink":
+            _render_link(node, out)
+        elif kind == "Template":
+            _render_template(node, out)
+        elif kind == "Tag":
+            _render_tag(node, out)
+        elif kind == "Heading":
+            out.append(f"\n{_HEADING}{node.level}")
+            _render(node.title, out)
+            out.append("\n")
+        elif kind == "ExternalLink":
+            if node.title is not None:
+                _render(node.title, out)
+            elif not node.brackets:
+                out.append(str(node.url))
+        elif kind == "HTMLEntity":
+            try:
+                out.append(node.normalize().replace("\xa0", " "))
+            except (ValueError, KeyError):
+                out.append(str(node))
+
+
+def _render_link(node: Any, out: list[str]) -> None:
+    title = str(node.title).strip()
+    prefix, colon, _ = title.partition(":")
+    prefix = prefix.strip().lower()
+    if colon and prefix and (prefix in _HIDDEN_PREFIXES or _LANGUAGE_PREFIX.fullmatch(prefix)):
+        return
+    if node.text is not None:
+        _render(node.text, out)
+    else:
+        out.append(html.unescape(title.lstrip(":")))
+
+
+def _render_template(node: Any, out: list[str]) -> None:
+    name = str(node.name).strip().lower().replace("_", " ")
+    if name in _SYMBOLS:
+        out.append(_SYMBOLS[name])
+        if name in ("circa", "c.") and node.has("1"):
+            out.append(" ")
+            _render(node.get("1").value, out)
+        return
+    if name in ("chem", "chem2", "chem/link"):
+        for parameter in node.params:
+            if not parameter.showkey:
+                _render(parameter.value, out)
+        return
+    for i, argument in enumerate(("1",) if name.startswith("lang-") else _INLINE.get(name, ())):
+        if node.has(argument):
+            out.append(" " * (i > 0))
+            _render(node.get(argument).value, out)
+
+
+def _render_tag(node: Any, out: list[str]) -> None:
+    name = str(node.tag).strip().lower()
+    if name in _DROPPED_TAGS:
+        return
+    if name == "nowiki":
+        out.append(str(node.contents or ""))
+        return
+    if node.wiki_markup and name in ("li", "dd", "dt"):
+        return  # the mark of a list item; its text follows as a node of its own
+    if name in _LINE_TAGS:
+        out.append("\n")
+    if node.contents is not None and not node.self_closing:
+        _render(node.contents, out)
+        if name in _LINE_TAGS:
+            out.append("\n")

@@ -1,9 +1,9 @@
 """Before the compute is spent: the errors a planned sweep would leave, and what changes would buy."""
 
-from dwsweep.design.expected_fit import PairError
-from dwsweep.design.filling import fill
-from dwsweep.design.prior import Gain, Prior, make_prior
-from dwsweep.design.study import Alternative, Errors, Judge, Study, study
+from __future__ import annotations
+
+from dwsweep.design.expected_fit import Gain, PairError, Prior, make_prior
+from dwsweep.design.study import Alternative, Errors, Judge, Study, fill, study
 
 __all__ = [
     "Alternative",

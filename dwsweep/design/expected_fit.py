@@ -1,4 +1,6 @@
-"""What ``fit`` is expected to leave open, from runs that do not exist yet: the covariance of their cell means, the
+"""The truth that a sweep is planned against: where the best depth is expected, what a layer gains, and the noise.
+
+What ``fit`` is expected to leave open, from runs that do not exist yet: the covariance of their cell means, the
 error of the crossing of two neighbouring depths, and what it will say about the best depth at a size.
 
 The error of a crossing is linear in the noise (the delta method): cell means → loss difference of a pair at its
@@ -24,14 +26,174 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
-from dwsweep.design.prior import Curves
-from dwsweep.fit.laws import from_ends
-from dwsweep.fit.surface.loss_forms import DERIVATIVE_STEPS, Frame, P, gradient, transition
-from dwsweep.fit.surface.loss_model import Expected
-from dwsweep.fit.surface.loss_surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS
+from dwsweep.errors import InputError
+from dwsweep.fit import laws
+from dwsweep.fit.guideline import guides, likely_law
+from dwsweep.fit.laws import Law, from_ends, ln_width
+from dwsweep.fit.surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS, Expected
+from dwsweep.fit.surface_model import DERIVATIVE_STEPS, Frame, P, gradient, height, transition
+from dwsweep.records import fit as fit_record
+from dwsweep.records.fit import FitResult, Surface
+
+NOISE = 0.003  # ASSUMPTION: nats, sd of one run's loss without what its seed shares with other shapes
+SHAPE_RATIO = 0.5  # ASSUMPTION: sd of what all seeds of a shape share off the curve (tuning), in units of the noise
+SEED_RATIO = 1.5  # ASSUMPTION: sd of what a seed shares over all shapes, in units of the noise
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a layer more gains at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
+    S(u) = u/√(1 + saturation·u²)."""
+
+    # ASSUMPTION: a power law through the slopes of the loss differences of 4/8, 8/12 and 16/24 layers in public data,
+    # 0.106, 0.030 and 0.016 nats per unit of ln N
+    at_six: float = 0.025
+    power: float = 2.1
+    saturation: float = 0.0
+    fall: float = 0.0  # ASSUMED with the rest: public slopes are those where depths cross
+    size: float = 0.0  # ln N
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A truth to plan against.
+
+    law: x_T(L) = ln 12L + 2·ln d(L) is the ln N at which depth L is the best one. noise, seed_sd: nats. shape_sd: nats,
+    what all seeds of a shape share in addition to the curve. basis: where each comes from.
+    """
+
+    law: Law
+    noise: float
+    seed_sd: float
+    shape_sd: float
+    basis: tuple[str, ...]
+    gain: Gain = Gain()
+
+    def theta(self, frame: Frame) -> np.ndarray:
+        """(P,) the parameters of ``fit``'s model of the loss (loss_surface.py)."""
+        ends = np.array([frame.shallowest, frame.deepest])
+        x_t = np.log(12.0 * ends) + 2.0 * ln_width(self.law.form, np.asarray(self.law.theta), ends)
+        middle = math.exp(frame.centre[1])
+        speed = self.gain.at_six * (middle / 6.0) ** -self.gain.power * middle
+        speed *= math.exp(-self.gain.fall * (frame.centre[0] - self.gain.size))
+        return np.array([*x_t, speed, self.gain.power, self.gain.fall, self.gain.saturation])
+
+    def losses(self, depth: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
+        """(K,) losses without noise at depth (K,) and x = ln N (K,)."""
+        rise = height(self.law.form, self.theta(frame), x, np.log(depth), frame)
+        return 1.5 + 8.0 * np.exp(-0.1 * x) + rise
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The prior's loss curves of some depths, and where neighbours cross."""
+
+    prior: Prior
+    depths: tuple[int, ...]
+
+    @cached_property
+    def frame(self) -> Frame:
+        return Frame(0.0, 1.0, float(self.depths[0]), float(self.depths[-1]))
+
+    def loss(self, depth: int, x: np.ndarray | float) -> np.ndarray:
+        """Nats per token of ``depth`` at x = ln N (any shape)."""
+        at = np.asarray(x, dtype=float)
+        flat = at.ravel()
+        return self.prior.losses(np.full(len(flat), float(depth)), flat, self.frame).reshape(at.shape)
+
+    def lead(self, shallow: int, deep: int, x: float) -> float:
+        """Loss of the shallower depth above that of the deeper one, nats."""
+        return float(self.loss(shallow, x) - self.loss(deep, x))
+
+    def crossing(self, shallow: int, deep: int) -> float:
+        """ln N at which two depths lose the same."""
+        from scipy.optimize import brentq
+
+        x_t = self.prior.theta(Frame(0.0, 1.0, float(shallow), float(deep)))[:2]
+        return float(brentq(lambda x: self.lead(shallow, deep, x), min(x_t) - 0.1, max(x_t) + 0.1))
+
+    @cached_property
+    def crossings(self) -> list[float]:
+        """Of all neighbours, shallow to deep."""
+        return [self.crossing(a, b) for a, b in pairwise(self.depths)]
+
+    def slope(self, shallow: int, deep: int) -> float:
+        """Of the difference at the crossing, nats per unit of ln N."""
+        x, step = self.crossing(shallow, deep), 1e-3
+        return (self.lead(shallow, deep, x + step) - self.lead(shallow, deep, x - step)) / (2 * step)
+
+
+def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict[tuple[int, int], int]]:
+    """The prior, and the finished runs by shape (depth, width) → how many.
+
+    Args:
+        fit: a fit's directory or fit.json: its most probable form (or the published law for want of an own), its
+            gains, its noise, and its finished runs. None: the published law, assumed gains, nothing finished.
+        noise: sd of one run in nats; None: measured in the fit, else assumed.
+
+    Raises:
+        InputError: a noise that is not positive, or no fit at ``fit``.
+    """
+    if noise is not None and not 1e-9 <= noise < 10:
+        raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
+    found = fit_record.read(fit) if fit is not None else None
+    own = guides(found) if found else None
+    law, gain = laws.published(), Gain()
+    if own and found and found.surface:
+        law = likely_law(own[0])
+        gain = _gain(found.surface, law.form)
+    basis = [f"law: {law.name}"]
+    if own:
+        basis.append(f"gain of a layer: {_power_law(gain)}, as fitted")
+    else:
+        basis.append(f"gain of a layer: ASSUMED, {_power_law(gain)}, from public data at depths 4 to 24")
+    measured = _measured_noise(found)
+    if noise is not None:
+        sigma = noise
+        basis.append(f"noise: {sigma:g} nats per run, as given")
+    elif measured is not None:
+        sigma = measured
+        basis.append(f"noise: {sigma:.2g} nats per run, measured in the fit")
+    else:
+        sigma = NOISE
+        basis.append(f"noise: {sigma:g} nats per run, ASSUMED; give --noise, or --fit with runs of several seeds")
+    if found is not None and found.noise.shape_sd is not None:
+        shape_sd = found.noise.shape_sd
+        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} nats, measured in the fit")
+    else:
+        shape_sd = SHAPE_RATIO * sigma
+        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} nats, ASSUMED")
+    cells = found.cells if found else []
+    done = {(cell.depth, int(cell.width)): cell.n for cell in cells if cell.n and not cell.excluded}
+    return Prior(law, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis), gain), done
+
+
+def _gain(surface: Surface, form: str) -> Gain:
+    speed, power, fall, saturation = next(f for f in surface.forms if f.form == form).mode[-4:]
+    depths = [span.depth for span in surface.spans]
+    middle = math.sqrt(min(depths) * max(depths))
+    return Gain(
+        max(speed, 1e-5) / middle * (middle / 6.0) ** power,
+        power,
+        max(saturation, 0.0),
+        fall,
+        (surface.low + surface.high) / 2.0,
+    )
+
+
+def _power_law(gain: Gain) -> str:
+    return f"{gain.at_six:.2g}·(L/6)^{-gain.power:.2g} nats per unit of ln N"
+
+
+def _measured_noise(fit: FitResult | None) -> float | None:
+    """Root mean square over depths of the fit's noise of one run."""
+    values = [sigma for sigma in (fit.noise.sigma or {}).values() if sigma] if fit else []
+    return float(np.sqrt(np.mean(np.square(values)))) if values else None
+
 
 Cells = Mapping[tuple[int, int], frozenset[int]]
 """(depth, width) → the seeds that are run."""

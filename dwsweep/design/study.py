@@ -6,6 +6,12 @@ Everything is linear in the noise, so a design is judged in milliseconds and tho
 
 No single runs are proposed: shapes chosen greedily for their gain per FLOP promised a fifth less error than evenly
 spaced sizes of equal FLOPs, and in simulated sweeps did not leave less.
+
+A sweep that fills a given time on a given device: the depths and sizes that would tell most.
+
+Every candidate set of depths gets sizes from a third of its first transition up to what the time allows, each run
+TOKENS_PER_PARAM tokens per parameter of its blocks; the set with most transitions that are likely to be found wins, and
+of equals the one that leaves the least error on the best depth at its largest size.
 """
 
 from __future__ import annotations
@@ -18,21 +24,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
-from dwsweep.cost.flops import training_flops
-from dwsweep.design.expected_fit import Cells, Design, PairError, covariance, expected_depth, law_errors
-from dwsweep.design.prior import Curves, Prior, make_prior
+from dwsweep.cost.arithmetic import training_flops
+from dwsweep.cost.devices import find, suggestion
+from dwsweep.design.expected_fit import (
+    Cells,
+    Curves,
+    Design,
+    PairError,
+    Prior,
+    covariance,
+    expected_depth,
+    law_errors,
+    make_prior,
+)
 from dwsweep.errors import InputError
 from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, optimal_depth
-from dwsweep.fit.surface.loss_forms import Frame
-from dwsweep.fit.surface.loss_model import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
+from dwsweep.fit.surface import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
+from dwsweep.fit.surface_model import Frame
 from dwsweep.plan import DROP, build
-from dwsweep.plan.clock import Calibrations
-from dwsweep.plan.run_lengths import RunLengths
-from dwsweep.records.fixed_rates import FixedRate
+from dwsweep.plan.lengths import Calibrations, RunLengths
+from dwsweep.records.run import FixedRate
 from dwsweep.shapes import Block, Shape, match_width
-from dwsweep.spec import Spec
+from dwsweep.spec import Spec, parse_spec
 from dwsweep.text import format_count
 
 NEWTON_STEPS = 8  # at most, of Gauss–Newton
@@ -361,4 +377,128 @@ def study(
         flops=sum(costs(shape) * len(seeds) for shape, seeds in todo.items()),
         alternatives=tuple(alternatives(spec, judge, planned, shapes, costs, prior, aim)),
         no_proposal=NO_PROPOSAL if proposals else "",
+    )
+
+
+TOKENS_PER_PARAM = 20  # what Hoffmann et al. 2022 found best for compute; a default, not a law
+SIZES, SEEDS = 7, 3
+BELOW = 3.0  # times below the first transition the sizes begin
+FEWEST_DECADES = 1.0
+LIKELY = 0.8  # probability from which on a transition counts as one that will be found
+CANDIDATES: tuple[tuple[int, ...], ...] = (
+    *((2, 4, 6, 9), (3, 6, 9, 12), (4, 8, 12, 16), (6, 9, 12, 18), (6, 12, 18, 24), (6, 12, 18, 24, 30)),
+    *((6, 12, 18, 24, 30, 36), (6, 12, 18, 24, 30, 36, 48)),
+)
+SMALLEST, LARGEST = 1e5, 1e11  # sizes that are looked at
+SHARE = 0.9  # of the time that is planned: compiling and evaluating come on top
+
+
+@dataclass(frozen=True)
+class Filled:
+    """spec: the sweep. text: its YAML with a heading. seconds: of its training on the device."""
+
+    spec: Spec
+    text: str
+    seconds: float
+
+
+def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = ()) -> Filled:
+    """The sweep of most use in ``hours`` on one ``device``; ``depths`` fixes its depths.
+
+    Raises:
+        InputError: an unknown device, depths that are none, or a time in which nothing could be found.
+    """
+    found = find(device)
+    if found is None:
+        raise InputError(f"--device: {device!r} is not in the table; allowed: {suggestion(device)}")
+    if not (math.isfinite(hours) and 0 < hours <= 1e6):
+        raise InputError(f"--hours: {hours:g}; must be above 0 and at most 1e6")
+    wrong = sorted({depth for depth in depths if not 1 <= depth <= 1000})
+    if wrong or (depths and len(set(depths)) < 2):
+        raise InputError(f"--depths: {', '.join(map(str, depths))}; must be two or more depths from 1 to 1000")
+    tried = [
+        _largest(found.name, hours, each, prior) for each in ([tuple(sorted(set(depths)))] if depths else CANDIDATES)
+    ]
+    known = [candidate for candidate in tried if candidate is not None]
+    if not known:
+        raise InputError(
+            f"--hours: {hours:g} on one {found.name} reach no decade of sizes around a transition; allowed: more hours"
+            + (", other --depths, or none" if depths else "")
+        )
+    filled, _ = max(known, key=lambda pair: pair[1])
+    return filled
+
+
+def _largest(
+    device: str, hours: float, depths: tuple[int, ...], prior: Prior
+) -> tuple[Filled, tuple[int, float]] | None:
+    """The sweep of these depths with the largest sizes that the time allows, and how good it is; None where those do
+    not span a decade."""
+    low = max(SMALLEST, math.exp(Judge(prior, depths, 1e9).crossings[0]) / BELOW)
+    first, last = math.log(low) + FEWEST_DECADES * math.log(10.0), math.log(LARGEST)
+    budget = SHARE * 3600 * hours
+    try:
+        if _seconds(_spec(device, hours, depths, low, math.exp(first))) > budget:
+            return None
+    except InputError:  # longer than any run may be
+        return None
+    for _ in range(18):
+        middle = (first + last) / 2
+        try:
+            fits = _seconds(_spec(device, hours, depths, low, math.exp(middle))) <= budget
+        except InputError:
+            fits = False
+        first, last = (middle, last) if fits else (first, middle)
+    # two digits, downwards: a spec is read by people
+    digits = 10 ** (math.floor(first / math.log(10.0)) - 1)
+    high = math.floor(math.exp(first) / digits) * digits
+    spec = _spec(device, hours, depths, float(f"{low:.2g}"), high)
+    shapes = {(run.shape.depth, run.shape.width) for run in build(spec).runs if run.action != DROP}
+    errors = Judge(prior, depths, high).judge({shape: frozenset(range(SEEDS)) for shape in shapes})
+    likely = sum((pair.power or 0.0) >= LIKELY for pair in errors.pairs)
+    seconds = _seconds(spec)
+    return Filled(spec, _text(spec, seconds, device, hours), seconds), (likely, -errors.rms)
+
+
+def _spec(device: str, hours: float, depths: Sequence[int], low: float, high: float) -> Spec:
+    return parse_spec(
+        {
+            "name": f"{device}-{hours:g}h",
+            "grid": {
+                "depths": list(depths),
+                "budgets": {"from": low, "to": high, "count": SIZES},
+                "width_multiple": 4,
+                "heads": {"count": 2},
+                "seeds": SEEDS,
+                "learning_rates": [2.0e-3],
+            },
+            "model": {"parametrization": "completep", "base_depth": 6, "base_width": 128},
+            "data": {"source": "tfds:wikipedia/20230601.en", "vocab_size": 1000, "validation_fraction": 0.005},
+            "train": {
+                "seq_len": 128,
+                "batch_size": 256,
+                "tokens_per_param": TOKENS_PER_PARAM,
+                "warmup_steps": 100,
+                "schedule": "cosine",
+                "precision": "bfloat16",
+            },
+            "execution": {"device": device},
+        }
+    )
+
+
+def _seconds(spec: Spec) -> float:
+    seconds = build(spec).estimates.device_seconds
+    assert seconds is not None  # the device is in the table, the precision bfloat16
+    return seconds
+
+
+def _text(spec: Spec, seconds: float, device: str, hours: float) -> str:
+    """YAML of what differs from the defaults, with what it is for."""
+    content = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return (
+        f"# {hours:g} hours of one {device}: {seconds / 3600:.2g} of training at an assumed share of its peak;\n"
+        f"# compiling and evaluating come on top. What it would tell: `dwsweep design` on this file.\n"
+        f"# Check learning_rates with a small sweep of rates (sweeps/lr-transfer.yaml) before it runs.\n"
+        + yaml.safe_dump(content, sort_keys=False)
     )

@@ -15,23 +15,19 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import laws
-from dwsweep.fit.bad_runs import BadRun, without_bad_runs
-from dwsweep.fit.budgets.budget_groups import budgets_on_axis
-from dwsweep.fit.budgets.trained_budgets import TrainedBudgets, other_axis_warning, trained_budgets
-from dwsweep.fit.cells import Run, Selection, Shape, select_runs
-from dwsweep.fit.contrasts import contrasts
+from dwsweep.fit.budgets import TrainedBudgets, budgets_on_axis, other_axis_warning, trained_budgets
+from dwsweep.fit.cells import BadRun, Run, Selection, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
-from dwsweep.fit.fit_warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
 from dwsweep.fit.guideline import falling_warning, form_guides, guideline_rows, own_guide, published_record
-from dwsweep.fit.law_selection import LawReport, fit_laws
+from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.output import fit_curves, pair_curves
-from dwsweep.fit.pairs import Pair, analyse_pairs, disagreements, transition_rows, with_surface
-from dwsweep.fit.row_selection import Row, check_one_arm
-from dwsweep.fit.surface.loss_model import fit_loss_model
-from dwsweep.fit.surface.loss_surface import LossSurface
-from dwsweep.fit.sweep_evidence import Documents, document_covariance, still_falling
+from dwsweep.fit.rows import Row, check_one_arm
+from dwsweep.fit.surface import LossSurface, fit_loss_model
 from dwsweep.fit.table import Table, read_other, read_table
-from dwsweep.records.fit_result import (
+from dwsweep.fit.transitions import Pair, analyse_pairs, contrasts, disagreements, transition_rows, with_surface
+from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
+from dwsweep.fit.width_law import LawReport, fit_laws
+from dwsweep.records.fit import (
     LARGEST_SIZE,
     FitOptions,
     FitResult,
@@ -41,7 +37,7 @@ from dwsweep.records.fit_result import (
     TrainedNets,
     TransitionCovariance,
 )
-from dwsweep.records.fit_rows import Cell, RateRun, TokenTransition, Transition, numbers, references
+from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, references
 from dwsweep.text import format_count
 
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwsweep.fit.cells import Run
-from dwsweep.fit.noise import Noise, cell_means, estimate_noise
-from dwsweep.fit.shape_noise import FLOOR_NATS
-from dwsweep.fit.sweep_evidence import FEW_DOCUMENTS, Documents
+from dwsweep.fit.noise import FEW_DOCUMENTS, FLOOR_NATS, Documents, Noise, cell_means, estimate_noise
 
 GRID_POINTS = 161
 INTERPOLATION_DRAWS = 301

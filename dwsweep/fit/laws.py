@@ -15,7 +15,7 @@ from functools import cache
 
 import numpy as np
 
-from dwsweep.theory import published_law
+from dwsweep import published_law
 
 FORMS = ("exponential", "linear", "power")
 DEPTH_LIMIT = 1.0e5

@@ -1,5 +1,6 @@
 """What a fit leaves: the curves that its figures draw, as records; fit.json and the tables as their records write them;
-and guideline.md for people."""
+and guideline.md for people.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep import paths
+from dwsweep import paths, published_law
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.cells import AXES
 from dwsweep.fit.curves import Curves, Difference, distinct, pchip
 from dwsweep.fit.guideline import OwnGuide, width_at
-from dwsweep.fit.law_selection import LawReport
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law
-from dwsweep.fit.pairs import Pair
-from dwsweep.fit.surface.loss_surface import LossSurface
-from dwsweep.records import fit_result
-from dwsweep.records.along_rows import AlongRow, EqualShape
-from dwsweep.records.budget_rows import BestAtBudget, DepthAtBudget
-from dwsweep.records.comparison import ComparedRow
-from dwsweep.records.fit_curves import (
+from dwsweep.fit.surface import LossSurface
+from dwsweep.fit.transitions import Pair
+from dwsweep.fit.width_law import LawReport
+from dwsweep.records import fit as fit_record
+from dwsweep.records.fit import TABLES, FitResult, Surface
+from dwsweep.records.studies import AlongRow, BestAtBudget, ComparedRow, DepthAtBudget, EqualShape
+from dwsweep.records.transitions import (
     DepthCurve,
     FitCurves,
     FixedSize,
     GuidelineBand,
+    GuidelineRow,
     LawBand,
     PairCurve,
     SmoothCurve,
     SurfaceCut,
+    TokenTransition,
     TrainedModel,
+    csv_text,
+    numbers,
 )
-from dwsweep.records.fit_result import TABLES, FitResult, Surface
-from dwsweep.records.fit_rows import GuidelineRow, TokenTransition, csv_text, numbers
 from dwsweep.text import format_factor
-from dwsweep.theory import published_law
 
 SMOOTH_POINTS = 81
 GUIDELINE_POINTS = 29
@@ -247,7 +248,7 @@ def replaced(result: FitResult, out_dir: Any) -> str:
     if not file.exists():
         return ""
     try:
-        old, new = fit_result.read(file).provenance, result.provenance
+        old, new = fit_record.read(file).provenance, result.provenance
     except InputError:
         return f"{file} could not be read and is replaced"
     if old.input != new.input:

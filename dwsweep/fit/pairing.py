@@ -22,10 +22,9 @@ import numpy as np
 
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves, distinct, pchip
-from dwsweep.fit.noise import SCATTER, Noise, cell_means, estimate_noise
-from dwsweep.fit.pairs import Pair
-from dwsweep.fit.sweep_evidence import FEW_DOCUMENTS, Documents
-from dwsweep.records.fit_result import Surface
+from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, Noise, cell_means, estimate_noise
+from dwsweep.fit.transitions import Pair
+from dwsweep.records.fit import Surface
 
 TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
 

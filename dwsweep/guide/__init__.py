@@ -12,8 +12,8 @@ from typing import Any
 
 from dwsweep.guide.advice import answer, exported
 from dwsweep.guide.answers import Answer
-from dwsweep.guide.law_sources import Source, fitted_source, published_source, source_of
-from dwsweep.guide.options import Options
+from dwsweep.guide.shapes import Options
+from dwsweep.guide.sources import Source, fitted_source, published_source, source_of
 
 __all__ = ["Options", "Source", "answer", "exported", "fitted_source", "published_source", "source_of"]
 

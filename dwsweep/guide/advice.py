@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from dwsweep import published_law
 from dwsweep.cost.duration import ASSUMED, Calibration
 from dwsweep.errors import InputError, argument
-from dwsweep.guide import export, trust
+from dwsweep.guide import export
 from dwsweep.guide import rules as rules_of_thumb
+from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import (
     CONSTRAINTS,
     Answer,
@@ -26,9 +28,11 @@ from dwsweep.guide.answers import (
     ShapeAnswer,
     SourceNote,
 )
-from dwsweep.guide.candidates import (
+from dwsweep.guide.rules import Rule
+from dwsweep.guide.shapes import (
     FEWEST_ROWS,
     LAYER_SECONDS,
+    Options,
     best_of,
     block_params,
     bounded,
@@ -44,12 +48,9 @@ from dwsweep.guide.candidates import (
     thinned,
     usual_shape,
 )
-from dwsweep.guide.law_sources import Source, fitted_source, published_source
-from dwsweep.guide.options import Options
-from dwsweep.guide.rules import Rule
+from dwsweep.guide.sources import Source, fitted_source, published_source
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
-from dwsweep.theory import published_law
 
 TOLERANCES = (0.001, 0.005, 0.01)
 SPANS = (0.005, 0.01, 0.02, 0.04)  # of the loss: the candidates span the depths within one of these tolerances
@@ -139,7 +140,7 @@ def answer(
             training_device=measured.device_kind if measured else chosen.device,
             tokens=chosen.tokens,
         ),
-        notes=(trust.NEWER_DATA,) if published else (),
+        notes=(guide_sources.NEWER_DATA,) if published else (),
     )
 
 
@@ -205,12 +206,12 @@ def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, sour
         reach=source.reach(n_params),
         extrapolation_factor=source.law.extrapolation(n_params),
         refused=refused,
-        trust=trust.judge(source, n_params),
+        trust=guide_sources.judge(source, n_params),
         rivals=rivals,
     )
     if refused or depth is None:
         return known
-    low, high = trust.interval(source, n_params)
+    low, high = guide_sources.interval(source, n_params)
     every = [depth, *rivals.values()]
     return replace(
         known,
@@ -251,11 +252,8 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     shown = [bounded(c, size, source) for c in thinned(candidates, (*bests.values(), as_usual))]
     by_shape = {(c.depth, c.width): c for c in shown}
     bests = {constraint: best and by_shape[best.depth, best.width] for constraint, best in bests.items()}
-    build = bests[options.at]
-    if build and build.size:
-        # at equal FLOPs or time one deviates from the best depth at equal size for a reason
-        behind = build.size.nats if options.at == "size" else build.missing_nats
-        optimum = replace(optimum, trust=trust.of_shape(optimum.trust, behind / loss.level(size)))
+    if (build := bests["size"]) and build.size:
+        optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, build.size.nats / loss.level(size)))
     return replace(
         unanswered,
         optimum=optimum,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dwsweep.records.reader import to_dict
+from dwsweep.records.record import to_dict
 
 CONSTRAINTS = ("size", "flops", "time")
 # how a constraint is called in a sentence

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dwsweep import published_law
 from dwsweep.errors import InputError, argument
-from dwsweep.theory import published_law
 
 NAMED = {
     "gpt3": "the shapes of GPT-3's table (Brown et al. 2020), depth interpolated in ln N",

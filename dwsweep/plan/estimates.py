@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dwsweep.cost.arithmetic import (
+    Memory,
+    checkpoint_bytes,
+    fitting_microbatch,
+    flops_6nd,
+    program_fits,
+    resident_bytes,
+    training_flops,
+)
 from dwsweep.cost.devices import find
-from dwsweep.cost.flops import flops_6nd, training_flops
-from dwsweep.cost.memory import Memory, checkpoint_bytes, fitting_microbatch, program_fits, resident_bytes
 from dwsweep.model.parametrization import resolve
-from dwsweep.plan.clock import Clock
-from dwsweep.plan.training_schedule import pack_tokens
+from dwsweep.plan.lengths import Clock, pack_tokens
 from dwsweep.plan.units import DataFacts, Estimates, PackEstimate, Run, RunEstimate
-from dwsweep.records.pack_files import Pack
-from dwsweep.records.sweep_tables import DROP, RUN
+from dwsweep.records.pack import Pack
+from dwsweep.records.sweep import DROP, RUN
 from dwsweep.shapes import token_bytes
 from dwsweep.spec import Spec
 

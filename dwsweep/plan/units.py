@@ -1,5 +1,6 @@
 """What a plan is made of: runs (the unit of results), packs (the unit of execution), what they cost, the plan that
-holds them; and a plan as records: the rows of plan.csv, and the config.json of each run."""
+holds them; and a plan as records: the rows of plan.csv, and the config.json of each run.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from dwsweep.cost.memory import Memory
-from dwsweep.plan.run_lengths import RunLengths
-from dwsweep.records.fixed_rates import Promise
-from dwsweep.records.pack_files import Pack
-from dwsweep.records.run_files import RunConfig
-from dwsweep.records.sweep_tables import PlanRow
+from dwsweep.cost.arithmetic import Memory
+from dwsweep.plan.lengths import RunLengths
+from dwsweep.records.pack import Pack
+from dwsweep.records.run import Promise, RunConfig
+from dwsweep.records.sweep import PlanRow
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
 

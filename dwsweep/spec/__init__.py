@@ -3,6 +3,8 @@
 ``sections`` has what a spec may say, ``reading`` how it is read.
 """
 
+from __future__ import annotations
+
 from dwsweep.spec.reading import arms_of, load_spec, parse_spec
 from dwsweep.spec.sections import (
     LENGTHS,

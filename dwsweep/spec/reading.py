@@ -1,12 +1,27 @@
 """A spec read: a file of YAML, overrides of the command line, and one line for whatever is wrong.
 
 YAML as a spec may use it: plain values, every key once, and bounded in what it can unfold to.
+
+Arms of a sweep: recipes that are compared over one grid. Each is a mapping of dotted keys of the spec onto values.
+
+    grid:
+      arms: [{}, {model.mlp: gated}, {name: modern, model.mlp: gated, model.positions: rotary}]
+
+An arm is the spec with its keys set: `{}` is the spec as it stands. A reader puts every key that differs from it beside
+those that were given (a preset is many), so that a written spec says the same without the code that made it.
+
+The specs that come with the package, by name: from the clone's ``sweeps``, or from where pip put them.
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
+import json
+from collections.abc import Callable, Mapping
+from importlib import metadata
 from os import PathLike
+from pathlib import Path
 from typing import Any, get_args
 
 import yaml
@@ -14,9 +29,7 @@ from pydantic import BaseModel, ValidationError
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.spec import arm_keys, builtin
-from dwsweep.spec.presets import PRESET_KEYS
-from dwsweep.spec.sections import LENGTHS, Spec
+from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50
@@ -35,7 +48,7 @@ def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] 
         raw = _read(path)
         text = raw.decode()
     except FileNotFoundError:
-        known = ", ".join(builtin.names())
+        known = ", ".join(names())
         raise InputError(
             f"SPEC: {path} does not exist; give the path of a sweep spec (YAML), or one of {known}"
         ) from None
@@ -64,7 +77,7 @@ def _read(path: str | PathLike[str]) -> bytes:
     try:
         stream = file.open("rb")
     except FileNotFoundError:
-        known = builtin.find(str(path))
+        known = find(str(path))
         if known is None:
             raise
         stream = known.open("rb")
@@ -78,12 +91,12 @@ def parse_spec(content: dict[str, Any]) -> Spec:
     Raises:
         InputError: one line for each wrong key or value.
     """
-    return _validated(arm_keys.resolved(content, _validated))
+    return _validated(resolved(content, _validated))
 
 
 def arms_of(spec: Spec) -> list[tuple[str, Spec]]:
     """(name, spec) of every arm of a sweep; the spec alone, without a name, where it has none."""
-    return arm_keys.each(spec, _validated)
+    return each(spec, _validated)
 
 
 def _validated(content: dict[str, Any]) -> Spec:
@@ -276,3 +289,156 @@ def _check_unfolded(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -
         raise InputError(f"what begins in line {line} unfolds to more than {MAX_VALUES:,} values or {MAX_DEPTH} levels")
     known[id(node)] = values, levels + 1
     return values, levels + 1
+
+
+NAME, HEADS, PRESET = "name", "grid.heads", "model.preset"
+ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
+# what arms share, so that the runs of one shape and seed see the same batches and the same held-out text
+SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")
+SHARED_KEYS = tuple(f"train.{name}" for name in (*SHARED, "eval_tokens"))
+LONGEST_NAME = 80
+Parse = Callable[[dict[str, Any]], "Spec"]
+
+
+def resolved(content: dict[str, Any], parse: Parse) -> dict[str, Any]:
+    """The content of a spec with its arms named and written out; ``parse`` validates content without arms.
+
+    Raises:
+        InputError: an arm is no mapping, sets a key that it may not, or makes a spec that is wrong; two arms are one.
+    """
+    grid = content.get("grid")
+    arms = grid.get("arms") if isinstance(grid, dict) else None
+    if arms is None:
+        return content
+    if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms) or len(arms) < 2:
+        raise InputError("grid.arms: must be a list of two mappings or more, such as [{}, {model.mlp: gated}]")
+    plain = without_arms(content)
+    base = _facts(parse(plain))
+    out, seen = [], dict[str, int]()
+    for number, arm in enumerate(arms):
+        where = f"grid.arms[{number}]"
+        given = _flat(arm, where)
+        try:
+            facts = _facts(parse(_with(plain, given)))
+        except InputError as error:
+            raise InputError(*(f"{where}.{line}" for line in error.lines)) from None
+        own = json.dumps(facts, sort_keys=True)
+        if own in seen:
+            raise InputError(
+                f"{where}: the same recipe as grid.arms[{seen[own]}]; every arm must differ from the others"
+            )
+        seen[own] = number
+        out.append({NAME: _name(arm, given, where), **given, **_different(facts, base)})
+    names = [arm[NAME] for arm in out]
+    if len(set(names)) < len(names):
+        raise InputError(f"grid.arms: {', '.join(names)}; every arm must have a name of its own")
+    return {**content, "grid": {**content["grid"], "arms": out}}
+
+
+def each(spec: Spec, parse: Parse) -> list[tuple[str, Spec]]:
+    """(name, spec) of every arm, in their order; the spec alone, without a name, where it has none."""
+    if spec.grid.arms is None:
+        return [("", spec)]
+    content = resolved(spec.model_dump(mode="json", by_alias=True), parse)
+    plain = without_arms(content)
+    return [(arm[NAME], parse(_with(plain, _flat(arm, "grid.arms")))) for arm in content["grid"]["arms"]]
+
+
+def without_arms(content: dict[str, Any]) -> dict[str, Any]:
+    plain = copy.deepcopy(content)
+    plain["grid"].pop("arms", None)
+    return plain
+
+
+def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    """Dotted keys, all of them allowed. Sections may be nested; ``grid.heads`` is one value, a rule replaced whole."""
+    found: dict[str, Any] = {}
+
+    def add(prefix: str, values: Mapping[Any, Any]) -> None:
+        for key, value in values.items():
+            name = f"{prefix}{key}"
+            if isinstance(value, Mapping) and name in ("model", "train", "grid"):
+                add(f"{name}.", value)
+            elif name in found:
+                raise InputError(f"{where}.{name}: given twice, nested and dotted; a key must stand only once")
+            else:
+                found[name] = value
+
+    add("", {key: value for key, value in arm.items() if key != NAME})
+    for key in found:
+        if key in SHARED_KEYS:
+            raise InputError(
+                f"{where}.{key}: all arms share it, for their runs must see the same text; allowed: {ALLOWED} but for "
+                f"{', '.join(SHARED_KEYS)}, or two sweeps and `dwsweep fit A B --compare`"
+            )
+        if key not in (HEADS, "grid.learning_rates") and not key.startswith(("model.", "train.", f"{HEADS}.")):
+            raise InputError(f"{where}.{key}: not a key of an arm; allowed: {NAME}, {ALLOWED}")
+    return found
+
+
+def _with(content: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    changed = copy.deepcopy(content)
+    if PRESET in values:  # of a base that spells its block out, what the preset says wins
+        model = changed.get("model")
+        changed["model"] = {k: v for k, v in model.items() if k not in PRESET_KEYS} if isinstance(model, dict) else {}
+    for key, value in values.items():
+        node = changed
+        *path, last = key.split(".")
+        for part in path:
+            child = node.get(part)
+            node[part] = child if isinstance(child, dict) else {}
+            node = node[part]
+        node[last] = value
+    return changed
+
+
+def _facts(spec: Spec) -> dict[str, Any]:
+    """What arms may differ in, by dotted key."""
+    dumped = spec.model_dump(mode="json")
+    facts = {f"{name}.{key}": value for name in ("model", "train") for key, value in dumped[name].items()}
+    return {**facts, HEADS: dumped["grid"]["heads"], "grid.learning_rates": dumped["grid"]["learning_rates"]}
+
+
+def _different(facts: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if base.get(key) != value}
+
+
+def _name(arm: Mapping[Any, Any], given: Mapping[str, Any], where: str) -> str:
+    """As given, or the keys that were given: ``model.mlp=gated,model.positions=rotary``; ``base`` for none."""
+    name = arm.get(NAME)
+    if name is None:
+        name = ",".join(f"{key}={_setting(value)}" for key, value in given.items()) or "base"
+        if len(name) > LONGEST_NAME:
+            raise InputError(f"{where}: its keys make a name of {len(name)} characters; give it a `name` of its own")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
+        raise InputError(f"{where}.name: {name!r}; must be a text of 1 to {LONGEST_NAME} characters")
+    return name
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return json.dumps(value, separators=(",", ":")).replace('"', "")
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+FOLDER = "sweeps"
+
+
+def find(name: str) -> Path | None:
+    """The file of a built-in spec; None where no spec has that name."""
+    return _files().get(name)
+
+
+def names() -> list[str]:
+    return sorted(_files())
+
+
+def _files() -> dict[str, Path]:
+    clone = Path(__file__).parents[2] / FOLDER
+    if clone.is_dir():
+        return {path.stem: path for path in clone.glob("*.yaml")}
+    try:
+        files = metadata.files("dwsweep") or []
+    except metadata.PackageNotFoundError:
+        return {}
+    return {file.stem: Path(str(file.locate())) for file in files if file.match(f"{FOLDER}/*.yaml")}

@@ -11,8 +11,8 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.records.pack_files import Pack, PackProgress, StartFacts
-from dwsweep.records.reader import Number, parse, to_dict
+from dwsweep.records.pack import Pack, PackProgress, StartFacts
+from dwsweep.records.record import Number, parse, to_dict
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dwsweep.cost.memory import halved
+from dwsweep.cost.arithmetic import halved
 from dwsweep.errors import InputError
-from dwsweep.records.pack_files import REBUILT, Pack, PackEvent, PackState
-from dwsweep.records.run_files import DONE, FAILED, INTERRUPTED, OOM, PENDING
+from dwsweep.records.pack import REBUILT, Pack, PackEvent, PackState
+from dwsweep.records.run import DONE, FAILED, INTERRUPTED, OOM, PENDING
 from dwsweep.sweep.events import Begun, Compiling, Ended, Evaluating, Event, Progress, Started
 
 CRASH, ERROR, DISK_FULL = "crash", "error", "disk_full"

@@ -26,12 +26,11 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.records.run_files import INTERRUPTED, OOM
+from dwsweep.records.run import INTERRUPTED, OOM
 from dwsweep.sweep import policy
-from dwsweep.sweep.core_shares import CPU_THREADS, each_core_a_device, part_of_a_gpu
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Diverged, Ended, Event, Job, Note, Post, Progress, Started
-from dwsweep.sweep.local_executor import WorkerProcess
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.local_executor import CPU_THREADS, WorkerProcess, each_core_a_device, part_of_a_gpu
 
 ANSWER_SECONDS = 2.0  # for a connection to the head
 _DEVICES = ("GPU", "TPU")

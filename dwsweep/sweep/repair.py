@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from dwsweep import paths
-from dwsweep.locks import exclusive
+from dwsweep.paths import exclusive
 from dwsweep.plan import DROP, Pack, Plan
 from dwsweep.plan.units import run_config
-from dwsweep.records.pack_files import IN_PART, REBUILT, PackProgress, PackState
-from dwsweep.records.reader import Damaged
-from dwsweep.records.run_files import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
-from dwsweep.records.sweep_files import Manifest
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.records.pack import IN_PART, REBUILT, PackProgress, PackState
+from dwsweep.records.record import Damaged
+from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
+from dwsweep.records.sweep import Manifest
+from dwsweep.sweep.directory import SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
 """What a run_id settles: a config.json that says otherwise is of another run."""

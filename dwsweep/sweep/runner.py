@@ -15,19 +15,18 @@ from typing import Any
 from dwsweep import exit_status, paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.records.pack_files import REBUILT, Pack, PackEvent
-from dwsweep.records.run_files import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
-from dwsweep.sweep import loggers, ownership, policy, repair, work_queue
+from dwsweep.records.pack import REBUILT, Pack, PackEvent
+from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
+from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep import policy, repair, work_queue
+from dwsweep.sweep import recorder as run_recorder
+from dwsweep.sweep.directory import Shard, SweepStore
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post, Progress, Started
 from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
 from dwsweep.sweep.multihost import join_slice
-from dwsweep.sweep.ownership import Shard
-from dwsweep.sweep.planning import fix_rates
 from dwsweep.sweep.policy import Silence
-from dwsweep.sweep.snapshot import rebuild_results
-from dwsweep.sweep.sweep_directory import SweepStore
-from dwsweep.sweep.view import PlainView, SweepView, announcement, summary
-from dwsweep.sweep.work_queue import Unit
+from dwsweep.sweep.snapshot import PlainView, SweepView, announcement, rebuild_results, summary
+from dwsweep.sweep.work_queue import Unit, fix_rates
 
 KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
 
@@ -66,7 +65,7 @@ def run_sweep(
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
-    loggers.check(plan.spec.execution.loggers)
+    run_recorder.check(plan.spec.execution.loggers)
     shown = view or PlainView()
     store = SweepStore(directory)
     try:
@@ -77,7 +76,7 @@ def run_sweep(
 
     def lead(worker: WorkerProcess | None = None) -> int:
         try:
-            with ownership.hold(directory, shard, takeover, shown.say):
+            with sweep_directory.hold(directory, shard, takeover, shown.say):
                 settled = fix_rates(plan, store, retry, shown.say)
                 return _Sweep(settled, tokens, store, shard, retry, shown).run(executor, address, worker)
         except OSError as error:

@@ -1,23 +1,48 @@
 """A sweep's directory as a whole: how it stands at one moment, read while others write it, and results.csv, derived
-from the directories and rebuilt whenever something finished."""
+from the directories and rebuilt whenever something finished.
+
+What ``train.seconds`` promised each run beside what it took: device-seconds, shape by shape, of the runs that are
+done.
+
+What a person sees of a sweep that trains: the interface, and lines of text for callers without a terminal.
+
+``report.terminal.sweep_progress`` has the view of the command line, with bars.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self
 
+from dwsweep import terminal
 from dwsweep.errors import InputError
-from dwsweep.locks import exclusive
-from dwsweep.records import sweep_tables
-from dwsweep.records.pack_files import PackProgress
-from dwsweep.records.reader import Damaged
-from dwsweep.records.run_files import DONE, INTERRUPTED, PENDING, RUNNING, RunState
-from dwsweep.records.sweep_tables import DROP, PlanRow, ResultsRow
-from dwsweep.sweep import ownership
-from dwsweep.sweep.kept_promises import KeptPromise, kept_promises
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.paths import exclusive
+from dwsweep.plan import Pack
+from dwsweep.records import sweep as sweep_record
+from dwsweep.records.pack import PackProgress
+from dwsweep.records.record import Damaged
+from dwsweep.records.run import (
+    DIVERGED,
+    DONE,
+    FAILED,
+    FINAL,
+    INTERRUPTED,
+    OOM,
+    PENDING,
+    RUNNING,
+    STOPPED,
+    RunConfig,
+    RunState,
+)
+from dwsweep.records.sweep import DROP, PlanRow, ResultsRow
+from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.events import Progress
+from dwsweep.sweep.work_queue import Schedule, Shard
 
 
 @dataclass(frozen=True)
@@ -37,7 +62,7 @@ class Snapshot:
     runs: tuple[RunView, ...]
     orphans: int
     progress: dict[str, PackProgress]  # of the packs that are running, by pack
-    owners: tuple[tuple[ownership.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
+    owners: tuple[tuple[sweep_directory.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
     time: float
     damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
     promises: tuple[KeptPromise, ...] = ()  # of the runs that are done, where ``train.seconds`` promised them a time
@@ -71,7 +96,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         ) from None
     if not planned:
         raise InputError(f"DIR: {directory}; has no plan.csv; must be a directory made by `dwsweep run`")
-    owners = tuple((owner, owner.is_alive) for owner in ownership.owners(directory))
+    owners = tuple((owner, owner.is_alive) for owner in sweep_directory.owners(directory))
     live = any(alive for _, alive in owners)
     runs = []
     for row in planned:
@@ -144,10 +169,202 @@ def rebuild_results(store: SweepStore) -> Any:
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
         planned, orphans = results_rows(store)
-        sweep_tables.write_results(store.results_path, planned)
+        sweep_record.write_results(store.results_path, planned)
         apart = store.directory / "orphans.csv"
         if orphans:
-            sweep_tables.write_results(apart, orphans)
+            sweep_record.write_results(apart, orphans)
         elif apart.exists():
             apart.unlink()
     return store.results_path
+
+
+EQUAL = 1.1  # factor between the shapes that still counts as equal time
+
+
+@dataclass(frozen=True)
+class KeptPromise:
+    """The finished runs of one shape and length; seconds are device-seconds of one run, its share of its pack."""
+
+    label: str  # of the shape
+    depth: int
+    width: int
+    steps: int
+    time_basis: str  # of the rate that they were promised by: measured, compiled or assumed
+    device: str  # that it is the rate of
+    promised: float
+    measured: tuple[float, ...]  # of each run
+    devices: tuple[str, ...]  # that they were trained on
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Measured over promised."""
+        return tuple(seconds / self.promised for seconds in self.measured)
+
+    @property
+    def ratio(self) -> float:
+        """Their mean."""
+        return sum(self.ratios) / len(self.ratios)
+
+    @property
+    def off(self) -> float:
+        """How far the mean is from 1, either way alike."""
+        return max(self.ratio, 1 / self.ratio)
+
+
+def kept_promises(store: SweepStore, run_ids: Iterable[str]) -> tuple[KeptPromise, ...]:
+    """Of these runs, in the order of depth, width and steps; none where nothing was promised or nothing is done."""
+    groups: dict[tuple[int, int, int, str], list[tuple[RunConfig, float, str]]] = defaultdict(list)
+    for run_id in run_ids:
+        config = store.config(run_id)
+        if config is None:
+            continue
+        if config.promise is None:  # all runs of a plan have one, or none
+            break
+        result = store.result(run_id)
+        if result is not None and result.device_seconds:
+            shape = config.shape
+            key = (shape.depth, shape.width, config.steps, shape.label)
+            groups[key].append((config, result.device_seconds, result.device_kind or "?"))
+    return tuple(_kept(found) for _, found in sorted(groups.items()))
+
+
+def _kept(found: Sequence[tuple[RunConfig, float, str]]) -> KeptPromise:
+    config = found[0][0]
+    assert config.promise is not None
+    rate = config.promise.rate
+    return KeptPromise(
+        label=config.shape.label,
+        depth=config.shape.depth,
+        width=config.shape.width,
+        steps=config.steps,
+        time_basis=rate.time_basis,
+        device=rate.device,
+        promised=config.promise.seconds,
+        measured=tuple(seconds for _, seconds, _ in found),
+        devices=tuple(dict.fromkeys(device for *_, device in found)),
+    )
+
+
+def sentence(kept: Sequence[KeptPromise]) -> str:
+    """How well the promises were kept, the shape that missed its own by most named; empty where there are none."""
+    if not kept:
+        return ""
+    runs = sum(len(one.measured) for one in kept)
+    ratios = [one.ratio for one in kept]
+    worst = max(kept, key=lambda one: one.off)
+    span = f"{min(ratios):.2f} to {max(ratios):.2f}" if len(kept) > 1 else f"{ratios[0]:.2f}"
+    bases = " and ".join(sorted({f"{one.time_basis} for {one.device}" for one in kept}))
+    return (
+        f"{runs} finished run{'s' * (runs > 1)} of {len(kept)} shape{'s' * (len(kept) > 1)} took {span} times the "
+        f"device-seconds that train.seconds promised (rates {bases}); farthest off: {worst.label}, "
+        f"{sum(worst.measured) / len(worst.measured):.3g} s for {worst.promised:.3g} s"
+        + ("; the shapes did not get equal time" if max(ratios) > EQUAL * min(ratios) else "")
+    )
+
+
+class SweepView(Protocol):
+    """Receives what happens in a sweep; entered while packs train. ``say`` may come before, after, and from any
+    thread."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+
+    def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str]) -> None:
+        """The packs to be trained, of the sweep ``name``, and what they are called, by pack_id."""
+
+    def started(self, pack: Pack) -> None:
+        """A worker begins an attempt at the pack."""
+
+    def compiling(self, pack_id: str) -> None: ...
+
+    def evaluating(self, pack_id: str, share: float) -> None: ...
+
+    def stepped(self, pack_id: str, progress: Progress) -> None: ...
+
+    def ended(self, pack_id: str, text: str, finished: bool) -> None:
+        """An attempt ended; ``text`` says how, ``finished`` whether the pack is not tried again."""
+
+    def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None:
+        """A pack was replaced by others; what it had done is lost."""
+
+
+class PlainView:
+    """A line for each pack that ends and for what else must be known, on standard output."""
+
+    def __init__(self) -> None:
+        self._console = terminal.console()
+        self._labels: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str]) -> None:
+        self._labels.update(labels)
+
+    def started(self, pack: Pack) -> None:
+        self._labels.setdefault(pack.pack_id, pack.shape.label)
+
+    def compiling(self, pack_id: str) -> None: ...
+
+    def evaluating(self, pack_id: str, share: float) -> None: ...
+
+    def stepped(self, pack_id: str, progress: Progress) -> None: ...
+
+    def ended(self, pack_id: str, text: str, finished: bool) -> None:
+        self.say(f"{self._labels.get(pack_id, pack_id)}: {text}")
+
+    def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None: ...
+
+
+def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> list[str]:
+    """What a call is about to train."""
+    again = {run_id for unit in todo.units for run_id in unit.runs}  # what --retry trains once more is not finished
+    left = set(todo.run_ids) - again
+    finished = sum(state.state in FINAL for run_id, state in todo.states.items() if run_id in left)
+    runs = sum(len(unit.runs) for unit in todo.units)
+    part = "" if shard == (0, 1) else f" (shard {shard[0]}/{shard[1]})"
+    skipped = f"; {finished} finished before" if finished else ""
+    lines = [f"{name}{part}: {runs} runs in {len(todo.units)} packs to train{skipped} → {directory}"]
+    if count := len(todo.orphans):
+        say = f"{count} runs in the directory are" if count > 1 else "1 run in the directory is"
+        lines.append(
+            f"{say} not in this plan: kept, in orphans.csv and left out of results.csv; --out DIR keeps sweeps apart"
+        )
+    return lines
+
+
+def summary(states: Mapping[str, RunState], results_path: Any, trained: bool, stop_cause: str | None) -> list[str]:
+    """How the runs of a call stand at its end, by run_id."""
+    counts: dict[str, int] = {}
+    for state in states.values():
+        counts[state.state] = counts.get(state.state, 0) + 1
+    text = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    if not trained:
+        text = f"nothing to train: {text or 'no runs'}"
+    lines = [f"{text} → {results_path}"]
+    for reason, names in _by_cause(states).items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        lines.append(f"  {names[0]}{more}: {reason}")
+    if any(state.state not in FINAL | STOPPED for state in states.values()):
+        lines.append(f"interrupted{f': {stop_cause}' if stop_cause else ''}; the same command resumes from here")
+    elif any(state.state in STOPPED for state in states.values()):
+        lines.append("some runs failed; --retry failed tries them again")
+    return lines
+
+
+def _by_cause(states: Mapping[str, RunState]) -> dict[str, list[str]]:
+    """Runs that failed, ran out of memory or diverged, by state and cause."""
+    found: dict[str, list[str]] = {}
+    for name, state in states.items():
+        if state.state in (FAILED, OOM, DIVERGED):
+            found.setdefault(f"{state.state}: {state.cause}", []).append(name)
+    return found

@@ -28,10 +28,11 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.locks import one_worker
-from dwsweep.records.run_files import DONE, INTERRUPTED
-from dwsweep.sweep import loggers, policy
-from dwsweep.sweep.core_shares import CORES_VARIABLE
+from dwsweep.paths import one_worker
+from dwsweep.records.run import DONE, INTERRUPTED
+from dwsweep.sweep import policy
+from dwsweep.sweep import recorder as run_recorder
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import (
     Command,
     Ended,
@@ -48,9 +49,9 @@ from dwsweep.sweep.events import (
     event_line,
     read_command,
 )
+from dwsweep.sweep.local_executor import CORES_VARIABLE
 from dwsweep.sweep.multihost import Group
-from dwsweep.sweep.run_recorder import RunRecorder
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.train.recorder import Recorder
 
 TRAINER_VARIABLE = "DWSWEEP_TRAINER"  # module:function in place of the trainer; for tests of failures
@@ -195,7 +196,7 @@ def attempt(job: Job, channel: Channel) -> Ended:
     try:
         train, open_store = find_trainer()
         with one_worker(store.pack_directory(job.pack.pack_id), waiting=lambda text: _note(channel, text)):
-            extra = loggers.make(job.pack.execution.loggers, store, job.pack)
+            extra = run_recorder.make(job.pack.execution.loggers, store, job.pack)
             recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
             outcome = train(
                 job.pack,

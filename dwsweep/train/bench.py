@@ -19,7 +19,7 @@ from dwsweep.cost import find, training_flops_per_token
 from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Plan
-from dwsweep.records.bench_rows import BenchRow, PackingPoint
+from dwsweep.records.run import BenchRow, PackingPoint
 from dwsweep.train.choices import CAPACITY
 from dwsweep.train.program import Blueprint, Program, compile_program
 

@@ -21,12 +21,11 @@ from dwsweep.cost import training_flops
 from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
-from dwsweep.plan.training_schedule import Phase, multipliers, phases
-from dwsweep.records.run_files import MetricsRow, RunResult, versions
+from dwsweep.plan.lengths import Phase, multipliers, phases
+from dwsweep.records.run import MetricsRow, RunResult, versions
 from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
 from dwsweep.train.mesh import agreed
-from dwsweep.train.precompile import AHEAD, release
-from dwsweep.train.program import Blueprint, Program, compile_program
+from dwsweep.train.program import AHEAD, Blueprint, Program, compile_program, release
 from dwsweep.train.recorder import Recorder
 from dwsweep.train.step import HeldoutLoss, State
 

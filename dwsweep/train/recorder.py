@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dwsweep.records.pack_files import StartFacts
-from dwsweep.records.run_files import MetricsRow, RunResult
+from dwsweep.records.pack import StartFacts
+from dwsweep.records.run import MetricsRow, RunResult
 
 
 class Recorder:

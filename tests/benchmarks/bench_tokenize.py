@@ -13,8 +13,8 @@ import time
 
 import numpy as np
 
-from dwsweep.data.source_items import Skipped
 from dwsweep.data.sources import open_source
+from dwsweep.data.text_sources import Skipped
 from dwsweep.data.tokenizer import train
 
 

@@ -39,10 +39,10 @@ from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.plan import DataFacts, Pack, build
-from dwsweep.plan.training_schedule import multipliers
-from dwsweep.records.run_files import RunResult
+from dwsweep.plan.lengths import multipliers
+from dwsweep.records.run import RunResult
 from dwsweep.spec import load_spec, parse_spec
-from dwsweep.sweep.core_shares import cores, each_core_a_device
+from dwsweep.sweep.local_executor import cores, each_core_a_device
 
 SMOKE = Path(__file__).parents[2] / "sweeps" / "smoke.yaml"
 LARGER = {24: [64], 48: [32], 6: [192]}

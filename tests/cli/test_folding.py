@@ -11,14 +11,13 @@ from cli_tools import in_a_process
 from rich.table import Table
 from shown import printed
 
-from dwsweep import fit_table
+from dwsweep import fit_table, theory
 from dwsweep.design import study
 from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.report.terminal import design_tables, fit_tables, guide_tables, plan_tables, theory_tables
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.spec import load_spec
-from dwsweep.theory import limits
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
 CUT = re.compile(r"\S…")  # rich cuts right behind a character; our own ellipses stand free
@@ -70,7 +69,7 @@ def test_what_the_commands_say_fits_and_no_number_is_cut(width: int, own_fit) ->
         "overview": guide_tables.render(answer([], [])),
         "plan": plan_tables.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
         "design": design_tables.render(study(mini, noise=0.003, proposals=2)),
-        "theory": theory_tables.render(limits.summary(width=1024, depth=24, heads=2)),
+        "theory": theory_tables.render(theory.summary(width=1024, depth=24, heads=2)),
     }
     for name, renderable in said.items():
         lines = lines_of(renderable, width)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from cli_tools import in_a_process
 
-from dwsweep.cost.memory import fitting_microbatch
+from dwsweep.cost.arithmetic import fitting_microbatch
 from dwsweep.errors import InputError
-from dwsweep.fit.shape_noise import scatter
+from dwsweep.fit.noise import scatter
 from dwsweep.fit.table import read_table
 from dwsweep.guide import Options, answer
 from dwsweep.plan import DataFacts, build
-from dwsweep.records import bench_rows
+from dwsweep.records import run as run_record
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import load_spec
 
@@ -269,4 +269,4 @@ def test_a_plan_of_models_with_trillions_of_parameters(tmp_path: Path) -> None:
 )
 def test_rates_that_are_none_are_refused(rows: list[dict[str, Any]]) -> None:
     with pytest.raises(InputError, match=r"bench.json: row 0 has a value"):
-        bench_rows.parse(rows, "bench.json")
+        run_record.parse(rows, "bench.json")

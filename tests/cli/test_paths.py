@@ -19,19 +19,20 @@ from cli_tools import Command
 from report_sweeps import rows
 from rich.console import Console
 
-from dwsweep import cli, paths, terminal
+from dwsweep import paths, terminal
+from dwsweep.cli import training
 from dwsweep.data import prepare
 from dwsweep.errors import InputError
 from dwsweep.guide import answer
 from dwsweep.plan import build
-from dwsweep.records import bench_rows
-from dwsweep.records.bench_rows import BenchRow
+from dwsweep.records import run as run_record
+from dwsweep.records.run import BenchRow
 from dwsweep.report.figures import style
 from dwsweep.report.terminal import guide_tables, plan_tables
 from dwsweep.spec import parse_spec
 from dwsweep.sweep import runner
 
-PACKAGE = Path(cli.__file__).parent
+PACKAGE = Path(training.__file__).parent
 SPEC = """
 name: small
 grid: {depths: [1, 2], budgets: [1.0e4, 3.0e4], heads: {count: 2}, seeds: 1}
@@ -65,7 +66,7 @@ def test_every_command_reads_and_writes_in_a_bucket(
     writer.writerows(made)
     paths.write_atomic(paths.as_path("gs://b/sweep/results.csv"), table.getvalue())
     paths.write_atomic(paths.as_path("gs://b/spec.yaml"), SPEC)
-    bench_rows.write(BENCH, "gs://b/sweep")
+    run_record.write(BENCH, "gs://b/sweep")
 
     def done(*arguments: str) -> str:
         result = dwsweep(*arguments)
@@ -131,7 +132,7 @@ def test_run_plans_with_the_rates_that_plan_showed(
     monkeypatch.setattr(prepare, "prepare", lambda _: store)
     monkeypatch.setattr(prepare, "find", lambda _: store)
     monkeypatch.setattr(runner, "run_sweep", lambda plan, *_, **__: carried_out.append(plan) or 0)
-    bench_rows.write(BENCH, "runs/small")
+    run_record.write(BENCH, "runs/small")
     shown = dwsweep("plan", "spec.yaml", "--json")
     assert shown.returncode == 0 and dwsweep("run", "spec.yaml").returncode == 0
     assert json.loads(json.dumps(plan_tables.to_json(carried_out[0]))) == json.loads(shown.stdout)

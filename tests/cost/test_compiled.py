@@ -11,12 +11,10 @@ import jax.numpy as jnp
 import pytest
 from train_support import make_pack, make_spec, make_store
 
-from dwsweep.cost.compiled_costs import Collective, Kernel, StepCost, Traffic, axes_of, step_cost
+from dwsweep.cost.arithmetic import training_flops_per_token
+from dwsweep.cost.compiled import LAUNCH_SECONDS, Collective, Kernel, StepCost, Traffic, axes_of, roofline, step_cost
 from dwsweep.cost.devices import find
-from dwsweep.cost.flops import training_flops_per_token
-from dwsweep.cost.hlo import arrays_of, element_bits, groups_of, parse
-from dwsweep.cost.matrix_products import Products
-from dwsweep.cost.roofline import LAUNCH_SECONDS, roofline
+from dwsweep.cost.hlo import Products, arrays_of, element_bits, groups_of, parse
 from dwsweep.train.choices import at_hand
 from dwsweep.train.program import Blueprint
 

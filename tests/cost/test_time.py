@@ -15,11 +15,11 @@ from dwsweep.errors import InputError
 from dwsweep.guide import Options, answer
 from dwsweep.plan import Plan, build
 from dwsweep.plan.units import to_rows
-from dwsweep.records import bench_rows
-from dwsweep.records.bench_rows import BenchRow, CompiledRow
+from dwsweep.records import run as run_record
+from dwsweep.records.run import BenchRow, CompiledRow
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import parse_spec
-from dwsweep.train import targets
+from dwsweep.train import compile_only
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,17 @@ def test_every_device_has_a_source_and_a_name_of_its_own() -> None:
     assert all(device.source and device.memory_bytes > 1e9 and device.bandwidth > 1e11 for device in DEVICES)
 
 
-@pytest.mark.parametrize("name", sorted(targets.GPUS))
+@pytest.mark.parametrize("name", sorted(compile_only.GPUS))
 def test_a_gpu_is_described_to_its_compiler_under_a_name_of_the_table(name: str) -> None:
     """Rates that are compiled for it are found again by the name that JAX then gives it."""
     device = find(name)
     assert device is not None
-    found = re.search(r'device_description_str: "([^"]+)"', targets.gpu_config(device))
+    found = re.search(r'device_description_str: "([^"]+)"', compile_only.gpu_config(device))
     assert found and find(found.group(1)) == device
 
 
 def test_every_target_is_a_device_of_the_table() -> None:
-    assert {*targets.GPUS, *targets.TPUS} <= {device.name for device in DEVICES}
+    assert {*compile_only.GPUS, *compile_only.TPUS} <= {device.name for device in DEVICES}
 
 
 def test_assumed_mfu_is_a_roofline() -> None:
@@ -120,7 +120,7 @@ def row(depth: int, width: int, rate: float, kind: str = "cpu", **more: int) -> 
 
 
 def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) -> None:
-    path = bench_rows.write([row(6, 118, 2e10), row(12, 168, 3e10)], tmp_path)
+    path = run_record.write([row(6, 118, 2e10), row(12, 168, 3e10)], tmp_path)
     estimates = plan(calibration=path).estimates
     assert estimates.device == "cpu" and "measured" in estimates.basis
     # each shape has the rate of the benchmarked one that is nearest in (ln L, ln d_x)
@@ -172,7 +172,7 @@ def test_times_are_measured_before_they_are_compiled_and_compiled_before_they_ar
 
     assert bases(device="H100")[0] == {"assumed"}
     assert bases(device="H900") == ({None}, None)
-    bench_rows.write_compiled([compiled("H100", "NVIDIA H100", 6, 118, 1e14)], tmp_path)
+    run_record.write_compiled([compiled("H100", "NVIDIA H100", 6, 118, 1e14)], tmp_path)
     label, seconds = bases(device="H100")
     assert label == {"compiled"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 1e14)
     assert "no run reaches" in plan(device="H100", calibration=Calibration.found_in(tmp_path)).estimates.basis
@@ -180,7 +180,7 @@ def test_times_are_measured_before_they_are_compiled_and_compiled_before_they_ar
     assert bases(device="H200")[0] == {"assumed"}
     assert bases(device="H100", precision="float32") == ({None}, None)
     assert bases() == ({None}, None)
-    bench_rows.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
+    run_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
     label, seconds = bases(device="H100")
     assert label == {"measured"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 4e13)
 
@@ -199,10 +199,10 @@ def test_a_second_target_joins_the_first_and_the_same_one_is_replaced(tmp_path: 
     h100, v5e = compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)
     again = replace(h100, depth=12)
     for one in (h100, v5e, again):
-        path = bench_rows.write_compiled([one], tmp_path)
-    assert bench_rows.read_compiled(path) == [v5e, again]
-    rows = bench_rows.kept([h100, v5e], tmp_path)
-    assert next(rows) == h100 and bench_rows.read_compiled(path) == [v5e, h100]  # written before the next is compiled
+        path = run_record.write_compiled([one], tmp_path)
+    assert run_record.read_compiled(path) == [v5e, again]
+    rows = run_record.kept([h100, v5e], tmp_path)
+    assert next(rows) == h100 and run_record.read_compiled(path) == [v5e, h100]  # written before the next is compiled
     path.write_text('[{"depth": "six"}]')
     with pytest.raises(InputError, match=r"compiled\.json cannot be read"):
         Calibration.found_in(tmp_path)
@@ -210,14 +210,14 @@ def test_a_second_target_joins_the_first_and_the_same_one_is_replaced(tmp_path: 
 
 def test_a_guide_takes_the_rates_of_its_device_and_what_was_measured_first(tmp_path: Path) -> None:
     compiled_rows = [compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)]
-    path = bench_rows.write_compiled(compiled_rows, tmp_path)
+    path = run_record.write_compiled(compiled_rows, tmp_path)
     for where in (tmp_path, path):
         found = Calibration.chosen(where, "TPU-v5e")
         assert found is not None and (found.basis, found.rows[0][2]) == ("compiled", pytest.approx(1e13))
         assert Calibration.chosen(where, "A100-80GB") is None
     said = answer([1e9], options=Options(device="H100", calibration=Calibration.chosen(path, "H100"))).assumptions
     assert (said.training_rate, said.training_device) == ("compiled", "NVIDIA H100")
-    bench_rows.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
+    run_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
     found = Calibration.chosen(tmp_path, "H100")
     assert found is not None and found.basis == "measured"
     other = Calibration.chosen(tmp_path, "A100-80GB")  # measured elsewhere, and said so

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwsweep.data import corpus, passes, source_items
+from dwsweep.data import batches, text_sources
 from dwsweep.data import prepare as module
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.sources import open_source
@@ -80,7 +80,7 @@ def test_every_document_comes_back(tmp_path: Path, vocab_size: int) -> None:
 def test_a_rerun_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path)
     store = prepare(data, progress=False)
-    monkeypatch.setattr(corpus, "make_store", None)  # calling it would fail
+    monkeypatch.setattr(module, "make_store", None)  # calling it would fail
     assert prepare(data, progress=False) == find(data) == store
     assert sorted(p.suffix for p in tmp_path.iterdir() if p != store.path) == [".jsonl", ".lock"]
 
@@ -103,13 +103,13 @@ def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch
     source = write(tmp_path / "a.jsonl", articles(300))
     alone = prepare(spec(source, tmp_path / "1", workers=1), progress=False)
     with monkeypatch.context() as patched:
-        patched.setattr(passes, "FRAME_BYTES", 700)
+        patched.setattr(batches, "FRAME_BYTES", 700)
         framed = prepare(spec(source, tmp_path / "3", workers=1), progress=False)
     assert framed.data_hash == alone.data_hash
-    monkeypatch.setattr(source_items, "SMALL_BYTES", 0)
-    monkeypatch.setattr(corpus, "SMALL_BYTES", 0)
-    monkeypatch.setattr(source_items, "WHOLE_FILE_BYTES", 10)
-    monkeypatch.setattr(source_items, "ITEM_BYTES", 2000)
+    monkeypatch.setattr(text_sources, "SMALL_BYTES", 0)
+    monkeypatch.setattr(module, "SMALL_BYTES", 0)
+    monkeypatch.setattr(text_sources, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(text_sources, "ITEM_BYTES", 2000)
     many = prepare(spec(source, tmp_path / "2", workers=3), progress=False)
     assert many.data_hash == alone.data_hash
     assert np.array_equal(many.documents("train"), alone.documents("train"))
@@ -125,21 +125,21 @@ def test_adding_articles_moves_none(tmp_path: Path) -> None:
 def test_split_fraction_and_sample_are_unrelated() -> None:
     digest = np.random.default_rng(0).integers(0, 2**64, 200_000, dtype=np.uint64)
     for fraction in (0.02, 0.3):
-        held = passes.validation_mark(digest, fraction) == passes.VALIDATION
+        held = batches.validation_mark(digest, fraction) == batches.VALIDATION
         assert abs(held.mean() - fraction) < 5 * np.sqrt(fraction * (1 - fraction) / len(digest))
-        first = np.argsort(passes.sample_order(digest, 0))[:50_000]
+        first = np.argsort(batches.sample_order(digest, 0))[:50_000]
         assert abs(held[first].mean() - fraction) < 0.01
-    assert not np.array_equal(np.argsort(passes.sample_order(digest, 0)), np.argsort(passes.sample_order(digest, 1)))
+    assert not np.array_equal(np.argsort(batches.sample_order(digest, 0)), np.argsort(batches.sample_order(digest, 1)))
 
 
 def test_tokenizer_sees_no_validation_text(tmp_path: Path) -> None:
     """A character that only held-out documents have, however often, gets no token of its own."""
 
     def side(text: str) -> int:
-        return int(passes.validation_mark(np.array([passes.digest(text.encode())], np.uint64), 0.1)[0])
+        return int(batches.validation_mark(np.array([batches.digest(text.encode())], np.uint64), 0.1)[0])
 
-    train = [t for t in articles(200) if side(t) == passes.TRAIN]
-    held = [t for t in (a + " ж" * 40 for a in articles(200, seed=1)) if side(t) == passes.VALIDATION]
+    train = [t for t in articles(200) if side(t) == batches.TRAIN]
+    held = [t for t in (a + " ж" * 40 for a in articles(200, seed=1)) if side(t) == batches.VALIDATION]
     store = prepare(spec(write(tmp_path / "a.jsonl", train + held), tmp_path), progress=False)
     assert documents(store, "validation") == held and len(held) > 5
     assert "ж".encode() not in store.pieces and b" " in store.pieces
@@ -156,7 +156,7 @@ def test_sample_is_bounded_and_seeded(tmp_path: Path) -> None:
 
 def test_duplicates_across_frames() -> None:
     rng = np.random.default_rng(0)
-    seen, kept = passes.SeenDigests(), set()
+    seen, kept = batches.SeenDigests(), set()
     for _ in range(60):
         batch = rng.integers(0, 3000, rng.integers(1, 200)).astype(np.uint64)
         new = seen.add(batch)
@@ -270,7 +270,7 @@ def test_a_few_bad_records_are_skipped_and_counted(tmp_path: Path, capsys: pytes
 
 
 def test_a_document_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "MAX_DOCUMENT_BYTES", 5000)
+    monkeypatch.setattr(batches, "MAX_DOCUMENT_BYTES", 5000)
     source = write(tmp_path / "a.jsonl", [*articles(200), "é" * 2501])
     store = prepare(spec(source, tmp_path, vocab_size=256), progress=False)
     assert store.manifest.n_documents == 200 and store.manifest.skipped == {"larger than 64 MiB": 1}
@@ -292,10 +292,10 @@ def test_a_fraction_that_splits_is_found_for_any_documents() -> None:
     for n in (2, 3, 50, 5000):
         for _ in range(20):
             digest = rng.integers(0, 2**64, n, dtype=np.uint64)
-            fraction, held = corpus._fraction_that_splits(digest)
-            assert 0 < held < n and held == int((passes.validation_mark(digest, fraction) == passes.VALIDATION).sum())
+            fraction, held = module._fraction_that_splits(digest)
+            assert 0 < held < n and held == int((batches.validation_mark(digest, fraction) == batches.VALIDATION).sum())
             assert n < 50 or (held >= 5 and len(str(fraction)) <= 4)
-    assert corpus._fraction_that_splits(np.arange(10**6, 10**6 + 2, dtype=np.uint64))[1] == 1
+    assert module._fraction_that_splits(np.arange(10**6, 10**6 + 2, dtype=np.uint64))[1] == 1
 
 
 def zeros_inside(store: Path) -> None:
@@ -356,7 +356,7 @@ def test_a_finished_store_needs_no_lock(tmp_path: Path, monkeypatch: pytest.Monk
     def refused(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", f"{store.path}.lock")
 
-    monkeypatch.setattr(module.locks, "exclusive", refused)
+    monkeypatch.setattr(module.paths, "exclusive", refused)
     assert prepare(data, progress=False) == store
     zeros_inside(store.path)
     with pytest.raises(InputError) as error:

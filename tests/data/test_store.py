@@ -16,8 +16,8 @@ from dwsweep.data.prepare import inspect, length_histogram
 from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, content_hash
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
-from dwsweep.records import reader
-from dwsweep.records.store_files import StoreManifest
+from dwsweep.records import record as reader
+from dwsweep.records.sweep import StoreManifest
 
 END = 0
 TRAIN = [f"training document {i} " * (i % 7 + 1) for i in range(40)]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dwsweep.data.prepare import find, prepare
-from dwsweep.data.source_items import Skipped
 from dwsweep.data.sources import open_source
+from dwsweep.data.text_sources import Skipped
 from dwsweep.data.tfds import feature_of
 from dwsweep.errors import InputError
 from dwsweep.spec import DataSpec

@@ -13,12 +13,11 @@ from shown import printed
 from spec_tools import spec_of
 
 from dwsweep.design import Judge, Prior, fill, make_prior, study
-from dwsweep.design.expected_fit import covariance, expected_depth, law_errors
-from dwsweep.design.prior import Gain
+from dwsweep.design.expected_fit import Gain, covariance, expected_depth, law_errors
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.surface.loss_forms import ENDS
-from dwsweep.fit.surface.loss_model import expected_fits
+from dwsweep.fit.surface import expected_fits
+from dwsweep.fit.surface_model import ENDS
 from dwsweep.plan import build
 from dwsweep.spec import Spec, load_spec
 

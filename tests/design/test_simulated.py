@@ -12,8 +12,8 @@ from dwsweep.fit import laws
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import own_guide
-from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.surface.loss_model import fit_loss_model
+from dwsweep.fit.surface import fit_loss_model
+from dwsweep.fit.transitions import analyse_pairs
 from tests.simulations.sweeps import SmoothTruth, draw, widths
 
 NOISE, SEED_SD, SHAPE_SD = 0.002, 0.003, 0.001

@@ -14,9 +14,9 @@ from cli_tools import Command
 
 import dwsweep
 from dwsweep.errors import InputError, options_named
-from dwsweep.records import fit_result
-from dwsweep.records.along_rows import NEITHER, OTHER, WORSE, Along
-from dwsweep.records.fit_result import FitResult
+from dwsweep.records import fit as fit_record
+from dwsweep.records.fit import FitResult
+from dwsweep.records.studies import NEITHER, OTHER, WORSE, Along
 from dwsweep.report.figures import registry
 from dwsweep.report.page import sweep_page
 from dwsweep.report.terminal import fit_tables
@@ -264,7 +264,7 @@ def test_the_command_writes_one_table_one_figure_and_the_record(
     assert all(len(line) <= 80 for line in done.stdout.splitlines() if not line.startswith(str(tmp_path)))
     table = list(csv.DictReader((out / "along.csv").open()))
     assert len(table) == 20 and {row["arm"] for row in table} == {"standard", "fixed"}
-    again = fit_result.read(out)
+    again = fit_record.read(out)
     assert again.along is not None and again.along_only
     assert json.loads((out / "fit.json").read_text())["along"]["curves"][0]["best"] == 2
     assert again.along.answer[0] in " ".join(plain_text(fit_tables.render(again)).split())

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 import dwsweep
+from dwsweep import published_law
 from dwsweep.errors import InputError
-from dwsweep.fit.bad_runs import find_bad_runs
-from dwsweep.fit.cells import select_runs
+from dwsweep.fit.cells import find_bad_runs, select_runs
 from dwsweep.report.terminal.fit_tables import to_text
-from dwsweep.theory import published_law
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 
 DRAWS = 500

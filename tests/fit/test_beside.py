@@ -12,14 +12,14 @@ import pytest
 import report_sweeps
 
 import dwsweep
+from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit.transitions import size_ratio
-from dwsweep.records import fit_result
-from dwsweep.records.fit_rows import Transition, references
+from dwsweep.records import fit as fit_record
+from dwsweep.records.transitions import Transition, references
 from dwsweep.report.figures import registry
 from dwsweep.report.page import sweep_page
 from dwsweep.report.terminal.fit_tables import to_text
-from dwsweep.theory import published_law
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
 DRAWS = 300
@@ -34,7 +34,7 @@ def table(scenario: Scenario, seed: int) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def both() -> fit_result.FitResult:
+def both() -> fit_record.FitResult:
     return dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(THERE, 1)])
 
 
@@ -68,13 +68,13 @@ def test_the_factor_between_two_truths_is_found() -> None:
     assert np.median([high / low for _, low, high in found if low and high]) < 2
 
 
-def test_nothing_of_another_table_enters_the_fit(both: fit_result.FitResult) -> None:
+def test_nothing_of_another_table_enters_the_fit(both: fit_record.FitResult) -> None:
     alone = dwsweep.fit_table(table(HERE, 0), draws=DRAWS).to_dict()
     assert alone.pop("others") == []
     assert {k: v for k, v in both.to_dict().items() if k != "others"} == alone
 
 
-def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_result.FitResult) -> None:
+def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_record.FitResult) -> None:
     text = to_text(both)
     (line,) = [line for line in text.splitlines() if line.lstrip().startswith("6→12") and "(" in line]
     ratio = size_ratio(references(both.transitions)[0], both.others[0].transitions[0])
@@ -84,12 +84,12 @@ def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_result.FitR
     assert "no two neighbouring depths that both have" in to_text(apart)
 
 
-def test_it_is_drawn_kept_and_reported(both: fit_result.FitResult, tmp_path: Path) -> None:
+def test_it_is_drawn_kept_and_reported(both: fit_record.FitResult, tmp_path: Path) -> None:
     directory = report_sweeps.sweep(tmp_path / "mine", "one_pair")
     beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
     result = dwsweep.fit_table(directory, draws=DRAWS, beside=[beside])
     (directory / "fit" / "fit.json").write_text(result.to_json())
-    read = fit_result.read(directory)
+    read = fit_record.read(directory)
     assert read.to_json() == result.to_json() and read.others[0].name == "theirs"
     names = {path.name for path in registry.draw(read, directory / "fit")}
     assert {"others.png", "others.svg"} <= names
@@ -107,4 +107,4 @@ def test_a_table_that_cannot_be_read_is_refused_in_a_line(tmp_path: Path) -> Non
     earlier = json.loads(dwsweep.fit_table(table(HERE, 0), draws=DRAWS).to_json())
     del earlier["others"]  # of a fit.json that an earlier version wrote
     (tmp_path / "fit.json").write_text(json.dumps(earlier))
-    assert fit_result.read(tmp_path).others == []
+    assert fit_record.read(tmp_path).others == []

@@ -10,26 +10,28 @@ import pytest
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import output
-from dwsweep.fit.guideline import guideline_rows, guides, own_guide
-from dwsweep.fit.surface.best_depth_words import headline, joint_crossings
-from dwsweep.fit.surface.linearised_loss import Linear, newton_steps
-from dwsweep.fit.surface.loss_draws import draw_model, log_likelihood
-from dwsweep.fit.surface.loss_forms import (
+from dwsweep.fit.guideline import guideline_rows, guides, headline, joint_crossings, own_guide
+from dwsweep.fit.surface import SAME_BUDGET, LossSurface, draw_model, log_likelihood
+from dwsweep.fit.surface_model import (
+    START,
     Frame,
+    GivenLeads,
+    Linear,
     P,
+    Problem,
     by_leads,
     from_leads,
     gradient,
     height,
     linearised,
+    newton_steps,
     to_leads,
     transition,
 )
-from dwsweep.fit.surface.loss_problem import START, GivenLeads, Problem
-from dwsweep.fit.surface.loss_surface import SAME_BUDGET, LossSurface
-from dwsweep.guide import source_of, trust
-from dwsweep.records import fit_result
-from dwsweep.records.fit_result import THETA as THETA_NAMES
+from dwsweep.guide import source_of
+from dwsweep.guide import sources as guide_sources
+from dwsweep.records import fit as fit_record
+from dwsweep.records.fit import THETA as THETA_NAMES
 from dwsweep.report.terminal.fit_tables import to_text
 from dwsweep.text import format_count
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
@@ -90,7 +92,7 @@ def test_a_fit_by_an_earlier_model_of_the_loss_is_not_read_as_one_by_this(tmp_pa
     file = tmp_path / "fit.json"
     file.write_text(file.read_text().replace("N^-a·h(", "h("))
     with pytest.raises(InputError, match=r"surface\.form: .*run `dwsweep fit` again"):
-        fit_result.read(tmp_path)
+        fit_record.read(tmp_path)
 
 
 def test_the_true_losses_are_least_at_the_true_best_depth():
@@ -188,8 +190,8 @@ def test_guide_answers_inside_the_data_of_a_best_depth_that_falls(falling):
 def test_narrow_intervals_of_little_confidence_earn_no_trust():
     table = draw(SmoothTruth(), np.random.default_rng(0))
     sure, unsure = (source_of(dwsweep.fit_table(table, draws=500, confidence=c), "own") for c in (0.95, 0.5))
-    assert trust.judge(sure, 3e7).level == "high"
-    assert trust.judge(unsure, 3e7).level == "medium"
+    assert guide_sources.judge(sure, 3e7).level == "high"
+    assert guide_sources.judge(unsure, 3e7).level == "medium"
     assert any("intervals of 50 %" in note for note in unsure.notes)
 
 
@@ -239,7 +241,7 @@ def test_three_depths_speak_of_their_own_sizes_alone():
 def test_what_is_written_guides_as_what_was_fitted(tmp_path):
     result = fitted(SmoothTruth())
     (tmp_path / "fit.json").write_text(result.to_json())
-    again = fit_result.read(tmp_path)
+    again = fit_record.read(tmp_path)
     guide, rivals = guides(again)
     rows = guideline_rows(guide, rivals, SIZES)
     for old, new in zip(result.guideline, rows, strict=True):

@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 
 import dwsweep
-from dwsweep.cost.flops import training_flops_per_token
+from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.fit import output
-from dwsweep.fit.budgets.budget_trends import trends
-from dwsweep.fit.budgets.expansions import expand, misfit
-from dwsweep.fit.budgets.trained_budgets import trained_budgets
+from dwsweep.fit.budget_minima import expand, misfit, trends
+from dwsweep.fit.budgets import trained_budgets
 from dwsweep.fit.table import read_table
-from dwsweep.records import fit_result
-from dwsweep.records.budget_rows import NOT_REACHED_HIGH, NOT_REACHED_LOW, REACHED, TOO_FEW
+from dwsweep.records import fit as fit_record
+from dwsweep.records.studies import NOT_REACHED_HIGH, NOT_REACHED_LOW, REACHED, TOO_FEW
 from dwsweep.shapes import Block, HeadRule
 from tests.simulations import budgets
 from tests.simulations.budgets import BudgetSweep, BudgetTruth
@@ -374,7 +373,7 @@ def test_the_files_hold_the_rows_and_read_back(two, tmp_path):
     assert [float(row["depth"]) for row in rows] == pytest.approx([row.depth for row in two.equal_budgets.best])
     with open(tmp_path / "equal_budget_depths.csv") as file:
         assert len(list(csv.DictReader(file))) == 2 * len(DEPTHS)
-    assert fit_result.read(tmp_path).equal_budgets == two.equal_budgets
+    assert fit_record.read(tmp_path).equal_budgets == two.equal_budgets
     assert json.loads((tmp_path / "fit.json").read_text())["equal_budgets"]["budgets"][0]["best"]["status"] == REACHED
 
 

@@ -16,16 +16,14 @@ from shown import printed
 
 import dwsweep
 from dwsweep.errors import InputError, options_named
-from dwsweep.fit.compare import arm_influence
-from dwsweep.fit.compare.arm_comparison import Estimate, compare, ratio
+from dwsweep.fit import arms
+from dwsweep.fit.arms import Estimate, compare, ratio
 from dwsweep.fit.pairing import pair_arms
-from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.surface.loss_model import fit_with_gains
-from dwsweep.fit.surface.loss_surface import LossSurface
-from dwsweep.fit.transitions import size_ratio
-from dwsweep.records import fit_result
-from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
-from dwsweep.records.fit_rows import Transition
+from dwsweep.fit.surface import LossSurface, fit_with_gains
+from dwsweep.fit.transitions import analyse_pairs, size_ratio
+from dwsweep.records import fit as fit_record
+from dwsweep.records.studies import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
+from dwsweep.records.transitions import Transition
 from dwsweep.report.figures import registry
 from dwsweep.report.page import sweep_page
 from dwsweep.report.terminal import fit_tables
@@ -46,7 +44,7 @@ def tables(scenario: TwoArms, seed: int = 0) -> tuple[list[dict], list[dict]]:
 
 
 @pytest.fixture(scope="module")
-def compared() -> fit_result.FitResult:
+def compared() -> fit_record.FitResult:
     base, other = tables(STUDY)
     return dwsweep.compare_arms(base, [other], draws=DRAWS)
 
@@ -93,7 +91,7 @@ def test_a_bound_against_a_bound_is_a_bound() -> None:
 def test_a_crossing_moves_with_the_losses_as_its_derivatives_say() -> None:
     arm = fitted(draw_arms(STUDY, np.random.default_rng(2))[0], "A", surface=False)
     pair = arm.pairs[0]
-    along = arm_influence.of_crossing(arm.curves, pair)
+    along = arms.of_crossing(arm.curves, pair)
     assert along is not None and pair.crossing.root is not None
     k, moved = int(np.abs(along).argmax()), 2e-4
     mean = arm.curves.mean + moved * (np.arange(len(along)) == k)
@@ -110,7 +108,7 @@ def test_a_best_depth_moves_with_the_losses_as_its_derivatives_say() -> None:
     assert arm.surface is not None
     here = LossSurface(arm.surface).optimum(x)
     assert here is not None and here.depth is not None
-    along = arm_influence.of_best_depth(arm.surface, arm.gains, x, here.depth)
+    along = arms.of_best_depth(arm.surface, arm.gains, x, here.depth)
     assert along is not None
     push = 2e-3 * np.sign(along)  # every loss a little, each so that the best depth goes up
     moved, _ = fit_with_gains(replace(arm.curves, mean=arm.curves.mean + push), CONFIDENCE) or (None, {})
@@ -218,7 +216,7 @@ def test_false_claims_of_other_sources_of_noise(name: str) -> None:
 # Through the front door
 
 
-def test_what_a_comparison_says(compared: fit_result.FitResult) -> None:
+def test_what_a_comparison_says(compared: fit_record.FitResult) -> None:
     (found,) = compared.comparisons
     assert found.paired and found.pairing == "3 seeds over 24 shapes" and found.unit == "nats per token"
     first, second, third = found.answer
@@ -233,7 +231,7 @@ def test_what_a_comparison_says(compared: fit_result.FitResult) -> None:
     assert found.depths[0].partings[0].ahead == "other"  # the losses of the other arm are 0.03 nats lower
 
 
-def test_without_an_arm_nothing_changes_in_the_fit(compared: fit_result.FitResult) -> None:
+def test_without_an_arm_nothing_changes_in_the_fit(compared: fit_record.FitResult) -> None:
     alone = dwsweep.fit_table(tables(STUDY)[0], draws=DRAWS).to_dict()
     assert alone.pop("comparisons") == []
     assert {key: value for key, value in compared.to_dict().items() if key != "comparisons"} == alone
@@ -351,13 +349,13 @@ def test_a_sweep_without_seeds_in_common_is_not_paired() -> None:
     assert found.pairing == "unpaired: no seed has run in both"
 
 
-def test_it_is_kept_drawn_tabled_and_reported(compared: fit_result.FitResult, dwsweep: Command, tmp_path: Path) -> None:
+def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dwsweep: Command, tmp_path: Path) -> None:
     directory = report_sweeps.sweep(tmp_path / "mine", "one_pair")
     beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
     result = dwsweep("fit", str(directory), str(beside), "--compare", "--draws", str(DRAWS))
     assert result.returncode == 0, result.stderr
     assert "Does it change the answer? B, theirs, against A, mine" in result.stdout
-    read = fit_result.read(directory)
+    read = fit_record.read(directory)
     assert read.comparisons[0].arm == "theirs"
     with open(directory / "fit" / "comparison.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -373,7 +371,7 @@ def test_it_is_kept_drawn_tabled_and_reported(compared: fit_result.FitResult, dw
     }
 
 
-def test_the_tables_fit_eighty_columns(compared: fit_result.FitResult) -> None:
+def test_the_tables_fit_eighty_columns(compared: fit_record.FitResult) -> None:
     lines = printed(fit_tables.render(compared), 80).splitlines()
     assert max(map(len, lines)) <= 80
     (line,) = [line for line in lines if line.lstrip().startswith("6→12") and "larger" in line]

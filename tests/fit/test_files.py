@@ -12,17 +12,17 @@ import pytest
 import typer
 
 import dwsweep
-from dwsweep.cli import app
+from dwsweep import published_law
+from dwsweep.cli.training import app
 from dwsweep.errors import InputError
 from dwsweep.fit import output
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.guideline import guideline_rows, guides
-from dwsweep.fit.sweep_evidence import document_covariance
+from dwsweep.fit.noise import document_covariance
 from dwsweep.fit.table import read_table
-from dwsweep.records import fit_result
+from dwsweep.records import fit as fit_record
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
-from dwsweep.theory import published_law
 from tests.simulations.sweeps import scenarios, simulate
 
 NAMES = ("contrasts.csv", "cells.csv", "transitions.csv", "fit.json", "guideline.csv", "guideline.md")
@@ -101,7 +101,7 @@ def test_json_is_valid_and_complete(fitted):
 def test_the_law_read_back_guides_as_before(fitted):
     result, out = fitted
     for place in (out, out / "fit", out / "fit" / "fit.json"):
-        content = fit_result.read(place)
+        content = fit_record.read(place)
     law, rivals = guides(content)
     again = guideline_rows(law, rivals)
     for old, new in zip(result.guideline, again, strict=True):
@@ -112,7 +112,7 @@ def test_the_law_read_back_guides_as_before(fitted):
 def test_without_a_law_the_published_one_is_read_back(tmp_path):
     table = simulate(scenarios()["no_effect"], np.random.default_rng(0))
     output.write(dwsweep.fit_table(table, draws=500), tmp_path)
-    content = fit_result.read(tmp_path)
+    content = fit_record.read(tmp_path)
     assert content["width_law"] is None
     assert guides(content) is None and content.guideline[0].law == published_law.NAME
     assert published_law.COVARIANCE_TAG in (tmp_path / "guideline.md").read_text()
@@ -120,13 +120,13 @@ def test_without_a_law_the_published_one_is_read_back(tmp_path):
 
 def test_reading_what_is_not_a_fit(tmp_path):
     with pytest.raises(InputError, match="run `dwsweep fit` first"):
-        fit_result.read(tmp_path)
+        fit_record.read(tmp_path)
     (tmp_path / "fit.json").write_text("{")
     with pytest.raises(InputError, match="not valid JSON"):
-        fit_result.read(tmp_path)
+        fit_record.read(tmp_path)
     (tmp_path / "fit.json").write_text("{}")
     with pytest.raises(InputError, match=r"not a fit\.json"):
-        fit_result.read(tmp_path)
+        fit_record.read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -158,14 +158,14 @@ def test_a_damaged_fit_is_one_line_that_names_file_and_field(fitted, tmp_path, p
     part[place[-1]] = value
     (tmp_path / "fit.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=said) as caught:
-        fit_result.read(tmp_path)
+        fit_record.read(tmp_path)
     (line,) = caught.value.lines
     assert line.startswith(f"--fit: {tmp_path / 'fit.json'}: ") and "\n" not in line and len(line) < 400
 
 
 def test_the_records_read_back_are_those_that_were_written(fitted):
     result, out = fitted
-    again = fit_result.read(out)
+    again = fit_record.read(out)
     assert again == result and again.to_json() == (out / "fit" / "fit.json").read_text()
     for row in (result.transitions[0], result.cells[0], result.guideline[0], result.width_law, result.noise):
         assert dict(row) == {name: row[name] for name in row.keys()} and not any(  # noqa: SIM118
@@ -185,7 +185,7 @@ def test_what_earlier_versions_did_not_write_is_taken_for_absent(fitted, tmp_pat
         for name in ("cause", "tie_low", "tie_high"):
             del row[name]
     (tmp_path / "fit.json").write_text(json.dumps({**content, "of a later version": 1}))
-    found = fit_result.read(tmp_path)
+    found = fit_record.read(tmp_path)
     assert found.rates == [] and found.transitions[0].cause == "" and found.width_law == fitted[0].width_law
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.guideline import guideline_rows, rival_range
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, from_ends, ln_width, optimal_depth
 from dwsweep.fit.width_law import constrained_chi2
-from dwsweep.theory import published_law
 
 # optimal depth and width at each GPT-3 model's own 12·L·d², computed from a = 5.039, b = 0.0555
 OPTIMA = {

@@ -11,8 +11,18 @@ from threadpoolctl import threadpool_limits
 
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.noise import bartlett, cell_means, estimate_noise
-from dwsweep.fit.shape_noise import FLOOR_NATS, LENGTHS, _Contrasts, _profile, contrasts, kernel_root, scatter
+from dwsweep.fit.noise import (
+    FLOOR_NATS,
+    LENGTHS,
+    _Contrasts,
+    _profile,
+    bartlett,
+    cell_means,
+    contrasts,
+    estimate_noise,
+    kernel_root,
+    scatter,
+)
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError, options_named
-from dwsweep.fit.row_selection import compile_expression
+from dwsweep.fit.rows import compile_expression
 from dwsweep.fit.table import read_table
-from dwsweep.records import fit_result
+from dwsweep.records import fit as fit_record
 
 ROWS = [
     {"depth": 6, "width": 64, "loss": 3.25, "seed": 0, "warmup": 400, "optimizer": "adamw"},
@@ -294,7 +294,7 @@ def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(thi
             raise AssertionError(name) from error
         else:
             (tmp_path / "fit.json").write_text(result.to_json())
-            assert fit_result.read(tmp_path).to_json() == result.to_json(), name
+            assert fit_record.read(tmp_path).to_json() == result.to_json(), name
     assert 20 < refused < len(tables)
 
 

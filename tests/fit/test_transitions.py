@@ -9,8 +9,7 @@ import pytest
 import scipy.stats
 
 from dwsweep.fit.curves import Difference, interpolation_sd, pchip, spline
-from dwsweep.fit.pairs import power_curve
-from dwsweep.fit.transitions import classify, sup_t_quantile
+from dwsweep.fit.transitions import classify, power_curve, sup_t_quantile
 
 X = np.linspace(14.0, 20.0, 161)
 

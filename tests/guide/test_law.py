@@ -11,25 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dwsweep import published_law
 from dwsweep.cost import decode_bytes_per_token, find
 from dwsweep.errors import InputError, options_named
 from dwsweep.fit import laws
-from dwsweep.guide import Options, answer, export, exported, published_source, rules, trust
+from dwsweep.guide import Options, answer, export, exported, published_source, rules
+from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import CONSTRAINTS
-from dwsweep.guide.candidates import (
-    LAYER_SECONDS,
-    TIE_NATS,
-    best_of,
-    costed,
-    lattice,
-    matched,
-    near_best,
-    stretch,
-    within,
-)
-from dwsweep.guide.law_sources import fitted_source
-from dwsweep.guide.loss import CURVATURE, CURVATURE_ENDS, KAPLAN_ALPHA, LawLoss, smaller_percent
-from dwsweep.theory import published_law
+from dwsweep.guide.shapes import LAYER_SECONDS, TIE_NATS, best_of, costed, lattice, matched, near_best, stretch, within
+from dwsweep.guide.sources import CURVATURE, CURVATURE_ENDS, KAPLAN_ALPHA, LawLoss, fitted_source, smaller_percent
 
 # the law evaluated at the GPT-3 shapes' own 12·L·d²: optimal L, d
 TABLE = {
@@ -320,7 +310,7 @@ def test_reach_is_said_in_words() -> None:
 def test_the_one_interval_holds_forms_and_recipes() -> None:
     """A law whose transitions lie up to four times earlier or later in N, in any of the three forms, is inside."""
     source, n = published_source(), 3e9
-    low, high = trust.interval(source, n)
+    low, high = guide_sources.interval(source, n)
     for law in (source.law, *source.rivals):
         for factor in (0.26, 1.0, 3.9):
             assert low < law.depth(n * factor)[0] < high
@@ -517,11 +507,11 @@ def test_an_own_fit_guides_and_compares(fitted: Any) -> None:
 
 
 def test_one_best_depth_in_fit_and_guide_inside_the_data_and_outside(fitted: Any) -> None:
-    from dwsweep.records import fit_result
+    from dwsweep.records import fit as fit_record
     from tests.simulations.sweeps import SmoothTruth
 
     source = fitted_source(fitted)
-    guideline = {row.name: row for row in fit_result.read(fitted).guideline}
+    guideline = {row.name: row for row in fit_record.read(fitted).guideline}
     for name in ("125M", "1.3B", "13B"):
         row = guideline[name]
         assert source.law.depth(row.n_params) == (row.depth, row.depth_low, row.depth_high)
@@ -544,13 +534,15 @@ def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: A
     output.write(fit_table(sweep.rows(np.random.default_rng(0)), draws=400), tmp_path)
     source = fitted_source(tmp_path)
     assert abs(math.log(source.law.depth(1e9)[0] / sweep.truth.best_depth(1e9))) > 0.2
-    assert [trust.judge(source, n).level for n in (3e7, 1e9)] == ["high", "low"]
+    assert [guide_sources.judge(source, n).level for n in (3e7, 1e9)] == ["high", "low"]
     near = 2.9 * source.law.valid_to
     forms = (*source.rivals, *source.rejected)
     sure = replace(source, rivals=forms[:1], rejected=())
     doubtful = replace(sure, rejected=forms[1:])
-    assert [trust.judge(which, near).level for which in (sure, doubtful)] == ["medium", "low"]
-    assert trust.judge(doubtful, 3e7) == trust.judge(sure, 3e7)  # inside the data a rejected form says nothing
+    assert [guide_sources.judge(which, near).level for which in (sure, doubtful)] == ["medium", "low"]
+    assert guide_sources.judge(doubtful, 3e7) == guide_sources.judge(
+        sure, 3e7
+    )  # inside the data a rejected form says nothing
 
 
 def test_no_fit_there(tmp_path: Any) -> None:

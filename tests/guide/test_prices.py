@@ -9,17 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import ROOT
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError
-from dwsweep.fit import output
-from dwsweep.fit.surface import loss_surface
-from dwsweep.guide import Options, advice, answer, fitted_source, published_source, trust
+from dwsweep.fit import output, surface
+from dwsweep.guide import Options, advice, answer, fitted_source, published_source
+from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import CONSTRAINTS, Trust
-from dwsweep.guide.candidates import BUDGET_TOLERANCE, FARTHEST
-from dwsweep.guide.law_sources import Source
+from dwsweep.guide.shapes import BUDGET_TOLERANCE, FARTHEST
+from dwsweep.guide.sources import Source
 
-LAPTOP = Path(__file__).parents[1] / "sweeps" / "results" / "laptop"
+LAPTOP = ROOT / "sweeps" / "results" / "laptop"
 SIZES = tuple(float(n) for n in np.geomspace(10**4.5, 1e9, 60))
 OPTIONS = {
     "as they are": {},
@@ -34,7 +35,7 @@ NEWER = "Newer public data put the best depth at 0.3 to 1.0 times this between 5
 def source(request: pytest.FixtureRequest) -> Iterator[Source]:
     """The laptop's with a tenth of its draws, which makes its intervals coarser, and every answer faster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loss_surface, "DRAWS", 40)
+        patch.setattr(surface, "DRAWS", 40)
         yield published_source() if request.param == "published" else fitted_source(LAPTOP)
 
 
@@ -93,15 +94,15 @@ def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
 
 def test_trust_is_not_high_where_the_shape_to_build_is_far_behind() -> None:
     high = Trust("high", ("reason",))
-    assert trust.of_shape(high, trust.SUBSTANTIAL) == high
-    behind = trust.of_shape(high, 0.031)
+    assert guide_sources.of_shape(high, guide_sources.SUBSTANTIAL) == high
+    behind = guide_sources.of_shape(high, 0.031)
     assert behind.level == "medium"
     assert behind.reasons == ("the best shape that one can build is 3.1 % of the loss behind the best depth", "reason")
-    assert trust.of_shape(Trust("low", ()), 0.031).level == "low"
+    assert guide_sources.of_shape(Trust("low", ()), 0.031).level == "low"
     fine, coarse = (answer([2e5], fit=LAPTOP, options=Options(width_multiple=m)).budgets[0] for m in (None, 96))
     assert fine.optimum.trust.level == "high"
     assert coarse.recommended and coarse.recommended.size
-    assert coarse.recommended.size.nats > trust.SUBSTANTIAL * coarse.loss_level
+    assert coarse.recommended.size.nats > guide_sources.SUBSTANTIAL * coarse.loss_level
     assert coarse.optimum.trust.level != "high"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from train_support import make_spec
 
-from dwsweep.model.conditioning import condition_number
+from dwsweep.model.attention import condition_number
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 

@@ -13,9 +13,8 @@ import optax
 import pytest
 from train_support import make_spec
 
-from dwsweep.model.initializers import normal_part
 from dwsweep.model.parametrization import resolve
-from dwsweep.model.transformer import Compute, Model, build
+from dwsweep.model.transformer import Compute, Model, build, normal_part
 
 OPTIONS: list[dict[str, Any]] = [
     {},

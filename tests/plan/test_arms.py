@@ -12,17 +12,17 @@ from spec_tools import DATA, spec_of
 from sweep_tools import run, train_here
 
 from dwsweep import compare_arms, fit_table
+from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import Calibration, Rate, recipe_of
-from dwsweep.cost.flops import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
-from dwsweep.plan.run_lengths import with_nominal_length
+from dwsweep.plan.lengths import with_nominal_length
 from dwsweep.plan.units import run_config, to_rows
-from dwsweep.records.sweep_tables import PLAN_COLUMNS, RESULTS_COLUMNS, parse_plan_csv, plan_csv
+from dwsweep.records.sweep import PLAN_COLUMNS, RESULTS_COLUMNS, parse_plan_csv, plan_csv
 from dwsweep.report.terminal import plan_tables
 from dwsweep.spec import Spec, arms_of, load_spec, parse_spec
-from dwsweep.sweep import planning
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep import work_queue
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.terminal import plain_text
 
 STANDARD = {"model.parametrization": "standard"}
@@ -148,7 +148,7 @@ def test_arms_of_equal_time_have_rates_of_their_own(tmp_path: Path) -> None:
     assert "no rate is of the block" not in "".join(plan.warnings)
     text = plain_text(plan_tables.render(plan))
     assert "tok/s" in text and "60 device-seconds per run" in text
-    fixed = planning.fix_rates(plan, SweepStore(tmp_path))
+    fixed = work_queue.fix_rates(plan, SweepStore(tmp_path))
     assert {rate.recipe for rate in SweepStore(tmp_path).manifest.rates} == {
         "pre-layernorm, plain gelu 4, learned, adamw",
         "pre-layernorm, plain gelu 4, learned, muon",

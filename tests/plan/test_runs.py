@@ -10,7 +10,7 @@ from spec_tools import DATA, spec_of
 
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, Run, build
-from dwsweep.plan.training_schedule import phases
+from dwsweep.plan.lengths import phases
 
 
 def by_id(plan: Plan) -> dict[str, Run]:

@@ -19,10 +19,10 @@ from spec_tools import DATA, spec_of
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan, build
 from dwsweep.plan.units import to_rows
-from dwsweep.records.sweep_tables import PLAN_COLUMNS, parse_plan_csv
+from dwsweep.records.sweep import PLAN_COLUMNS, parse_plan_csv
 from dwsweep.report.terminal import plan_tables
 from dwsweep.spec import load_spec, parse_spec
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 MISMATCHED = {
@@ -170,7 +170,7 @@ def test_the_command_answers_at_once_without_jax() -> None:
     """The console script in a process of its own, whose whole work counts."""
     code = (
         "import sys; sys.argv = ['dwsweep', 'plan', sys.argv[1], '--json']\n"
-        "from dwsweep.cli import main\n"
+        "from dwsweep.cli.training import main\n"
         "try: main()\n"
         "finally: print([n for n in ('jax', 'flax', 'scipy', 'tensorflow') if n in sys.modules], file=sys.stderr)"
     )

@@ -15,7 +15,7 @@ from shown import printed, words_of
 
 import dwsweep
 from dwsweep.fit import output
-from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit import FitResult
 from dwsweep.report.figures import registry, style
 from dwsweep.report.page import sweep_page
 from dwsweep.report.terminal import fit_tables

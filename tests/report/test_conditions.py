@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import report_sweeps
 
-from dwsweep.report.figures import attention_conditions, style
+from dwsweep.report.figures import runs as run_figures
+from dwsweep.report.figures import style
 from dwsweep.report.page import sweep_page
 
 
@@ -34,14 +35,12 @@ def test_lines_are_of_the_largest_size_of_each_depth_and_heads(monkeypatch: pyte
         start = {"step": 1, "conditioning_at_start": [8.0 * scale] * depth}
         return [start, {"step": 10}, {"step": 40, "conditioning": [2.0 * scale] * depth}]
 
-    runs = [attention_conditions.conditions(row(2, h, n), rows(2, h)) for h in (1, 4) for n in (10, 20)]
-    assert (
-        attention_conditions.conditions(row(2, 1, 10), [{"step": 1}, {"step": 2, "conditioning": [None, 2.0]}]) is None
-    )
+    runs = [run_figures.conditions(row(2, h, n), rows(2, h)) for h in (1, 4) for n in (10, 20)]
+    assert run_figures.conditions(row(2, 1, 10), [{"step": 1}, {"step": 2, "conditioning": [None, 2.0]}]) is None
     kept = [run for run in runs if run]
-    assert {run.n_params for members in attention_conditions.shown(kept).values() for run in members} == {20.0}
+    assert {run.n_params for members in run_figures.shown(kept).values() for run in members} == {20.0}
     with style.styled():
-        figure = attention_conditions.over_training(kept)
+        figure = run_figures.over_training(kept)
         left, right = figure.axes
         for line, heads in zip(left.get_lines(), (1, 4), strict=True):
             np.testing.assert_allclose(line.get_xydata(), [[0.5, 8.0 * heads], [40, 2.0 * heads]])

@@ -14,7 +14,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from shown import words_of
 
-from dwsweep.report.figures import losses, registry, run_curves, style
+from dwsweep.report.figures import losses, registry, style
+from dwsweep.report.figures import runs as run_figures
 from dwsweep.text import format_count
 
 ALWAYS = ["loss_vs_depth", "loss_vs_size", "differences", "width_law", "guideline"]
@@ -163,14 +164,14 @@ def test_spread_moves_labels_apart_as_little_as_needed() -> None:
 def test_training_curves_keep_the_mean_and_mark_what_diverged() -> None:
     logged = [{"step": s, "loss": 3.0} for s in range(1, 2001)]
     logged += [{"step": 2001, "loss": float("nan")}, {"step": 2002}]
-    curve = run_curves.training_curve("a", 6, 1e6, True, logged)
-    assert curve is not None and len(curve.step) <= run_curves.BINS
+    curve = run_figures.training_curve("a", 6, 1e6, True, logged)
+    assert curve is not None and len(curve.step) <= run_figures.BINS
     assert set(curve.loss.round(9)) == {3.0} and curve.step[0] == 1.0 and curve.step[-1] <= 2000
-    assert run_curves.training_curve("b", 6, 1e6, False, [{"step": 1, "loss": None}]) is None
-    other = run_curves.training_curve("c", 12, 3e6, False, [{"step": 1, "loss": 5.0}])
+    assert run_figures.training_curve("b", 6, 1e6, False, [{"step": 1, "loss": None}]) is None
+    other = run_figures.training_curve("c", 12, 3e6, False, [{"step": 1, "loss": 5.0}])
     assert other is not None
     with style.styled():
-        figure = run_curves.training_curves([curve, other])
+        figure = run_figures.training_curves([curve, other])
     assert {axes.get_title(loc="left") for axes in figure.axes[:2]} == {"L = 6   (1 run)", "L = 12   (1 run)"}
     assert any(line.get_marker() == "x" for line in figure.axes[0].lines)
 

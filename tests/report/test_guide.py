@@ -5,11 +5,11 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from dwsweep.guide import answer
-from dwsweep.report.figures import guide_costs
+from dwsweep.report.figures import laws
 
 
 def test_one_panel_a_budget(tmp_path) -> None:
-    paths = guide_costs.draw(answer([3e8, 3e9]), tmp_path)
+    paths = laws.draw_guide(answer([3e8, 3e9]), tmp_path)
     assert [path.name for path in paths] == ["guide.png", "guide.svg"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     ElementTree.parse(paths[1])
@@ -32,7 +32,7 @@ def test_one_panel_a_budget(tmp_path) -> None:
 
 
 def test_a_row_of_panels_per_rule(tmp_path) -> None:
-    paths = guide_costs.draw(answer(rules=["nanochat", "gpt3"]), tmp_path)
+    paths = laws.draw_guide(answer(rules=["nanochat", "gpt3"]), tmp_path)
     assert [path.name for path in paths] == ["rules.png", "rules.svg"]
     text = paths[1].read_text(encoding="utf-8")
     for words in ("nanochat: width = 64 * depth", "GPT-3", "the rule", "shaded: within 0.5 % of the loss"):
@@ -40,5 +40,5 @@ def test_a_row_of_panels_per_rule(tmp_path) -> None:
 
 
 def test_a_verdict_alone_draws_nothing(tmp_path) -> None:
-    assert guide_costs.draw(answer([], ["96x12288"]), tmp_path) == []
+    assert laws.draw_guide(answer([], ["96x12288"]), tmp_path) == []
     assert not list(tmp_path.iterdir())

@@ -17,9 +17,9 @@ import report_sweeps
 
 from dwsweep.errors import InputError
 from dwsweep.fit import output
-from dwsweep.records import fit_result
-from dwsweep.records.fit_rows import Transition, references
-from dwsweep.report.figures.law_lines import drawn_guides, drawn_laws
+from dwsweep.records import fit as fit_record
+from dwsweep.records.transitions import Transition, references
+from dwsweep.report.figures.laws import drawn_guides, drawn_laws
 from dwsweep.report.page import html, page_tables, sweep_page, words
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
@@ -125,7 +125,7 @@ def test_data_holds_what_the_script_draws(law: Path) -> None:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert found
     data = json.loads(found[1])
-    fit = fit_result.read(law)
+    fit = fit_record.read(law)
     runs, curves = data["losses"]["runs"], data["training"]["curves"]
     assert len(runs) == 120 and sum(run["loss"] is None for run in runs) == 1
     assert {run["id"] for run in runs} == set(curves)
@@ -137,7 +137,7 @@ def test_data_holds_what_the_script_draws(law: Path) -> None:
 
 def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     text = read(law / "report.html").text
-    fit = fit_result.read(law)
+    fit = fit_record.read(law)
     for row in references(fit.transitions):
         assert words.transition(row) in text
     best = words.best_depths(fit)

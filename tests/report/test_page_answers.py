@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import report_sweeps
+from checkout import ROOT
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
@@ -18,7 +19,7 @@ from dwsweep import fit_table
 from dwsweep.fit import output
 from dwsweep.guide import Options, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
-from dwsweep.records import fit_result
+from dwsweep.records import fit as fit_record
 from dwsweep.report.page import guide_answers
 from dwsweep.report.terminal import guide_tables
 from dwsweep.text import parse_count
@@ -38,7 +39,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     else:
         output.write(fit_table(LAPTOP, where=["budget <= 160000"], documents=False), folder)
     file = folder / "fit.json"
-    read = fit_result.read(file)
+    read = fit_record.read(file)
     with threadpool_limits(1, user_api="blas"):
         found = guide_answers.collected(read, source_of(read, file), file, folder)
     return file, json.loads(json.dumps(found, allow_nan=False))
@@ -84,7 +85,7 @@ def test_every_size_has_an_answer_under_each_constraint(page: tuple[Path, dict[s
 
 def test_sizes_are_round_and_reach_from_the_data_to_where_guide_ends(page: tuple[Path, dict[str, Any]]) -> None:
     file, found = page
-    fit = fit_result.read(file)
+    fit = fit_record.read(file)
     sizes = [one["n"] for one in found["sizes"]]
     assert sizes == sorted(set(sizes)) and 10 <= len(sizes) <= guide_answers.MOST_BY_LAW + 2
     assert [parse_count(one["label"]) for one in found["sizes"]] == sizes

@@ -12,9 +12,10 @@ from matplotlib.text import Text
 
 from dwsweep.fit import output
 from dwsweep.fit.analysis import fit_table
-from dwsweep.records import fit_result
-from dwsweep.records.fit_rows import RateRun
-from dwsweep.report.figures import registry, run_curves, style
+from dwsweep.records import fit as fit_record
+from dwsweep.records.transitions import RateRun
+from dwsweep.report.figures import registry, style
+from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.page import sweep_page
 
 RATES = [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2]
@@ -37,8 +38,8 @@ def sweep(best_of: dict[int, float], name: str = "completep", seeds: int = 2) ->
     ]
 
 
-def curves(rows: list[dict[str, Any]]) -> list[run_curves.RateCurve]:
-    return run_curves.rate_curves([RateRun(**row) for row in rows])
+def curves(rows: list[dict[str, Any]]) -> list[run_figures.RateCurve]:
+    return run_figures.rate_curves([RateRun(**row) for row in rows])
 
 
 def test_the_parabola_finds_an_optimum_between_the_rates() -> None:
@@ -78,7 +79,7 @@ def panels(figure: Figure) -> list[str]:
 def test_a_panel_a_parametrization_and_the_optima_in_words() -> None:
     rows = sweep({2: 4e-3, 32: 4e-3}) + sweep({2: 4e-3, 32: 1e-4}, "standard")
     with style.styled():
-        figure = run_curves.against_rate(curves(rows))
+        figure = run_figures.against_rate(curves(rows))
     assert panels(figure) == ["completep, d = 32", "standard, d = 32"]
     words = "\n".join(text.get_text() for text in figure.findobj(Text))
     assert words.count("L = 2: 0.004") == 2 and "L = 32: 0.001 (edge)" in words
@@ -86,7 +87,7 @@ def test_a_panel_a_parametrization_and_the_optima_in_words() -> None:
 
 def test_a_fit_draws_it_where_shapes_have_several_rates_and_only_then(tmp_path: Path) -> None:
     output.write(fit_table(sweep({2: 4e-3, 8: 4e-3}) + sweep({32: 4e-3})[:2], draws=100), tmp_path / "fit")
-    fit = fit_result.read(tmp_path)
+    fit = fit_record.read(tmp_path)
     assert {(row["depth"], row["parametrization"]) for row in fit.rates} == {(2, "completep"), (8, "completep")}
     assert len(fit.rates) == 2 * len(RATES) * 2
     names = {path.name for path in registry.draw(fit, tmp_path / "fit")}

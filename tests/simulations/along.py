@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dwsweep.fit.along.along import compared
-from dwsweep.fit.row_selection import Row
+from dwsweep.fit.along import compared
+from dwsweep.fit.rows import Row
 from dwsweep.fit.table import read_table
-from dwsweep.records.along_rows import BASE, NEITHER, OTHER, AlongCurve, ArmsParting, EqualToBaseline
-from dwsweep.records.fit_rows import FitPart
+from dwsweep.records.studies import BASE, NEITHER, OTHER, AlongCurve, ArmsParting, EqualToBaseline
+from dwsweep.records.transitions import FitPart
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 
 LOSS, SLOPE = 4.0, -0.12  # nats at 1e5 parameters, and per unit of ln N

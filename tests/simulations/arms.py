@@ -21,18 +21,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dwsweep.fit.bad_runs import without_bad_runs
-from dwsweep.fit.cells import select_runs
-from dwsweep.fit.compare.arm_comparison import Estimate, compare, middle, ratio
-from dwsweep.fit.compare.loss_apart import losses_apart
+from dwsweep.fit.arms import Estimate, compare, middle, ratio
+from dwsweep.fit.bands import losses_apart
+from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
+from dwsweep.fit.noise import Documents, of_influences
 from dwsweep.fit.pairing import Arm, pair_arms
-from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.row_selection import Row
-from dwsweep.fit.surface.loss_model import fit_with_gains
-from dwsweep.fit.sweep_evidence import Documents, of_influences
-from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
-from dwsweep.records.fit_rows import FitPart
+from dwsweep.fit.rows import Row
+from dwsweep.fit.surface import fit_with_gains
+from dwsweep.fit.transitions import analyse_pairs
+from dwsweep.records.studies import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
+from dwsweep.records.transitions import FitPart
 from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 from tests.simulations.sweeps import SmoothTruth, widths
 

@@ -15,17 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.bad_runs import without_bad_runs
-from dwsweep.fit.cells import select_runs
+from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.guideline import OwnGuide, own_guide
 from dwsweep.fit.laws import from_ends
-from dwsweep.fit.pairs import analyse_pairs, with_surface
-from dwsweep.fit.row_selection import Row
-from dwsweep.fit.surface.linearised_loss import Linear, newton_steps, start_theta
-from dwsweep.fit.surface.loss_model import fit_loss_model, surface_frame, surface_record, with_draws
-from dwsweep.fit.surface.loss_problem import BOUNDS, START, Problem
-from dwsweep.fit.surface.loss_surface import LossSurface
+from dwsweep.fit.rows import Row
+from dwsweep.fit.surface import LossSurface, fit_loss_model, surface_frame, surface_record, with_draws
+from dwsweep.fit.surface_model import BOUNDS, START, Linear, Problem, newton_steps, start_theta
+from dwsweep.fit.transitions import analyse_pairs, with_surface
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, percent, rms, shown
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 

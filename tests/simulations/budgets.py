@@ -21,13 +21,12 @@ from functools import cache
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dwsweep.fit.budgets.equal_budgets import Measured, equal_budgets
-from dwsweep.fit.budgets.trained_budgets import FLOPS, TrainedBudgets
+from dwsweep.fit.budgets import FLOPS, Measured, TrainedBudgets, equal_budgets
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.row_selection import Row
-from dwsweep.records.fit_rows import FitPart
+from dwsweep.fit.rows import Row
+from dwsweep.records.transitions import FitPart
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, rms
 from tests.simulations.sweeps import widths
 

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.bad_runs import without_bad_runs
-from dwsweep.fit.cells import select_runs
+from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.law_selection import fit_laws
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.pairs import analyse_pairs
-from dwsweep.fit.row_selection import Row
-from dwsweep.records.fit_rows import FitPart
+from dwsweep.fit.rows import Row
+from dwsweep.fit.transitions import analyse_pairs
+from dwsweep.fit.width_law import fit_laws
+from dwsweep.records.transitions import FitPart
 from tests.simulations.harness import CONFIDENCE, Interval, Simulated, Study, covers, mean, median, percent, shown
 from tests.simulations.sweeps import Scenario, scenarios, simulate
 

@@ -25,9 +25,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from dwsweep.records.fit_result import FitOptions
-from dwsweep.records.fit_rows import FitPart
-from dwsweep.records.reader import parse
+from dwsweep.records.fit import FitOptions
+from dwsweep.records.record import parse
+from dwsweep.records.transitions import FitPart
 
 CONFIDENCE = 0.95
 OPTIONS = FitOptions(

@@ -14,12 +14,12 @@ import pytest
 from shown import printed
 from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, with_standin
 
-from dwsweep.records.run_files import Metrics
+from dwsweep.records.run import Metrics
 from dwsweep.report.terminal import sweep_status as status
 from dwsweep.sweep import runner
-from dwsweep.sweep.run_recorder import lost_rows
+from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.recorder import lost_rows
 from dwsweep.sweep.snapshot import snapshot
-from dwsweep.sweep.sweep_directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sweep_tools import assert_complete, make_plan, run
 
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
 

@@ -11,8 +11,8 @@ import pytest
 from sweep_tools import assert_complete, make_plan, order, processes_of_a_slice, run, start, wait_for, workers_of
 
 from dwsweep.errors import InputError
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.multihost import settings
-from dwsweep.sweep.sweep_directory import SweepStore
 
 
 def test_the_slice_is_described_whole_or_not_at_all() -> None:

@@ -15,7 +15,7 @@ from checkout import SMOKE
 from cli_tools import begun
 from sweep_tools import processes_of_a_slice, wait_for
 
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.directory import SweepStore
 
 SMALL = ("grid.depths=[1,2]", "grid.budgets=[1e4]", "grid.seeds=2", "execution.checkpoint_seconds=1")
 

@@ -18,7 +18,7 @@ from cli_tools import DWSWEEP, begun
 from sweep_tools import assert_complete, environment, make_plan, order, start, wait_for, with_standin, workers_of
 
 from dwsweep import paths
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
 

@@ -12,8 +12,8 @@ import pytest
 from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import loggers
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep import recorder as run_recorder
+from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
@@ -75,7 +75,7 @@ def test_two_attempts_within_a_second_keep_both_their_files(tmp_path: Path, monk
     run_id = plan.runs[0].run_id
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
     for first in (1, 11):
-        logger = loggers.TensorBoardLogger(SweepStore(tmp_path), plan.packs[0])
+        logger = run_recorder.TensorBoardLogger(SweepStore(tmp_path), plan.packs[0])
         logger.resumed(run_id, first - 1)
         logger.metrics(run_id, [{"step": step, "loss": float(step)} for step in range(first, first + 10)])
         logger.close()
@@ -98,4 +98,4 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_scalars_leave_out_what_is_no_number() -> None:
-    assert loggers._scalars({"step": 3, "loss": 1, "versions": {}, "name": "x", "none": None}) == [("loss", 1.0)]
+    assert run_recorder._scalars({"step": 3, "loss": 1, "versions": {}, "name": "x", "none": None}) == [("loss", 1.0)]

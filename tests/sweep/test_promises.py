@@ -19,16 +19,16 @@ from dwsweep import paths
 from dwsweep.design import study
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan, build
-from dwsweep.plan.run_lengths import with_nominal_length
-from dwsweep.records import bench_rows, reader
-from dwsweep.records.bench_rows import BenchRow
-from dwsweep.records.run_files import DONE, RunConfig, RunState
+from dwsweep.plan.lengths import with_nominal_length
+from dwsweep.records import record as reader
+from dwsweep.records import run as run_record
+from dwsweep.records.run import DONE, BenchRow, RunConfig, RunState
 from dwsweep.report.page import page_tables, sweep_page
 from dwsweep.report.terminal import plan_tables, sweep_status
 from dwsweep.spec import Spec
-from dwsweep.sweep.kept_promises import kept_promises, sentence
-from dwsweep.sweep.planning import check, fix_rates, plan_of_rest, with_rates_fixed, write_plan
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.snapshot import kept_promises, sentence
+from dwsweep.sweep.work_queue import check, fix_rates, plan_of_rest, with_rates_fixed, write_plan
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
@@ -63,7 +63,7 @@ def bench(directory: Path, factor: float = 1.0, devices: int = 1, kind: str = "c
         )
         for (depth, width), rate in SHAPES.items()
     ]
-    bench_rows.write(rows, directory)
+    run_record.write(rows, directory)
 
 
 def shapes() -> list[Any]:

@@ -19,9 +19,9 @@ from sweep_tools import assert_complete, make_plan, order, run, start, wait_for
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import ray_executor
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Ended, Event, Job, Progress
 from dwsweep.sweep.ray_executor import RayExecutor
-from dwsweep.sweep.sweep_directory import SweepStore
 
 
 def test_a_task_asks_for_one_nodes_share() -> None:

@@ -12,8 +12,8 @@ import pytest
 from sweep_tools import make_plan
 
 from dwsweep.errors import InputError
-from dwsweep.records.pack_files import PackState
-from dwsweep.sweep import core_shares, local_executor, policy
+from dwsweep.records.pack import PackState
+from dwsweep.sweep import local_executor, policy
 from dwsweep.sweep.events import Ended
 from dwsweep.sweep.policy import decide, halved, split
 
@@ -192,8 +192,8 @@ def test_devices_are_shared(
     workers: int,
     expected: list[dict[str, Any]],
 ) -> None:
-    monkeypatch.setattr(core_shares, "cores", lambda: [0, 1, 2, 3])
-    shares = core_shares.shares(workers, environment, fake_devices(tmp_path, *names))
+    monkeypatch.setattr(local_executor, "cores", lambda: [0, 1, 2, 3])
+    shares = local_executor.shares(workers, environment, fake_devices(tmp_path, *names))
     assert [share.environment for share in shares] == expected
     cores = [share.cores for share in shares if share.cores]
     assert len({len(part) for part in cores}) <= 1
@@ -204,7 +204,7 @@ def test_devices_are_shared(
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 7])
 def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
     """Devices, threads and the number of cores decide the last bits; the shard decides only which cores they are."""
-    monkeypatch.setattr(core_shares, "cores", lambda: list(range(10, 10 + cores)))
+    monkeypatch.setattr(local_executor, "cores", lambda: list(range(10, 10 + cores)))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     everyone = local_executor.local_workers(2, 9)
     assert len(everyone) == 2
@@ -220,4 +220,4 @@ def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytes
 @pytest.mark.parametrize("wrong", ["0", "-1", "abc", "2.5", "²"])
 def test_a_number_of_cpu_devices_that_is_none_is_refused(wrong: str) -> None:
     with pytest.raises(InputError, match=f"JAX_NUM_CPU_DEVICES: '{wrong}'; allowed: a number of devices from 1 on"):
-        core_shares.each_core_a_device(2, {CORES: wrong})
+        local_executor.each_core_a_device(2, {CORES: wrong})

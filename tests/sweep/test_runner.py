@@ -29,8 +29,8 @@ from sweep_tools import (
 
 from dwsweep.errors import InputError
 from dwsweep.sweep import policy, runner, worker
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.runner import run_sweep
-from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.sweep.work_queue import parse_shard
 
 pytestmark = pytest.mark.usefixtures("standin")

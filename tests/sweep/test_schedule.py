@@ -11,10 +11,10 @@ import pytest
 from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep.plan import Plan
-from dwsweep.records.run_files import RunState
+from dwsweep.records.run import RunState
 from dwsweep.sweep import work_queue
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import snapshot
-from dwsweep.sweep.sweep_directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 

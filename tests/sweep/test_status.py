@@ -18,13 +18,13 @@ from sweep_tools import make_plan, order, run, start, train_here, wait_for
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.records.run_files import RunState
+from dwsweep.records.run import RunState
 from dwsweep.report.terminal import sweep_status as status
 from dwsweep.report.terminal.sweep_progress import ProgressView
-from dwsweep.sweep import ownership
+from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Progress
 from dwsweep.sweep.snapshot import snapshot, time_left
-from dwsweep.sweep.sweep_directory import SweepStore
 from dwsweep.text import format_clock
 
 pytestmark = pytest.mark.usefixtures("standin")
@@ -139,7 +139,7 @@ def test_runs_of_a_killed_parent_are_interrupted(tmp_path: Path) -> None:
     store.write_state(plan.runs[0].run_id, RunState("running", 3, None, plan.runs[0].pack_id))
     now = snapshot(tmp_path / "sweep")
     assert not now.is_live and now.runs[0].state.state == "interrupted"
-    with ownership.hold(tmp_path / "sweep"):
+    with sweep_directory.hold(tmp_path / "sweep"):
         assert snapshot(tmp_path / "sweep").runs[0].state.state == "running"
 
 
@@ -150,7 +150,7 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
     for device, expected in (("stand-in", "–"), ("NVIDIA H100 80GB HBM3", "%")):
         progress = {"step": 1, "steps": 30, "tokens_per_second": 1e9, "started": {"device_kind": device, "devices": 1}}
         paths.write_json(paths.make_directory(store.pack_directory(pack_id)) / "progress.json", progress)
-        with ownership.hold(tmp_path / "sweep"):
+        with sweep_directory.hold(tmp_path / "sweep"):
             row = next(line for line in text_of(tmp_path / "sweep", 140).splitlines() if line.startswith(pack_id))
         assert row.split(device)[0].split()[-1].endswith(expected)
 
@@ -158,7 +158,7 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
 def test_follow_ends_with_the_sweep(tmp_path: Path) -> None:
     order(tmp_path, step_seconds=0.02)
     process = start(tmp_path / "sweep")
-    wait_for(lambda: (tmp_path / "sweep" / "plan.csv").exists() and ownership.owners(tmp_path / "sweep"))
+    wait_for(lambda: (tmp_path / "sweep" / "plan.csv").exists() and sweep_directory.owners(tmp_path / "sweep"))
     console = Console(file=io.StringIO(), width=100)
     status.follow(tmp_path / "sweep", console)
     assert process.wait(timeout=10) == 0

@@ -17,13 +17,13 @@ from sweep_tools import assert_complete, make_plan, order, run, train_here
 
 from dwsweep import paths
 from dwsweep.plan import Pack
-from dwsweep.records.pack_files import PackEvent, PackState, StartFacts
-from dwsweep.records.run_files import RunResult, RunState
-from dwsweep.records.sweep_tables import RESULTS_COLUMNS
+from dwsweep.records.pack import PackEvent, PackState, StartFacts
+from dwsweep.records.run import RunResult, RunState
+from dwsweep.records.sweep import RESULTS_COLUMNS
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event, Resumed
-from dwsweep.sweep.run_recorder import RunRecorder
+from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.sweep.snapshot import rebuild_results
-from dwsweep.sweep.sweep_directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
 

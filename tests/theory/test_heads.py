@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from dwsweep.theory.head_bottleneck import attention, check, fitted_head, needed_head_size
+from dwsweep.theory import attention, check_heads, fitted_head, needed_head_size
 
 
 def drawn(n: int, seed: int) -> np.ndarray:
@@ -54,6 +54,6 @@ def test_what_a_small_head_makes_it_can_make_again() -> None:
 
 
 def test_every_head_size_is_judged() -> None:
-    found = check(positions=5, width=6)
+    found = check_heads(positions=5, width=6)
     assert [row.head_size for row in found] == [1, 2, 3, 4, 5, 6] and not [row for row in found if row.wrong]
     assert [row.error < 1e-10 for row in found] == [False, False, False, True, True, True]

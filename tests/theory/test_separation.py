@@ -8,10 +8,10 @@ import math
 import pytest
 from shown import printed
 
+from dwsweep import published_law, theory
 from dwsweep.errors import InputError
 from dwsweep.report.terminal import theory_tables
 from dwsweep.shapes import Block, HeadRule
-from dwsweep.theory import limits, published_law
 
 LN3 = math.log(3)
 
@@ -21,13 +21,13 @@ def log3(x: float) -> float:
 
 
 def test_threshold() -> None:
-    assert limits.threshold_depth(512) == pytest.approx(5.678, abs=1e-3)
-    assert limits.threshold_depth(3**7) == pytest.approx(7)
+    assert theory.threshold_depth(512) == pytest.approx(5.678, abs=1e-3)
+    assert theory.threshold_depth(3**7) == pytest.approx(7)
 
 
 @pytest.mark.parametrize(("depth", "width", "heads"), [(6, 1000, 16), (3, 64, 2), (2, 4096, 8)])
 def test_equation_7(depth: int, width: int, heads: int) -> None:
-    low, high = limits.bounds(depth, width, heads)
+    low, high = theory.bounds(depth, width, heads)
     a = -depth + 2 - log3(2)
     assert low == pytest.approx(max(0, 3 ** (depth - 2) * (log3(width - heads) + a)))
     assert high == pytest.approx((3**depth - 1) / 2 * log3(width + heads))
@@ -36,7 +36,7 @@ def test_equation_7(depth: int, width: int, heads: int) -> None:
 
 @pytest.mark.parametrize(("depth", "width", "heads"), [(24, 1024, 16), (48, 512, 2), (12, 128, 2)])
 def test_equation_8(depth: int, width: int, heads: int) -> None:
-    low, high = limits.bounds(depth, width, heads)
+    low, high = theory.bounds(depth, width, heads)
     b = -depth * (heads / 2 + 1) - width * (1 + 0.5 * log3((width - heads) / 2))
     c = depth - 2 * width * log3(width / (2 * math.sqrt(2 * math.e))) + log3(width)
     assert low == pytest.approx(max(0, 0.5 * width * depth + b))
@@ -46,26 +46,26 @@ def test_equation_8(depth: int, width: int, heads: int) -> None:
 
 def test_the_example_is_what_equation_7_gives_not_what_is_printed() -> None:
     """d_x = 1000, H = 16, L = 6: 7.3e15 at L = 2 and 7.6e4 at L = 3 (the paper prints 2e17 and 2e5)."""
-    assert limits.width_needed(2, 6, 1000, 16).width == pytest.approx(7.3e15, rel=0.01)
-    assert limits.width_needed(3, 6, 1000, 16).width == pytest.approx(7.6e4, rel=0.01)
+    assert theory.width_needed(2, 6, 1000, 16).width == pytest.approx(7.3e15, rel=0.01)
+    assert theory.width_needed(3, 6, 1000, 16).width == pytest.approx(7.6e4, rel=0.01)
 
 
 @pytest.mark.parametrize(("shallow", "depth", "width", "heads"), [(2, 6, 1000, 16), (3, 24, 64, 2), (12, 24, 1024, 16)])
 def test_a_needed_width_reaches_the_bound_and_no_less_does(shallow: int, depth: int, width: int, heads: int) -> None:
-    target = limits.bounds(depth, width, heads)[0]
-    need = limits.width_needed(shallow, depth, width, heads)
-    assert limits.bounds(shallow, need.width * 1.001, heads)[1] >= target
-    assert limits.bounds(shallow, need.width * 0.98, heads)[1] < target
+    target = theory.bounds(depth, width, heads)[0]
+    need = theory.width_needed(shallow, depth, width, heads)
+    assert theory.bounds(shallow, need.width * 1.001, heads)[1] >= target
+    assert theory.bounds(shallow, need.width * 0.98, heads)[1] < target
 
 
 def test_beyond_floats_the_exponent_is_kept() -> None:
-    need = limits.width_needed(1, 24, 1024, 16)
+    need = theory.width_needed(1, 24, 1024, 16)
     assert need.width == math.inf and 1000 < need.log10_width < 10_000
 
 
 def test_summary_is_plain_json_and_readable() -> None:
     for arguments in ({"width": 512}, {"width": 1000, "depth": 6, "heads": 16}, {"width": 1024, "depth": 96}):
-        facts = limits.summary(**arguments)
+        facts = theory.summary(**arguments)
         assert json.loads(json.dumps(facts, allow_nan=False)) == facts
         text = printed(theory_tables.render(facts))
         assert "log_3 d_x" in text and max(map(len, text.splitlines())) <= 100
@@ -81,7 +81,7 @@ def test_summary_is_plain_json_and_readable() -> None:
 )
 def test_sizes_that_are_none(arguments: dict, lines: list[str]) -> None:
     with pytest.raises(InputError) as caught:
-        limits.summary(**arguments)
+        theory.summary(**arguments)
     assert [line.split(";")[0] for line in caught.value.lines] == lines
 
 
@@ -100,10 +100,10 @@ def test_the_law_against_its_table() -> None:
 
 
 def test_bottlenecks() -> None:
-    cap = limits.embedding_cap
-    assert cap(1001, 1000, None) == limits.EmbeddingCap(1000, is_vocabulary=True) and cap(1000, 1000, None) is None
-    assert cap(17, 1000, 16) == limits.EmbeddingCap(16, is_vocabulary=False) and cap(16, 1000, 16) is None
-    assert cap(301, 300, 512) == limits.EmbeddingCap(300, is_vocabulary=True) and cap(10**6, None, None) is None
-    assert limits.head_below_window(127, 128) and not limits.head_below_window(128, 128)
+    cap = theory.embedding_cap
+    assert cap(1001, 1000, None) == theory.EmbeddingCap(1000, is_vocabulary=True) and cap(1000, 1000, None) is None
+    assert cap(17, 1000, 16) == theory.EmbeddingCap(16, is_vocabulary=False) and cap(16, 1000, 16) is None
+    assert cap(301, 300, 512) == theory.EmbeddingCap(300, is_vocabulary=True) and cap(10**6, None, None) is None
+    assert theory.head_below_window(127, 128) and not theory.head_below_window(128, 128)
     shape = Block(HeadRule(count=2), 1000, 128).shape(6, 118)
-    assert limits.embedding_share(shape) == pytest.approx((2000 + 128) * 118 / shape.n_params_total)
+    assert theory.embedding_share(shape) == pytest.approx((2000 + 128) * 118 / shape.n_params_total)

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from dwsweep import paths
-from dwsweep.cost.flops import training_flops
+from dwsweep.cost.arithmetic import training_flops
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
-from dwsweep.records.pack_files import StartFacts
-from dwsweep.records.run_files import RunResult
-from dwsweep.sweep.run_recorder import RunRecorder
+from dwsweep.records.pack import StartFacts
+from dwsweep.records.run import RunResult
+from dwsweep.sweep.recorder import RunRecorder
 
 if "SWEEP_BUCKET" in os.environ:
     import sweep_bucket  # noqa: F401 - lets gs:// lead to a local folder

@@ -23,9 +23,9 @@ from spec_tools import spec_of
 from dwsweep.plan import DataFacts, Pack, Plan, build
 from dwsweep.report.terminal.sweep_progress import ProgressView
 from dwsweep.sweep import runner, worker
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Ended, Event, Resumed
 from dwsweep.sweep.runner import run_sweep
-from dwsweep.sweep.sweep_directory import SweepStore
 
 SMALL = {
     "name": "small",

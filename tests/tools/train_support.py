@@ -16,9 +16,9 @@ from spec_tools import filled
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
-from dwsweep.records.pack_files import StartFacts
-from dwsweep.records.reader import to_dict
-from dwsweep.records.run_files import MetricsRow, RunResult
+from dwsweep.records.pack import StartFacts
+from dwsweep.records.record import to_dict
+from dwsweep.records.run import MetricsRow, RunResult
 from dwsweep.spec import DataSpec, Spec, parse_spec
 from dwsweep.train.recorder import Recorder
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from checkout import SWEEPS
 
+from dwsweep.cost.arithmetic import program_fits
 from dwsweep.cost.devices import find
-from dwsweep.cost.memory import program_fits
 from dwsweep.plan import build
-from dwsweep.records.bench_rows import CompiledRow
+from dwsweep.records.run import CompiledRow
 from dwsweep.spec import load_spec, parse_spec
 from dwsweep.train.compile_only import compile_only, elsewhere
 

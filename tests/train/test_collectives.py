@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from checkout import environment
 
-from dwsweep.sweep.core_shares import CPU_DEVICES
+from dwsweep.sweep.local_executor import CPU_DEVICES
 
 SPEC = """
 name: mesh
@@ -27,7 +27,7 @@ AS_ON = """
 import sys
 from pytest import MonkeyPatch
 from train_support import compile_for
-from dwsweep.cli import main
+from dwsweep.cli.training import main
 compile_for(sys.argv.pop(1), MonkeyPatch())
 main()
 """

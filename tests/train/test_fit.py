@@ -10,7 +10,7 @@ import jax
 import pytest
 from train_support import Kept, make_pack, make_spec
 
-from dwsweep.cost.memory import TOKEN_STORE_SHARE, resident_bytes
+from dwsweep.cost.arithmetic import TOKEN_STORE_SHARE, resident_bytes
 from dwsweep.data.token_store import Store
 from dwsweep.plan import DataFacts, build
 from dwsweep.train.choices import at_hand, choose, concede, concessions, with_kernel

@@ -12,8 +12,8 @@ import pytest
 from train_support import Kept, make_pack, make_spec
 
 from dwsweep.data.token_store import Store
-from dwsweep.train import attention_autotune
-from dwsweep.train.attention_autotune import CUDNN, XLA, Choice, choose
+from dwsweep.train import choices
+from dwsweep.train.choices import CUDNN, XLA, Choice, choose_kernel
 from dwsweep.train.pack_trainer import train_pack
 
 SHAPE = make_spec(grid={"widths": {2: [64]}, "heads": {"size": 32}}).block().shape(2, 64)
@@ -28,29 +28,29 @@ class Gpu:
 
 def test_what_was_asked_for_and_what_stands_against_it() -> None:
     cpu = jax.devices("cpu")[0]
-    assert choose("xla", SHAPE, "bfloat16", 8, cpu) == Choice(XLA, "asked for")
-    assert choose("auto", SHAPE, "bfloat16", 8, cpu) == Choice(XLA, "the only kernel on cpu")
-    assert choose("cudnn", SHAPE, "bfloat16", 8, cpu).why == "cudnn cannot be used: the only kernel on cpu"
+    assert choose_kernel("xla", SHAPE, "bfloat16", 8, cpu) == Choice(XLA, "asked for")
+    assert choose_kernel("auto", SHAPE, "bfloat16", 8, cpu) == Choice(XLA, "the only kernel on cpu")
+    assert choose_kernel("cudnn", SHAPE, "bfloat16", 8, cpu).why == "cudnn cannot be used: the only kernel on cpu"
     gpu: Any = Gpu()
-    assert choose("auto", SHAPE, "float32", 8, gpu).why.startswith("train.precision float32")
-    assert choose("auto", replace(SHAPE, head_size=20), "bfloat16", 8, gpu).why.startswith("head size 20")
-    assert choose("auto", replace(SHAPE, head_size=256), "bfloat16", 8, gpu).why.startswith("head size 256")
+    assert choose_kernel("auto", SHAPE, "float32", 8, gpu).why.startswith("train.precision float32")
+    assert choose_kernel("auto", replace(SHAPE, head_size=20), "bfloat16", 8, gpu).why.startswith("head size 20")
+    assert choose_kernel("auto", replace(SHAPE, head_size=256), "bfloat16", 8, gpu).why.startswith("head size 256")
 
 
 @pytest.mark.parametrize(("cudnn", "xla", "faster"), [(1e-3, 2e-3, CUDNN), (2e-3, 1e-3, XLA)])
 def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, cudnn: float, xla: float, faster: str) -> None:
     gpu: Any = Gpu()
-    monkeypatch.setattr(attention_autotune, "_seconds", lambda name, *_: {CUDNN: cudnn, XLA: xla}[name])
-    choice = choose("auto", SHAPE, "bfloat16", 8, gpu)
+    monkeypatch.setattr(choices, "_seconds", lambda name, *_: {CUDNN: cudnn, XLA: xla}[name])
+    choice = choose_kernel("auto", SHAPE, "bfloat16", 8, gpu)
     assert choice.kernel == faster and "cudnn" in choice.why and "xla" in choice.why
-    assert choose("cudnn", SHAPE, "bfloat16", 8, gpu) == Choice(CUDNN, "asked for")
+    assert choose_kernel("cudnn", SHAPE, "bfloat16", 8, gpu) == Choice(CUDNN, "asked for")
 
 
 def test_a_kernel_that_fails_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """For real: a CPU, taken for a GPU, has no cuDNN to compile for."""
-    monkeypatch.setattr(attention_autotune, "_obstacle", lambda *_: None)
+    monkeypatch.setattr(choices, "_obstacle", lambda *_: None)
     for asked in ("auto", "cudnn"):
-        choice = choose(asked, SHAPE, "bfloat16", 8, jax.devices("cpu")[0])
+        choice = choose_kernel(asked, SHAPE, "bfloat16", 8, jax.devices("cpu")[0])
         assert choice.kernel == XLA and choice.why.startswith("cudnn failed: ")
 
 

@@ -18,7 +18,7 @@ from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.plan import Pack
-from dwsweep.plan.training_schedule import multipliers
+from dwsweep.plan.lengths import multipliers
 from dwsweep.spec import parse_spec
 from dwsweep.train import optimizer
 from dwsweep.train.pack_trainer import train_pack

@@ -1,5 +1,6 @@
 """Losses: against size for each depth, against depth at fixed size, and the evidence behind each transition: the
-differences of a pair with their simultaneous bands, and the trend of its crossing over tokens."""
+differences of a pair with their simultaneous bands, and the trend of its crossing over tokens.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dwsweep.records.fit_curves import DepthCurve, FixedSize, PairCurve
-from dwsweep.records.fit_result import FitResult
-from dwsweep.records.fit_rows import Transition, references
+from dwsweep.records.fit import FitResult
+from dwsweep.records.transitions import DepthCurve, FixedSize, PairCurve, Transition, references
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dwsweep import paths
-from dwsweep.records.fit_result import FitResult
-from dwsweep.report.figures import arms_apart, equal_compute, law_lines, loss_along, losses, run_curves, style
+from dwsweep.records.fit import FitResult
+from dwsweep.report.figures import laws, losses, studies, style
+from dwsweep.report.figures import runs as run_figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +48,7 @@ DRAWINGS = (
         "Top: the loss at equal size, a line per arm and depth. Bottom: how far each value is above the lowest loss of "
         "its line, or the other arm above the first one. Its bars hold for all values of a line together: a bar that "
         "clears zero is a difference that is shown.",
-        loss_along.loss_along,
+        studies.loss_along,
         lambda fit: fit.along is not None,
     ),
     Drawing(
@@ -81,15 +82,15 @@ DRAWINGS = (
         "At one budget a larger net is trained on fewer tokens, so every depth has a best size: the mark, with "
         "its interval. On the right those minima against depth: the lowest point of the curve is the best depth that "
         "this budget buys.",
-        equal_compute.at_each_budget,
-        equal_compute.has_budgets,
+        studies.at_each_budget,
+        studies.has_budgets,
     ),
     Drawing(
         "budget_trends",
         "The best size, tokens, depth and width against the budget",
         "A power of the budget through the best shapes; the exponent with its interval stands above each panel.",
-        equal_compute.over_budgets,
-        equal_compute.has_trends,
+        studies.over_budgets,
+        studies.has_trends,
     ),
     Drawing(
         "others",
@@ -105,8 +106,8 @@ DRAWINGS = (
         "Does it change the answer? Left: where best depths and transitions of two recipes lie apart by more than "
         "their intervals, the recipe changes them; what the arms share (seeds, text) narrows the interval of the "
         "change, which the table has, and not the bars. Right: which arm has the lower loss, at each depth.",
-        arms_apart.arms_apart,
-        lambda fit: bool(arms_apart.with_numbers(fit)),
+        studies.arms_apart,
+        lambda fit: bool(studies.with_numbers(fit)),
     ),
     Drawing(
         "width_law",
@@ -114,7 +115,7 @@ DRAWINGS = (
         "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
         "side only; they take part in the law too. Δχ²: how much worse a form fits than the best one; 4 or more "
         "rejects it.",
-        law_lines.width_law,
+        laws.width_law,
         _has_curves,
     ),
     Drawing(
@@ -122,7 +123,7 @@ DRAWINGS = (
         "Best depth and best width against size, beside the GPT-3 models",
         "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
         "extrapolated, and forms that fit equally well inside it part ways.",
-        law_lines.guideline,
+        laws.guideline,
         lambda fit: not fit.along_only,
     ),
     Drawing(
@@ -138,8 +139,8 @@ DRAWINGS = (
         "Star: the optimum of a depth, by a parabola through the best rate and its neighbours; open where the best "
         "rate is at the edge of those tried, so that the optimum may lie beyond. Where the parametrization carries the "
         "rate over depth, the stars stand above one another. Band: best to worst seed.",
-        lambda fit: run_curves.against_rate(run_curves.rate_curves(fit.rates)),
-        lambda fit: bool(run_curves.rate_curves(fit.rates)),
+        lambda fit: run_figures.against_rate(run_figures.rate_curves(fit.rates)),
+        lambda fit: bool(run_figures.rate_curves(fit.rates)),
     ),
 )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import html
 
-from dwsweep.fit.along.along_words import number as column_number
-from dwsweep.records.along_rows import Along, AlongRow, EqualToBaseline
-from dwsweep.records.fit_result import FitResult
+from dwsweep.fit.along import value_text as column_number
+from dwsweep.records.fit import FitResult
+from dwsweep.records.studies import Along, AlongRow, EqualToBaseline
 from dwsweep.report.page.html import Section, box, bullets, details, paragraph, table
 from dwsweep.report.page.page_tables import interval, number, short, show
 

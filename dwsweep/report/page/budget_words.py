@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dwsweep.records.budget_rows import REACHED, TOO_FEW, BestAtBudget, EqualBudgets
+from dwsweep.records.studies import REACHED, TOO_FEW, BestAtBudget, EqualBudgets
 from dwsweep.report.figures.style import plain
 from dwsweep.report.page.html import table, without_empty
 from dwsweep.report.page.page_tables import interval, number, short, show, significant

@@ -6,8 +6,8 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dwsweep.records.comparison import LOSS, ComparedRow, Comparison
-from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit import FitResult
+from dwsweep.records.studies import LOSS, ComparedRow, Comparison
 from dwsweep.report.page.html import Section, box, bullets, details, paragraph, table
 from dwsweep.report.page.page_tables import interval, number, runs, short, show
 from dwsweep.report.terminal.comparison_tables import each_by_itself, paired

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from dwsweep.guide import Source, answer
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN, Answer
-from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit import FitResult
 from dwsweep.report.terminal import guide_tables
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_count

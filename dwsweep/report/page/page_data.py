@@ -1,5 +1,6 @@
 """What the script of the page needs, as one mapping that becomes JSON: the answers of guide, the losses with
-their intervals, the training curves."""
+their intervals, the training curves.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from dwsweep.guide import Source
-from dwsweep.records.fit_curves import DepthCurve
-from dwsweep.records.fit_result import FitResult
+from dwsweep.records.fit import FitResult
+from dwsweep.records.transitions import DepthCurve
 from dwsweep.report.figures import style
 from dwsweep.report.figures.losses import AXIS_LABELS
-from dwsweep.report.figures.run_curves import TrainingCurve
+from dwsweep.report.figures.runs import TrainingCurve
 from dwsweep.report.page import guide_answers
 from dwsweep.report.page.page_tables import RUN_COLUMNS
 

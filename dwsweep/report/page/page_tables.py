@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dwsweep.records.fit_rows import Cell, GuidelineRow, Rival, TokenTransition, Transition
+from dwsweep.records.transitions import Cell, GuidelineRow, Rival, TokenTransition, Transition
 from dwsweep.report.figures.style import plain
 from dwsweep.report.page import words
 from dwsweep.report.page.html import details, paragraph, table, without_empty
-from dwsweep.sweep.kept_promises import KeptPromise
+from dwsweep.sweep.snapshot import KeptPromise
 from dwsweep.text import format_count
 
 Row = Mapping[str, Any]

@@ -12,16 +12,16 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.fit.surface.best_depth_words import headline, joint_crossings
+from dwsweep.fit.guideline import headline, joint_crossings
 from dwsweep.guide import source_of
-from dwsweep.records import fit_result
-from dwsweep.records.fit_result import FitResult
-from dwsweep.records.fit_rows import references
-from dwsweep.records.reader import to_dict
-from dwsweep.records.run_files import FINAL
-from dwsweep.report.figures import attention_conditions, registry, run_curves, style
-from dwsweep.report.figures.attention_conditions import Conditions
-from dwsweep.report.figures.run_curves import TrainingCurve
+from dwsweep.records import fit as fit_record
+from dwsweep.records.fit import FitResult
+from dwsweep.records.record import to_dict
+from dwsweep.records.run import FINAL
+from dwsweep.records.transitions import references
+from dwsweep.report.figures import registry, style
+from dwsweep.report.figures import runs as run_figures
+from dwsweep.report.figures.runs import Conditions, TrainingCurve
 from dwsweep.report.page import along_section, budget_words, comparison_section, page_data, page_tables, words
 from dwsweep.report.page.html import (
     Section,
@@ -35,8 +35,8 @@ from dwsweep.report.page.html import (
     placeholder,
     preformatted,
 )
-from dwsweep.sweep.kept_promises import KeptPromise, kept_promises, sentence
-from dwsweep.sweep.sweep_directory import SweepStore
+from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.snapshot import KeptPromise, kept_promises, sentence
 
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
@@ -73,7 +73,7 @@ def write(directory: str | PathLike[str]) -> Any:
     if folder == root and (root.parent / "results.csv").exists():  # the fit of a sweep: the page is that of the sweep
         root = root.parent
     file = folder / "fit.json"
-    fit = fit_result.read(file, "DIR")
+    fit = fit_record.read(file, "DIR")
     every = _read_csv(root / "results.csv")
     runs = every if fit.along_only else comparison_section.of_the_fit(every, fit)
     curves, conditions = _logged(every, runs, root)
@@ -242,12 +242,12 @@ def _logged(
         if not run_id:
             continue
         rows = list(paths.read_lines(root / "runs" / run_id / "metrics.jsonl"))
-        if found := attention_conditions.conditions(row, rows):
+        if found := run_figures.conditions(row, rows):
             conditions.append(found)
         if run_id not in drawn:
             continue
         diverged = row.get("status") == "diverged"
-        curve = run_curves.training_curve(run_id, int(float(row["depth"])), float(row["n_params"]), diverged, rows)
+        curve = run_figures.training_curve(run_id, int(float(row["depth"])), float(row["n_params"]), diverged, rows)
         if curve is not None:
             curves.append(curve)
     return curves, conditions
@@ -258,7 +258,7 @@ def _conditioning(runs: Sequence[Conditions]) -> list[Section]:
     if not runs:
         return []
     with style.styled():
-        drawn = style.render(attention_conditions.over_training(runs), "svg")
+        drawn = style.render(run_figures.over_training(runs), "svg")
     caption = (
         "Condition number of what a block's heads put out, side by side, over the positions of a window: the ratio of "
         "its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). Of each "
@@ -273,7 +273,7 @@ def _training(curves: Sequence[TrainingCurve]) -> str:
     if not curves:
         return paragraph("No run has logged a training loss: nothing to draw.", "soft")
     with style.styled():
-        drawn = style.render(run_curves.training_curves(curves), "svg")
+        drawn = style.render(run_figures.training_curves(curves), "svg")
     caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
     return picture(drawn, "Training loss against step, one panel per depth", caption)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dwsweep.records.fit_result import FitResult
-from dwsweep.records.fit_rows import GuidelineRow, Transition
+from dwsweep.records.fit import FitResult
+from dwsweep.records.transitions import GuidelineRow, Transition
 from dwsweep.report.figures.style import plain
 from dwsweep.text import format_count
 

@@ -8,8 +8,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dwsweep.fit.along.along_words import number
-from dwsweep.records.along_rows import WORSE, Along, AlongRow, EqualShape, EqualToBaseline
+from dwsweep.fit.along import value_text
+from dwsweep.records.studies import WORSE, Along, AlongRow, EqualShape, EqualToBaseline
 from dwsweep.report.terminal.folding import Folded, empty_table
 from dwsweep.text import format_count, format_range
 
@@ -43,7 +43,7 @@ def _table(found: Along, arms: bool) -> Table:
     for curve in found.curves:
         for row in curve.rows:
             cells = [_short(row.arm)] if arms else []
-            cells += [number(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
+            cells += [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
             cells += [format_count(curve.budget)] if curve.budget is not None else [""] if sized else []
             cells += [_shape(row), "–" if row.loss is None else f"{row.loss:.4f}"]
             cells += _ends(row.above_best, row.above_best_low, row.above_best_high, row.verdict == WORSE)
@@ -61,7 +61,7 @@ def _against(found: Along, arm: str) -> Table:
         for row in rows:
             low, high = row.above_base_low, row.above_base_high
             shown = low is not None and high is not None and (low > 0.0 or high < 0.0)
-            cells = [number(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
+            cells = [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
             cells += ["" if curve.budget is None else format_count(curve.budget)]
             if row.loss is not None and row.above_base is not None:
                 cells += [f"{row.loss:.4f}", f"{row.loss - row.above_base:.4f}"]

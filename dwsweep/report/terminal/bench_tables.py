@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dwsweep.records.bench_rows import BenchRow, CompiledRow, PackingPoint
+from dwsweep.records.run import BenchRow, CompiledRow, PackingPoint
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_bytes, format_count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.records.budget_rows import (
+from dwsweep.records.studies import (
     NOT_REACHED_HIGH,
     NOT_REACHED_LOW,
     REACHED,
@@ -20,6 +20,7 @@ from dwsweep.text import format_range as between
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 
 MILLI = 1e3  # nats → 10⁻³ nats
 SYMBOLS = {"n_params": "N", "tokens": "D", "depth": "L", "width": "d"}

@@ -10,12 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dwsweep.records import fit_rows
-from dwsweep.records.comparison import (
+from dwsweep.records import transitions
+from dwsweep.records.studies import (
     BEST_DEPTH,
+    NOT_COMPARABLE,
     TRANSITION,
     UNCHANGED,
-    UNKNOWN,
     ArmsAtDepth,
     ComparedRow,
     Comparison,
@@ -24,7 +24,7 @@ from dwsweep.report.terminal.folding import Folded, empty_table
 from dwsweep.text import format_count, format_range
 
 MILLI = 1e3
-STATUSES = {status.replace("_", " ") for status in fit_rows.STATUSES}
+STATUSES = {status.replace("_", " ") for status in transitions.STATUSES}
 
 
 def render(found: Comparison, letter: str, axis: str) -> RenderableType:
@@ -54,7 +54,7 @@ def paired(found: Comparison) -> str:
 
 def each_by_itself(found: Comparison) -> str:
     """What several intervals mean together."""
-    compared = sum(row.verdict != UNKNOWN for row in found.rows)
+    compared = sum(row.verdict != NOT_COMPARABLE for row in found.rows)
     if compared < 2:
         return ""
     level = round(100 * found.rows[0].confidence)
@@ -75,7 +75,7 @@ def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text
             estimate(row.other, row.other_low, row.other_high, row.other_status, text),
             "–" if row.change is None else f"{row.change:.2f}",
             "" if open_ended else format_range(row.change_low, row.change_high, lambda v: f"{v:.2f}"),
-            {UNCHANGED: "not shown", UNKNOWN: "–"}.get(row.verdict, row.verdict),
+            {UNCHANGED: "not shown", NOT_COMPARABLE: "–"}.get(row.verdict, row.verdict),
         )
     return table
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dwsweep.records.fit_curves import SizedOptimum
-from dwsweep.records.fit_result import FitResult, OtherFit
-from dwsweep.records.fit_rows import Contrast, Transition, references
+from dwsweep import published_law
+from dwsweep.records.fit import FitResult, OtherFit
+from dwsweep.records.transitions import Contrast, SizedOptimum, Transition, references
 from dwsweep.terminal import plain_text
 from dwsweep.text import arm_letter, format_count, format_factor
 from dwsweep.text import format_range as _range
-from dwsweep.theory import published_law
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 
 CONTRASTS_SHOWN = 12
 _BRIEF = {"already_crossed": "already"}  # beside the reference estimator's status, where room is scarce
@@ -30,7 +30,7 @@ def render(result: FitResult) -> RenderableType:
     from rich.padding import Padding
     from rich.text import Text
 
-    from dwsweep.fit.surface.best_depth_words import joint_crossings
+    from dwsweep.fit.guideline import joint_crossings
     from dwsweep.report.terminal import along_tables, budget_tables, comparison_tables
     from dwsweep.report.terminal.folding import Folded
 
@@ -310,7 +310,7 @@ def _best_depths(result: FitResult) -> list[Any]:
     """The minimum over depth of the loss of all depths together, at a few sizes: first, as it needs no law."""
     from rich.text import Text
 
-    from dwsweep.fit.surface.best_depth_words import headline
+    from dwsweep.fit.guideline import headline
     from dwsweep.report.terminal.folding import Folded
 
     assert result.surface
@@ -352,7 +352,7 @@ def shape_matters(result: FitResult) -> str:
     rows = [row for row in (result.surface.optima if result.surface else ()) if row.worst_percent is not None]
     if not rows:
         return ""
-    from dwsweep.fit.along.along_words import loses
+    from dwsweep.fit.along import loses
 
     axis = result.curves.size_name
 

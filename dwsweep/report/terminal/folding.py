@@ -1,6 +1,7 @@
 """Tables that fit any terminal. Where there is no room for every column, those that say the same in every row are said
 once, in a line; then those that a file has too are left to it; then columns go below, beside the first one again. No
-number is cut."""
+number is cut.
+"""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from dwsweep.guide.answers import (
     ShapeAnswer,
     Trust,
 )
-from dwsweep.guide.candidates import BUDGET_TOLERANCE, FREE_GRID, is_near
-from dwsweep.guide.trust import BUILD_APART, RECIPE_FACTOR
+from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, is_near
+from dwsweep.guide.sources import BUILD_APART, RECIPE_FACTOR
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_count, format_factor, format_hours
 

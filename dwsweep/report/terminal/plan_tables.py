@@ -11,10 +11,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dwsweep.cost.flops import CONVENTION
+from dwsweep.cost.arithmetic import CONVENTION
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
-from dwsweep.records.reader import to_dict
+from dwsweep.records.record import to_dict
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 

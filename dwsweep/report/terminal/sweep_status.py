@@ -16,12 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dwsweep.cost import find
-from dwsweep.records.pack_files import StartFacts
-from dwsweep.records.reader import to_dict
-from dwsweep.records.run_files import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
+from dwsweep.records.pack import StartFacts
+from dwsweep.records.record import to_dict
+from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.report.terminal.folding import Folded
-from dwsweep.sweep.kept_promises import sentence
-from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, snapshot, step_of, time_left
+from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, sentence, snapshot, step_of, time_left
 from dwsweep.text import format_clock
 
 MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded

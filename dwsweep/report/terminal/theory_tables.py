@@ -10,17 +10,16 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from dwsweep import published_law
 from dwsweep.report.terminal.folding import Folded
-from dwsweep.theory import published_law
-from dwsweep.theory.limits import DEPTH_EFFICIENT
+from dwsweep.theory import DEPTH_EFFICIENT, RankCheck
 
 if TYPE_CHECKING:
-    from dwsweep.theory.head_bottleneck import HeadCheck
-from dwsweep.theory.rank_check import RankCheck
+    from dwsweep.theory import HeadCheck
 
 
 def render(facts: dict[str, Any]) -> Group:
-    """:func:`dwsweep.theory.limits.summary`: a table of quantities, then what it means in words."""
+    """:func:`dwsweep.theory.summary`: a table of quantities, then what it means in words."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("quantity", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)

@@ -1,0 +1,347 @@
+"""The commands of the analysis: what losses say, what to build, what a sweep would tell. None of them imports JAX."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dwsweep import paths, terminal
+from dwsweep.cli.options import (
+    BLOCK,
+    OUTPUT,
+    PLAN,
+    TIME,
+    AsJson,
+    Axis,
+    Command,
+    Constraint,
+    Export,
+    Mlp,
+    Noise,
+    Overrides,
+    PathValue,
+    Rules,
+    SweepDirectory,
+    TiedEmbeddings,
+    count_option,
+    number_option,
+    path_option,
+    path_value,
+    whole_numbers,
+    whole_option,
+)
+from dwsweep.errors import InputError, options_named
+
+if TYPE_CHECKING:
+    from dwsweep.records.fit import FitResult
+
+
+commands = typer.Typer(rich_markup_mode="rich")
+_command = functools.partial(commands.command, cls=Command)
+
+
+@_command(
+    epilog="Examples: dwsweep fit runs/smoke · dwsweep fit runs/gpt2 runs/llama --compare · "
+    "dwsweep fit runs/heads --along heads · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400'"
+)
+def fit(
+    tables: Annotated[
+        list[PathValue],
+        typer.Argument(metavar="DIR|TABLE...", parser=path_value, help="Sweep, CSV, TSV, JSON(L) or Parquet."),
+    ],
+    out: Annotated[
+        PathValue | None, path_option("--out", "DIR", "Folder to write; default DIR/fit, for table.csv table-fit.")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Each further table, or each arm of the sweep, against the first.")
+    ] = False,
+    along: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The loss against this column, such as heads or depth.")
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help="--along: which shapes equal this one's loss, and what they save."),
+    ] = None,
+    margin: Annotated[
+        float | None, number_option("NATS", "By which they may be worse; default 1 % of its loss.")
+    ] = None,
+    beside: Annotated[
+        list[PathValue] | None,
+        path_option("--with", "DIR|TABLE", "Another table, fitted alike and shown beside this one; may be repeated."),
+    ] = None,
+    axis: Annotated[Axis, typer.Option(help="The size that is matched between depths.")] = Axis.n_params,
+    noise: Noise = None,
+    column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
+    where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
+    params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
+    confidence: Annotated[float, number_option("SHARE", "Of every interval, from 0.5 to below 1.")] = 0.95,
+    draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, 100 to 100,000.")] = 2000,
+    shape_noise: Annotated[float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
+    from dwsweep.fit import output
+    from dwsweep.fit.along import fit_along
+    from dwsweep.fit.analysis import fit_table
+    from dwsweep.fit.arms import compare_arms
+    from dwsweep.fit.warnings import check_fitted
+    from dwsweep.report.figures import registry
+    from dwsweep.report.terminal import fit_tables
+
+    table, *others = tables
+    if others and not compare and along is None:
+        raise InputError(
+            f"DIR|TABLE: {others[0]}; a second table is allowed with --compare or --along, or as --with {others[0]}"
+        )
+    if along is not None and (compare or beside):
+        other = "--compare" if compare else "--with"
+        raise InputError(f"--along: {along}; not with {other}, for it compares arms and tables by itself")
+    if along is None and (baseline is not None or margin is not None):
+        raise InputError("--baseline, --margin: are of --along COLUMN, such as --along heads")
+    method: Callable[..., FitResult] = functools.partial(compare_arms, others=others) if compare else fit_table
+    if along is not None:
+        method = functools.partial(fit_along, column=along, others=others, baseline=baseline, margin=margin)
+    with terminal.waiting("fitting"), options_named():
+        result = method(
+            table,
+            axis=axis.value,
+            noise=noise,
+            shape_noise=shape_noise,
+            columns=column or (),
+            where=where or (),
+            draws=draws,
+            confidence=confidence,
+            params=params or (),
+            beside=beside or (),
+        )
+        check_fitted(result)
+        out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))
+        note = output.replaced(result, out)
+        written = output.write(result, out)
+        registry.clear(out)
+    terminal.show(lambda: fit_tables.render(result), result.to_dict, json)
+    if note:
+        print(f"note: {note}", file=sys.stderr)
+    sys.stdout.flush()
+    # as long as the fit took: the answer need not wait for it
+    with terminal.waiting("drawing"):
+        written += map(str, registry.draw(result, out))
+    print("\n".join(written), file=sys.stderr if json else sys.stdout)
+
+
+@_command(
+    epilog="Examples: dwsweep guide --params 3B --kv-heads 8 --mlp gated · dwsweep guide --shape 32x2816 · "
+    "dwsweep guide --rule 'width = 64 * depth' · dwsweep guide --fit runs/smoke --params 300K",
+)
+def guide(
+    params: Annotated[list[float] | None, count_option("N", "Non-embedding parameters, such as 3B.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
+    rule: Rules = None,
+    at: Annotated[Constraint, typer.Option(help="Recommend the best shape at equal …")] = Constraint.size,
+    fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: the published law).")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
+    total: Annotated[bool, typer.Option("--total", help="The budget includes the embeddings.")] = False,
+    width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
+    head_size: Annotated[int | None, whole_option("P", "Fixed head size.", BLOCK)] = None,
+    kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.", BLOCK)] = None,
+    mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.", rich_help_panel=BLOCK)] = Mlp.plain,
+    mlp_ratio: Annotated[float | None, number_option("R", "Inner width / d_x.", BLOCK)] = None,
+    vocab_size: Annotated[int | None, whole_option("V", "Vocabulary (default: the fit's, else 50257).", BLOCK)] = None,
+    tied_embeddings: TiedEmbeddings = False,
+    context: Annotated[int | None, whole_option("T", "Positions (default: the fit's, else 2048).", BLOCK)] = None,
+    tensor_parallel: Annotated[int, whole_option("N", "Must divide the heads.", BLOCK)] = 1,
+    pipeline_parallel: Annotated[int, whole_option("N", "Must divide the depth.", BLOCK)] = 1,
+    device: Annotated[str, typer.Option(help="Device for time and latency.", rich_help_panel=TIME)] = "H100",
+    bench: Annotated[PathValue | None, path_option("--bench", "PATH", "Rates from `dwsweep bench`.", TIME)] = None,
+    tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B: hours.", TIME)] = None,
+    export: Export = None,
+    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figures here.", OUTPUT)] = None,
+    json: AsJson = False,
+) -> None:
+    """What to build for a budget, what it costs to deviate, and how far to trust it; the verdict on a shape or rule."""
+    from dwsweep.cost.duration import Calibration
+    from dwsweep.guide import Options, answer, exported
+    from dwsweep.report.figures import laws
+    from dwsweep.report.terminal import guide_tables
+
+    if bench is not None and not bench.exists():
+        raise InputError(f"--bench: {bench}; no such file or sweep directory, `dwsweep bench` writes one")
+    calibration = Calibration.chosen(bench, device) if bench else None
+    if bench is not None and calibration is None:
+        raise InputError(f"--bench: {bench}; holds no rate of {device}, nor one that was measured")
+    if export is not None and json:
+        raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
+    with options_named():
+        options = Options(
+            width_multiple=width_multiple,
+            head_size=head_size,
+            kv_heads=kv_heads,
+            mlp=mlp.value,
+            mlp_ratio=mlp_ratio,
+            vocab_size=vocab_size,
+            tied_embeddings=tied_embeddings,
+            context=context,
+            tensor_parallel=tensor_parallel,
+            pipeline_parallel=pipeline_parallel,
+            total=total,
+            at=at.value,
+            tokens=tokens,
+            device=device,
+            calibration=calibration,
+        )
+        found = answer(params or (), shape or (), rules=rule or (), fit=fit, compare=compare, options=options)
+        configuration = exported(found, options, export) if export is not None else None
+    if configuration is not None:
+        print(configuration)
+    else:
+        terminal.show(lambda: guide_tables.render(found), found.to_dict, json)
+    if out is not None:
+        written = laws.draw_guide(found, out)
+        lines = [f"wrote {path}" for path in written] or ["nothing to draw: no budget with shapes, and no rule"]
+        print("\n".join(lines), file=sys.stderr)
+
+
+@_command(
+    epilog="Examples: dwsweep design sweeps/levine-mini.yaml --noise 0.003 · "
+    "dwsweep design SPEC --fit runs/mini --target 1B --out next · dwsweep design --hours 6 --device H100",
+)
+def design(
+    spec: Annotated[
+        PathValue | None, typer.Argument(metavar="[SPEC]", parser=path_value, help="Sweep spec, YAML; or --hours.")
+    ] = None,
+    hours: Annotated[float | None, number_option("H", "Write a spec that fills this time …", PLAN)] = None,
+    device: Annotated[str, typer.Option(help="… on one of this device.", rich_help_panel=PLAN)] = "H100",
+    depths: Annotated[
+        str | None, typer.Option(metavar="L,L,…", help="With these depths.", rich_help_panel=PLAN)
+    ] = None,
+    write: Annotated[
+        PathValue | None, path_option("--write", "FILE", "Its file; default DEVICE-HOURSh.yaml.", PLAN)
+    ] = None,
+    fit: Annotated[
+        PathValue | None, path_option("--fit", "PATH", "A finished round, for its noise, law and runs.")
+    ] = None,
+    noise: Noise = None,
+    target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
+    propose: Annotated[int, whole_option("N", "Says why no single runs are proposed.")] = 0,
+    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figure here.")] = None,
+    set_: Overrides = None,
+    json: AsJson = False,
+) -> None:
+    """The error a sweep would leave on each transition and on the best depth; what changes of its grid would buy."""
+    from dwsweep.design import fill, study
+    from dwsweep.design.expected_fit import make_prior
+    from dwsweep.report.terminal import design_tables
+    from dwsweep.spec import load_spec
+
+    if (spec is None) == (hours is None):
+        raise InputError("SPEC: give a sweep spec, or --hours for one that is written; not both")
+    if hours is None and (write is not None or depths is not None):
+        raise InputError("--write, --depths: shape the spec that --hours writes; allowed with it")
+    if hours is not None and set_:
+        raise InputError(
+            f"--set: {set_[0]!r}; changes a spec that is there; allowed with SPEC, such as what --hours wrote"
+        )
+    filled, file = None, write
+    with terminal.waiting("judging"):
+        if hours is not None:
+            chosen = whole_numbers(depths, "--depths") if depths is not None else ()
+            filled = fill(hours, device, make_prior(fit, noise)[0], chosen)
+            file = write or paths.as_path(f"{filled.spec.name}.yaml")
+            if file.exists():
+                raise InputError(f"--write: {file} is there already; allowed: a name that is free")
+        sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
+        rates = _rates_of(fit or paths.as_path(f"runs/{sweep.name}")) if sweep.train.seconds is not None else {}
+        found = study(sweep, fit=fit, noise=noise, target=target, proposals=propose, **rates)
+    if filled and file is not None:
+        paths.make_directory(file.parent)
+        paths.write_atomic(file, filled.text)
+        print(f"wrote {file}", file=sys.stderr)
+    terminal.show(lambda: design_tables.render(found), found.to_dict, json)
+    if out is not None:
+        print(f"wrote {design_tables.draw(found, out / 'design.png')}", file=sys.stderr)
+
+
+def _rates_of(directory: PathValue) -> dict[str, Any]:
+    """Rates that a sweep directory holds, for a sweep whose runs are as long as ``train.seconds`` allow."""
+    from dwsweep.cost.duration import Calibration
+    from dwsweep.sweep.directory import SweepStore
+
+    return {"calibration": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
+
+
+@_command(epilog="Example: dwsweep report runs/smoke")
+def report(directory: SweepDirectory) -> None:
+    """One self-contained HTML file with the answer, the figures and the tables."""
+    from dwsweep.report.page import sweep_page
+
+    print(sweep_page.write(directory))
+
+
+@_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
+def theory(
+    width: Annotated[int | None, whole_option("D", "Width d_x.")] = None,
+    depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
+    heads: Annotated[int, whole_option("H", "Heads.")] = 2,
+    check: Annotated[bool, typer.Option("--check", help="Measure ranks of small random networks and heads.")] = False,
+    out: Annotated[PathValue | None, path_option("--out", "DIR", "With --check: write the figure here.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs; the bounds, tried."""
+    from dwsweep import theory
+    from dwsweep.report.terminal import theory_tables
+
+    if check == (width is not None) or (out is not None and not check):
+        raise InputError("--width, --check: the bounds of a width, or a trial of the bounds; --out goes with --check")
+    if check:
+        _check_ranks(out, json)
+        return
+    assert width is not None
+    facts = theory.summary(width=width, depth=depth, heads=heads)
+    terminal.show(lambda: theory_tables.render(facts), lambda: facts, json)
+
+
+def _check_ranks(out: PathValue | None, json: bool) -> None:
+    from dataclasses import asdict
+
+    from dwsweep import theory
+    from dwsweep.report.figures import laws
+    from dwsweep.report.terminal import theory_tables
+
+    with terminal.waiting("measuring ranks"):
+        found = theory.check_ranks()
+    heads = theory.check_heads()
+    rows = {"networks": [asdict(row) for row in found], "heads": [asdict(row) for row in heads]}
+    terminal.show(lambda: theory_tables.render_check(found, heads), lambda: rows, json)
+    if out is not None:
+        print("\n".join(f"wrote {path}" for path in laws.draw_ranks(found, out)), file=sys.stderr)
+    if any(row.wrong for row in found) or any(row.wrong for row in heads):
+        raise typer.Exit(1)
+
+
+@_command(epilog="Example: dwsweep schema > dwsweep.schema.json, for an editor that completes YAML")
+def schema() -> None:
+    """The JSON schema of a spec."""
+    import json
+
+    from dwsweep.spec import Spec
+
+    print(json.dumps(Spec.model_json_schema(), indent=1))
+
+
+@_command(epilog="Example: dwsweep init my-sweep.yaml")
+def init(
+    path: Annotated[PathValue, typer.Argument(metavar="FILE", parser=path_value, help="File to write.")] = "sweep.yaml",
+) -> None:
+    """Write a spec to start from: every key with its default and what it means."""
+    from dwsweep.spec import reference
+
+    file = paths.as_path(path)
+    if file.exists():
+        raise InputError(f"FILE: {path} is there already; allowed: a name that is free")
+    paths.make_directory(file.parent)
+    paths.write_atomic(file, reference.commented(str(path)))
+    print(f"wrote {path}")

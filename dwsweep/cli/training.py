@@ -1,0 +1,244 @@
+"""The command line: one thin function per command, heavy imports inside it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dwsweep import exit_status, paths, terminal
+from dwsweep.cli import analysis
+from dwsweep.cli.options import (
+    AsJson,
+    Command,
+    CompileOnly,
+    DeviceCounts,
+    Distributed,
+    Executor,
+    Group,
+    OutDirectory,
+    Overrides,
+    RayAddress,
+    Retry,
+    Shard,
+    SpecFile,
+    SweepDirectory,
+    Takeover,
+    Targets,
+    device_counts,
+)
+from dwsweep.errors import InputError
+
+if TYPE_CHECKING:
+    from dwsweep.spec import Spec
+
+
+app = typer.Typer(
+    name="dwsweep",
+    cls=Group,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="Depth-width sweeps of decoder-only language models: at my parameter budget, how deep and how wide?",
+    epilog="Examples: dwsweep run sweeps/smoke.yaml · dwsweep fit runs/smoke · dwsweep report runs/smoke · "
+    "dwsweep guide --params 3e9 (each COMMAND --help has its own).\n\n"
+    "Exit status: 0 done; 1 some runs failed; 2 wrong spec, arguments or input; 3 interrupted, resumable.",
+)
+
+
+_command = functools.partial(app.command, cls=Command)
+
+
+app.add_typer(analysis.commands)
+
+
+def main() -> None:
+    """Entry point: every bad input is one clear line and exit status 2."""
+    sys.exit(exit_status.of(lambda: typer.main.get_command(app).main(standalone_mode=False)))
+
+
+def _version(value: bool) -> None:
+    if value:
+        from dwsweep import __version__
+
+        print(f"dwsweep {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _default_directory(sweep: Spec) -> Any:
+    return paths.as_path(f"runs/{sweep.name}")
+
+
+@_command(epilog="Example: dwsweep plan sweeps/levine2020.yaml --set grid.seeds=1")
+def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: Overrides = None) -> None:
+    """Show the runs: shape, parameters, FLOPs, memory, time, RUN / SKIP / DROP and why. Trains nothing."""
+    from dwsweep.data.prepare import find
+    from dwsweep.report.terminal import plan_tables
+    from dwsweep.spec import load_spec
+    from dwsweep.sweep.work_queue import plan_of_rest, with_rates_fixed, write_plan
+
+    sweep = load_spec(spec, set_ or ())
+    planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(sweep))
+    if out is not None:
+        planned = with_rates_fixed(planned, out)
+    terminal.show(lambda: plan_tables.render(planned), lambda: plan_tables.to_json(planned), json)
+    if out is not None:
+        print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
+
+
+@_command(epilog="Example: dwsweep prepare sweeps/smoke.yaml --inspect --set data.source=text:'articles/*.txt'")
+def prepare(
+    spec: SpecFile,
+    inspect: Annotated[
+        bool, typer.Option("--inspect", help="Show counts, a decoded sample and article lengths.")
+    ] = False,
+    set_: Overrides = None,
+) -> None:
+    """Read the text source, train the BPE tokenizer, write the token store. Idempotent; prints where it is."""
+    from dwsweep.data.prepare import prepare as prepare_store
+    from dwsweep.spec import load_spec
+
+    store = prepare_store(load_spec(spec, set_ or ()).data)
+    if inspect:
+        from dwsweep.data.prepare import inspect as inspect_store
+
+        terminal.console().print(inspect_store(store))
+    print(store.path)
+
+
+@_command(
+    epilog="Examples: dwsweep run sweeps/smoke.yaml --set train.steps=5 · "
+    "dwsweep run SPEC --shard 0/8 (every 8th pack) · dwsweep run SPEC --retry failed",
+)
+def run(
+    spec: SpecFile,
+    out: OutDirectory = None,
+    set_: Overrides = None,
+    executor: Annotated[Executor, typer.Option(help="Where packs train.")] = Executor.local,
+    address: RayAddress = None,
+    shard: Shard = None,
+    retry: Annotated[list[Retry] | None, typer.Option(help="Train runs with this status again.")] = None,
+    takeover: Takeover = False,
+    distributed: Distributed = False,
+) -> int:
+    """Train what the plan says RUN, in isolated workers; resume what was interrupted, skip what is finished."""
+    from dwsweep.data.prepare import prepare as prepare_store
+    from dwsweep.report.terminal.sweep_progress import ProgressView
+    from dwsweep.spec import load_spec
+    from dwsweep.sweep.runner import run_sweep
+    from dwsweep.sweep.work_queue import check, parse_shard, plan_of_rest
+
+    sweep = load_spec(spec, set_ or ())
+    part = parse_shard(shard)
+    directory = out or _default_directory(sweep)
+    check(sweep, directory)  # everything that is wrong is refused before the data is prepared
+    store = prepare_store(sweep.data)
+    retries = {item.value for item in retry or ()}
+    planned = plan_of_rest(sweep, store, directory, retries)
+    return run_sweep(
+        planned,
+        store.path,
+        directory,
+        shard=part,
+        retry=retries,
+        takeover=takeover,
+        executor=executor.value,
+        address=address,
+        distributed=distributed,
+        view=ProgressView(terminal.console()),
+    )
+
+
+@_command(epilog="Example: dwsweep status runs/smoke --follow")
+def status(
+    directory: SweepDirectory,
+    follow: Annotated[bool, typer.Option("--follow", help="Refresh until the sweep is finished.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Counts and a table of runs: state, step, loss, tokens/s, reason of failure."""
+    from dwsweep.report.terminal import sweep_status
+
+    if follow and json:
+        raise InputError("--json: prints one moment, --follow all of them; allowed: one of them")
+    if follow:
+        sweep_status.follow(directory, terminal.console())
+    else:
+        terminal.show(lambda: sweep_status.render(directory), lambda: sweep_status.to_json(directory), json)
+
+
+@_command(
+    epilog="Examples: dwsweep bench sweeps/smoke.yaml --out runs/smoke (then `plan` uses it) · "
+    "dwsweep bench sweeps/levine-mini.yaml --compile-only --target H200 --target TPU-v5e:2x4 · "
+    "dwsweep bench sweeps/levine2020.yaml --compile-only --devices 1,4,8 --set grid.depths=[48]",
+)
+def bench(
+    spec: SpecFile,
+    out: OutDirectory = None,
+    set_: Overrides = None,
+    compile_only: CompileOnly = False,
+    devices: DeviceCounts = "1",
+    target: Targets = None,
+    json: AsJson = False,
+) -> None:
+    """Compile seconds, step time, tokens/s, MFU and memory of each shape on this host, and the gain from packing."""
+    from dataclasses import asdict
+
+    from rich.progress import track
+
+    from dwsweep.data import prepare
+    from dwsweep.plan import DataFacts, build
+    from dwsweep.plan.lengths import with_nominal_length
+    from dwsweep.records import run as run_record
+    from dwsweep.report.terminal import bench_tables
+    from dwsweep.spec import load_spec
+    from dwsweep.sweep.local_executor import CPU_DEVICES, cores, each_core_a_device
+
+    counts = device_counts(devices)
+    if target and not compile_only:
+        raise InputError(f"--target: {target[0]!r}; nothing can run on it here, add --compile-only")
+    # a length in seconds is what rates are wanted for; neither they nor the programs depend on it
+    sweep = with_nominal_length(load_spec(spec, set_ or ()))
+    build(sweep)
+    store = (prepare.find if compile_only else prepare.prepare)(sweep.data)  # compiling needs no text
+    # JAX reads this when it is imported; only a CPU heeds it
+    each = max(1, len(cores()) // (sweep.execution.workers or 1))  # what a worker of the sweep has
+    os.environ.update({CPU_DEVICES: str(max(counts))} if compile_only else each_core_a_device(each))
+    planned = build(sweep, data=DataFacts.of(store) if store else None)
+    shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
+    console = terminal.console(stderr=True)
+    directory = out or _default_directory(sweep)
+    if compile_only:
+        from dwsweep.train import compile_only as compiling
+
+        places = compiling.elsewhere(target) if target else compiling.here(planned, counts)
+        found = compiling.compile_only(planned, store, places)
+        if target:
+            found = run_record.kept(found, directory)
+        compiled = list(track(found, "compile", total=shapes * len(places), console=console))
+        terminal.show(lambda: bench_tables.render_compiled(compiled), lambda: list(map(asdict, compiled)), json)
+        if target:
+            print(f"wrote {run_record.write_compiled(compiled, directory)}", file=sys.stderr)
+        return
+    from dwsweep.train import bench as benchmark
+
+    assert store is not None
+    rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
+    terminal.show(lambda: bench_tables.render(rows), lambda: list(map(asdict, rows)), json)
+    print(f"wrote {run_record.write(rows, directory)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

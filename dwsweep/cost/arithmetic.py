@@ -1,0 +1,233 @@
+"""Training FLOPs of a shape, with the convention in one place.
+
+A product of (m × n) and (n × k) counts 2·m·n·k. Forward, per token:
+
+    blocks        2 · n_params
+    attention     4 · L · H · d_p · n      scores and weighted sum over all n positions of the window: the full square,
+                                           not its causal half, as in Chowdhery et al. 2022 (PaLM), Appendix B
+    unembedding   2 · V · d_x              the embedding's look-up counts nothing
+    embedding     2 · r · d_x              where it is factored; the unembedding is then, if tied, 2 · r · (V + d_x)
+
+Training counts 3 × forward (the backward pass has two products for each one of the forward). Norms, softmax,
+activations, the optimizer and the evaluation on held-out text are not counted, and recomputation (``remat``) is not
+either: these are the FLOPs of the model, which MFU is measured against.
+
+Device memory and checkpoint size of a pack: arithmetic on its arrays, an estimate to plan with.
+
+What fits is decided here, for `plan`, which estimates it, and for the trainer, which measures it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dwsweep.shapes import Shape
+
+CONVENTION = "3 × forward; 2·m·n·k a product; attention over the full window, not its causal half; unembedding counted"
+
+
+def forward_flops_per_token(shape: Shape) -> int:
+    """FLOPs of one token's forward pass in a window of ``shape.seq_len`` positions."""
+    attention = 4 * shape.depth * shape.heads * shape.head_size * shape.seq_len
+    return 2 * shape.n_params + attention + _embedding_flops_per_token(shape)
+
+
+def _embedding_flops_per_token(shape: Shape) -> int:
+    full, rank = 2 * shape.vocab_size * shape.width, shape.embedding_rank
+    if rank is None:
+        return full
+    unembedding = 2 * rank * (shape.vocab_size + shape.width) if shape.tied_embeddings else full
+    return 2 * rank * shape.width + unembedding
+
+
+def training_flops_per_token(shape: Shape) -> int:
+    """FLOPs of one token's forward and backward pass."""
+    return 3 * forward_flops_per_token(shape)
+
+
+def training_flops(shape: Shape, tokens: int) -> int:
+    """FLOPs of training on ``tokens``."""
+    return training_flops_per_token(shape) * tokens
+
+
+def flops_6nd(shape: Shape, tokens: int) -> int:
+    """6·N·D with N the matched non-embedding count (Kaplan et al. 2020, without their attention term)."""
+    return 6 * shape.n_params * tokens
+
+
+def decode_bytes_per_token(shape: Shape, context: int, bytes_per_value: int = 2) -> int:
+    """Bytes one decoding step reads for one sequence: every weight, and the cached keys and values."""
+    weights = shape.n_params + _embedding_flops_per_token(shape) // 2
+    cache = 2 * shape.depth * shape.kv_heads * shape.head_size * context
+    return bytes_per_value * (weights + cache)
+
+
+FLOAT32 = 4
+PROGRAM_SHARE = 0.92
+"""Of the memory that JAX may use on a device: what the training program may take; the evaluation runs beside it."""
+TOKEN_STORE_SHARE = 0.2
+"""Of the same: a larger token store stays on the host, and batches are streamed."""
+ASSUMED_MEMORY_BYTES = 16 << 30
+"""Where a device does not say how much memory it has, for the token store."""
+INDEXABLE_TOKENS = 1 << 31
+"""Indices on the device are 32-bit."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device while a pack trains."""
+
+    parameters: int  # float32 masters, and the 16-bit copy the products read
+    optimizer: int  # its moments
+    gradients: int  # and the copy that is clipped
+    activations: int  # what the forward pass keeps for the backward pass, at the microbatch
+    data: int  # the token store, where it lies on the device
+    microbatch: int  # sequences of each replica in one forward pass
+    remat: bool  # the blocks' activations are computed a second time in the backward pass
+
+    @property
+    def total(self) -> int:
+        return self.parameters + self.optimizer + self.gradients + self.activations + self.data
+
+
+def activation_bytes_per_token(
+    shape: Shape, precision: str, remat: bool, keep_weights: bool = False
+) -> tuple[int, int]:
+    """(bytes a token kept in every block, bytes a token that live once) for the backward pass.
+
+    Counted from what this model's operations keep, with p = 2 or 4 bytes for an operand of a product:
+
+        residual stream              2 · 4 · d_x
+        operands of products         3 · p · d_x
+        q, k, v, attention's output  4 · p · H · d_p, and 4 · H for the softmax
+        q and k before their norm    p · (H + H_kv) · d_p, where they are normalised
+        MLP, before the activation   p a unit, twice that if gated
+        attention's weights          p · H · T, with ``keep_weights``
+
+    Activations, and attention's weights without it, are computed again in the backward pass, of one block at a time:
+    they live once, with the gradient of that block's inner values, the logits and their gradient. With ``remat`` only a
+    block's input is kept, and the rest of one block lives at a time.
+    """
+    product = 2 if precision == "bfloat16" else FLOAT32
+    width, query = shape.width, shape.heads * shape.head_size
+    inner = shape.mlp_hidden * (2 if shape.mlp == "gated" else 1)
+    block = (2 * FLOAT32 + 3 * product) * width + 4 * product * query + FLOAT32 * shape.heads + product * inner
+    if keep_weights and shape.attention == "softmax":
+        block += product * shape.heads * shape.seq_len
+    if shape.qk_norm:
+        block += product * (shape.heads + shape.kv_heads) * shape.head_size
+    once = 2 * FLOAT32 * shape.vocab_size + (FLOAT32 + product) * width + recomputed_bytes_per_token(shape)
+    if shape.embedding_rank is not None:  # what the r × d_x matrix reads, and its gradient; if tied, a second time
+        once += (2 if shape.tied_embeddings else 1) * (FLOAT32 + product) * shape.embedding_rank
+    if remat:
+        return FLOAT32 * width, once + block
+    return block, once
+
+
+def recomputed_bytes_per_token(shape: Shape) -> int:
+    """Bytes a token that a block computes again: attention probabilities and inner values, two float32 of each."""
+    inner = shape.mlp_hidden * (2 if shape.mlp == "gated" else 1)
+    return 2 * FLOAT32 * (shape.heads * shape.seq_len + inner)
+
+
+def moments(shape: Shape, optimizer: str) -> int:
+    """Values that an optimizer keeps of one replica: two per parameter for Adam; one for a matrix that Muon updates."""
+    return 2 * shape.n_params_total - (shape.n_params if optimizer == "muon" else 0)
+
+
+def estimate(
+    shape: Shape,
+    *,
+    replicas: int,
+    microbatch: int,
+    precision: str,
+    remat: bool = False,
+    keep_weights: bool = False,
+    data_bytes: int = 0,
+    optimizer: str = "adamw",
+) -> Memory:
+    """Memory of a pack of ``replicas`` that runs ``microbatch`` sequences of each at a time on one device."""
+    block, once = activation_bytes_per_token(shape, precision, remat, keep_weights)
+    values = replicas * shape.n_params_total
+    tokens = replicas * microbatch * shape.seq_len
+    return Memory(
+        parameters=values * (FLOAT32 + (2 if precision == "bfloat16" else 0)),
+        optimizer=FLOAT32 * replicas * moments(shape, optimizer),
+        gradients=2 * FLOAT32 * values,
+        activations=tokens * (shape.depth * block + once),
+        data=data_bytes,
+        microbatch=microbatch,
+        remat=remat,
+    )
+
+
+def program_fits(program_bytes: float, memory_bytes: float) -> bool:
+    """Whether a training program fits on a device on which JAX may use ``memory_bytes``."""
+    return program_bytes <= PROGRAM_SHARE * memory_bytes
+
+
+def resident_bytes(n_train_tokens: int, size: int, memory_bytes: float | None, asked: bool | None) -> int:
+    """What the training tokens, ``size`` bytes each, take of a device's memory: 0 where they are streamed instead.
+
+    ``asked`` is ``execution.data_on_device``; held-out text is always streamed.
+    """
+    total = n_train_tokens * size
+    if asked is False or n_train_tokens >= INDEXABLE_TOKENS:
+        return 0
+    return total if asked or total <= TOKEN_STORE_SHARE * (memory_bytes or ASSUMED_MEMORY_BYTES) else 0
+
+
+def halved(batch: int, microbatch: int, multiple_of: int = 1) -> int | None:
+    """The largest divisor of the batch that is at most half the microbatch; None where there is none.
+
+    ``multiple_of``: the devices that share each microbatch in whole sequences.
+    """
+    small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
+    fitting = (n for n in {*small, *(batch // n for n in small)} if n <= microbatch // 2 and n % multiple_of == 0)
+    return max(fitting, default=None)
+
+
+def fitting_microbatch(
+    shape: Shape,
+    *,
+    replicas: int,
+    batch_size: int,
+    precision: str,
+    remat: bool,
+    data_bytes: int,
+    memory_bytes: float | None,
+    microbatch: int | None = None,
+    optimizer: str = "adamw",
+) -> Memory:
+    """The estimate of the program that the trainer will settle for, where JAX may use ``memory_bytes``.
+
+    It begins at ``microbatch`` sequences (default: the whole batch) and, while the program does not fit, halves them,
+    then computes attention's weights again, then all activations. The first where the memory is unknown; the last where
+    nothing fits, and then the total says so.
+    """
+    size, keep_weights = microbatch or batch_size, memory_bytes is not None  # a CPU computes the weights again
+    while True:
+        memory = estimate(
+            shape,
+            replicas=replicas,
+            microbatch=size,
+            precision=precision,
+            remat=remat,
+            keep_weights=keep_weights,
+            data_bytes=data_bytes,
+            optimizer=optimizer,
+        )
+        smaller = halved(batch_size, size)
+        nothing_left = remat and not keep_weights and smaller is None
+        if memory_bytes is None or program_fits(memory.total, memory_bytes) or nothing_left:
+            return memory
+        if smaller:
+            size = smaller
+        else:
+            keep_weights, remat = False, remat or not keep_weights
+
+
+def checkpoint_bytes(shape: Shape, replicas: int, optimizer: str = "adamw") -> int:
+    """One checkpoint of a pack: float32 parameters and the optimizer's moments of every replica."""
+    return FLOAT32 * (shape.n_params_total + moments(shape, optimizer)) * replicas

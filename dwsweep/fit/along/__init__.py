@@ -1,1 +1,0 @@
-"""Losses along any column of the table (heads, vocabulary, depth): where they turn, and what equals a baseline."""

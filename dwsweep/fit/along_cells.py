@@ -1,0 +1,348 @@
+"""A table along a column: which runs are compared with which, and their mean losses with what is known of the errors.
+
+Runs are sorted into curves: one arm, one depth and one value of the column, over sizes. ``build_curves`` then treats a
+curve as it treats a depth in a plain fit, so the noise is the same: cell + seed by two-way least squares, held-out
+documents, the luck of a shape, the choice of a learning rate. A group of the comparison takes one cell of each curve,
+those of one budget.
+
+Which shapes equal a baseline's loss, and the parameters that they save: non-inferiority, all shapes at once.
+
+A shape is equal where the upper end of a one-sided band of its loss − the baseline's lies below the margin (the band
+holds for all shapes together, so any number of them may be picked from the table).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dwsweep.errors import InputError, argument, example
+from dwsweep.fit.bands import band
+from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, n_params_of, number, select_runs, too_many
+from dwsweep.fit.curves import build_curves
+from dwsweep.fit.noise import Documents, document_covariance, of_influences, still_falling
+from dwsweep.fit.pairing import TOLERANCE, Arm
+from dwsweep.fit.rows import Row, compile_expression
+from dwsweep.fit.table import Table
+from dwsweep.records.fit import FitOptions
+from dwsweep.records.studies import EqualShape, EqualToBaseline
+from dwsweep.text import BITS, NATS
+
+SIZES = ("budget", "n_params", "n_params_total", "width", "flops", "flops_6nd")  # a column that is a size itself
+OUTCOMES = (  # what a run ends with, and what names it
+    *("loss", "loss_stderr", "bits_per_byte", "wall_seconds", "tokens_per_second", "device_seconds"),
+    *("seed", "status", "run_id", "arm"),
+)
+Key = tuple[int | None, float | None]  # (depth, size) of a group; None where the column is it
+
+
+@dataclass(frozen=True)
+class ArmAlong:
+    """One arm. arm: its curves, numbered alike in all arms. groups: (depth, size) → value of the column → index of the
+    cell in the curves. rows: a row of each cell. read: its runs, bad: those left out as impossible."""
+
+    arm: Arm
+    groups: Mapping[Key, Mapping[Any, int]]
+    rows: Sequence[Row]
+    read: int
+    bad: Sequence[BadRun]
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """Runs of an arm that count, and what to know of them."""
+
+    runs: list[Run]
+    warnings: list[str]
+
+
+def unit_of(tables: Sequence[Table]) -> str:
+    """Nats per token, or bits per byte where the vocabularies differ.
+
+    Raises:
+        InputError: they differ, and not every row has its bits per byte.
+    """
+    rows = [row for data in tables for row in data.rows if row.get("loss") is not None]
+    vocabularies = {float(row["vocab_size"]) for row in rows if row.get("vocab_size") is not None}
+    if len(vocabularies) < 2:
+        return NATS
+    if all(row.get("bits_per_byte") and row["loss"] for row in rows if math.isfinite(row["loss"])):
+        return BITS
+    listed = ", ".join(f"{size:g}" for size in sorted(vocabularies))
+    raise InputError(
+        f"vocab_size: {listed}; losses per token of different vocabularies cannot be compared, allowed: one of them "
+        f"(choose with {argument('where')}), or bits_per_byte in every row"
+    )
+
+
+def check_column(tables: Sequence[Table], column: str) -> None:
+    """Refuses a column that is not there, no number, an outcome, or the same in every row."""
+    name = argument("column", "--along")
+    for data in tables:
+        if column in OUTCOMES:
+            raise InputError(
+                f"{name}: {column!r}; is known once a run has ended, or names it; allowed: what was chosen"
+            )
+        if column not in data.columns:
+            near = difflib.get_close_matches(column, data.columns, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(data.columns)}"
+            raise InputError(f"{name}: {column!r}; not a column of {data.source}, {hint}")
+        for place, row in enumerate(data.rows, start=1):
+            value = row.get(column)
+            if value is not None and (isinstance(value, bool | str) or not math.isfinite(value)):
+                raise InputError(
+                    f"{name}: {column!r} is {str(value)[:40]!r} in row {place}; must be a column of numbers"
+                )
+    values = {row.get(column) for data in tables for row in data.rows} - {None}
+    if len(values) < 2:
+        what = f"{next(iter(values)):g} in every row" if values else "blank in every row"
+        raise InputError(f"{name}: {column!r} is {what} of {tables[0].source}; at least two values are compared")
+
+
+def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions) -> list[ArmAlong]:
+    """The arms with their curves and groups, without those that have no usable run.
+
+    Raises:
+        InputError: runs that differ in more than the column would be compared, or the first arm has no usable run.
+    """
+    sizes = {} if column in SIZES else _sizes(tables)
+    chosen = [_selected(data, column, options) for data in tables]
+    curves = {_curve(run.row, column) for selected in chosen for run in selected.runs}
+    number = {key: k for k, key in enumerate(sorted(curves), start=1)}
+    unit = unit_of(tables)
+    found: list[ArmAlong] = []
+    for data, name, selected in zip(tables, names, chosen, strict=True):
+        if not selected.runs and found:
+            continue
+        if not selected.runs:
+            raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
+        warnings = list(selected.warnings)
+        if data.directory:
+            warnings += still_falling(data.directory, selected.runs)
+        runs = [replace(run, depth=number[_curve(run.row, column)]) for run in selected.runs]
+        runs, bad = _without_bad(runs, column, warnings)
+        held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
+        if unit == BITS:
+            runs, held_out = _in_bits(runs, held_out)
+        if held_out:
+            warnings += held_out.warnings
+        rng = np.random.default_rng(options.seed)
+        of_arm = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise)
+        rows = {(run.depth, float(run.width)): run.row for run in runs}
+        rows_of = [rows[int(of_arm.depth[k]), float(of_arm.width[k])] for k in range(len(of_arm.x))]
+        arm = Arm(name, data.source, data.sha256, runs, of_arm, held_out=held_out, warnings=tuple(warnings))
+        found.append(ArmAlong(arm, _groups(rows_of, column, sizes, data.source), rows_of, len(data.rows), bad))
+    return found
+
+
+def _curve(row: Row, column: str) -> tuple[float, ...]:
+    """What a curve over sizes has in common: depth and value."""
+    return (row["depth"],) if column in ("depth", *SIZES) else (row["depth"], row[column])
+
+
+def _selected(data: Table, column: str, options: FitOptions) -> _Selected:
+    """The runs that count, value by value: what differs within one is refused there as in a plain fit."""
+    of_value: dict[Any, list[Row]] = defaultdict(list)
+    for row in data.rows:
+        if row.get(column) is not None:
+            of_value[None if column in ("depth", *SIZES) else row[column]].append(row)
+    runs: list[Run] = []
+    where: dict[str, list[Any]] = defaultdict(list)
+    for value in sorted(of_value, key=lambda v: v or 0.0):
+        try:
+            selection = select_runs(of_value[value], options.axis, data.named)
+        except InputError as error:
+            said = "" if value is None else f"at {column} {value:g}: "
+            raise InputError(*(f"{said}{line}" for line in error.lines)) from None
+        runs += selection.runs
+        for line in selection.warnings:
+            where[line].append(value)
+    lines = [
+        line if len(values) == len(of_value) else f"{column} {', '.join(f'{v:g}' for v in values)}: {line}"
+        for line, values in where.items()
+    ]
+    blank = sum(row.get(column) is None for row in data.rows)
+    return _Selected(runs, [*lines, *([f"{column}: blank in {blank} rows, which are left out"] if blank else [])])
+
+
+def _without_bad(runs: list[Run], column: str, warnings: list[str]) -> tuple[list[Run], list[BadRun]]:
+    bad = find_bad_runs(runs)
+    if not bad:
+        return runs, []
+    row = bad[0].run.row
+    example_ = (
+        f"{row['depth']}×{row['width']:g} at {column} {row[column]:g}, seed {bad[0].run.seed}: loss "
+        f"{bad[0].run.loss:.4g}, expected {bad[0].expected:.4g}"
+    )
+    few = not too_many(bad, runs)
+    what = "left out" if few else "too many to leave out, so all count: check the table"
+    warnings.append(
+        f"impossible losses: {len(bad)} of {len(runs)} runs are {IMPOSSIBLE:g} robust standard deviations or more off "
+        f"({example_}); {what}"
+    )
+    out = {id(found.run) for found in bad} if few else set()
+    return [run for run in runs if id(run) not in out], list(bad) if few else []
+
+
+def _in_bits(runs: Sequence[Run], held_out: Documents | None) -> tuple[list[Run], Documents | None]:
+    """The same in bits per byte of text."""
+    factor = {run.candidate: run.row["bits_per_byte"] / run.row["loss"] for run in runs}
+    scaled = [replace(run, loss=run.loss * factor[run.candidate]) for run in runs]
+    if held_out is None or held_out.tokens is None:
+        return scaled, held_out
+    influence = {key: factor[key] * u for key, u in held_out.influence.items()}
+    return scaled, of_influences(influence, held_out.tokens)._replace(note=held_out.note)
+
+
+def _sizes(tables: Sequence[Table]) -> dict[float, float]:
+    """n_params → the size at which it is compared: its budget, where every row has one, else the geometric mean of
+    those within a factor 1.25 of a neighbour."""
+    rows = [row for data in tables for row in data.rows]
+    budgets = [row.get("budget") for row in rows]
+    if all(isinstance(size, int | float) and 0.0 < size < math.inf for size in budgets):
+        return {}
+    counts = np.unique([n_params_of(row) for row in rows if n_params_of(row) > 0])
+    groups = np.split(counts, np.flatnonzero(np.diff(np.log(counts)) > TOLERANCE) + 1)
+    return {float(n): math.exp(float(np.mean(np.log(group)))) for group in groups for n in group}
+
+
+def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], source: str) -> dict[Key, dict[Any, int]]:
+    found: dict[Key, dict[Any, int]] = defaultdict(dict)
+    for k, row in enumerate(rows):
+        depth = None if column == "depth" else int(row["depth"])
+        size = None
+        if column not in SIZES:
+            size = sizes[n_params_of(row)] if sizes else float(row["budget"])
+        value = row[column]
+        first = found[depth, size].setdefault(value, k)
+        if first != k:
+            shown = " and ".join(_shape(rows[one]) for one in (first, k))
+            raise InputError(
+                f"{argument('column', '--along')}: {column!r}; {source} has two shapes of one size at {column} "
+                f"{value:g}, {shown}, which would be one; choose, such as with "
+                + example(f'where="width == {row["width"]:g}"', f"--where 'width == {row['width']:g}'")
+            )
+    return {
+        key: dict(sorted(found[key].items())) for key in sorted(found, key=lambda key: (key[0] or 0, key[1] or 0.0))
+    }
+
+
+def _shape(row: Row) -> str:
+    heads = f", {row['heads']:g} heads" if row.get("heads") else ""
+    size = f" of {row['head_size']:g}" if heads and row.get("head_size") else ""
+    return f"{row['depth']:g}×{row['width']:g}{heads}{size}"
+
+
+MARGIN = 0.01  # of the baseline's loss
+LEAST_SAVED = 5.0  # percent, below which no table is made unasked
+
+
+def equal_to_baseline(
+    found: Sequence[ArmAlong], baseline: str | None, margin: float | None, confidence: float
+) -> tuple[EqualToBaseline, ...]:
+    """Of each arm; unasked only where depths and heads vary, and a shape is smaller than the baseline.
+
+    Raises:
+        InputError: no shape of an arm is the baseline, or several are.
+    """
+    asked = baseline is not None or margin is not None
+    tables = []
+    for one in found:
+        if not asked and any(len({row.get(name) for row in one.rows}) < 2 for name in ("depth", "heads")):
+            continue
+        table = _against(one, _place(one, baseline), margin, confidence)
+        if table is not None and (asked or (table.rows and table.rows[0].saved_percent >= LEAST_SAVED)):
+            tables.append(table)
+    return tuple(tables)
+
+
+def _place(one: ArmAlong, baseline: str | None) -> int:
+    """Index of the cell that is the baseline."""
+    if baseline is None:
+        order = [
+            (-row["depth"], row.get("heads") or 0, -float(n))
+            for row, n in zip(one.rows, one.arm.curves.n_params, strict=True)
+        ]
+        return min(range(len(order)), key=order.__getitem__)
+    columns = list(dict.fromkeys(name for row in one.rows for name in row))
+    try:
+        meets = compile_expression(baseline, columns)
+    except InputError as error:
+        name = argument("where")
+        raise InputError(*(line.replace(f"{name}:", f"{argument('baseline')}:", 1) for line in error.lines)) from None
+    places = [k for k, row in enumerate(one.rows) if meets(row)]
+    if len(places) == 1:
+        return places[0]
+    shown = ", ".join(_plain_shape(one, k) for k in places[:6])
+    arm = f" of {one.arm.label}" if one.arm.label else ""
+    what = f"{len(places)} shapes{arm} meet it ({shown})" if places else f"no shape{arm} meets it"
+    raise InputError(f"{argument('baseline')}: {baseline!r}; {what}, one must")
+
+
+def _plain_shape(one: ArmAlong, k: int) -> str:
+    row = one.rows[k]
+    heads = f", {row['heads']:g} heads" if row.get("heads") else ""
+    return f"{row['depth']:g}×{row['width']:g}{heads}"
+
+
+def _against(one: ArmAlong, place: int, margin: float | None, confidence: float) -> EqualToBaseline | None:
+    curves = one.arm.curves
+    base_loss, base_n = float(curves.mean[place]), float(curves.n_params[place])
+    margin = margin if margin is not None else MARGIN * base_loss
+    others = np.array([k for k in range(len(curves.x)) if k != place])
+    if not len(others):
+        return None
+    worse = curves.mean[others] - base_loss
+    high: list[float | None] = [None] * len(others)
+    if curves.noise.known:
+        deviations = (curves.draws - curves.mean)[:, others] - (curves.draws - curves.mean)[:, [place]]
+        _, ends = band(worse, deviations, min(curves.noise.df.values()), confidence, one_sided=True)
+        high = [float(end) for end in ends]
+    rows = []
+    for k, above, end in zip(others, worse, high, strict=True):
+        row = one.rows[k]
+        rows.append(
+            EqualShape(
+                arm=one.arm.label,
+                depth=int(row["depth"]),
+                width=number(row["width"]),
+                heads=row.get("heads"),
+                head_size=row.get("head_size"),
+                n_params=number(float(curves.n_params[k])),
+                saved_percent=100.0 * (1.0 - float(curves.n_params[k]) / base_n),
+                loss=float(curves.mean[k]),
+                worse=float(above),
+                worse_high=end,
+                equal=end is not None and end < margin,
+            )
+        )
+    rows.sort(key=lambda row: -row.saved_percent)
+    name = _plain_shape(one, place)
+    return EqualToBaseline(
+        arm=one.arm.label,
+        baseline=name,
+        n_params=number(base_n),
+        loss=base_loss,
+        margin=margin,
+        confidence=confidence,
+        rows=tuple(rows),
+        sentence=_sentence(rows, name, margin, confidence),
+    )
+
+
+def _sentence(rows: Sequence[EqualShape], baseline: str, margin: float, confidence: float) -> str:
+    level = f"at {100 * confidence:.0f} %"
+    found = next((row for row in rows if row.equal and row.saved_percent > 0.0), None)
+    if found is None:
+        return f"no smaller shape is shown to be within {margin:.3f} nats of {baseline}'s loss ({level})"
+    heads = f" with {found.heads:g} heads" if found.heads else ""
+    return (
+        f"{found.depth}×{found.width:g}{heads} is no worse than {baseline} by more than {margin:.3f} nats ({level}; at "
+        f"most {found.worse_high:+.3f}) and saves {found.saved_percent:.0f} % of its parameters"
+    )

@@ -1,1 +1,0 @@
-"""Two recipes over the same shapes: where their losses, transitions and best depths part."""

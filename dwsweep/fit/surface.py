@@ -1,0 +1,714 @@
+"""The fitted loss of all depths together: the best depth at any size, what another depth costs. ``loss_forms`` says
+what it is made of, ``loss_model`` estimates it.
+
+One definition of the best depth holds inside and outside the data. For each draw of the parameters from the forms in
+proportion to their weights,
+
+    dloss/dl = dh/dl(x, y; θ) + dδ/dl(x, y)
+
+where δ, what the data say beyond the form, is kept at its value on the edge for sizes outside the data, as is what
+gains have fallen to there, and ends at the edges of the depths trained; beyond the largest size both fall on. The best
+depth is where the integral of it is least: inside the data the profile of the loss itself, outside what the forms say,
+averaged. Beyond the sizes of the data each draw also misses by as much as the surface departs from its form inside (an
+error of the form, in ln N).
+
+The loss of all depths together, estimated: restricted likelihood, one fit per form, weighed by their evidence.
+
+The terms (loss_surface.py) enter a mixed linear model of the cell means,
+
+    mean = F·b + P·u + e,    u ~ N(0, 1),    e ~ N(0, C + τ²·I)
+
+F: the parabola of f0, free. P: all shrunk polynomials, whose prior sd falls geometrically with their powers (amplitude
+and rates, for f0 and for δ, are hyperparameters), and the derivatives with respect to θ, linearised at the optimum
+(Gauss–Newton) with wide priors. C: the covariance of the means (seeds, documents). τ: what the seeds of a shape share,
+its own hyperparameter. The hyperparameters maximise restricted likelihood times weak priors; their uncertainty is a
+quasi-random sample of the Laplace approximation, weighed by importance. The coefficients and θ are then drawn from the
+model as it is, not linearised (loss_draws.py). A form that the data contradict is not lost: δ makes up for it inside
+the data, at a wider interval; its evidence says how much less probable it is.
+
+Draws of the model of the loss from its posterior, which is not linearised.
+
+Given θ and the hyperparameters the model is linear: its other coefficients are Gaussian, and integrating over them
+leaves a density of six numbers, φ (loss_forms.py). A population of chains samples it, each stepping along the
+difference of two others, one half of them at a time (differential evolution Markov chains, ter Braak 2006). The chains
+are spread over the hyperparameters in proportion to their weights, and over the noise where its variance was estimated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dwsweep.fit.curves import Curves
+from dwsweep.fit.laws import FORMS
+from dwsweep.fit.noise import chi2_quantile
+from dwsweep.fit.surface_model import (
+    BOUNDS,
+    GAIN_FALLS,
+    GAIN_POWERS,
+    PHI_SD,
+    START,
+    Frame,
+    GivenLeads,
+    Linear,
+    P,
+    Problem,
+    fall,
+    from_leads,
+    in_theta,
+    least_gain,
+    levelled,
+    newton_steps,
+    speed,
+    start_theta,
+    to_leads,
+    transition,
+)
+from dwsweep.records.fit import LOSS_FORM, DepthSpan, LossForm, Surface
+from dwsweep.records.transitions import Optimum, SizedOptimum
+
+DRAWS = 1000
+INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
+DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
+ROWS = 9
+KEPT_SIZES = 4
+SAME_BUDGET = 0.05  # in ln N: widths are rounded, so that shapes of one budget differ by some percent
+FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among them
+SHIFT_POINTS = 9
+LARGEST_SHIFT = 3.0
+ONE_SD = 0.6827  # of a normal distribution
+WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
+
+
+@dataclass(frozen=True)
+class Depth:
+    """A best depth. An end without a bound is None; depth is None where more than half of the draws have none."""
+
+    depth: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The draws of one form: theta (D, P), coefficients (D, T), shift (D,) of ln N outside the sizes of the data;
+    transition (D, G) and speed (D, G) on the grid of depths, which are the same for every size."""
+
+    theta: np.ndarray
+    coefficients: np.ndarray
+    shift: np.ndarray
+    transition: np.ndarray
+    speed: np.ndarray
+
+
+class LossSurface:
+    """The model of a fit.json's ``surface``: its forms that are not rejected, in proportion to their weights.
+
+    only: one of its forms alone, whatever its weight.
+    """
+
+    def __init__(self, record: Surface, only: str | None = None) -> None:
+        self.record = record
+        depths = [span.depth for span in record.spans]
+        self.frame = Frame(record.low, record.high, float(min(depths)), float(max(depths)))
+        self.only = only
+        self._kept: dict[float, tuple[np.ndarray, np.ndarray]] = {}
+        # a few numbers of each size, which tables of shapes ask for again and again
+        self._levels: dict[float, float] = {}
+        self._depths: dict[float, Depth] = {}
+
+    @cached_property
+    def groups(self) -> list[_Group]:
+        forms = [f for f in self.record.forms if f.form == self.only or (self.only is None and not f.rejected)]
+        weights = np.array([1.0 if self.only else f.weight for f in forms])
+        draws = len(forms[0].draws) if self.only else DRAWS
+        exact = draws * weights / weights.sum()
+        counts = np.floor(exact).astype(int)
+        # the largest remainders get what is missing
+        for k in np.argsort(counts - exact)[: draws - int(counts.sum())]:
+            counts[k] += 1
+        return [self._group(form, n) for form, n in zip(forms, counts, strict=True) if n]
+
+    def _group(self, form: LossForm, n: int) -> _Group:
+        rows = np.resize(
+            np.array(form.draws), (n, len(self.record.terms) + P)
+        )  # from the first again if there are more
+        coefficients, theta = rows[:, :-P], rows[:, -P:]
+        shift = self._misfit(form.form, theta, coefficients) * np.random.default_rng(0).standard_normal(n)
+        of_draws, y = theta[:, None, :], self.grid
+        return _Group(
+            theta,
+            coefficients,
+            shift,
+            transition(form.form, of_draws, np.exp(y), self.frame),
+            speed(of_draws, y, self.frame),
+        )
+
+    def _misfit(self, form: str, theta: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """(D,) root mean square over the depths of how far δ moves the transition away from the form's, in ln N."""
+        y = np.linspace(math.log(self.frame.shallowest), math.log(self.frame.deepest), SHIFT_POINTS)
+        x = transition(form, theta[:, None, :], np.exp(y), self.frame)
+        inside = (x >= self.record.low) & (x <= self.record.high)
+        at = np.clip(x, self.record.low, self.record.high)
+        slope = np.einsum("dgt,dt->dg", self._departures(at, y), coefficients)
+        gain = np.maximum(theta[:, 2:3], 1e-6) * np.exp((1.0 - theta[:, 3:4]) * (y - self.frame.centre[1]))
+        gain *= fall(theta[:, None, :], at, self.frame)
+        moved = np.clip(slope / gain, -LARGEST_SHIFT, LARGEST_SHIFT) ** 2
+        count = inside.sum(axis=1)
+        return np.sqrt(np.where(count > 0, (moved * inside).sum(axis=1) / np.maximum(count, 1), LARGEST_SHIFT**2))
+
+    def _departures(self, x: np.ndarray | float, y: np.ndarray) -> np.ndarray:
+        """(…, T) dδ/dl of the terms; those of f0 have none."""
+        return self.frame.basis(x, y, derivative=True)
+
+    @cached_property
+    def grid(self) -> np.ndarray:
+        """ln L: dense over the depths trained, wider steps outside."""
+        low, high = math.log(self.frame.shallowest), math.log(self.frame.deepest)
+        inside = np.linspace(low, high, INSIDE)
+        below = np.linspace(0.0, low, OUTSIDE, endpoint=False) if low > 1e-9 else np.zeros(0)
+        above = np.linspace(high, high + math.log(DEEPEST_FACTOR), 2 * OUTSIDE + 1)[1:]
+        return np.concatenate([below, inside, above])
+
+    def _at(self, x: float) -> tuple[np.ndarray, np.ndarray]:
+        """(D, G) dloss/dl on the grid at x = ln axis, and its integral from the grid's first depth; the last few sizes
+        are kept, since a row of a table asks several things about one."""
+        if x not in self._kept:
+            if len(self._kept) >= KEPT_SIZES:
+                del self._kept[next(iter(self._kept))]
+            slope = self._slopes(x, slice(0, len(self.grid)))
+            self._kept[x] = slope, _integral(self.grid, slope)
+        return self._kept[x]
+
+    @cached_property
+    def inside(self) -> slice:
+        """The points of the grid at the depths trained."""
+        first, last = (math.log(depth) for depth in (self.frame.shallowest, self.frame.deepest))
+        return slice(*np.searchsorted(self.grid, (first - 1e-9, last + 1e-9)).tolist())
+
+    def _slopes(self, x: float, part: slice) -> np.ndarray:
+        """(D, ·) dloss/dl at x = ln axis on a part of the grid that holds the depths trained."""
+        at = min(max(x, self.record.low), self.record.high)
+        outside = min(1.0, abs(x - at))
+        terms = self._departures(at, self.grid[self.inside])
+        trained = slice(self.inside.start - part.start, self.inside.stop - part.start)
+        rows = []
+        for group in self.groups:
+            lead = (x + outside * group.shift[:, None]) - group.transition[:, part]
+            slope = levelled(lead, group.theta[:, 5:])
+            slope *= -group.speed[:, part]
+            slope *= fall(group.theta, at, self.frame)[:, None]
+            slope[:, trained] += group.coefficients @ terms.T
+            if x > at:  # all that depth does goes on falling, which moves no best depth
+                slope *= np.exp(-np.maximum(group.theta[:, 4:5], 0.0) * (x - at))
+            rows.append(slope)
+        return np.concatenate(rows) if len(rows) > 1 else rows[0]
+
+    def profile(self, x: float) -> np.ndarray:
+        """(D, G) loss on the grid above that of the grid's first depth, nats."""
+        return self._at(x)[1]
+
+    def profile_over(self, x: float, trained: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """(ln L (M,), the ``profile`` there (D, M)), over the whole grid or the depths trained."""
+        part = self.inside if trained else slice(None)
+        return self.grid[part], self.profile(x)[:, part]
+
+    def above_best(self, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
+        """(D, M) nats of ``rows`` (D, G) on the grid at ``depths``, above the best whole number of layers of each row:
+        between the depths trained, or beyond their end where it is the best of them (``drawn_depths``)."""
+        grid, inside = self.grid, self.inside
+        first, deepest = inside.start, inside.stop - 1
+        best = lowest(grid[inside], rows[:, inside])
+        if trained:
+            grid, rows = grid[inside], rows[:, inside]
+        else:
+            at = rows[:, inside].argmin(axis=1) + first
+            for edge, beyond in ((deepest, slice(deepest, None)), (first, slice(0, first + 1))):
+                if edge != 0 and (here := at == edge).any():
+                    best[here] = np.minimum(best[here], lowest(grid[beyond], rows[here][:, beyond]))
+        values = _between(grid, rows, np.log(np.asarray(depths, dtype=float)))
+        return np.maximum(values - best, 0.0)
+
+    def drawn_depths(self, x: float) -> np.ndarray:
+        """(D,) ln of the best depth at x = ln axis; ±inf where the loss falls up to an end of the grid, but 0 where one
+        layer was trained and is the best.
+
+        A draw whose lowest loss lies between the depths trained has its best depth there, whatever its form does far
+        outside, where a draw with a gain below zero falls without end; only from an end of the depths it goes on."""
+        slope, running = self._at(x)
+        step = np.diff(self.grid)
+        first, deepest = self.inside.start, self.inside.stop - 1
+        inside = running[:, self.inside].argmin(axis=1) + first
+        below, above = running[:, : first + 1].argmin(axis=1), running[:, deepest:].argmin(axis=1) + deepest
+        best = np.where(inside == deepest, above, np.where(inside == first, below, inside))
+        rows, last = np.arange(len(running)), len(self.grid) - 1
+        # the zero of the slope beside the lowest point of the grid
+        here = slope[rows, best]
+        left = np.clip(np.where(here > 0, best - 1, best), 0, last - 1)
+        low, high = slope[rows, left], slope[rows, left + 1]
+        crosses = (low <= 0) & (high > 0)
+        share = np.where(crosses, -low / np.where(crosses, high - low, 1.0), best - left)
+        found = self.grid[left] + share * step[left]
+        # the grid begins at one layer: where that was trained nothing lies below it, else the form has no bound there
+        least = 0.0 if first == 0 else -np.inf
+        return np.where(best == last, np.inf, np.where((best == 0) & (here > 0), least, found))
+
+    def at(self, n: float) -> Depth:
+        """The best depth at a size (a value of the axis), with the interval of the fit's confidence."""
+        if n not in self._depths:
+            self._depths[n] = summary(self.drawn_depths(math.log(n)), self.record.confidence)
+        return self._depths[n]
+
+    def spread(self, x: float) -> float:
+        """sd of ln L* at x = ln axis: half the width of the central 68 %; inf without a bound, or where draws end at a
+        single layer and have no spread towards less."""
+        found = summary(self.drawn_depths(x), ONE_SD)
+        return math.log(found.high / found.low) / 2.0 if found.low and found.high and found.low > 1.0 else math.inf
+
+    def optimum(self, x: float) -> Optimum | None:
+        """Best depth at ln axis x among the depths that have shapes of that size; an end beyond them is None. None with
+        fewer than three such depths."""
+        present = self.present(x)
+        if len(present) < FEWEST_SHARED_DEPTHS:
+            return None
+        drawn = self.drawn_depths(x)
+        low, centre, high = quantiles(drawn, self.record.confidence)
+        first, last = float(min(present)), float(max(present))
+        middle = math.exp(centre) if math.isfinite(centre) else None
+        edge = None
+        if middle is None or not first < middle < last:
+            edge = "below" if centre <= math.log(first) else "above"
+        return Optimum(
+            ln_x=x,
+            depth=None if edge else middle,
+            # an infinite end on the side of a best depth beyond those tried: it is bounded by how far they reach
+            depth_low=None if edge == "below" or low <= math.log(first) else math.exp(low) if low < math.inf else last,
+            depth_high=None if edge == "above" or high >= math.log(last) else math.exp(high) or first,
+            loss=self.level(x),
+            at_edge=edge,
+            depth_min=first,
+            depth_max=last,
+        )
+
+    def worst(self, x: float) -> dict[str, Any]:
+        """Of the depths that have shapes at ln axis x, the one with the highest loss, and by how many percent it is
+        above that of the best depth between them, with the interval of the fit's confidence; nothing where a loss is
+        not positive, which has no percent."""
+        present = self.present(x)
+        y, drawn = self.losses(x)
+        inside = (y >= math.log(min(present)) - 1e-9) & (y <= math.log(max(present)) + 1e-9)
+        rows = np.concatenate([drawn.mean(axis=0)[None], drawn])
+        at, best = _between(y, rows, np.log(present)), lowest(y[inside], rows[:, inside])
+        if not (best > 0.0).all():
+            return {}
+        percent = 100.0 * np.maximum(at - best, 0.0) / best
+        k = int(percent[0].argmax())
+        tail = (1.0 - self.record.confidence) / 2.0
+        low, high = np.quantile(percent[1:, k], [tail, 1.0 - tail])
+        return {
+            "worst_depth": float(present[k]),
+            "worst_percent": float(percent[0, k]),
+            "worst_percent_low": float(low),
+            "worst_percent_high": float(high),
+        }
+
+    def present(self, x: float) -> list[int]:
+        """The depths that have shapes of that size."""
+        return [d.depth for d in self.record.spans if d.low - SAME_BUDGET <= x <= d.high + SAME_BUDGET]
+
+    def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
+        """(D, M) nats that ``depths`` lose at a size against the best whole number of layers, or against the best
+        between those trained."""
+        return self.above_best(self.profile(math.log(n)), depths, trained)
+
+    def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
+        """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
+        middle = self.frame.centre[1]
+        running = self.profile(x)
+        at_middle = _between(self.grid, running, np.array([middle]))[:, 0]
+        shared = np.concatenate([group.coefficients @ self.frame.basis(x, middle)[0] for group in self.groups])
+        return self.grid[self.inside], running[:, self.inside] + (shared - at_middle)[:, None]
+
+    def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+        """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
+        the draws first."""
+        shallow, deep = np.log(np.array(pairs, dtype=float)).T
+        out = np.empty((len(pairs), 1 + sum(len(group.theta) for group in self.groups), len(x)))
+        trained = self.grid[self.inside]
+        for m, value in enumerate(x):
+            running = _integral(trained, self._slopes(float(value), self.inside))
+            out[:, 1:, m] = (_between(trained, running, shallow) - _between(trained, running, deep)).T
+        out[:, 0] = out[:, 1:].mean(axis=1)
+        return out
+
+    def level(self, x: float) -> float:
+        """Loss of the best depth among those trained at ln axis x, nats per token; not of whole numbers alone,
+        so that it falls smoothly."""
+        if x not in self._levels:
+            trained, middle = self.grid[self.inside], self.frame.centre[1]
+            # the mean of all draws is that of their slopes, of which one row is to be integrated
+            mean = _integral(trained, self._slopes(x, self.inside).mean(axis=0, keepdims=True))
+            at_middle = _between(trained, mean, np.array([middle]))[0, 0]
+            basis = self.frame.basis(x, middle)[0]
+            shared = np.concatenate([group.coefficients @ basis for group in self.groups]).mean()
+            self._levels[x] = float(mean.min() - at_middle + shared)
+        return self._levels[x]
+
+    @property
+    def measured(self) -> bool:
+        """Whether the data themselves bound the best depth on both sides, at two sizes: one says nothing of growth."""
+        return sum(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima) >= 2
+
+
+def _integral(grid: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """(D, G) of ``slope`` (D, G) over the grid (G,), from its first point."""
+    running = np.zeros_like(slope)
+    areas = slope[:, 1:] + slope[:, :-1]
+    areas *= np.diff(grid) / 2.0
+    np.cumsum(areas, axis=1, out=running[:, 1:])
+    return running
+
+
+def lowest(grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(D, 1) the least of ``rows`` (D, G) over the whole numbers of layers on the ``grid`` (G,) of ln L: between two
+    that were trained a smooth curve dips below both, and no net has 1.4 layers."""
+    first, last = np.exp(grid[[0, -1]])
+    whole = np.log(np.arange(math.ceil(first - 1e-9), min(WHOLE, math.floor(last + 1e-9)) + 1))
+    deep = grid >= math.log(WHOLE)
+    return np.concatenate([_between(grid, rows, whole), rows[:, deep]], axis=1).min(axis=1, keepdims=True)
+
+
+def _between(grid: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(D, M) ``rows`` (D, G), which stand on ``grid`` (G,), at y (M,): linear between its points, constant beyond."""
+    left = np.clip(np.searchsorted(grid, y - 1e-9) - 1, 0, len(grid) - 2)
+    share = np.clip((y - grid[left]) / (grid[left + 1] - grid[left]), 0.0, 1.0)
+    return rows[:, left] * (1.0 - share) + rows[:, left + 1] * share
+
+
+def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float]:
+    """Lower end, median and upper end of draws, of which some may be infinite."""
+    tail = (1.0 - confidence) / 2.0
+    ordered = np.sort(drawn)
+    low, middle, high = (float(ordered[round(q * (len(ordered) - 1))]) for q in (tail, 0.5, 1.0 - tail))
+    return low, middle, high
+
+
+def summary(ln_depths: np.ndarray, confidence: float) -> Depth:
+    """Median and ends of draws of the best depth; what is infinite has no bound."""
+    low, middle, high = (math.exp(v) if math.isfinite(v) else None for v in quantiles(ln_depths, confidence))
+    return Depth(middle, low, high)
+
+
+def with_optima(record: Surface) -> Surface:
+    """The record with the best depths at a few sizes, from the smallest to the largest one that three depths have, and
+    what shape matters there."""
+    surface = LossSurface(record)
+    ends = (x for span in record.spans for x in (span.low, span.high))
+    shared = [x for x in ends if len(surface.present(x)) >= FEWEST_SHARED_DEPTHS] or [record.low, record.high]
+    rows = []
+    for x in np.linspace(min(shared), max(shared), ROWS):
+        found = surface.optimum(float(x))
+        if found is not None:
+            rows.append(SizedOptimum(**vars(found), n_params=math.exp(found.ln_x), **surface.worst(float(x))))
+    return replace(record, optima=tuple(rows))
+
+
+def forms_left(record: Surface) -> Sequence[LossForm]:
+    """The forms that are not rejected, the most probable first."""
+    return sorted((f for f in record.forms if not f.rejected), key=lambda f: -f.weight)
+
+
+FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
+# a form whose evidence is 100 times less than the best form's is rejected
+REJECTED_DEFICIT = math.log(100.0)
+
+# medians over fits of simulated sweeps (tests/simulations/sweeps.py), all but τ: what a fit is expected to find
+TYPICAL = (-2.4, -0.8, -5.1, -0.5, 0.0)
+# of δ: with the true form fits find −6.2, with others −4.9 and −4.7, each within 1 to 1.3
+AMPLITUDES = (-8.0, -6.8, -5.6, -4.4, -3.2)
+ROUNDS = 12  # at most, of θ given the hyperparameters, and they given θ
+SETTLED = 0.01  # change of the log posterior from one round to the next, at which they end
+NODES = 40
+LEAST_CURVATURE = 0.25  # of the log posterior along an axis: its sd is at most 2
+
+
+def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
+    """The model with every form; None with fewer than three depths, too few cells, or no noise estimate."""
+    found = fit_with_gains(curves, confidence)
+    return found[0] if found else None
+
+
+def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str, np.ndarray]] | None:
+    """The model, and of each form how its coefficients and θ (T + P) follow the cell means (K): nats⁻¹ for each."""
+    sizes = [len(curves.sizes(d)) for d in curves.depths]
+    enough = len(curves.x) >= FEWEST_CELLS and sum(n >= FEWEST_SIZES for n in sizes) >= 2
+    if len(sizes) < FEWEST_DEPTHS or not enough or not curves.noise.known:
+        return None
+    frame = surface_frame(curves)
+    problem = Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
+    df = curves.noise.replicate_df
+    noise_df = df if 0.0 < df < math.inf else None
+    fits = [_fit_form(form, problem, noise_df) for form in FORMS]
+    record = with_optima(surface_record(curves, frame, fits, noise_df, confidence))
+    return record, {fit.form: fit.gain for fit in fits if fit.gain is not None}
+
+
+def surface_frame(curves: Curves) -> Frame:
+    return Frame(float(curves.x.min()), float(curves.x.max()), float(curves.depths[0]), float(curves.depths[-1]))
+
+
+def surface_record(
+    curves: Curves, frame: Frame, fits: Sequence[_Fit], noise_df: float | None, confidence: float
+) -> Surface:
+    best = max(fit.log_evidence for fit in fits)
+    weights = np.exp([fit.log_evidence - best for fit in fits])
+    return Surface(
+        form=LOSS_FORM,
+        terms=tuple((int(j), int(k)) for j, k in frame.terms),
+        low=frame.low,
+        high=frame.high,
+        spans=tuple(
+            DepthSpan(depth=d, low=float(curves.sizes(d)[0]), high=float(curves.sizes(d)[-1])) for d in curves.depths
+        ),
+        noise_df=noise_df,
+        confidence=confidence,
+        forms=tuple(
+            LossForm(
+                form=fit.form,
+                weight=float(weight / weights.sum()),
+                log_evidence=fit.log_evidence,
+                rejected=best - fit.log_evidence >= REJECTED_DEFICIT,
+                tau=fit.tau,
+                mode=tuple(_short(v, 9) for v in fit.mode),
+                draws=tuple((*row[:-P].round(6).tolist(), *(_short(v, 5) for v in row[-P:])) for row in fit.draws),
+            )
+            for fit, weight in zip(fits, weights, strict=True)
+        ),
+        optima=(),
+    )
+
+
+def _short(value: float, digits: int) -> float:
+    """As many digits as the file needs to give the same depths."""
+    return float(f"{value:.{digits}g}")
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """mode (T + P,): the coefficients of all terms and θ at the most probable θ. draws (D, T + P) of them. gain
+    (T + P, K): how they follow the cell means there (``Linear.gain``)."""
+
+    form: str
+    log_evidence: float
+    tau: float
+    mode: np.ndarray
+    draws: np.ndarray
+    gain: np.ndarray
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a fit of one form is expected to find.
+
+    mean, covariance: of the coefficients of all terms and of θ. sampling: the part of the covariance that the noise of
+    the runs makes; the rest is what the model allows for departures from the form. log_evidence: up to a constant that
+    the forms share.
+    """
+
+    log_evidence: float
+    theta: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+    sampling: np.ndarray
+
+
+def expected_fits(
+    frame: Frame,
+    x: np.ndarray,
+    depth: np.ndarray,
+    means: np.ndarray,
+    covariance: np.ndarray,
+    tau: float,
+    start: Mapping[str, np.ndarray],
+    steps: int,
+) -> dict[str, Expected]:
+    """The model of every form in ``start`` with typical hyperparameters on noise-free means (K,), for designs.
+
+    The covariances do not depend on the losses but for θ, about which the form is linearised: it takes ``steps`` steps
+    from ``start``. covariance: (K, K) of the means, without the luck τ of a shape (nats).
+    """
+    problem, h = Problem.of(x, depth, means, covariance, frame), np.array([*TYPICAL, math.log(max(tau, 1e-6))])
+    found = {}
+    for form, theta in start.items():
+        theta = newton_steps(form, problem, theta, h, steps)
+        model = Linear(problem, form, theta)
+        # a fit averages over its hyperparameters, and the amplitude of δ is the one that tells a true form from others
+        nodes = [np.concatenate([h[:2], [amplitude], h[3:]]) for amplitude in AMPLITUDES]
+        evidence, *moments = (np.array(each) for each in zip(*map(model.expected, nodes), strict=True))
+        weights = np.exp(evidence - evidence.max())
+        mean, C, sampling = (np.tensordot(weights / weights.sum(), each, 1) for each in moments)
+        mean = np.concatenate([mean[:-P], from_leads(mean[-P:], frame)])
+        C, sampling = (in_theta(mean[-P:], in_theta(mean[-P:], V, frame).T, frame) for V in (C, sampling))
+        found[form] = Expected(evidence.max() + math.log(weights.sum()), theta, mean, C, sampling)
+    return found
+
+
+def _fit_form(form: str, problem: Problem, noise_df: float | None) -> _Fit:
+    from scipy.optimize import minimize
+
+    def uphill(v: np.ndarray, model: Linear) -> tuple[float, np.ndarray]:
+        value, gradient = model.value_and_gradient(v)
+        return -value, -gradient
+
+    theta = start_theta(problem.frame)
+    h = np.array(START)
+    before = -math.inf
+    for turn in range(ROUNDS):
+        theta = newton_steps(form, problem, theta, h, 6 if turn == 0 else 3)
+        found = minimize(
+            uphill,
+            h,
+            (Linear(problem, form, theta),),
+            method="L-BFGS-B",
+            jac=True,
+            bounds=BOUNDS,
+            options={"maxiter": 60},
+        )
+        h = found.x
+        if abs(-found.fun - before) < SETTLED:
+            break
+        before = -found.fun
+    model = Linear(problem, form, theta)
+    nodes, weights, log_evidence = _nodes(model, h)
+    return with_draws(model, h, nodes, weights, log_evidence, noise_df)
+
+
+def with_draws(
+    model: Linear,
+    h: np.ndarray,
+    nodes: np.ndarray,
+    weights: np.ndarray,
+    log_evidence: float = 0.0,
+    noise_df: float | None = None,
+) -> _Fit:
+    problem, form = model.problem, model.form
+    means, covariances = zip(*(model.leads(node) for node in nodes), strict=True)
+    mean = np.einsum("n,ni->i", weights, means)
+    spread = np.array(means) - mean
+    covariance = np.einsum("n,nij->ij", weights, covariances) + np.einsum("n,ni,nj->ij", weights, spread, spread)
+    draws = draw_model(form, problem, nodes, weights, (mean, covariance), noise_df)
+    given = GivenLeads(form, problem, h[None])
+    mode = np.concatenate([given.coefficients(to_leads(model.theta, problem.frame)[None])[0], model.theta])
+    # what linearising θ gave, put right
+    log_evidence += log_likelihood(given, draws[:, -P:]) - model.log_likelihood(h)
+    gain = in_theta(model.theta, model.gain(h), problem.frame)
+    return _Fit(form, log_evidence, math.exp(h[5]), mode, draws, gain)
+
+
+def _nodes(model: Linear, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Hyperparameters (N, 6) about their optimum, their importance weights, and the log evidence (Laplace)."""
+    from scipy.special import ndtri
+
+    step, size = 0.05, len(h)
+    here = model.log_posterior(h)
+    H = np.array([model.value_and_gradient(h + s)[1] - model.value_and_gradient(h - s)[1] for s in np.eye(size) * step])
+    H = (H + H.T) / (4.0 * step)
+    curvature, axes = np.linalg.eigh(-H)
+    curvature = np.maximum(curvature, LEAST_CURVATURE)
+    # points that fill the unit cube evenly (an additive recurrence, Roberts 2018)
+    golden = 2.0
+    for _ in range(50):
+        golden = (1.0 + golden) ** (1.0 / (size + 1))
+    cube = (0.5 + np.arange(1, NODES + 1)[:, None] * golden ** -np.arange(1.0, size + 1)) % 1.0
+    z = ndtri(cube * 0.998 + 0.001)
+    nodes = np.clip(h + (z / np.sqrt(curvature)) @ axes.T, *np.array(BOUNDS).T)
+    log_weight = np.array([model.log_posterior(node) for node in nodes]) + 0.5 * (z**2).sum(axis=1)
+    weights = np.exp(log_weight - log_weight.max())
+    return nodes, weights / weights.sum(), here - 0.5 * float(np.log(curvature).sum())
+
+
+DRAW_NODES = 16  # hyperparameters that the chains are spread over
+CHAINS = 384  # a multiple of 2·NODES
+STEPS = 60
+LONG_STEP = 10  # every so many steps a chain may go from one mode to another
+STRIDE = 2.38 / math.sqrt(2.0 * len(PHI_SD))  # of the difference of two chains, the best one for a Gaussian
+EVIDENCE_DRAWS, TAILS = 2000, 5.0
+LEAST_SPREAD = 1e-6
+JITTER = 1e-3  # of the prior's sd
+
+
+def draw_model(
+    form: str,
+    problem: Problem,
+    nodes: np.ndarray,
+    weights: np.ndarray,
+    start: tuple[np.ndarray, np.ndarray],
+    noise_df: float | None,
+) -> np.ndarray:
+    """(CHAINS, T + P) the coefficients of all terms, and θ, in an order of which any part is a fair sample.
+
+    nodes (N, 6): hyperparameters, weights (N,) theirs, which add up to 1. start: mean (P,) and covariance (P, P) of φ
+    in the linearised model. noise_df: degrees of freedom of the estimated noise; None: the noise is known.
+    """
+    rng = np.random.default_rng(0)
+    # the middles of equal shares of the weight
+    picks = np.searchsorted(np.cumsum(weights), (np.arange(DRAW_NODES) + 0.5) / DRAW_NODES)
+    model = GivenLeads(form, problem, nodes[np.minimum(picks, len(nodes) - 1)])
+    precision = np.ones(CHAINS)  # of the noise, over that estimated
+    if noise_df is not None:
+        pairs = CHAINS // 2
+        precision = rng.permutation(chi2_quantile((np.arange(pairs) + 0.5) / pairs, noise_df) / noise_df).repeat(2)
+    mean, covariance = start
+    values, vectors = np.linalg.eigh(covariance)
+    wide = rng.standard_normal((CHAINS, len(mean))) * np.sqrt(np.clip(values, 0.0, None))
+    phi = _within_bounds(mean + wide @ vectors.T)
+    halves = phi[0::2], phi[1::2]  # views
+    here = [model.density(half) for half in halves]
+    for step in range(STEPS):
+        stride = 1.0 if step % LONG_STEP == LONG_STEP - 1 else STRIDE
+        for k, (own, others) in enumerate((halves, halves[::-1])):
+            a, b = rng.integers(len(others), size=(2, len(own)))
+            tried = own + stride * (others[a] - others[b]) + JITTER * PHI_SD * rng.standard_normal(own.shape)
+            there = model.density(tried)
+            taken = np.log(rng.random(len(own))) < precision[k::2] * (there - here[k])
+            own[taken], here[k][taken] = tried[taken], there[taken]
+    out = np.empty((CHAINS, len(problem.free) + len(mean)))
+    noise = rng.standard_normal((CHAINS // 2, len(problem.free))) / np.sqrt(precision[::2])[:, None]
+    for k, half in enumerate(halves):  # the noise of one half is the other's with its sign changed: their mean has none
+        coefficients = model.coefficients(half, -noise if k else noise)
+        out[k::2] = np.hstack([coefficients, from_leads(half, problem.frame)])
+    return out
+
+
+def log_likelihood(model: GivenLeads, draws: np.ndarray) -> float:
+    """Of the one node of hyperparameters of ``model``, restricted, with θ integrated out under its prior, up to the
+    constant of ``Linear.log_likelihood``: by importance sampling from a Student t that is as wide as the ``draws``
+    (D, P) of θ."""
+    rng = np.random.default_rng(0)
+    phi = to_leads(draws, model.problem.frame) / PHI_SD
+    centre, covariance = phi.mean(axis=0), np.cov(phi, rowvar=False) + LEAST_SPREAD**2 * np.eye(phi.shape[1])
+    root = np.linalg.cholesky(covariance)
+    z = rng.standard_normal((EVIDENCE_DRAWS, len(root)))
+    t = z / np.sqrt(rng.chisquare(TAILS, len(z)) / TAILS)[:, None]
+    proposed = -0.5 * (TAILS + len(root)) * np.log1p((t**2).sum(axis=1) / TAILS) - np.log(np.diagonal(root)).sum()
+    weight = model.density((centre + t @ root.T) * PHI_SD) - proposed
+    largest = float(weight.max())
+    size = len(root)
+    # the t's density, and the normal's of the prior, at their middles
+    middle = math.lgamma((TAILS + size) / 2.0) - math.lgamma(TAILS / 2.0) - 0.5 * size * math.log(0.5 * TAILS)
+    determinants = 0.5 * float(np.log(model.precisions).sum()) + float(np.log(np.diagonal(model.half[0])).sum())
+    return determinants - middle + largest + math.log(np.exp(weight - largest).mean())
+
+
+def _within_bounds(phi: np.ndarray) -> np.ndarray:
+    phi = phi.copy()
+    phi[:, 5] = np.abs(phi[:, 5])
+    phi[:, 4] = np.clip(phi[:, 4], *GAIN_FALLS)
+    phi[:, 3] = np.clip(phi[:, 3], *GAIN_POWERS)
+    phi[:, 2] = np.maximum(np.abs(phi[:, 2]), least_gain(phi))
+    return phi

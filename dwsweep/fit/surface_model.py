@@ -1,0 +1,487 @@
+"""The model of the loss of all depths together, as a function of size and depth: what it is made of.
+
+With x = ln N and y = ln L
+
+    loss(x, y) = f0(x) + h(x, y; θ) + δ(x, y)
+
+f0   what all depths share: a parabola in x, and higher Legendre polynomials that are shrunk.
+h    what depth does if the transition follows a form of the law: one more layer gains κ·S(x − x_T), so that
+
+         dh/dl = −c·(L/L_m)^(1−p)·(N/N_m)^(−a)·S(x − x_T(y)),    S(u) = u / √(1 + s·u²),    h = 0 at depth L_m
+
+     with N_m and L_m in the middle and x_T(y) = ln 12L + 2·ln d(L) the size at which depth L is the best one (its
+     inverse is the best depth), ln d exponential, power or linear in L (laws.py). κ falls with depth as L^(−p), and
+     with the size as N^(−a), as all losses get closer: in three public and own sets of losses a is 0.2 to 0.6, and h
+     with it e⁵ to e⁹ times as probable as without. s lets a lead level off far from x_T.
+δ    how the data depart from that form: products of Legendre polynomials in x and y, shrunk.
+
+θ = (x_T at the shallowest depth, at the deepest, c in nats per unit of x and y, p, a, s): P numbers.
+
+h is estimated, and drawn, in φ = (c·(x_T − x₀) at the two ends, c, p, a, s), x₀ = ln N_m: where one depth is ahead at
+all sizes, the data know how far, which is c·(x_T − x₀), and neither c nor x_T alone. h is linear in the first three but
+for s and the linear form.
+
+What is to be estimated: the priors, the cell means as a linear model, and its density given θ.
+
+Given θ and the hyperparameters the model is linear: its other coefficients are Gaussian, and integrating over them
+leaves a density of six numbers, φ (loss_forms.py).
+
+The mixed model of the loss, linearised at θ: its restricted likelihood, and Gauss–Newton steps of θ.
+
+The loss of all depths together: its form, its estimate, its draws, and what they say (the best depth).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+
+from dwsweep.records.fit import THETA
+
+P = len(THETA)
+ENDS = slice(-P, 2 - P)  # of the terms and θ: x_T at both ends
+HIGHEST_X, HIGHEST_L = 8, 8
+QUADRATURE = 8
+FARTHEST = 40.0  # from the middle of x, of a transition at either end of the depths
+LEAST_GAIN = 1e-5
+GAIN_POWERS = (-3.0, 7.0)
+GAIN_FALLS = (-0.5, 2.0)
+DERIVATIVE_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4, 1e-4])  # of the derivatives with respect to θ
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where the data lie. low, high: ends of x; shallowest, deepest: of the depths."""
+
+    low: float
+    high: float
+    shallowest: float
+    deepest: float
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        """(x, y) in the middle."""
+        return (self.low + self.high) / 2.0, math.log(self.shallowest * self.deepest) / 2.0
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Half the span of x and of y."""
+        return max(self.high - self.low, 1e-6) / 2.0, math.log(self.deepest / self.shallowest) / 2.0
+
+    @cached_property
+    def terms(self) -> np.ndarray:
+        """(T, 2) powers (j, k) of the Legendre polynomials in x and y; k = 0 belongs to f0."""
+        return np.array(
+            [(j, k) for k in range(HIGHEST_L + 1) for j in range(HIGHEST_X + 1) if j + k <= max(HIGHEST_X, HIGHEST_L)]
+        )
+
+    def basis(self, x: np.ndarray | float, y: np.ndarray | float, derivative: bool = False) -> np.ndarray:
+        """(…, T) the polynomials at x and y, or their derivatives with respect to y."""
+        from numpy.polynomial import legendre
+
+        (x0, l0), (dx, dl) = self.centre, self.scale
+        in_x = legendre.legvander((np.asarray(x, dtype=float) - x0) / dx, HIGHEST_X)
+        in_l = legendre.legvander((np.asarray(y, dtype=float) - l0) / dl, HIGHEST_L)
+        if derivative:
+            matrix = np.zeros((HIGHEST_L + 1, HIGHEST_L + 1))
+            for k in range(1, HIGHEST_L + 1):
+                matrix[:k, k] = legendre.legder(np.eye(HIGHEST_L + 1)[k])[:k]
+            in_l = in_l @ matrix / dl
+        return in_x[..., self.terms[:, 0]] * in_l[..., self.terms[:, 1]]
+
+
+def to_leads(theta: np.ndarray, frame: Frame) -> np.ndarray:
+    """φ (…, P) of θ (…, P)."""
+    phi = np.array(theta, dtype=float)
+    phi[..., :2] = theta[..., 2:3] * (theta[..., :2] - frame.centre[0])
+    return phi
+
+
+def least_gain(phi: np.ndarray) -> np.ndarray:
+    """(…,) the gain c at which the transitions of φ (…, P) are as far away as they may be."""
+    return np.maximum(np.abs(phi[..., :2]).max(axis=-1) / FARTHEST, LEAST_GAIN)
+
+
+def from_leads(phi: np.ndarray, frame: Frame) -> np.ndarray:
+    """θ (…, P) of φ (…, P); a gain below the least is raised to it."""
+    theta = np.array(phi, dtype=float)
+    theta[..., 2] = np.maximum(phi[..., 2], least_gain(phi))
+    theta[..., :2] = frame.centre[0] + phi[..., :2] / theta[..., 2:3]
+    return theta
+
+
+def by_leads(theta: np.ndarray, frame: Frame) -> np.ndarray:
+    """(P, P) dθ/dφ at θ (P,)."""
+    D = np.eye(len(theta))
+    D[0, 0] = D[1, 1] = 1.0 / theta[2]
+    D[:2, 2] = -(theta[:2] - frame.centre[0]) / theta[2]
+    return D
+
+
+def transition(form: str, theta: np.ndarray, depth: np.ndarray, frame: Frame) -> np.ndarray:
+    """x_T at ``depth`` for theta (..., P), broadcast: ln of the size at which that depth is the best one."""
+    first, last = frame.shallowest, frame.deepest
+    low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at the ends
+    high = theta[..., 1] - np.log(12.0 * last)
+    if form == "linear":
+        at_first = np.exp(low / 2.0)
+        width = at_first + (np.exp(high / 2.0) - at_first) * (depth - first) / (last - first)
+        # a width that would be none: far below every size
+        return np.log(12.0 * depth) + 2.0 * np.log(np.maximum(width, 1e-3 * at_first))
+    if form == "power":
+        share = np.log(depth / first) / math.log(last / first)
+    else:
+        share = (depth - first) / (last - first)
+    return np.log(12.0 * depth) + low + (high - low) * share
+
+
+def gradient(form: str, theta: np.ndarray, x: np.ndarray | float, y: np.ndarray, frame: Frame) -> np.ndarray:
+    """dh/dl for theta (..., P), x and y broadcast; beyond the sizes of the frame gains have fallen as at its edge."""
+    fallen = fall(theta, np.clip(x, frame.low, frame.high), frame)
+    return -speed(theta, y, frame) * fallen * levelled(x - transition(form, theta, np.exp(y), frame), theta[..., 5])
+
+
+def speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
+    """c·(L/L_m)^(1−p) at y = ln L for theta (..., P)."""
+    return theta[..., 2] * np.exp((1.0 - theta[..., 3]) * (y - frame.centre[1]))
+
+
+def levelled(lead: np.ndarray, saturation: np.ndarray) -> np.ndarray:
+    """S of the lead x − x_T."""
+    return lead / np.sqrt(1.0 + np.maximum(saturation, 0.0) * lead**2)
+
+
+def fall(theta: np.ndarray, x: np.ndarray | float, frame: Frame) -> np.ndarray:
+    """(N/N_m)^(−a) at x = ln N for theta (..., P)."""
+    return np.exp(-theta[..., 4] * (np.asarray(x) - frame.centre[0]))
+
+
+@cache
+def _quadrature() -> tuple[np.ndarray, np.ndarray]:
+    return np.polynomial.legendre.leggauss(QUADRATURE)
+
+
+def height(form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
+    """(…, K) h at x (K,) and y (K,) for theta (…, P), by Gauss–Legendre quadrature from the middle depth."""
+    at, weight = _quadrature()
+    theta, out = np.asarray(theta), np.empty((*np.shape(theta)[:-1], len(x)))
+    for depth in np.unique(y):  # what depends on the depth alone is the same for all its sizes
+        here = y == depth
+        half = (depth - frame.centre[1]) / 2.0
+        points = frame.centre[1] + half * (at + 1.0)
+        pace = speed(theta[..., None, :], points, frame) * (weight * half)
+        lead = x[here][:, None] - transition(form, theta[..., None, :], np.exp(points), frame)[..., None, :]
+        out[..., here] = (levelled(lead, theta[..., 5, None, None]) @ pace[..., None])[..., 0]
+    return -out * fall(theta[..., None, :], x, frame)
+
+
+def linearised(
+    form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Frame
+) -> tuple[np.ndarray, np.ndarray]:
+    """h (K,) at ``theta`` and its derivatives with respect to it (K, P)."""
+    steps = np.diag(DERIVATIVE_STEPS)
+    there = np.concatenate([theta + steps, theta - steps])
+    there[-1, 5] = max(there[-1, 5], 0.0)  # saturation is not negative
+    value = height(form, np.concatenate([theta[None], there]), x, y, frame)
+    return value[0], (
+        (value[1 : P + 1] - value[P + 1 :]) / (np.diagonal(there[:P]) - np.diagonal(there[P:]))[:, None]
+    ).T
+
+
+# Priors of φ (loss_forms.py): sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p, a, s.
+# κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (design/prior.py), and so is
+# that gains fall as N^(−0.3).
+PHI_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.3, 0.25])
+GAIN, GAIN_POWER, GAIN_FALL = 0.02, 2.1, 0.3
+PRIOR_PHI = np.array([0.0, 0.0, GAIN, GAIN_POWER, GAIN_FALL, 0.0])
+# hyperparameters: ln amplitude and logit of the rate for f0; the same for δ, with a rate for x and one for y; ln τ.
+# (mean, sd) of the normal prior, and bounds. δ: 0.0025 nats within a factor of 4.5; a polynomial in y has 0.45 (0.27 …
+# 0.65) of the amplitude of the one before. Few depths hardly tell that rate, for they cannot see what happens between
+# them. Where the law makes a wave of 10 % in N over five depths, intervals held the best depth in 82 to 98 % of sweeps;
+# with a rate of 0.38 in 72 to 85 %, at 0.85 times the width; with more and slower falling departures in 88 to 98 %, but
+# three depths then said next to nothing (tests/simulations/best_depths.py). τ: luck of a shape, 0.001 nats within a
+# factor of 3: reruns agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004.
+PRIOR = ((-3.0, 3.0), (-0.5, 1.0), (-6.0, 1.5), (-0.5, 1.0), (-0.2, 0.8), (math.log(1.0e-3), 1.1))
+BOUNDS = ((-14.0, 4.0), (-4.0, 3.0), (-16.0, 4.0), (-4.0, 3.0), (-4.0, 3.0), (-14.0, -2.0))
+START = (-1.5, -0.8, -6.0, -1.0, -0.5, math.log(7e-4))
+JITTER = 1e-12  # nats²: losses kept as float32 are no better
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Cell means in the basis where their covariance is diagonal.
+
+    rotation: (K, K), or None where it is diagonal as it stands. means, variances: (K,). B: (K, T). free: (T,) which
+    terms are not shrunk.
+    """
+
+    frame: Frame
+    x: np.ndarray
+    y: np.ndarray
+    rotation: np.ndarray | None
+    means: np.ndarray
+    variances: np.ndarray
+    B: np.ndarray
+    free: np.ndarray
+
+    @classmethod
+    def of(cls, x: np.ndarray, depth: np.ndarray, means: np.ndarray, C: np.ndarray, frame: Frame) -> Problem:
+        y = np.log(depth.astype(float))
+        B = frame.basis(x, y)
+        free = (frame.terms[:, 1] == 0) & (frame.terms[:, 0] <= 2)
+        if np.allclose(C, np.diag(np.diagonal(C)), rtol=0.0, atol=1e-12):
+            return cls(frame, x, y, None, means, np.diagonal(C).copy(), B, free)
+        values, Q = np.linalg.eigh((C + C.T) / 2.0)
+        return cls(frame, x, y, Q.T, Q.T @ means, np.maximum(values, 0.0), Q.T @ B, free)
+
+    def rotated(self, columns: np.ndarray) -> np.ndarray:
+        return columns if self.rotation is None else self.rotation @ columns
+
+    @property
+    def n_free(self) -> int:
+        return int(self.free.sum())
+
+    def prior_sd(self, h: np.ndarray) -> np.ndarray:
+        """Of the shrunk polynomials: amplitude · rate_x^j · rate_l^k."""
+        rate0, rate_x, rate_l = (-math.log1p(math.exp(-h[i])) for i in (1, 3, 4))
+        j, k = self.frame.terms[~self.free].T
+        return np.exp(np.where(k == 0, h[0] + j * rate0, h[2] + j * rate_x + k * rate_l))
+
+    def scale(self, h: np.ndarray) -> np.ndarray:
+        """(T,) of the free and the shrunk coefficients in standard units."""
+        return np.concatenate([np.ones(self.n_free), self.prior_sd(h)])
+
+    @property
+    def order(self) -> np.ndarray:
+        """(T,) the terms as the linear model has them: the free ones, then the shrunk."""
+        return np.concatenate([np.flatnonzero(self.free), np.flatnonzero(~self.free)])
+
+    def in_order(self, columns: np.ndarray) -> np.ndarray:
+        """(…, T) of the free and the shrunk coefficients, in the order of the terms."""
+        return columns[..., np.argsort(self.order)]
+
+    def weighed(
+        self, h: np.ndarray, columns: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(A, d, A/d, root): the columns of the free and the shrunk coefficients in standard units, with ``columns``
+        (K, …) beside them, the variances of the means, and the Cholesky factor of the coefficients' precision.
+
+        Raises:
+            np.linalg.LinAlgError: the precision is singular.
+        """
+        d = self.variances + math.exp(2.0 * h[5]) + JITTER
+        A = np.hstack(
+            [self.B[:, self.free], self.B[:, ~self.free] * self.prior_sd(h), *(() if columns is None else [columns])]
+        )
+        weighted = A / d[:, None]
+        precision = A.T @ weighted
+        precision.flat[:: len(precision) + 1] += np.arange(len(precision)) >= self.n_free
+        return A, d, weighted, np.linalg.cholesky(precision)
+
+
+class GivenLeads:
+    """The model of one form given φ and hyperparameters, which is linear in its other coefficients.
+
+    nodes (N, 6): hyperparameters. Of C·N rows of φ each takes the next node, in turn.
+
+    Raises:
+        np.linalg.LinAlgError: the precision of the coefficients is singular.
+    """
+
+    def __init__(self, form: str, problem: Problem, nodes: np.ndarray) -> None:
+        self.form, self.problem = form, problem
+        found = [problem.weighed(h) for h in nodes]
+        self.precisions = np.array([1.0 / d for _, d, _, _ in found])  # (N, K) of the means
+        roots = np.array([root for *_, root in found])
+        self.half = np.linalg.inv(roots)  # (N, T, T)
+        self.explaining = self.half @ np.array([weighted.T for _, _, weighted, _ in found])  # (N, T, K)
+        self.scales = np.array([problem.scale(h) for h in nodes])  # (N, T)
+
+    def _rest(self, phi: np.ndarray) -> np.ndarray:
+        """(N, C, K) of each node's chains: means less h."""
+        h = height(self.form, from_leads(phi, self.problem.frame), self.problem.x, self.problem.y, self.problem.frame)
+        return self._by_node(self.problem.means - self.problem.rotated(h.T).T)
+
+    def _by_node(self, rows: np.ndarray) -> np.ndarray:
+        return rows.reshape(-1, len(self.precisions), rows.shape[1]).swapaxes(0, 1)
+
+    def density(self, phi: np.ndarray) -> np.ndarray:
+        """(C·N,) log posterior of φ, the coefficients integrated out, up to a constant of each node."""
+        inside = (phi[:, 5] >= 0.0) & (phi[:, 2] >= least_gain(phi))
+        inside &= (phi[:, 4] >= GAIN_FALLS[0]) & (phi[:, 4] <= GAIN_FALLS[1])
+        inside &= (phi[:, 3] >= GAIN_POWERS[0]) & (phi[:, 3] <= GAIN_POWERS[1])
+        rest = self._rest(phi)
+        explained = rest @ self.explaining.swapaxes(1, 2)
+        misfit = (rest**2 @ self.precisions[:, :, None])[..., 0] - (explained**2).sum(axis=-1)
+        away = (phi - PRIOR_PHI) / PHI_SD
+        return np.where(inside, -0.5 * (misfit.T.reshape(-1) + (away**2).sum(axis=1)), -math.inf)
+
+    def coefficients(self, phi: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
+        """(C·N, T) those of all terms, in their order: their mean given φ, with ``noise`` (C·N, T) of unit variance."""
+        standard = self._rest(phi) @ self.explaining.swapaxes(1, 2)
+        if noise is not None:
+            standard += self._by_node(noise)
+        found = (standard @ self.half) * self.scales[:, None, :]
+        return self.problem.in_order(found.swapaxes(0, 1).reshape(len(phi), -1))
+
+
+LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2, 0.2])
+HALVINGS = 6
+
+
+class Linear:
+    """The mixed model of one form linearised at θ."""
+
+    def __init__(self, problem: Problem, form: str, theta: np.ndarray) -> None:
+        self.problem, self.form, self.theta = problem, form, theta
+        value, columns = linearised(form, theta, problem.x, problem.y, problem.frame)
+        self.phi = to_leads(theta, problem.frame)
+        self.offset = PRIOR_PHI - self.phi  # the mean of the prior, seen from here
+        self.columns = problem.rotated(columns @ by_leads(theta, problem.frame)) * PHI_SD
+        self.means = problem.means - problem.rotated(value) - self.columns @ (self.offset / PHI_SD)
+
+    def log_posterior(self, h: np.ndarray) -> float:
+        """Restricted log likelihood times the priors of the hyperparameters, up to a constant."""
+        return self.value_and_gradient(h)[0]
+
+    def log_likelihood(self, h: np.ndarray) -> float:
+        """The first of the two, up to the same constant."""
+        mean, sd = np.array(PRIOR).T
+        return self.log_posterior(h) + 0.5 * float((((h - mean) / sd) ** 2).sum())
+
+    def value_and_gradient(self, h: np.ndarray) -> tuple[float, np.ndarray]:
+        """:meth:`log_posterior` and its derivative (6,) with respect to ``h``.
+
+        With C and u the covariance and the mean of the standardised coefficients (Henderson's equations), P_m the
+        projection that restricted likelihood works with and a_t = p_t·sd_t: a_t'·P_m·a_t = 1 − C_tt and
+        a_t'·P_m·y = u_t, so that d ln p / d ln sd_t = u_t² − 1 + C_tt, and d ln p / d ln τ = τ²·(|P_m·y|² − tr P_m).
+        """
+        mean, sd = np.array(PRIOR).T
+        luck = math.exp(2.0 * h[5])
+        try:
+            A, d, root, C, u = self._solved(h)
+        except np.linalg.LinAlgError:
+            return -1e10, np.zeros(len(h))
+        residual = self.means - A @ u
+        projected = residual / d
+        n_free = self.problem.n_free
+        shrunk = len(self.problem.free) - n_free
+        # y'·P_m·y as a sum of squares: no digits are lost where there is hardly any noise
+        squares = residual @ projected + u[n_free:] @ u[n_free:]
+        deviance = np.log(d).sum() + 2.0 * np.log(np.diag(root)).sum() + squares
+        value = -0.5 * float(deviance + (((h - mean) / sd) ** 2).sum())
+        weighted = A / d[:, None]
+        trace = (1.0 / d).sum() - np.einsum("km,km->", weighted @ C, weighted)
+        each = (u**2 - 1.0 + np.diagonal(C))[n_free : n_free + shrunk]
+        j, k = self.problem.frame.terms[~self.problem.free].T
+        own, shared = np.where(k == 0, 0.0, each), np.where(k == 0, each, 0.0)
+        slope = 1.0 / (1.0 + np.exp(h[[1, 3, 4]]))  # of the log rates with respect to their logits
+        gradient = np.array(
+            [
+                shared.sum(),
+                (shared * j).sum() * slope[0],
+                own.sum(),
+                (own * j).sum() * slope[1],
+                (own * k).sum() * slope[2],
+                luck * (projected @ projected - trace),
+            ]
+        )
+        return value, gradient - (h - mean) / sd**2
+
+    def _solved(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(A, d, root, C, u): the columns of free, shrunk and θ coefficients in standard units, the variances of the
+        means, the Cholesky factor of the coefficients' precision, their covariance and mean."""
+        A, d, weighted, root = self.problem.weighed(h, self.columns)
+        half = np.linalg.inv(root)
+        C = half.T @ half
+        return A, d, root, C, C @ (weighted.T @ self.means)
+
+    def gain(self, h: np.ndarray) -> np.ndarray:
+        """(T + P, K) derivatives of the means of the coefficients and φ with respect to the cell means."""
+        A, d, _, C, _ = self._solved(h)
+        columns = C @ (A / d[:, None]).T
+        if self.problem.rotation is not None:
+            columns = columns @ self.problem.rotation
+        return (self._scale(h)[:, None] * columns)[self._back]
+
+    def _scale(self, h: np.ndarray) -> np.ndarray:
+        """Of free, shrunk and φ in standard units."""
+        return np.concatenate([self.problem.scale(h), PHI_SD])
+
+    @property
+    def _back(self) -> np.ndarray:
+        """From free, shrunk and φ to all terms in their order, and φ."""
+        order = self.problem.order
+        return np.argsort(np.concatenate([order, len(order) + np.arange(len(PHI_SD))]))
+
+    def coefficients(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(mean, covariance) of the coefficients of all terms, in their order, and of φ."""
+        _, _, _, covariance, mean = self._solved(h)
+        scale = self._scale(h)
+        mean = scale * mean + np.concatenate([np.zeros(len(self.problem.free)), self.phi + self.offset])
+        covariance = covariance * scale * scale[:, None]
+        back = self._back
+        return mean[back], covariance[np.ix_(back, back)]
+
+    def expected(self, h: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """(:meth:`log_posterior`, mean, covariance, sampling) where ``means`` are free of noise, the first on average
+        over the noise; the next two as :meth:`coefficients` has them. sampling: the part of the covariance C that the
+        noise of the means makes; the rest is what the priors allow.
+
+        E y'·P_m·y = m'·P_m·m + tr P_m·D, and with Q the precisions of the priors tr P_m·D = K − tr (1 − C·Q).
+        """
+        mean, covariance = self.coefficients(h)
+        prior = np.zeros(len(mean))  # precisions
+        n = len(PHI_SD)
+        prior[:-n][~self.problem.free] = self.problem.prior_sd(h) ** -2.0
+        prior[-n:] = PHI_SD**-2.0
+        noise = len(self.means) - (1.0 - np.diagonal(covariance) * prior).sum()
+        sampling = covariance - covariance @ (prior[:, None] * covariance)
+        return self.log_posterior(h) - 0.5 * float(noise), mean, covariance, sampling
+
+    def leads(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(mean (P,), covariance (P, P)) of φ."""
+        mean, covariance = self.coefficients(h)
+        n = len(PHI_SD)
+        return mean[-n:], covariance[-n:, -n:]
+
+
+def start_theta(frame: Frame) -> np.ndarray:
+    theta = from_leads(PRIOR_PHI, frame)
+    theta[:2] += np.array([-0.5, 0.5]) * frame.scale[0]
+    return theta
+
+
+def in_theta(theta: np.ndarray, rows: np.ndarray, frame: Frame) -> np.ndarray:
+    """Derivatives (T + P, …) of the coefficients and φ as those of the coefficients and θ, at ``theta`` (P,)."""
+    return np.concatenate([rows[:-P], by_leads(theta, frame) @ rows[-P:]])
+
+
+def newton_steps(form: str, problem: Problem, theta: np.ndarray, h: np.ndarray, steps: int) -> np.ndarray:
+    """θ after at most ``steps`` of Gauss–Newton with the hyperparameters ``h``, each halved until it is one uphill:
+    far from the transitions a full step overshoots, to the other side and back."""
+    given = GivenLeads(form, problem, h[None])
+    here = given.density(to_leads(theta, problem.frame)[None])[0]
+    for _ in range(steps):
+        mean, covariance = Linear(problem, form, theta).coefficients(h)
+        if mean[-1] < 0.0:  # the saturation is not negative: the others go where they belong with none
+            mean = mean - covariance[:, -1] / covariance[-1, -1] * mean[-1]
+        phi = to_leads(theta, problem.frame)
+        step = np.clip(mean[-P:] - phi, -LARGEST_STEP, LARGEST_STEP)
+        for share in 0.5 ** np.arange(HALVINGS):
+            there = phi + share * step
+            there[2:] = np.maximum(there[2:], np.array([least_gain(there), -2.0, GAIN_FALLS[0], 0.0]))
+            there[4] = min(there[4], GAIN_FALLS[1])
+            density = given.density(there[None])[0]
+            if density > here:
+                break
+        else:
+            break
+        moved = np.abs(there - phi)
+        theta, here = from_leads(there, problem.frame), density
+        if (moved / PHI_SD).max() < 1e-4:
+            break
+    return theta

@@ -1,0 +1,400 @@
+"""What a reader must know before believing a fit: noise, what else differed between the curves, ties; and tables that
+are read well and mean something else, in one line that says what it looks like and how to give it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Container, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dwsweep import theory
+from dwsweep.errors import InputError, argument, example
+from dwsweep.fit.cells import BadRun, Run, chance_loss, named
+from dwsweep.fit.curves import FEW_SIZES, Curves
+from dwsweep.fit.rows import Row
+from dwsweep.fit.table import rename
+from dwsweep.records.fit import FitResult
+from dwsweep.records.transitions import Transition, references
+from dwsweep.text import format_count
+
+KNOWN_STATUSES = {"done", "diverged", "failed", "oom", "interrupted", "pending", "running"}
+COUNT_FACTOR = 30.0  # n_params / (12·L·d²) of any block stays well within it; thousands and millions do not
+HIGHEST_LOSS = 12.0  # nats per token; the logarithm of a vocabulary of 160,000
+OTHER_QUANTITIES = {  # parts of a column's name → what it holds
+    "perplexity": ("ppl", "perplexity"),
+    "accuracy": ("acc", "accuracy"),
+    "bits": ("bpb", "bpc", "bits"),
+}
+NEAR_CHANCE = 0.8  # of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
+RISING_SHARE = 0.6  # of a depth's steps from one size to the next
+
+SHOULD_AGREE = {
+    "tokens": "the curves were trained on different amounts of text",
+    "steps": "different numbers of optimizer steps",
+    "batch_size": "different batch sizes",
+    "seq_len": "different sequence lengths",
+    "schedule": "different learning-rate schedules",
+    "optimizer": "different optimizers",
+    "parametrization": "different learning-rate rules",
+    "vocab_size": "different vocabularies: losses per token are not comparable",
+    "precision": "different arithmetic",
+    "data_hash": "different data: losses are not comparable",
+    "attention_kernel": "different attention kernels",
+}
+GROWING = ("tokens", "steps")  # may follow the size, the same way at every depth
+GROWING_TOLERANCE = 0.05
+COUNT_TOLERANCE = 0.02
+FLOPS_TOLERANCE = 0.10
+
+
+def check_status(rows: Sequence[Row]) -> None:
+    """Refuses a table whose statuses are all words that this package does not know, or nothing would be fitted."""
+    words = Counter(str(row.get("status") or "done").lower() for row in rows)
+    if rows and not KNOWN_STATUSES & set(words):
+        shown = ", ".join(repr(word) for word, _ in words.most_common(3))
+        raise InputError(
+            f"status: {shown} in all {len(rows)} rows; a run counts where it is 'done' (or the column is absent or "
+            f"blank): {rename('status')} or leave the column out"
+        )
+
+
+def check_fitted(result: FitResult) -> None:
+    """Refuses a result without a single usable run: a command that has fitted nothing must not end well."""
+    if not result.provenance.rows_used:
+        reasons = "; ".join(sorted({cell.reason for cell in result.cells if cell.reason})[:3])
+        why = f" ({reasons})" if reasons else ""
+        raise InputError(f"table: {result.provenance.input}; no run with a usable loss{why}")
+
+
+def check_runs(runs: Sequence[Run], loss_column: str, shorter: bool = False) -> list[str]:
+    """Warnings where the loss or a count looks like something else. loss_column: what the table calls the loss.
+    shorter: larger nets were trained on less, so that the loss may rise with N.
+
+    Raises:
+        InputError: it is sure to be something else.
+    """
+    if not runs:
+        return []
+    _counts(runs)
+    losses = np.array([run.loss for run in runs])
+    rising = [] if shorter else _rising(runs)
+    parts = loss_column.lower().replace("-", "_").replace("/", "_").split("_")
+    kind = next((kind for kind, words in OTHER_QUANTITIES.items() if any(word in parts for word in words)), None)
+    middle = float(np.median(losses))
+    if kind == "perplexity" or middle > HIGHEST_LOSS:
+        why = f"column {loss_column!r}" if kind else f"median {middle:.4g} is above ln V of any vocabulary"
+        raise InputError(f"loss: {why}; it looks like perplexity, must be nats per token: give its logarithm")
+    if rising and losses.max() < 0.0:
+        raise InputError("loss: below zero, and larger at larger N; it looks like log-likelihood: turn its sign")
+    if kind == "accuracy" or (rising and losses.min() >= 0.0 and losses.max() <= 1.0):
+        why = f"column {loss_column!r}" if kind else "all values from 0 to 1, and larger at larger N"
+        raise InputError(f"loss: {why}; it looks like accuracy, must be nats per token ({rename('loss')})")
+    lines = []
+    bits = [run.row.get("bits_per_byte") for run in runs]
+    same = all(value is not None and abs(value - run.loss) < 1e-9 for value, run in zip(bits, runs, strict=True))
+    if kind == "bits" or same:
+        lines.append(
+            "loss: it looks like bits, not nats per token; transitions stay where they are, but errors and "
+            "differences are in bits (1 bit = 0.693 nats)"
+        )
+    lines += _near_chance(runs)
+    if rising:
+        lines.append(
+            f"loss: it rises with N at depth {', '.join(map(str, rising))}; check the column, its sign, and that large "
+            f"nets were trained long enough ({rename('loss')})"
+        )
+    return lines
+
+
+def _near_chance(runs: Sequence[Run]) -> list[str]:
+    """A warning where nets have learned little more than how frequent each token is."""
+    known = [(run, chance) for run in runs if (chance := chance_loss(run)) is not None]
+    near = [(run, chance) for run, chance in known if run.loss > NEAR_CHANCE * chance]
+    if not near or 4 * len(near) < len(runs):
+        return []
+    worst, chance = max(near, key=lambda pair: pair[0].loss)
+    what = f"({worst.loss:.3g} at {worst.depth}×{worst.width:g}, where ln V is {chance:.3g})"
+    return [
+        f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, that of "
+        f"guessing {what}: which depth is ahead says little of nets that have learned; train longer"
+    ]
+
+
+def _counts(runs: Sequence[Run]) -> None:
+    ratios = [run.n_params / (12.0 * run.depth * run.width**2) for run in runs if run.row.get("n_params") is not None]
+    if len(ratios) < 2:
+        return
+    ratio = float(np.median(ratios))
+    spread = max(ratios) / min(ratios)
+    if spread < COUNT_FACTOR and not 1.0 / COUNT_FACTOR < ratio < COUNT_FACTOR:
+        unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(ratio)), "another unit")
+        run = runs[0]
+        raise InputError(
+            f"n_params: {run.n_params:g} at {run.depth}×{run.width:g}, where 12·L·d² is "
+            f"{12 * run.depth * run.width**2:.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
+        )
+
+
+def _rising(runs: Sequence[Run]) -> list[int]:
+    """Depths, most of whose steps to the next size raise the loss, and by more in all than the others lower it; nothing
+    unless that is so of most depths."""
+    best: dict[int, dict[float, float]] = defaultdict(dict)
+    for run in runs:
+        at = best[run.depth]
+        at[run.x] = min(run.loss, at.get(run.x, math.inf))
+    steps = {d: np.diff([loss for _, loss in sorted(at.items())]) for d, at in best.items() if len(at) >= 3}
+    up = [d for d, s in sorted(steps.items()) if (s > 0).mean() >= RISING_SHARE and s.sum() > 0.1 * np.abs(s).sum()]
+    return up if 2 * len(up) > len(steps) else []
+
+
+def noise_warnings(curves: Curves, pairs: bool = True) -> list[str]:
+    """What the errors rest on, where that is little. pairs: whether pairs of depths are compared."""
+    lines = []
+    noise = curves.noise
+    if not noise.known and not noise.why_unknown:
+        lines.append(
+            "noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; no "
+            f"transition is claimed (repeat with more seeds, or give {example('noise=SIGMA', '--noise SIGMA')} in nats)"
+        )
+    elif noise.source == "scatter":
+        lines.append(
+            f"noise: one run per shape, so the error is judged by the scatter about smooth curves alone "
+            f"(τ = {noise.tau:.2g} nats, {noise.tau_df:.0f} degrees of freedom)"
+        )
+    elif noise.source == "declared" and noise.tau is not None:
+        sigma = next(iter(noise.sigma.values())) or 0.0
+        per_mean = sigma / math.sqrt(float(np.median(curves.n)))
+        if noise.tau > 2.0 * per_mean:
+            lines.append(
+                f"noise: the declared σ gives ±{per_mean:.2g} nats per mean, the cells scatter by {noise.tau:.2g} "
+                f"about smooth curves; the errors are likely too small"
+            )
+    counts = Counter(int(n) for n in curves.n)
+    if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
+        lines.append(f"seeds: {counts[1]} shapes have a single run")
+    few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
+    if few and len(curves.depths) > 1 and pairs:
+        listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
+        lines.append(
+            f"sizes: {listed}; luck per shape cannot be told from a crossing there, so none is claimed unless every "
+            f"run has its losses per document (six sizes per depth are needed)"
+        )
+    if max(curves.n) > 1 and not curves.paired:
+        lines.append("seeds: not shared between shapes (or not named), so their common part does not cancel")
+    return lines
+
+
+def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
+    """What was left out, and which transitions would be others with it."""
+    listed = "; ".join(named(found) for found in bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+    before = {(row.shallow, row.deep): _said(row) for row in references(with_them)}
+    now = {(row.shallow, row.deep): _said(row) for row in references(rows)}
+    others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
+    effect = f"with {'it' if len(bad) == 1 else 'them'}: {', '.join(others)}" if others else "no status depends on it"
+    return f"IMPOSSIBLE LOSS, left out: {listed} ({bad[0].deviations:,.0f} robust standard deviations off); {effect}"
+
+
+def _said(row: Transition) -> str:
+    size = f" at {format_count(row.n_params)}" if row.n_params else ""
+    return row.status.replace("_", " ") + size
+
+
+def tie_warnings(rows: Sequence[Transition]) -> list[str]:
+    """A line about the pairs whose bound is no evidence about the sizes beyond it, from rows of transitions.csv."""
+    tied = [(row, row.tie_low, row.tie_high) for row in references(rows) if row.tie_low and row.tie_high]
+    if not tied:
+        return []
+    listed = ", ".join(
+        f"{row.shallow}→{row.deep} ({row.status.replace('_', ' ')}) from {format_count(low)} to {format_count(high)}"
+        for row, low, high in tied
+    )
+    return [
+        f"ties: {listed}: there the two depths do not differ by more than the noise, so the bound says where the last "
+        f"significant lead ends, not that the lead goes on; the crossing may lie inside"
+    ]
+
+
+def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = False) -> list[str]:
+    """Warnings about ``runs``, one line each. shorter: that larger nets were trained on less is known."""
+    warnings = [
+        *_negative(runs),
+        *_differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE),
+        *_counting(runs),
+        *_learning_rates(runs, curves),
+        *_capacity(runs),
+    ]
+    if axis == "n_params" and not shorter:
+        warnings += _flops(runs)
+    return warnings
+
+
+def _negative(runs: Sequence[Run]) -> list[str]:
+    below = [run for run in runs if run.loss < 0]
+    if not below:
+        return []
+    worst = min(below, key=lambda run: run.loss)
+    return [
+        f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
+        f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
+        f"({rename('loss')})"
+    ]
+
+
+def _differing(runs: Sequence[Run], names: Container[str]) -> list[str]:
+    lines = []
+    for name, meaning in SHOULD_AGREE.items():
+        if name not in names:
+            continue
+        if name in GROWING and _grows_with_size(runs, name):
+            lines += _at_equal_size(runs, name)
+            continue
+        by_value: dict[Any, set[int]] = defaultdict(set)
+        for run in runs:
+            if run.row.get(name) is not None:
+                by_value[run.row[name]].add(run.depth)
+        if len(by_value) > 1:
+            values = ", ".join(f"{_short(v)} (L {_depths(d)})" for v, d in list(by_value.items())[:4])
+            more = f" and {len(by_value) - 4} more" if len(by_value) > 4 else ""
+            lines.append(f"confound {name}: {meaning}: {values}{more}")
+    return lines
+
+
+def _grows_with_size(runs: Sequence[Run], name: str) -> bool:
+    """Whether the count varies with the size at some depth (and not with the depth alone)."""
+    by_depth: dict[int, set[float]] = defaultdict(set)
+    for run in runs:
+        if isinstance(run.row.get(name), int | float) and 0 < run.row[name] < math.inf:
+            by_depth[run.depth].add(run.row[name])
+    return any(max(values) > (1.0 + GROWING_TOLERANCE) * min(values) for values in by_depth.values())
+
+
+def _at_equal_size(runs: Sequence[Run], name: str) -> list[str]:
+    """A line about the neighbouring depths whose counts differ at equal size."""
+    curves: dict[int, dict[float, float]] = defaultdict(dict)
+    for run in runs:
+        if isinstance(run.row.get(name), int | float) and 0 < run.row[name] < math.inf:
+            curves[run.depth][run.x] = math.log(run.row[name])
+    worst = None
+    for shallow, deep in pairwise(sorted(curves)):
+        (xa, ya), (xb, yb) = (zip(*sorted(curves[depth].items()), strict=True) for depth in (shallow, deep))
+        x = np.array([v for v in (*xa, *xb) if max(xa[0], xb[0]) - 1e-9 <= v <= min(xa[-1], xb[-1]) + 1e-9])
+        if not len(x):
+            continue
+        gap = np.interp(x, xa, ya) - np.interp(x, xb, yb)
+        k = int(np.abs(gap).argmax())
+        if worst is None or abs(gap[k]) > abs(worst[2]):
+            worst = (shallow, deep, float(gap[k]), float(x[k]))
+    if worst is None or abs(worst[2]) <= math.log1p(GROWING_TOLERANCE):
+        return []
+    shallow, deep, gap_, x_ = worst
+    more, less = (shallow, deep) if gap_ > 0 else (deep, shallow)
+    return [
+        f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {math.exp(x_):.3g}) depth {more} has "
+        f"{100 * math.expm1(abs(gap_)):.0f} % more than depth {less}"
+    ]
+
+
+def _counting(runs: Sequence[Run]) -> list[str]:
+    ratios: dict[int, list[float]] = defaultdict(list)
+    for run in runs:
+        if run.row.get("n_params") is not None:
+            ratios[run.depth].append(run.n_params / (12.0 * run.depth * run.width**2))
+    if not ratios:
+        return []
+    low, high = min(map(min, ratios.values())), max(map(max, ratios.values()))
+    if high / low - 1.0 <= COUNT_TOLERANCE:
+        return []
+    return [
+        f"confound n_params: n_params / (12·L·d²) runs from {low:.3g} to {high:.3g}; parameters are counted "
+        f"differently (or the blocks differ) between the shapes compared"
+    ]
+
+
+def _learning_rates(runs: Sequence[Run], curves: Curves) -> list[str]:
+    lines = []
+    rates = {run.learning_rate for run in runs if run.learning_rate is not None}
+    rules = {run.row.get("parametrization") for run in runs}
+    if len(rates) == 1 and len(curves.depths) > 1 and not rules & {"completep", "mup", "depth-mup"}:
+        lines.append(
+            f"confound learning_rate: one rate ({next(iter(rates)):g}) at every depth without a rule that transfers it "
+            f"over depth; a deep net may lose to its learning rate (Dey et al. 2025)"
+        )
+    by_depth: dict[int, set[float]] = defaultdict(set)
+    for run in runs:
+        if run.learning_rate is not None:
+            by_depth[run.depth].add(run.learning_rate)
+    if len(rates) > 1 and len({frozenset(v) for v in by_depth.values()}) > 1:
+        lines.append("confound learning_rate: the rates tried differ between depths")
+    if curves.rate_edge:
+        shapes = ", ".join(f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge[:4])
+        more = f" and {len(curves.rate_edge) - 4} more" if len(curves.rate_edge) > 4 else ""
+        lines.append(
+            f"learning_rate: the best rate is at the edge of those tried for {shapes}{more}; the optimum may lie beyond"
+        )
+    return lines
+
+
+def _capacity(runs: Sequence[Run]) -> list[str]:
+    lines = []
+    wide: dict[str, set[tuple[int, float]]] = defaultdict(set)
+    for run in runs:
+        if cap := theory.embedding_cap(run.width, run.row.get("vocab_size"), run.row.get("embedding_rank")):
+            wide[f"{'vocab_size' if cap.is_vocabulary else 'embedding_rank'} {cap.value:,.0f}"].add(run.shape)
+    lines += [
+        f"embedding: d_x > {cap} at {len(shapes)} shapes (from {_shape(min(shapes))}); {theory.EMBEDDING_REASON}"
+        for cap, shapes in wide.items()
+    ]
+    narrow = set()
+    for run in runs:
+        size, length = run.row.get("head_size"), run.row.get("seq_len")
+        if size is None and run.row.get("heads"):
+            size = run.width / run.row["heads"]
+        if size and length and size < length:
+            narrow.add(run.shape)
+    if narrow:
+        lines.append(
+            f"head size: head_size < seq_len at {len(narrow)} shapes (such as {_shape(min(narrow))}); such heads "
+            f"cannot represent every attention pattern (Bhojanapalli et al. 2020)"
+        )
+    return lines
+
+
+def _flops(runs: Sequence[Run]) -> list[str]:
+    """Training FLOPs per parameter at equal N differ between depths (attention): say by how much."""
+    per: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for run in runs:
+        flops, tokens = run.row.get("flops"), run.row.get("tokens")
+        if flops and tokens and 0 < flops < math.inf and 0 < tokens < math.inf:
+            per[run.depth].append((run.x, math.log(flops / tokens) - run.x))
+    if len(per) < 2:
+        return []
+    low = max(min(x for x, _ in values) for values in per.values())
+    means = {}
+    for depth, values in per.items():
+        near = min(values, key=lambda v: abs(v[0] - low))
+        means[depth] = near[1]
+    spread = math.exp(max(means.values()) - min(means.values())) - 1.0
+    if spread <= FLOPS_TOLERANCE:
+        return []
+    top = max(means, key=lambda d: means[d])
+    return [
+        f"flops: at N = {format_count(math.exp(low))} depth {top} costs {100 * spread:.0f} % more FLOPs per token than "
+        f"the cheapest depth; equal N is not equal compute (see {argument('axis')} flops)"
+    ]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _depths(depths: set[int]) -> str:
+    return ", ".join(map(str, sorted(depths)))
+
+
+def _shape(shape: tuple[int, float]) -> str:
+    return f"{shape[0]}×{shape[1]:g}"

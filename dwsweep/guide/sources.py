@@ -1,0 +1,413 @@
+"""Where a guideline comes from: the published law, or one's own fit; each with its rivals, its range and its loss.
+
+How much a depth costs at a fixed size: from one's own loss surface, or from an assumption that says so.
+
+The one interval of a best depth, and how far to trust it.
+
+An own fit brings its interval along: forms that the data leave open, parameters and noise are averaged in it, and the
+recipe is one's own. The published law's own interval is that of its two constants alone. So for it the interval is
+drawn around all forms that fit its points as well, over sizes up to RECIPE_FACTOR smaller and larger (other data,
+tokens, rates and blocks move a transition in N), and up to the next depth of its grid, with which a depth ties.
+
+Trust, by the first line that holds:
+
+    low     the published law alone, at every size; more than NEAR times outside the data of one's own fit;
+            or forms apart by more than FORMS_APART (outside the data those too that the data inside reject: forms
+            that hold inside were wrong outside in simulated sweeps); or no bound on a side
+    high    one's own fit, inside its data, forms within FORMS_AGREE, interval (CONFIDENCE or more) within ENDS_AGREE,
+            and the shape to build within SUBSTANTIAL of the loss of the best depth
+    medium  else
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from dwsweep import published_law
+from dwsweep.errors import argument
+from dwsweep.fit import laws
+from dwsweep.fit.guideline import OwnGuide, form_guides, guides
+from dwsweep.fit.laws import Law, optimal_depth
+from dwsweep.fit.surface import LossSurface
+from dwsweep.guide.answers import Trust
+from dwsweep.records import fit as fit_record
+from dwsweep.records.fit import FitResult, TrainedNets
+from dwsweep.text import format_count, format_factor
+
+CONFIDENCE = 0.95  # of intervals, below which a fit is not trusted more for narrow ones, and says so
+FAR = 10.0  # times outside the range, beyond which a projection is called far
+
+
+@dataclass(frozen=True)
+class Source:
+    """What guides: a law, or the loss surface of one's own sweep.
+
+    rivals: forms that are not rejected. rejected: those that are, which guide nothing, but say how much hangs on the
+    form outside the data. inside: what guides at the sizes of the data, where a fit can say nothing beyond them.
+    nets: those of one's own fit.
+    """
+
+    name: str
+    law: Law | OwnGuide
+    rivals: tuple[Law | OwnGuide, ...]
+    surface: SurfaceLoss | None
+    spacing: float  # layers between neighbouring depths of its grid: a depth ties with the next at its transition
+    notes: tuple[str, ...]
+    rejected: tuple[OwnGuide, ...] = ()
+    inside: Source | None = None
+    nets: TrainedNets = field(default_factory=TrainedNets)
+
+    def at(self, n_params: float) -> Source:
+        """What guides at this size."""
+        if self.inside is None or self.inside.law.extrapolation(n_params) > 1.0:
+            return self
+        depth = self.inside.law.depth(n_params)[0]
+        return self if depth is None or depth < 1.0 else self.inside
+
+    def loss(self, n_params: float) -> LossModel:
+        """The sweep's own surface, else the law with an assumed curvature."""
+        if self.surface is not None:
+            return self.surface
+        assert isinstance(self.law, Law)
+        return LawLoss(self.law)
+
+    def rival_depths(self, n_params: float) -> dict[str, float]:
+        """Best depth by form, of every rival that has one."""
+        found = ((rival.form, rival.depth(n_params)[0]) for rival in self.rivals)
+        return {form: depth for form, depth in found if depth is not None and form != self.law.form}
+
+    def reach(self, n_params: float) -> str:
+        """How far this size is from what the law rests on, and what to make of it."""
+        factor = self.law.extrapolation(n_params)
+        limit = f"do not use beyond {format_count(self.law.valid_to * self.law.limit)}"
+        span = f"{format_count(self.law.valid_from)} to {format_count(self.law.valid_to)}"
+        depth = self.law.depth(n_params)[0]
+        if depth is not None and depth < 1.0:
+            return f"refused: the law puts the best depth below one layer; its range is {span}"
+        if factor <= 1:
+            return f"inside the range of the law, {span}"
+        if factor <= FAR:
+            return f"projection, {format_factor(factor)} times outside the range of the law, {span}; {limit}"
+        if factor <= self.law.limit:
+            return (
+                f"far projection, {format_factor(factor)} times outside the range of the law, {span}: trust no more "
+                f"than the rivals agree on; {limit}"
+            )
+        return f"refused: {format_factor(factor)} times outside the range of the law, {span}; {limit}"
+
+    def refuses(self, n_params: float) -> bool:
+        return self.law.extrapolation(n_params) > self.law.limit
+
+
+def published_source() -> Source:
+    """Levine et al. 2020, with rivals refitted to points of its law at the depths 6 to 36."""
+    return Source(
+        published_law.NAME,
+        laws.published(),
+        laws.published_rivals(),
+        None,
+        float(np.median(np.diff(published_law.DEPTHS))),
+        (
+            f"ln d_x = {published_law.A} + {published_law.B:.4f}·L, Levine et al. 2020 (arXiv 2006.12467); intervals "
+            f"from a covariance that is {published_law.COVARIANCE_TAG}",
+        ),
+    )
+
+
+def fitted_source(path: str | Path) -> Source:
+    """One's own fit; where it has no width law, the published one with that said in the notes.
+
+    Raises:
+        InputError: there is no fit.json at ``path``.
+    """
+    return source_of(fit_record.read(path, argument("fit")), path)
+
+
+def source_of(fit: FitResult, path: str | Path) -> Source:
+    """``fitted_source`` of a fit that was read from ``path`` already."""
+    notes = [f"{path}: {fit.law_statement}"]
+    if own := guides(fit):
+        return _own(*own, fit, notes)
+    why = (
+        "this fit bounds the best depth from both sides at fewer than two sizes"
+        if fit.surface
+        else "no best depth in this fit"
+    )
+    if fit.surface and fit.surface.falls:
+        why = "the best depth falls with size in this fit, as no form of the law does"
+    if fit.curves.axis != "n_params":
+        why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters"
+    inside = guides(fit, inside=True)
+    if inside:
+        span = " to ".join(format_count(n) for n in (inside[0].valid_from, inside[0].valid_to))
+        why += f"; from {span} its own losses answer, and elsewhere"
+    else:
+        why += ":"
+    notes.append(f"{why} depth and width follow the published law")
+    return replace(
+        published_source(),
+        name=f"{published_law.NAME}, as the fit shows no best depth{' there' if inside else ''}",
+        notes=tuple(notes),
+        inside=_own(*inside, fit, notes, trained=True) if inside else None,
+        nets=fit.nets,
+    )
+
+
+def _own(guide: OwnGuide, rivals: list[OwnGuide], fit: FitResult, notes: list[str], trained: bool = False) -> Source:
+    left = {rival.form for rival in rivals}
+    rejected = tuple(form for form in form_guides(guide, rejected=True) if form.form not in left)
+    notes = [*notes, *(f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface")))]
+    if fit.surface and fit.surface.confidence < CONFIDENCE:
+        notes.append(f"intervals of {100.0 * fit.surface.confidence:g} %, as this fit was asked for")
+    loss = SurfaceLoss(guide.surface, trained)
+    return Source(guide.name, guide, tuple(rivals), loss, 0.0, tuple(notes), rejected, nets=fit.nets)
+
+
+# Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
+KAPLAN_N_C = 8.8e13
+KAPLAN_ALPHA = 0.076
+
+# ASSUMPTION: c of penalty = c·(ln L − ln L*)², nats, and the ends between which it is taken to lie. A quadratic in
+# ln N, ln L and ln tokens through the public Gemstones runs has 0.023 to 0.025. CompleteP's shapes within 1 % of the
+# best loss give 0.018 to 0.042 (see LawLoss).
+CURVATURE = 0.024
+CURVATURE_ENDS = (0.02, 0.055)
+GRID = 400
+LAW_REACH, LAW_GRID = 16, 600  # factor in depth from the best, and points
+DRAWS = 400
+REGION_STEP = 4  # every fourth of 360 points of a law's region has its extremes to 0.1 %
+
+
+class LossModel(Protocol):
+    """Loss at a size N as a function of depth, relative to the best depth."""
+
+    @property
+    def tag(self) -> str:
+        """Where it comes from, for the reader."""
+
+    def covers(self, n_params: float) -> bool: ...
+
+    def level(self, n_params: float) -> float:
+        """Loss of the best depth, nats per token."""
+
+    def slope(self, n_params: float) -> float:
+        """−d loss / d ln N of the best depth, nats."""
+
+    def depths(self, n_params: float) -> np.ndarray:
+        """(M,) depths that it can speak of, rising."""
+
+    def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
+        """(M,) nats above the best depth."""
+
+    def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
+        """(D, M) the same for parameters inside the confidence region."""
+
+    def interval(self, values: np.ndarray) -> tuple[float, float]:
+        """(low, high) of a quantity that was computed for each of the D rows of ``drawn``."""
+
+
+@dataclass(frozen=True)
+class LawLoss:
+    """Penalties of a law's best depth L*(N), with a curvature seen in public data.
+
+        penalty(L, N) = c·(ln L − ln L*(N))²,   c = 0.024 nats, 0.02 to 0.055   (ASSUMED)
+
+    c multiplies the square itself: it is half the second derivative of the loss by ln L. CompleteP (Dey et al. 2025,
+    arXiv 2505.01618) decides between the two readings of "nats per (ln L)²". Its best widths per layer are 40, 50 and
+    62 at 5e7, 3e8 and 1.5e9 parameters. Its losses are about 2.7, 2.4 and 2.2 there, and down to 12, 15 and 11.8 widths
+    per layer they are within 1 % of the best. At equal N = 12·L·d² a ratio r of d/L is −⅔·ln r in ln L. So c is 0.042,
+    0.037 and 0.018. This range holds the 0.023 to 0.025 of a quadratic through the Gemstones runs (McLeish et al. 2025,
+    arXiv 2502.06857). As second derivatives the three would be 0.084, 0.075 and 0.036, which does not hold it. The
+    level of loss is that of Kaplan et al. 2020, eq. (1.1).
+    """
+
+    law: Law
+
+    @property
+    def tag(self) -> str:
+        low, high = CURVATURE_ENDS
+        return (
+            f"ASSUMED: {CURVATURE}·(ln L/L*)² from the best depth L* of the law ({self.law.name}), "
+            f"with {low} to {high} for {CURVATURE} as public data have it; level of loss from Kaplan et al. 2020"
+        )
+
+    def covers(self, n_params: float) -> bool:
+        return self.law.depth(n_params)[0] is not None
+
+    def level(self, n_params: float) -> float:
+        return (KAPLAN_N_C / n_params) ** KAPLAN_ALPHA
+
+    def slope(self, n_params: float) -> float:
+        return KAPLAN_ALPHA * self.level(n_params)
+
+    def depths(self, n_params: float) -> np.ndarray:
+        best = self.law.depth(n_params)[0]
+        assert best is not None
+        return np.geomspace(max(1.0, best / LAW_REACH), max(2.0, best * LAW_REACH), LAW_GRID)
+
+    def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
+        return CURVATURE * self._squares(np.asarray(self.law.theta)[None], n_params, depths)[0]
+
+    def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
+        """Every law of the region, and the likeliest, with each of the curvatures."""
+        laws = np.concatenate([np.asarray(self.law.theta)[None], np.asarray(self.law.region)[::REGION_STEP]])
+        squares = self._squares(laws, n_params, depths)
+        return np.concatenate([c * squares for c in (CURVATURE, *CURVATURE_ENDS)])
+
+    def interval(self, values: np.ndarray) -> tuple[float, float]:
+        """The extremes: the rows of ``drawn`` lie on the edges of the law's region and of the curvature's range."""
+        return float(np.nanmin(values)), float(np.nanmax(values))
+
+    def _squares(self, theta: np.ndarray, n_params: float, depths: np.ndarray) -> np.ndarray:
+        """(R, M) of (ln L − ln L*)² for theta (R, 2); a law without a best depth says nothing: NaN."""
+        best = optimal_depth(self.law.form, theta, n_params)
+        return (np.log(depths)[None] - np.log(best)[:, None]) ** 2
+
+
+@dataclass(frozen=True)
+class SurfaceLoss:
+    """Penalties of one's own sweep: its loss surface, by its forms outside the data. The level outside the sizes of the
+    data is that of Kaplan et al. 2020, moved to meet the surface at its edge.
+
+    trained: it speaks of the depths between those trained alone, where the data do not bound the best depth.
+    """
+
+    surface: LossSurface
+    trained: bool = False
+
+    @property
+    def tag(self) -> str:
+        return "from the loss surface fitted to this sweep"
+
+    def covers(self, n_params: float) -> bool:
+        return self.surface.at(n_params).depth is not None
+
+    def depths(self, n_params: float) -> np.ndarray:
+        found = self.surface.at(n_params)
+        frame = self.surface.frame
+        if self.trained:
+            return np.geomspace(frame.shallowest, frame.deepest, GRID)
+        best = found.depth or frame.deepest
+        return np.geomspace(
+            max(1.0, min(frame.shallowest, best / 8)), min(max(frame.deepest, best * 8), self._deepest), GRID
+        )
+
+    @property
+    def _deepest(self) -> float:
+        return math.exp(float(self.surface.grid[-1]))
+
+    def level(self, n_params: float) -> float:
+        x = math.log(n_params)
+        inside = min(max(x, self.surface.record.low), self.surface.record.high)
+        ratio = (KAPLAN_N_C / n_params) ** KAPLAN_ALPHA / (KAPLAN_N_C / math.exp(inside)) ** KAPLAN_ALPHA
+        return self.surface.level(inside) * ratio
+
+    def slope(self, n_params: float) -> float:
+        x, step = math.log(n_params), 0.05
+        return (self.level(math.exp(x - step)) - self.level(math.exp(x + step))) / (2 * step)
+
+    def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
+        """Of the mean loss of all draws: zero at its own best whole number of layers."""
+        mean = self.surface.profile(math.log(n_params)).mean(axis=0, keepdims=True)
+        return self.surface.above_best(mean, depths, self.trained)[0]
+
+    def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
+        return self.surface.penalties(n_params, depths, self.trained)
+
+    def interval(self, values: np.ndarray) -> tuple[float, float]:
+        """Quantiles: the rows of ``drawn`` are draws from the surface's distribution."""
+        tail = (1 - self.surface.record.confidence) / 2
+        low, high = np.nanquantile(values, [tail, 1 - tail])
+        return float(low), float(high)
+
+
+def smaller_percent(model: LossModel, n_params: float, nats: float) -> float:
+    """By how many percent a best-shaped model would be smaller that is ``nats`` worse: 100·(1 − exp(−nats / slope))."""
+    return percent_of(nats, model.slope(n_params))
+
+
+def percent_of(nats: float, slope: float) -> float:
+    """``smaller_percent`` where the slope is known already."""
+    return 100.0 * (1.0 - math.exp(-nats / slope))
+
+
+# ASSUMPTION: where another recipe has the transition of a depth, in N, at 95 %
+RECIPE_FACTOR = 4.0
+# the best depths of Gemstones, CompleteP and mlfoundations' grid over the published law's
+NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
+NEAR = 3.0
+FORMS_AGREE, FORMS_APART = 1.15, 1.4  # deepest over shallowest best depth of the forms
+ENDS_AGREE = 1.5  # upper end over lower end of the interval
+SUBSTANTIAL = 0.005  # of the loss: a shape to build that costs more than this is not what the losses say is best
+# where the shape that costs least on average is further than this from the likeliest best depth, it is said why
+BUILD_APART = 1.15
+
+
+def interval(source: Source, n_params: float) -> tuple[float | None, float | None]:
+    """(low, high) of the best depth at ``n_params``; None: no bound."""
+    if source.surface is not None:
+        return source.law.depth(n_params)[1:]
+    lows, highs = [], []
+    for law in (source.law, *source.rivals):
+        depth, low, _ = law.depth(n_params / RECIPE_FACTOR)
+        lows.append(depth if low is None else low)
+        depth, _, high = law.depth(n_params * RECIPE_FACTOR)
+        highs.append(None if depth is None or high is None else high + source.spacing)
+    low = min((value for value in lows if value is not None), default=None)
+    return low, None if None in highs else max(value for value in highs if value is not None)
+
+
+def ends_agree(source: Source) -> float:
+    """Largest ratio of the ends of an interval that is trusted most; 1 where intervals hold the truth less often."""
+    record = source.surface.surface.record if source.surface else None
+    return ENDS_AGREE if record is None or record.confidence >= CONFIDENCE else 1.0
+
+
+def judge(source: Source, n_params: float) -> Trust:
+    """Level and reasons at ``n_params``, by the rule above."""
+    depth = source.law.depth(n_params)[0]
+    if depth is None or depth < 1.0 or source.refuses(n_params):
+        return Trust("low", (source.reach(n_params),))
+    factor = source.law.extrapolation(n_params)
+    rejected = [form.depth(n_params)[0] for form in source.rejected] if factor > 1 else []
+    beyond = [value for value in rejected if value is not None]
+    every = [depth, *source.rival_depths(n_params).values(), *beyond]
+    apart = max(every) / min(every)
+    low, high = interval(source, n_params)
+    ends = math.inf if low is None or high is None else high / low
+    own = source.surface is not None
+    if not own or factor > NEAR or apart > FORMS_APART or math.isinf(ends):
+        level = "low"
+    elif factor <= 1 and apart <= FORMS_AGREE and ends <= ends_agree(source):
+        level = "high"
+    else:
+        level = "medium"
+    where = "the sizes at which your losses say how deep" if own else "the data of the published law"
+    reasons = [] if own else ["no losses of your own recipe"]
+    reasons.append(f"inside {where}" if factor <= 1 else f"{format_factor(factor)} times outside {where}")
+    if len(every) > 1:
+        said = "agree" if apart <= FORMS_AGREE else "fit as well, or did not," if beyond else "fit as well"
+        named = dict.fromkeys(f"{end:.{end < 10:d}f}" for end in (min(every), max(every)))
+        reasons.append(f"forms that {said} put the best depth at {' to '.join(named)}")
+    else:
+        reasons.append("one form is left" if own else "one form only")
+    reasons.append(
+        "your recipe's own losses"
+        if own
+        else f"another recipe may shift it by {RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED curvature"
+    )
+    return Trust(level, tuple(reasons))
+
+
+def of_shape(found: Trust, behind: float) -> Trust:
+    """With what the shape to build is ``behind`` the best depth of its budget, as a share of the loss: not high where
+    that is more than SUBSTANTIAL."""
+    if behind <= SUBSTANTIAL:
+        return found
+    reason = f"the best shape that one can build is {100 * behind:.1f} % of the loss behind the best depth"
+    return Trust("medium" if found.level == "high" else found.level, (reason, *found.reasons))

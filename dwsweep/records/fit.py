@@ -1,0 +1,376 @@
+"""``fit.json``: all that a fit found, as ``dwsweep.fit_table`` returns it and as guide, design and report read it. Its
+``surface`` is the joint model of the loss: what it takes to evaluate it anywhere.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.records import record as reader
+from dwsweep.records.record import Positive, one_of
+from dwsweep.records.studies import Along, Comparison, EqualBudgets
+from dwsweep.records.transitions import (
+    Cell,
+    Contrast,
+    FitCurves,
+    FitPart,
+    GuidelineRow,
+    LeftOutRun,
+    PairCurve,
+    RateRun,
+    Rival,
+    SizedOptimum,
+    TokenTransition,
+    Transition,
+    references,
+)
+from dwsweep.text import format_count
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+LARGEST_SIZE = 10_000_000  # of a vocabulary or a context
+Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
+Interval = tuple[float | None, float | None]  # None: no bound on that side
+Matrix = tuple[tuple[float | None, ...], ...]
+NUMBERS = re.compile(r"\[\s+(?:[-+.\deE]+|null)(?:,\s+(?:[-+.\deE]+|null))*\s+\]")
+TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow, "contrasts": Contrast}  # NAME.csv
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthSpan(FitPart):
+    """ln of the axis from the smallest to the largest shape of a depth."""
+
+    depth: Positive
+    low: float
+    high: float
+
+
+# what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface/loss_forms.py)
+THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "saturation")
+LawForm = Annotated[str, one_of("exponential", "power", "linear")]
+ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law) + departures, Legendre polynomials"]
+(LOSS_FORM,) = get_args(ModelForm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossForm(FitPart):
+    """The model with one form of the transition law.
+
+    draws: of the posterior, each the coefficients (nats) of ``Surface.terms``, then θ: x_T at the shallowest and at the
+    deepest depth (ln of the axis), gain (nats per unit of ln axis and ln depth at the middle depth), power with which
+    it falls with depth, and with the axis; saturation. mode: the same where θ is the most probable.
+    """
+
+    form: LawForm
+    weight: Share  # of the form in the average, by its evidence
+    log_evidence: float
+    rejected: bool  # its evidence is 100 times less than the best form's, or worse
+    tau: float  # luck of a shape, nats
+    mode: tuple[float, ...] = field(repr=False)
+    draws: tuple[tuple[float, ...], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surface(FitPart):
+    """loss(ln axis, ln depth) for all depths together, one model per form of the law.
+
+    form: that of the model, which says what the numbers of ``LossForm`` mean; a file with another one is not read.
+
+    Raises:
+        ValueError: a draw has more or fewer numbers than the terms and θ, the ends are the wrong way round, or no form
+            of the law is left to guide.
+    """
+
+    form: ModelForm
+    terms: tuple[tuple[int, int], ...] = field(repr=False)  # powers of the Legendre polynomials in ln axis and ln depth
+    low: float  # ln axis of the smallest and of the largest shape
+    high: float
+    spans: tuple[DepthSpan, ...]
+    noise_df: float | None  # degrees of freedom of the noise; None: many
+    confidence: Share
+    forms: tuple[LossForm, ...]
+    optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low is None or self.high is None or not self.low < self.high:
+            raise ValueError(f"low must be a number below high, found {self.low} and {self.high}")
+        if not self.spans:
+            raise ValueError("spans must name a depth")
+        numbers = len(self.terms) + len(THETA)
+        for form in self.forms:
+            found = {len(form.mode), *map(len, form.draws)}
+            if not form.draws or found != {numbers}:
+                raise ValueError(
+                    f"draws of the {form.form} form must have {numbers} numbers each, found {sorted(found)}"
+                )
+        if not any(form.weight > 0.0 and not form.rejected for form in self.forms):
+            raise ValueError("forms must have one that is not rejected and has a weight")
+
+    @property
+    def falls(self) -> tuple[SizedOptimum, SizedOptimum] | None:
+        """Two sizes, of which the larger has the shallower best depth by more than the errors: no form does that."""
+        for k, small in enumerate(self.optima):
+            for large in self.optima[k + 1 :]:
+                if large.depth_high is not None and small.depth_low is not None and large.depth_high < small.depth_low:
+                    return small, large
+        return None
+
+    @property
+    def bounded(self) -> list[SizedOptimum]:
+        """The sizes at which the data bound the best depth on one side at least."""
+        return [row for row in self.optima if row.depth_low is not None or row.depth_high is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidthLaw(FitPart):
+    """ln d_x = a + b·L: the width at which depth L stops being the better one, fitted to all pairs at once."""
+
+    form: str
+    a: float
+    b: float
+    cov: Matrix  # of (a, b)
+    interval_a: Interval
+    interval_b: Interval
+    chi2: float
+    df: int
+    pairs_used: int
+    pairs_censored: int  # bound it from one side
+    valid_from: float  # non-embedding parameters that its transitions span
+    valid_to: float
+    p_value: float | None
+    confidence: float
+    delta_chi2: float  # that bounds the region
+    region: Matrix = field(repr=False)  # (a, b) pairs: corners of the confidence region
+    winner: str | None  # the form that fits clearly better than the others
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedForm(FitPart):
+    """A form of the law that the data bound, with its region."""
+
+    name: str
+    form: str
+    a: float
+    b: float
+    valid_from: float
+    valid_to: float
+    rejected: bool
+    region: Matrix = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedLaw(FitPart):
+    """The law of Levine et al. 2020, for reference."""
+
+    name: str
+    form: str
+    a: float
+    b: float
+    cov: Matrix
+    cov_tag: str
+    valid_from: float
+    valid_to: float
+    guideline: tuple[GuidelineRow, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransitionCovariance(FitPart):
+    """Covariance of ln N of the crossings of ``pairs``."""
+
+    pairs: tuple[tuple[int, int], ...]
+    cov: Matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseSummary(FitPart):
+    """What the errors rest on. All but ``source`` is None where no run had a usable loss, and then left out."""
+
+    source: str  # none, declared, replicates, scatter, replicates and scatter
+    sigma: dict[str, float | None] | None = None  # depth → sd of one run, nats
+    df: dict[str, float | None] | None = None  # depth → degrees of freedom; None: many
+    pooled: bool | None = None  # one sigma for all depths
+    bartlett_p: float | None = None  # of equal sigma
+    tau: float | None = None  # scatter of a cell mean about its curve, nats
+    tau_df: float | None = None
+    shape_sd: float | None = None  # what all seeds of a shape share, nats
+    shape_source: str | None = None  # what that rests on: scatter, documents, declared, default
+    paired_seeds: bool | None = None
+    documents: str | None = None  # how the held-out documents were used
+    diverged_rule: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"source": self.source} if self.sigma is None else super().to_dict()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(FitPart):
+    """The arguments of ``fit_table``."""
+
+    axis: str
+    noise: Any
+    columns: Any
+    where: tuple[str, ...]
+    draws: int
+    seed: int
+    confidence: float
+    documents: bool
+    shape_noise: Any = None
+
+    def __post_init__(self) -> None:
+        """As given: an option that is not finite must be refused, not taken for absent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance(FitPart):
+    """What a fit was made from."""
+
+    input: str
+    input_sha256: str
+    rows_read: int
+    rows_used: int
+    columns_taken: tuple[str, ...] = ()  # "ours = theirs", found under another usual name
+    versions: dict[str, str]
+    options: FitOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedNets(FitPart):
+    """What all nets of a fit have in common; None where they differ or the table does not say."""
+
+    vocab_size: Size | None = None
+    seq_len: Size | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherFit(FitPart):
+    """What another table says of its pairs of depths, fitted by the same options, to stand beside this one's."""
+
+    name: str  # of its folder or file
+    input: str
+    input_sha256: str
+    transitions: list[Transition]  # by the reference estimator
+    pairs: tuple[PairCurve, ...] = field(repr=False)
+
+    def crossing(self, pair: Transition) -> Transition | None:
+        """Its row of the same two depths; None where it has none."""
+        found = (row for row in self.transitions if (row.shallow, row.deep) == (pair.shallow, pair.deep))
+        return next(found, None)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FitResult(FitPart):
+    """What a table of losses says about depth and width.
+
+    Each table is a list of records whose fields are the columns of its CSV file; ``to_pandas("transitions")`` and
+    ``to_dict()`` give what their names say.
+    """
+
+    cells: list[Cell]  # one per shape
+    transitions: list[Transition]  # one per pair and estimator
+    width_law: WidthLaw | None
+    law_statement: str  # the law in a sentence, or why there is none
+    rivals: list[Rival]  # the forms compared, the best first
+    laws: list[FittedForm]
+    guideline_law: str | None  # the form that guides; None: the published law does
+    surface: Surface | None
+    guideline: list[GuidelineRow]
+    published: PublishedLaw
+    transition_cov: TransitionCovariance
+    warnings: list[str]  # one line each
+    noise: NoiseSummary
+    by_tokens: list[TokenTransition] = field(default_factory=list)  # where the table holds several token counts
+    curves: FitCurves
+    rates: list[RateRun] = field(default_factory=list)
+    contrasts: list[Contrast] = field(default_factory=list)  # any two depths at equal size
+    left_out: list[LeftOutRun] = field(default_factory=list)  # impossible losses
+    with_left_out: list[Transition] = field(default_factory=list)  # of the reference estimator, had they counted
+    others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
+    equal_budgets: EqualBudgets | None = None  # where runs were trained at equal compute, which is the axis
+    comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
+    along: Along | None = None  # the loss against a column
+    nets: TrainedNets = field(default_factory=TrainedNets)
+    provenance: Provenance
+
+    @property
+    def own_law(self) -> bool:
+        """Whether the guideline follows a law of this sweep, and not the published one."""
+        return self.guideline_law is not None
+
+    @property
+    def along_only(self) -> bool:
+        """Whether there is nothing but the losses along a column: no curves of loss against size by depth."""
+        return self.along is not None and not self.curves.depths
+
+    def to_pandas(self, table: str = "transitions") -> Any:
+        """cells, transitions, guideline, rivals, by_tokens, rates, equal_budgets or equal_budget_depths as a DataFrame;
+        pandas must be installed."""
+        import pandas
+
+        at_budgets = {"equal_budgets": "best", "equal_budget_depths": "depths"}
+        rows = getattr(self.equal_budgets, at_budgets[table], []) if table in at_budgets else getattr(self, table)
+        return pandas.DataFrame([row.to_dict() for row in rows], columns=rows[0].keys() if rows else None)
+
+    def plot(self, figure: str | None = None) -> Any:
+        """A figure of the fit as a Matplotlib figure, see ``dwsweep.plot``."""
+        # by its name: a record knows nothing of what is drawn of it, and imports nothing that stands above it
+        return importlib.import_module("dwsweep.notebook").plot(self, figure)
+
+    def __repr__(self) -> str:
+        used = [row for row in self.cells if not row.excluded]
+        pairs = ", ".join(f"{row.name} {_where(row)}" for row in references(self.transitions)) or "none"
+        return (
+            f"FitResult: {self.provenance.rows_used} runs, {len(used)} shapes; transitions: {pairs}; "
+            f"{self.law_statement}; {len(self.warnings)} warning(s)"
+        )
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the transitions, the law, the warnings."""
+        rows = [
+            (row.name, row.status.replace("_", " "), *map(_count, (row.n_params_low, row.n_params, row.n_params_high)))
+            for row in references(self.transitions)
+        ]
+        head = "".join(f"<th>{name}</th>" for name in ("pair", "status", "N from", "N", "N to"))
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.warnings)
+        return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self.law_statement)}</p><ul>{lines}</ul>"
+
+    def to_json(self) -> str:
+        """The text of fit.json: valid JSON, null for what does not exist."""
+        text = json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False, indent=1, default=str)
+        # a list of numbers is a line; no string of JSON holds a line break
+        return NUMBERS.sub(lambda found: " ".join(found.group().split()), text) + "\n"
+
+
+def _where(row: Transition) -> str:
+    return f"at {format_count(row.n_params)}" if row.n_params is not None else row.status.replace("_", " ")
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else format_count(value)
+
+
+def read(path: Any, argument: str = "--fit") -> FitResult:
+    """The fit in a fit.json. ``path``: the file, the fit directory, or the sweep directory above it; ``argument``: what
+    messages call it.
+
+    Raises:
+        InputError: there is none, or it is damaged; the line names the file and the field.
+    """
+    given = paths.as_path(path)
+    for file in [given] if given.suffix == ".json" else [given / "fit.json", given / "fit" / "fit.json"]:
+        try:
+            found = reader.read(file, FitResult, f"{argument}: {file}")
+        except reader.Damaged as error:
+            raise InputError(f"{error}; not a fit.json as this version writes it, run `dwsweep fit` again") from error
+        if found is not None:
+            return found
+    raise InputError(f"{argument}: {path}; no fit.json there, run `dwsweep fit` first")

@@ -1,0 +1,137 @@
+"""The files of one pack: ``pack.json``, ``state.json`` and ``progress.json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from dwsweep.records.record import Amount, Count, Name, Number, Positive, PositiveNumber, one_of, parse, to_dict
+from dwsweep.records.run import DONE, FAILED, INTERRUPTED, OOM, PENDING, RUNNING
+from dwsweep.shapes import Shape
+from dwsweep.spec import ExecutionSpec, ModelSpec, Section, TrainSpec
+
+REBUILT = "rebuilt"  # other packs took the replicas over
+IN_PART = "the other replicas are finished or belong to another pack"  # why a pack lacks some that the plan has in it
+
+PACK_STATES = (PENDING, RUNNING, DONE, INTERRUPTED, FAILED, OOM, REBUILT)
+
+
+def _section(kind: type[Section], *, strict: bool) -> BeforeValidator:
+    """A section of the spec as a spec reads it; unless ``strict``, keys that this version does not know are dropped."""
+
+    def build(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        known = value if strict else {name: item for name, item in value.items() if name in kind.model_fields}
+        try:
+            return kind.model_validate(known)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+    return BeforeValidator(build)
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A member of the ensemble of seeds and learning rates that a pack trains together; it yields one run for each of
+    the pack's ``branch_steps``."""
+
+    seed: Count
+    learning_rate: PositiveNumber
+    run_ids: Annotated[tuple[Name, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Pack:
+    """``pack.json``, the unit of execution: one shape and the fixed list of its replicas, trained, checkpointed and
+    resumed as one.
+
+    ``branch_steps`` are the total steps of each finished run of a replica, ascending; the last is the full length.
+    Without token branches there is one. Settings of the model or the training that this version does not know are
+    refused: they may change the result.
+    """
+
+    pack_id: Name
+    shape: Shape
+    replicas: Annotated[tuple[Replica, ...], Field(min_length=1)]
+    branch_steps: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    model: Annotated[ModelSpec, _section(ModelSpec, strict=True)]
+    train: Annotated[TrainSpec, _section(TrainSpec, strict=True)]
+    execution: Annotated[ExecutionSpec, _section(ExecutionSpec, strict=False)]  # changes no result
+    data_hash: str
+    rebuilt_from: Name | None = None  # the pack whose replicas it took over
+    reason: str | None = None  # why it did
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        return tuple(name for replica in self.replicas for name in replica.run_ids)
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_dict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Pack:
+        return parse(cls, content)
+
+
+@dataclass(frozen=True)
+class PackEvent:
+    """Something that happened to a pack and what was done about it."""
+
+    time: float  # seconds since the epoch
+    kind: str  # crash | oom | error | disk_full | interrupted | rebuilt | retry
+    cause: str
+    action: str  # what follows from it
+    step: int = 0
+    log_tail: str | None = None
+
+
+@dataclass(frozen=True)
+class PackState:
+    """``state.json``: how often a pack was tried, what went wrong, what was changed on its account."""
+
+    state: Annotated[str, one_of(*PACK_STATES)] = PENDING
+    attempts: Count = 0  # times a worker started it
+    retries: Count = 0  # retries granted since the last new checkpoint
+    checkpoint: Count = 0  # number of the newest checkpoint at the end of the last attempt; 0: none
+    resumed_step: Count = 0  # the step that the last attempt resumed from
+    microbatch: Positive | None = None  # sequences; set after an out-of-memory, else as the spec says
+    halvings: Count = 0  # of the microbatch
+    rebuilt_into: tuple[Name, ...] = ()  # packs that took the replicas over
+    events: tuple[PackEvent, ...] = field(default=())
+
+    def with_event(self, event: PackEvent, **changes: Any) -> PackState:
+        return replace(self, events=(*self.events, event)[-50:], **changes)
+
+
+@dataclass(frozen=True)
+class StartFacts:
+    """What the hardware decided about a pack: reported once per (re)start, after compilation."""
+
+    device_kind: str | None = None
+    devices: Positive | None = None  # that the pack takes
+    mesh: dict[str, int] | None = None  # devices along each axis
+    attention_kernel: str | None = None
+    attention_why: str | None = None  # why this kernel
+    microbatch: Positive | None = None  # sequences of each replica in one forward and backward pass
+    remat: bool | None = None  # activations are recomputed in the backward pass
+    concessions: tuple[str, ...] = ()  # what was given up for a program that fits into the device's memory, in words
+    streamed: bool | None = None  # batches come from the host
+    pack_size: Positive | None = None  # replicas that train together
+    compile_seconds: Amount = None
+    step: Count = 0  # that training begins or resumes at
+
+
+@dataclass(frozen=True)
+class PackProgress:
+    """``progress.json``: how far a pack has come, written about once per second while it trains."""
+
+    step: Count = 0
+    steps: Count = 0  # of the full length
+    tokens_per_second: Amount = None  # of all replicas
+    losses: tuple[Number, ...] = ()  # last training loss of each replica, nats per token
+    started: StartFacts | None = None
+    updated: Amount = None  # seconds since the epoch

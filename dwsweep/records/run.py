@@ -1,0 +1,433 @@
+"""The files of one run: ``config.json``, ``status.json``, ``result.json``, ``metrics.jsonl`` (a row per logged step)
+and ``documents.npy``.
+
+``bench.json``: what ``dwsweep bench`` measured, a list with a row per shape; ``plan`` and ``guide`` take rates from
+it. ``compiled.json``: the same of ``bench --compile-only --target``; ``plan`` takes it where nothing was measured.
+
+Rates at which the lengths of runs were fixed (``train.seconds``): a list in manifest.json, and in the config.json of
+each run the one that it was promised by.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from os import PathLike
+from typing import Annotated, Any, Required, TypedDict, cast
+
+from pydantic import Field
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.records.record import (
+    Amount,
+    Count,
+    Damaged,
+    Name,
+    Number,
+    Positive,
+    PositiveNumber,
+    holding,
+    one_of,
+    to_dict,
+)
+from dwsweep.records.record import parse as reader_parse
+from dwsweep.shapes import Shape
+
+PENDING, RUNNING, DONE, DIVERGED = "pending", "running", "done", "diverged"
+FAILED, OOM, INTERRUPTED = "failed", "oom", "interrupted"
+
+RUN_STATES = (DONE, RUNNING, PENDING, INTERRUPTED, DIVERGED, FAILED, OOM)
+FINAL = frozenset({DONE, DIVERGED})  # has a result that stands
+STOPPED = frozenset({FAILED, OOM})  # ended without a result; tried again on request
+
+# sections of a run's spec, with all their keys; those that others read are checked
+ModelFacts = Annotated[dict[str, Any], holding(parametrization=str)]
+TrainFacts = Annotated[dict[str, Any], holding(batch_size=int, optimizer=str, schedule=str, precision=str)]
+
+METRICS = ("loss", "learning_rate", "grad_norm", "seconds")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """``config.json``: everything that was decided about a run before it was trained."""
+
+    run_id: Name
+    pack_id: str  # the pack that the plan put it into
+    seed: Count
+    learning_rate: PositiveNumber  # base learning rate
+    budget: PositiveNumber | None  # target n_params; None where widths were given
+    steps: Positive
+    tokens: Positive  # steps · batch_size · seq_len
+    n_params: Positive  # weight matrices of the blocks
+    n_params_total: Positive  # embeddings, biases and norms included
+    data_hash: str | None
+    shape: Shape
+    model: ModelFacts
+    data: dict[str, Any]  # the section ``data`` of the spec
+    train: TrainFacts
+    promise: Promise | None = None  # of ``train.seconds``: how long it was to take, and at which rate
+    arm: str | None = None  # of a sweep with arms
+
+
+@dataclass(frozen=True)
+class RunState:
+    """``status.json``: where a run stands."""
+
+    state: Annotated[str, one_of(*RUN_STATES)] = PENDING
+    step: Count | None = None  # last step known when the state was written
+    loss: Number = None  # held-out nats per token when done, last training loss otherwise
+    pack_id: Name | None = None  # the pack that trains or trained it
+    cause: str | None = None  # why it failed, diverged or was interrupted; one line
+    log_tail: str | None = None  # the last lines of the worker's log, where it failed
+    updated: Amount = None  # seconds since the epoch
+    run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_dict(self)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """``result.json``: what a finished run yielded. A loss is a finite number or there is no result."""
+
+    loss: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]  # held-out nats per token
+    loss_stderr: Amount = None  # of the sample of held-out documents, nats per token
+    bits_per_byte: Amount = None
+    train_loss: Number = None  # of the last step, nats per token
+    steps: Count | None = None
+    tokens: Count | None = None
+    wall_seconds: Amount = None  # training clock of the whole pack along this run's path
+    tokens_per_second: Amount = None  # of the whole pack
+    device_seconds: Amount = None  # the run's share of its pack
+    compile_seconds: Amount = None
+    flops: Count | None = None  # of its training, forward and backward
+    attention_kernel: str | None = None
+    device_kind: str | None = None
+    pack_size: Positive | None = None  # replicas that trained together
+    pack_id: Name | None = None
+    versions: dict[str, str] | None = None  # of Python and the packages that results depend on
+    run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the packages that a run's last bits depend on, as they are here."""
+    packages = {"jax": "jax", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"}
+    return {"python": platform.python_version(), **{name: version(package) for name, package in packages.items()}}
+
+
+def check_documents(path: Any, name: str) -> None:
+    """Refuse a ``documents.npy`` that is not whole: rows of (summed nats, tokens), one per held-out document.
+
+    Only the header and the size are looked at. A missing file passes: without it a fit pairs nothing by document, and
+    the loss stands. An object of a bucket is whole or not there at all.
+
+    Raises:
+        Damaged: it is cut short, no array, or an array of another shape.
+    """
+    if paths.is_remote(path):
+        return
+    import numpy as np
+
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except PermissionError:
+        raise
+    except Exception as error:  # numpy has many ways to say that a header or a length is wrong
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise Damaged(path, name, f"is no whole array ({why})") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "fiu":
+        found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise Damaged(path, name, f"is {found}; must be numbers of shape [documents, 2]")
+
+
+class MetricsRow(TypedDict, total=False):
+    """One logged step. A mapping: files are cut and joined line by line, with whatever else a line holds."""
+
+    step: Required[int]
+    loss: float | None  # training, nats per token
+    learning_rate: float | None
+    grad_norm: float | None
+    seconds: float | None  # of training so far
+    conditioning: list[float | None]  # after this step: condition number of each block's attention (train.conditioning)
+    conditioning_at_start: list[float | None]  # in the first row: the same before the first step
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What could be read of a run's metrics."""
+
+    rows: tuple[MetricsRow, ...]  # in the order of the file, steps rising
+    lost: int = 0  # lines that are no such row, bar a last one that a kill cut off
+
+
+def read_metrics(path: Any) -> Metrics:
+    """The rows of a file, uploaded segments included; what is no row is counted and left out."""
+    text = paths.read_text_of_lines(path)
+    rows: list[MetricsRow] = []
+    lost, last = 0, -1
+    whole, _, torn = text.rpartition("\n")
+    lines = whole.split("\n") if whole else []
+    for line in [*lines, torn]:
+        if not line.strip():
+            continue
+        row = _metrics_row(line)
+        if row is not None and row["step"] > last:
+            rows.append(row)
+            last = row["step"]
+        elif line is not torn:
+            lost += 1
+    return Metrics(tuple(rows), lost)
+
+
+def _metrics_row(line: str) -> MetricsRow | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or not _is_count(row.get("step")):
+        return None
+    known = [row[name] for name in METRICS if name in row]
+    return cast(MetricsRow, row) if all(value is None or _is_number(value) for value in known) else None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+FILE_NAME = "bench.json"
+COMPILED_NAME = "compiled.json"
+
+
+@dataclass(frozen=True)
+class PackingPoint:
+    """The rate of a pack of some replicas, all of them together."""
+
+    replicas: int
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchRow:
+    """One shape as it was measured; steps and rates are of all replicas of its pack together.
+
+    Without a default are what a rate needs; a file of another tool may leave out the rest.
+    """
+
+    device_kind: str
+    devices: int = 1  # that the pack takes
+    depth: int
+    width: int
+    heads: int | None = None
+    replicas: int | None = None
+    microbatch: int | None = None  # sequences
+    attention_kernel: str | None = None
+    compile_seconds: float | None = None
+    step_seconds: float | None = None
+    tokens_per_second: float  # on all its devices
+    flops_per_token: float  # of training
+    memory_bytes: int | None = None  # of the program on one device
+    achieved_flops: float | None = None  # FLOP/s
+    peak_flops: float | None = None  # FLOP/s of one device
+    peak_basis: str | None = None  # ``measured …`` or the name of a datasheet
+    mfu: float | None = None  # against ``peak_flops``
+    datasheet: str | None = None  # the device's name in the table of devices
+    packing: tuple[PackingPoint, ...] = ()  # 1, 2, 4 … replicas
+    recipe: str | None = None  # block and optimizer in words; None: not recorded
+
+
+@dataclass(frozen=True)
+class CollectiveRow:
+    """Exchanges of one kind along the same axes of the mesh, in one step."""
+
+    kind: str  # all-reduce, all-gather, reduce-scatter, all-to-all, collective-permute
+    axes: tuple[str, ...]  # of the mesh: replica, data, fsdp
+    times: int
+    bytes: float  # of all of them
+    largest_bytes: float  # of one
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledRow:
+    """One shape as it was compiled for a number of devices (``--compile-only``).
+
+    Memory and costs are of one device, and of one training step, read from the compiled program. ``roofline_seconds``
+    and what follows from it is a bound that no run will reach.
+    """
+
+    device_kind: str
+    depth: int
+    width: int
+    n_params_total: int
+    replicas: int
+    devices: int
+    mesh: dict[str, int]  # size of each axis
+    microbatch: int  # sequences
+    remat: bool
+    batch_size: int  # sequences
+    compile_seconds: float  # of the training program
+    memory_bytes: int | None  # by the compiled program's own analysis
+    state_bytes: int  # its part that stays between steps
+    n_train_tokens: int | None  # of the token store; None: compiled without one
+    target: str | None = None  # what it was compiled for, such as ``TPU-v5e:2x4``; None: the devices at hand
+    heads: int | None = None
+    head_size: int | None = None
+    seq_len: int | None = None
+    vocab_size: int | None = None
+    precision: str | None = None
+    concessions: tuple[str, ...] = ()  # what was given up for a program that fits
+    refused: str | None = None  # why it does not fit even so; then there is no roofline
+    kernels: int | None = None  # launched
+    traffic_bytes: float | None = None  # read and written in main memory
+    padded_traffic_bytes: float | None = None  # with arrays rounded up to whole tiles, as a TPU moves them
+    product_flops: float | None = None  # of the matrix products in the program
+    padded_product_flops: float | None = None  # with sides rounded up to those of a TPU's matrix unit
+    flops_per_token: float | None = None  # of training: what the model asks for
+    collectives: tuple[CollectiveRow, ...] = ()
+    roofline_seconds: float | None = None
+    products_seconds: float | None = None  # each part of the roofline alone
+    traffic_seconds: float | None = None
+    launch_seconds: float | None = None
+    link_seconds: float | None = None
+    bound: str | None = None  # products, traffic, launches or links: what takes most of the time
+    tokens_per_second: float | None = None  # at the roofline, of all replicas on all devices
+    mfu: float | None = None  # at the roofline, against the 16-bit peak of the data sheet
+    recipe: str | None = None  # as in bench.json
+
+
+def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:
+    """``directory/bench.json``; returns its path."""
+    path = paths.make_directory(paths.as_path(directory)) / FILE_NAME
+    paths.write_json(path, [asdict(row) for row in rows])
+    return path
+
+
+def read(path: str | PathLike[str]) -> list[BenchRow] | None:
+    """The rows of a file; None where there is no such file.
+
+    Raises:
+        InputError: the file is no list of such rows.
+    """
+    try:
+        content = json.loads(paths.as_path(path).read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"calibration: {path} cannot be read ({error}); write it with `dwsweep bench`") from None
+    return parse(content, str(path))
+
+
+def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) -> Any:
+    """``directory/compiled.json``, with the rows of other targets that it has; returns its path.
+
+    Raises:
+        InputError: the file that is there holds something else.
+    """
+    path = paths.make_directory(paths.as_path(directory)) / COMPILED_NAME
+    others = [row for row in read_compiled(path) or () if row.target not in {row.target for row in rows}]
+    paths.write_json(path, [to_dict(row) for row in (*others, *rows)])
+    return path
+
+
+def kept(rows: Iterable[CompiledRow], directory: str | PathLike[str]) -> Iterator[CompiledRow]:
+    """The same rows, each written as it comes: compiling for a whole sweep takes long and may be interrupted."""
+    so_far: list[CompiledRow] = []
+    for row in rows:
+        so_far.append(row)
+        write_compiled(so_far, directory)
+        yield row
+
+
+def read_compiled(path: str | PathLike[str]) -> list[CompiledRow] | None:
+    """The rows of a file; None where there is no such file.
+
+    Raises:
+        InputError: the file is no list of such rows.
+    """
+    try:
+        content = json.loads(paths.as_path(path).read_text("utf-8"))
+        if not isinstance(content, list):
+            raise ValueError("it is no list")
+        return [reader_parse(CompiledRow, row) for row in content]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        again = "write it again with `dwsweep bench --compile-only --target`"
+        raise InputError(f"{path} cannot be read ({error}); {again}") from None
+
+
+def parse(content: Any, name: str) -> list[BenchRow]:
+    """
+    Raises:
+        InputError: the content is no list of rows, or a rate cannot be taken from one of them.
+    """
+    needed = ("device_kind", "depth", "width", "tokens_per_second", "flops_per_token")
+    if not isinstance(content, list):
+        raise InputError(f"{name}: holds {type(content).__name__}; must be a list of rows with {', '.join(needed)}")
+    return [_bench_row(row, f"{name}: row {index}", needed) for index, row in enumerate(content)]
+
+
+def _bench_row(row: Any, where: str, needed: Sequence[str]) -> BenchRow:
+    missing = [key for key in needed if not isinstance(row, dict) or key not in row]
+    if missing:
+        raise InputError(f"{where} has no {', '.join(missing)}; write it with `dwsweep bench`")
+    known: dict[str, Any] = {field.name: row[field.name] for field in fields(BenchRow) if field.name in row}
+    try:
+        known |= {
+            "device_kind": str(row["device_kind"]),
+            "devices": int(row.get("devices") or 1),
+            "depth": int(row["depth"]),
+            "width": int(row["width"]),
+            "tokens_per_second": float(row["tokens_per_second"] or 0),
+            "flops_per_token": float(row["flops_per_token"]),
+            "packing": tuple(PackingPoint(**point) for point in row.get("packing") or ()),
+        }
+        found = BenchRow(**known)
+        rate = found.tokens_per_second * found.flops_per_token / found.devices
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+        raise InputError(f"{where} has a value that is no number; run `dwsweep bench`") from None
+    if not (found.depth > 0 and found.width > 0 and found.devices > 0 and 0 <= rate < math.inf):
+        raise InputError(f"{where} has a value below 0 or not finite; run `dwsweep bench`")
+    return found
+
+
+@dataclass(frozen=True)
+class FixedRate:
+    """The rate of one shape on one kind of device, written down when the first plan of a sweep needed it and used by
+    every later one, whatever has been benchmarked since: steps that followed from it would change otherwise."""
+
+    shape: str  # its label, such as L12-d128-h2
+    n_params_total: Positive
+    flops_per_token: Positive  # of training
+    tokens_per_step: Positive
+    precision: str
+    device: str
+    time_basis: Annotated[str, one_of("measured", "compiled", "assumed")]
+    tokens_per_second: PositiveNumber  # of one device, all replicas of a pack together
+    distance: PositiveNumber | None = None  # in depth and width to the shape that was benched, 1: itself
+    fixed: str | None = None  # when; None: not written down yet
+    recipe: str | None = None  # block and optimizer in words; None: not recorded
+
+    @property
+    def of(self) -> tuple[str, int, int, int, str, str | None]:
+        """What a rate is the rate of, but for the device."""
+        kind = self.shape, self.n_params_total, self.flops_per_token, self.tokens_per_step, self.precision
+        return *kind, self.recipe
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What ``train.seconds`` promised a run, in its config.json."""
+
+    seconds: PositiveNumber  # device-seconds, the run's share of its pack; whole steps, so not quite ``train.seconds``
+    rate: FixedRate

@@ -1,0 +1,411 @@
+"""Runs trained at equal compute: the best size of each depth and the best depth at each budget, as ``fit.json`` and
+``equal_budgets.csv``, ``equal_budget_depths.csv`` have them.
+
+A minimum is given only where it is reached: the loss surely falls before it and surely rises after it, within what was
+tried. Otherwise the bound stands that there is, and the other end and the minimum itself are None. Intervals hold one
+at a time.
+
+Loss along a column of the table (heads, depth, …): ``along`` of fit.json, and the rows of ``along.csv``.
+
+A group is what is compared: one arm at one depth and size, or at one size where the column is the depth. Within a group
+all intervals hold together, at the confidence of the fit.
+
+Two arms over a common axis: ``comparisons`` of fit.json, and the rows of ``comparison.csv``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from dwsweep.records.record import Count, Positive, one_of
+from dwsweep.records.transitions import FitPart, Numeric, Sampled, Values
+
+FLOPS, SECONDS = "flops", "device_seconds"  # columns that a budget may be of
+REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH = "reached", "not_reached_low", "not_reached_high"
+UNDECIDED, TOO_FEW = "undecided", "too_few"
+MINIMUM_STATUSES = (REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH, UNDECIDED, TOO_FEW)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthAtBudget(FitPart):
+    """One depth at one budget: the size at which its loss is least."""
+
+    axis: str  # what was equal: flops or device_seconds
+    budget: float  # its value
+    depth: Positive
+    status: Annotated[str, one_of(*MINIMUM_STATUSES)]
+    n_params: float | None  # non-embedding, at the minimum
+    n_params_low: float | None
+    n_params_high: float | None
+    width: float | None
+    width_low: float | None
+    width_high: float | None
+    tokens: float | None
+    tokens_per_param: float | None
+    loss: float | None  # nats per token, at the minimum
+    loss_low: float | None
+    loss_high: float | None
+    above_best: float | None  # nats above the best depth of this budget
+    above_best_low: float | None
+    above_best_high: float | None
+    sizes: Count  # distinct ones tried
+    smallest: float  # non-embedding parameters
+    largest: float
+    tried_width: Numeric  # of the shape of this depth with the lowest mean loss
+    tried_n_params: Numeric
+    tried_loss: float | None
+    misfit: float | None  # factor by which the errors were widened, since no smooth curve passes the points
+    confidence: float
+    reason: str  # why there is no minimum
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestAtBudget(FitPart):
+    """One budget: the depth whose best size has the least loss, between the depths that were tried."""
+
+    axis: str
+    budget: float
+    spread: float  # of the runs' own values: largest / smallest − 1
+    runs: Count
+    shapes: Count
+    depths: Count
+    status: Annotated[str, one_of(*MINIMUM_STATUSES)]
+    depth: float | None
+    depth_low: float | None
+    depth_high: float | None
+    n_params: float | None
+    n_params_low: float | None
+    n_params_high: float | None
+    width: float | None
+    width_low: float | None
+    width_high: float | None
+    tokens: float | None
+    tokens_low: float | None
+    tokens_high: float | None
+    tokens_per_param: float | None
+    loss: float | None
+    loss_low: float | None
+    loss_high: float | None
+    worst_depth: float | None  # of the depths tried, each at its best size
+    worst_nats: float | None  # above the best depth
+    worst_nats_low: float | None
+    worst_nats_high: float | None
+    worst_percent: float | None  # of the loss
+    tried_depth: int | None  # of the shape with the lowest mean loss
+    tried_width: Numeric | None
+    tried_n_params: Numeric | None
+    tried_loss: float | None
+    misfit: float | None
+    noise_source: str
+    confidence: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetCurve(FitPart):
+    """Loss of one depth against size at one budget, for the figure; sizes are non-embedding parameters."""
+
+    depth: Positive
+    n_params: Values
+    mean: Values
+    se: Values | None  # None where the noise is not known
+    grid: Values
+    loss: Values
+    half: Values | None  # half the pointwise band
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthProfile(FitPart):
+    """Loss of the best size of each depth against depth at one budget, for the figure."""
+
+    depth: Values
+    loss: Values
+    half: Values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(FitPart):
+    """All that a fit says of one budget."""
+
+    best: BestAtBudget
+    depths: tuple[DepthAtBudget, ...]
+    curves: tuple[BudgetCurve, ...] = field(repr=False)
+    profile: DepthProfile | None = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetTrend(FitPart):
+    """quantity ∝ budget^exponent over the budgets at which it is reached."""
+
+    quantity: str  # n_params, tokens, depth or width of the best shape
+    exponent: float
+    exponent_low: float | None
+    exponent_high: float | None
+    budgets: Count
+    at_budget: float  # the geometric mean of the budgets …
+    value: float  # … and the quantity there
+    misfit: float  # factor by which the errors were widened, since no power law passes the points
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualBudgets(FitPart):
+    """The budgets of a table, the smallest first."""
+
+    axis: str
+    known_from: str  # how the budgets were recognised
+    only: bool  # every shape was trained to its budget, so that no curve runs over the axis
+    budgets: tuple[Budget, ...]
+    trends: tuple[BudgetTrend, ...]  # with three budgets or more
+
+    @property
+    def best(self) -> list[BestAtBudget]:
+        """The rows of equal_budgets.csv."""
+        return [budget.best for budget in self.budgets]
+
+    @property
+    def depths(self) -> list[DepthAtBudget]:
+        """The rows of equal_budget_depths.csv."""
+        return [row for budget in self.budgets for row in budget.depths]
+
+
+BEST, NOT_APART, WORSE, UNKNOWN = "best", "not told apart", "worse", "noise unknown"
+BASE, OTHER, NEITHER = "base", "other", "neither"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlongRow(FitPart):
+    """One value of the column in one group.
+
+    Losses are in the unit of the table, at ``budget``. Those above the best are above the lowest true loss of the
+    group, whichever value has it, so their intervals allow for the best having been chosen by its loss.
+    """
+
+    arm: str
+    column: str
+    value: Numeric
+    depth: Positive
+    budget: float | None  # size at which losses are compared; None where the column is a size
+    width: Numeric
+    heads: Numeric | None
+    head_size: Numeric | None
+    n_params: Numeric  # non-embedding
+    learning_rate: Numeric | None
+    n: Count  # runs
+    loss: float | None
+    se: float | None
+    correction: float  # added to the mean of the runs, for ``n_params`` is not quite ``budget``
+    above_best: float | None
+    above_best_low: float | None
+    above_best_high: float | None
+    above_first: float | None  # above the first value of the group
+    above_first_low: float | None
+    above_first_high: float | None
+    above_base: float | None = None  # above the first arm at this value
+    above_base_low: float | None = None
+    above_base_high: float | None = None
+    verdict: Annotated[str, one_of(BEST, NOT_APART, WORSE, UNKNOWN)]
+    confidence: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlongCurve(FitPart):
+    """One group: its values in rising order, and what they say together."""
+
+    arm: str
+    depth: Positive | None  # None where the column is the depth
+    budget: float | None
+    rows: tuple[AlongRow, ...]
+    best: Numeric  # value with the lowest loss
+    worse_from: Numeric | None  # from here on every value is shown to be worse than the best one
+    worse_to: Numeric | None  # up to here every value is
+    spread: float | None  # loss of the worst value − that of the best, less what noise adds to it
+    spread_low: float | None
+    spread_high: float | None
+    worst: Numeric
+    sentence: str
+
+    @property
+    def known(self) -> bool:
+        """Whether there are intervals."""
+        return self.spread_high is not None
+
+    def percent(self, nats: float | None) -> float | None:
+        """Of the lowest loss; None where that is not positive."""
+        lowest = min((row.loss for row in self.rows if row.loss is not None), default=0.0)
+        return None if nats is None or lowest <= 0.0 else 100.0 * nats / lowest
+
+    def at(self, value: Numeric) -> AlongRow:
+        return next(row for row in self.rows if row.value == value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmsParting(FitPart):
+    """Where another arm leaves the first one, in one group. start: the first value from which on ``ahead`` is ahead at
+    every value tried, by the simultaneous band. after: the last value below it at which the other one is shown ahead:
+    they part between the two; None: below ``start`` nothing is shown."""
+
+    base: str
+    arm: str
+    depth: Positive | None
+    budget: float | None
+    ahead: Annotated[str, one_of(BASE, OTHER, NEITHER)]
+    start: Numeric | None
+    after: Numeric | None
+    pairing: str  # by what, or why not
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualShape(FitPart):
+    """A shape whose loss is shown to be no worse than the baseline's by more than the margin: ``along_equal.csv``."""
+
+    arm: str
+    depth: Positive
+    width: Numeric
+    heads: Numeric | None
+    head_size: Numeric | None
+    n_params: Numeric
+    saved_percent: float  # of the baseline's n_params
+    loss: float | None
+    worse: float | None  # than the baseline
+    worse_high: float | None  # at most, at the confidence; holds for all shapes of the table together
+    equal: bool  # worse_high is below the margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualToBaseline(FitPart):
+    """Every shape against a baseline. margin: nats by which a shape may be worse."""
+
+    arm: str
+    baseline: str
+    n_params: Numeric
+    loss: float
+    margin: float
+    confidence: float
+    rows: tuple[EqualShape, ...]  # the most that is saved first
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Along(FitPart):
+    """The losses along one column, of all arms."""
+
+    column: str
+    unit: Annotated[str, one_of("nats per token", "bits per byte")]
+    arms: tuple[str, ...]
+    inputs: tuple[str, ...]
+    confidence: float
+    answer: tuple[str, ...]
+    curves: tuple[AlongCurve, ...]
+    partings: tuple[ArmsParting, ...]
+    equal: tuple[EqualToBaseline, ...] = ()  # of each arm, where a baseline was asked for
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> list[AlongRow]:
+        return [row for curve in self.curves for row in curve.rows]
+
+    @property
+    def groups(self) -> list[tuple[int | None, float | None]]:
+        """(depth, budget) of the groups, those of all arms once."""
+        return list(dict.fromkeys((curve.depth, curve.budget) for curve in self.curves))
+
+
+TRANSITION, BEST_DEPTH, LOSS = "transition", "best_depth", "loss"
+UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"
+VERDICTS = {  # by quantity: where the interval lies below no change, and above it
+    TRANSITION: ("smaller", "larger"),
+    BEST_DEPTH: ("shallower", "deeper"),
+    LOSS: ("better", "worse"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRow(FitPart):
+    """One number under both arms, and how it changes from the one to the other. Each interval holds by itself.
+
+    ``change``: the ratio other / base of two sizes or depths, the difference other − base of two losses. An end that is
+    None is unbounded; without either end nothing can be compared.
+    """
+
+    arm: str  # the other arm
+    quantity: Annotated[str, one_of(TRANSITION, BEST_DEPTH, LOSS)]
+    depth: Positive | None  # of a loss; the shallower one of a transition
+    deep: Positive | None  # of a transition
+    n_params: float | None  # the value of the axis at which depths or losses are compared
+    base_status: str  # of a transition
+    base: float | None  # parameters (value of the axis), layers, or nats per token
+    base_low: float | None
+    base_high: float | None
+    other_status: str
+    other: float | None
+    other_low: float | None
+    other_high: float | None
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    correlation: float | None  # of the errors of the two; 0: nothing is paired
+    confidence: float
+    verdict: str
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval of the change lies on one side."""
+        return self.verdict not in (UNCHANGED, NOT_COMPARABLE)
+
+    @property
+    def pair(self) -> str:
+        return f"{self.depth} → {self.deep}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parting(FitPart):
+    """Sizes (values of the axis) at which one arm is ahead by the simultaneous band of its depth."""
+
+    start: float
+    end: float
+    ahead: Annotated[str, one_of("base", "other")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmsApart(Sampled):
+    """Loss of the other arm − loss of the base at one depth against the axis; below zero the other arm is ahead."""
+
+    depth: Positive
+    x: Values
+    g: Values
+    low: Values  # pointwise
+    high: Values
+    band_low: Values  # simultaneous over the sizes of the depth
+    band_high: Values
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmsAtDepth(FitPart):
+    """``ArmsApart`` of one depth, with where the arms part."""
+
+    curve: ArmsApart = field(repr=False)
+    partings: tuple[Parting, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(FitPart):
+    """One arm against the base: the table that the fit is of."""
+
+    base: str
+    base_input: str
+    arm: str
+    input: str
+    input_sha256: str
+    unit: Annotated[str, one_of("nats per token", "bits per byte")]  # of the losses that are compared
+    paired: bool
+    pairing: str  # by what, or why not
+    matched_shapes: Count
+    answer: tuple[str, ...]  # does it change the answer? Best depth, transitions, losses
+    rows: tuple[ComparedRow, ...]
+    depths: tuple[ArmsAtDepth, ...]
+    notes: tuple[str, ...] = ()
+
+    def of(self, quantity: str) -> list[ComparedRow]:
+        return [row for row in self.rows if row.quantity == quantity]

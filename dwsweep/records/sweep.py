@@ -1,0 +1,372 @@
+"""The tables of a sweep, one row per run: ``plan.csv`` (what is to be done) and ``results.csv`` (what came out). Their
+columns stand in the order of the fields here.
+
+A new column is a field below and its value: in ``dwsweep.plan.units`` for the plan, in ``ResultsRow.of`` for the
+results.
+
+The files of a sweep as a whole: ``manifest.json``, and the lock that names the owner of the directory.
+
+The manifest of a token store: ``manifest.json`` beside its shards, written last.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import platform
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, field, fields, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from dwsweep import paths
+from dwsweep.records.pack import StartFacts
+from dwsweep.records.record import Count, Positive, one_of, parse
+from dwsweep.records.run import DONE, RUNNING, FixedRate, RunConfig, RunResult, RunState
+
+RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to be trained; already there; left out
+
+Flops = Annotated[float, Field(gt=0, lt=1e300, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRow:
+    """One run: its shape, cost and fate. None, an empty field, where a figure is unknown or waits for the data."""
+
+    run_id: str
+    pack_id: str = ""  # none where the run is dropped
+    action: Annotated[str, one_of(RUN, SKIP, DROP)]
+    reason: str = ""  # why it is skipped or dropped, or what to know about it
+    depth: Positive
+    width: Positive
+    heads: int | None = None
+    head_size: int | None = None
+    seed: int | None = None
+    learning_rate: float | None = None  # base learning rate
+    budget: float | None = None  # target n_params
+    n_params: Positive  # weight matrices of the blocks
+    n_params_total: int | None = None
+    steps: Positive
+    tokens: Positive
+    mismatch: float | None = None  # n_params / budget − 1
+    hidden_learning_rate: float | None = None  # of the hidden weights, as the parametrization resolves the base rate
+    residual_multiplier: float | None = None
+    flops: Flops  # of the run's training
+    flops_6nd: float | None = None
+    epochs: float | None = None  # passes over the training tokens
+    device_seconds: float | None = None  # the run's share of its pack, on one device
+    pack_size: int | None = None  # replicas
+    pack_memory_bytes: float | None = None  # on one device
+    microbatch: int | None = None  # sequences
+    pack_checkpoint_bytes: float | None = None  # while it trains
+    time_basis: Annotated[str, one_of("measured", "compiled", "assumed")] | None = (
+        None  # of device_seconds: measured, compiled or assumed
+    )
+    arm: str | None = None  # of a sweep with arms
+
+
+PLAN_COLUMNS = tuple(field.name for field in fields(PlanRow))
+
+
+def plan_csv(rows: Iterable[PlanRow]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(PLAN_COLUMNS)
+    writer.writerows(astuple(row) for row in rows)
+    return buffer.getvalue()
+
+
+def parse_plan_csv(text: str) -> Iterator[PlanRow]:
+    """
+    Raises:
+        InputError: a row is none of a plan.
+    """
+    for row in csv.DictReader(io.StringIO(text)):
+        yield parse(PlanRow, {name: value for name, value in row.items() if name is not None and value})
+
+
+@dataclass(frozen=True)
+class ResultsRow:
+    """One run: what was asked, what came out, what it cost. None, an empty field, where it is not known."""
+
+    run_id: str
+    depth: int
+    width: int
+    heads: int
+    head_size: int
+    seed: int
+    learning_rate: float
+    parametrization: str | None
+    budget: float | None  # target n_params
+    n_params: int  # weight matrices of the blocks
+    n_params_total: int
+    tokens: int
+    steps: int
+    loss: float | None  # held-out nats per token
+    loss_stderr: float | None
+    bits_per_byte: float | None
+    status: str
+    wall_seconds: float | None  # of the whole pack
+    tokens_per_second: float | None  # of the whole pack
+    flops: int | None
+    batch_size: int | None  # sequences per step
+    seq_len: int
+    vocab_size: int
+    optimizer: str | None
+    schedule: str | None
+    precision: str | None
+    attention_kernel: str | None
+    data_hash: str | None
+    device_kind: str | None
+    pack_size: int | None
+    device_seconds: float | None  # the run's share of its pack
+    embedding_rank: int | None  # of a factored embedding
+    arm: str | None  # of a sweep with arms
+
+    @classmethod
+    def of(cls, config: RunConfig, state: RunState, result: RunResult | None) -> ResultsRow:
+        """The row of a run; ``result`` counts only where the state is done."""
+        found: Any = result if state.state == DONE else None
+        shape, train = config.shape, config.train
+        return cls(
+            run_id=config.run_id,
+            depth=shape.depth,
+            width=shape.width,
+            heads=shape.heads,
+            head_size=shape.head_size,
+            seed=config.seed,
+            learning_rate=config.learning_rate,
+            parametrization=config.model.get("parametrization"),
+            budget=config.budget,
+            n_params=config.n_params,
+            n_params_total=config.n_params_total,
+            tokens=config.tokens,
+            steps=config.steps,
+            loss=found and found.loss,
+            loss_stderr=found and found.loss_stderr,
+            bits_per_byte=found and found.bits_per_byte,
+            status="interrupted" if state.state == RUNNING else state.state,
+            wall_seconds=found and found.wall_seconds,
+            tokens_per_second=found and found.tokens_per_second,
+            flops=found and found.flops,
+            batch_size=train.get("batch_size"),
+            seq_len=shape.seq_len,
+            vocab_size=shape.vocab_size,
+            optimizer=train.get("optimizer"),
+            schedule=train.get("schedule"),
+            precision=train.get("precision"),
+            attention_kernel=found and found.attention_kernel,
+            data_hash=config.data_hash,
+            device_kind=found and found.device_kind,
+            pack_size=found and found.pack_size,
+            device_seconds=found and found.device_seconds,
+            embedding_rank=shape.embedding_rank,
+            arm=config.arm,
+        )
+
+
+RESULTS_COLUMNS = tuple(field.name for field in fields(ResultsRow))
+
+
+def write_results(path: Any, rows: Iterable[ResultsRow]) -> None:
+    """Write the table atomically."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(RESULTS_COLUMNS)
+    writer.writerows(astuple(row) for row in rows)
+    paths.write_atomic(path, buffer.getvalue())
+
+
+_PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_CALLS_KEPT = 100
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``manifest.json``: with what, where and how a sweep was made."""
+
+    versions: dict[str, str] = field(default_factory=dict)  # of dwsweep, Python and the packages, at the last call
+    calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
+    devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # what workers reported, by device_kind
+    rates: tuple[FixedRate, ...] = ()  # at which the lengths of runs were fixed (``train.seconds``)
+
+    def with_call(self, **flags: Any) -> Manifest:
+        """With this call added: time, host, command line, flags, versions, git commit."""
+        call = {
+            "time": timestamp(),
+            "host": platform.node(),
+            "command": sys.argv,
+            "flags": flags,
+            "git_commit": git_commit(),
+        }
+        return replace(self, versions=versions(), calls=(*self.calls, call)[-_CALLS_KEPT:])
+
+    def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
+        """With these written down now, unless they were before."""
+        now = timestamp()
+        return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in rates)))
+
+    def with_device(self, facts: StartFacts) -> Manifest:
+        """With what a worker reported of its devices, once for each kind."""
+        kind = facts.device_kind
+        if kind is None or kind in self.devices:
+            return self
+        found = {"devices": facts.devices, "attention_kernel": facts.attention_kernel}
+        known = {name: value for name, value in found.items() if value is not None}
+        return replace(self, devices=self.devices | {kind: known})
+
+
+@dataclass(frozen=True)
+class Owner:
+    """``locks/shard-I-of-N.lock``: who owns a sweep directory, or a shard of it.
+
+    The start time tells a process from a later one that was given the same number.
+    """
+
+    host: str
+    pid: Positive
+    started: str  # boot id and clock ticks since boot
+    shard: tuple[Count, Positive]  # (index, count)
+    since: Annotated[float, Field(ge=0, lt=1e11)]  # seconds since the epoch
+    nonce: str
+
+    @classmethod
+    def this_process(cls, shard: tuple[int, int]) -> Owner:
+        pid = os.getpid()
+        return cls(platform.node(), pid, process_start(pid) or "", shard, time.time(), secrets.token_hex(8))
+
+    @property
+    def is_local(self) -> bool:
+        return self.host == platform.node()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process still runs; on another host nobody can tell, and it counts as alive."""
+        if not self.is_local:
+            return True
+        start = process_start(self.pid)
+        return start is not None and start == self.started
+
+    def __str__(self) -> str:
+        part = "" if self.shard == (0, 1) else f", shard {self.shard[0]}/{self.shard[1]}"
+        return f"host {self.host}, process {self.pid}{part}, since {time.strftime('%F %T', time.localtime(self.since))}"
+
+
+def process_start(pid: int) -> str | None:
+    """What tells a process from a later one of the same number; None when there is no such process.
+
+    Not psutil's ``create_time``: that is a wall-clock time made from these ticks, and moves when the clock is set.
+    """
+    try:
+        # the second field, the name, may hold spaces and parentheses; the start time is the 20th after it
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return None
+        try:
+            os.kill(pid, 0)  # no /proc here: the number alone
+        except (ProcessLookupError, OverflowError):
+            return None
+        except PermissionError:
+            pass
+        return "unknown"
+    return None if fields[0] == "Z" else f"{boot}:{fields[19]}"
+
+
+def timestamp() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str | None:
+    """The commit of the package's own working tree, with ``+`` where it has changes; None outside of one."""
+    root = Path(__file__).parent.parent
+
+    def git(*arguments: str) -> str:
+        environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True, env=environment
+        )
+        return done.stdout.strip()
+
+    try:
+        if not git("ls-files", "__init__.py"):
+            return None  # installed into a folder of somebody else's repository
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+FORMAT: Literal[2] = 2
+SPLITS = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class StoreSplit:
+    """What one split holds."""
+
+    n_documents: Count
+    n_tokens: Positive  # of the stream, end tokens included
+    n_bytes: Count  # of the documents' UTF-8
+    n_shards: Positive
+
+
+def _both(splits: dict[str, StoreSplit]) -> dict[str, StoreSplit]:
+    if set(splits) != set(SPLITS):
+        raise ValueError(f"must have {' and '.join(SPLITS)}")
+    return splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreManifest:
+    """From what, how and with what a token store was made, and what is in it."""
+
+    format: Literal[2] = FORMAT
+    source: str  # data.source
+    settings: dict[str, str | int | float | None]  # the section ``data`` of the spec, without what changes nothing
+    vocab_size: Positive
+    dtype: Literal["<u2", "<u4"]  # of the shards, as NumPy writes it
+    end_token: Count
+    tokenizer_hash: str  # SHA-256 (hex) of pieces.json
+    splits: Annotated[dict[str, StoreSplit], AfterValidator(_both)]
+    n_documents: Count  # of both splits, as are the next three
+    n_tokens: Count
+    n_characters: Count
+    n_bytes: Count
+    characters_per_token: float
+    bytes_per_token: float
+    duplicates: Count  # documents dropped since their text had come before
+    left_out: dict[str, Count]  # by design, by reason: redirects, empty articles
+    skipped: dict[str, Count]  # bad records by reason
+    first_skipped: str | None  # where the first bad one is
+    seconds: dict[str, float]  # by pass
+    versions: dict[str, str]  # of Python and the packages
+    data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 (hex) of each data file; earlier versions kept none
+
+    def shard_names(self, split: str) -> list[str]:
+        return [f"{split}-{i:05d}.bin" for i in range(self.splits[split].n_shards)]
+
+    @property
+    def data_files(self) -> list[str]:
+        """Names of the files that training reads."""
+        shards = [name for split in SPLITS for name in self.shard_names(split)]
+        return ["pieces.json", *shards, *(f"{split}-documents.npy" for split in SPLITS)]

@@ -1,0 +1,461 @@
+"""The tables of a fit, one record per row: ``cells.csv``, ``transitions.csv``, ``guideline.csv``, rivals and rates.
+
+A record's fields are the columns of its file, in their order. A number that does not exist (or is not finite) is None,
+an empty field of the CSV and null in fit.json. A row is read by attribute; ``row["status"]`` and ``dict(row)`` work,
+too.
+
+What the figures of a fit draw. All x are values of the fit's axis (parameters by default), losses nats per token.
+
+Sequences that belong together have one length; None in them is a value that does not exist or an end without a bound.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+from dwsweep.records.record import Count, Positive, one_of
+
+STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
+REFERENCE = "pchip"  # the estimator that statuses are read from; the others stand with it for reference
+
+Numeric = int | float  # whole numbers stay whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitPart:
+    """Part of a fit: plain values only, a number that is not finite is None."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                object.__setattr__(self, name, None)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """The columns."""
+        return tuple(field.name for field in fields(cls))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As fit.json has it."""
+        return {name: plain(getattr(self, name)) for name in self.keys()}
+
+
+def plain(value: Any) -> Any:
+    """Records as dicts and tuples as lists, all the way down."""
+    if isinstance(value, FitPart):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def numbers(values: Any) -> tuple[float | None, ...]:
+    """A sequence or an array as floats; None for what is not finite."""
+    return tuple(float(v) if v is not None and math.isfinite(v) else None for v in values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell(FitPart):
+    """One shape: the mean loss of its runs at its best learning rate."""
+
+    depth: Positive
+    width: Numeric
+    n_params: Numeric  # non-embedding
+    mean: float | None  # nats per token
+    se: float | None  # nats; None where the noise is not known
+    n: Count  # runs
+    learning_rate: Numeric | None
+    excluded: bool
+    reason: str  # why it is excluded, or what was left out of it
+    axis_value: float | None  # on the axis of the fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transition(FitPart):
+    """One pair of consecutive depths by one estimator: where the deeper net overtakes.
+
+    Sizes are non-embedding parameters; widths are the shallower net's. An end of an interval that is None is
+    unbounded.
+    """
+
+    shallow: Positive
+    deep: Positive
+    estimator: str  # REFERENCE, with a threshold in nats (``pchip>0.001``), power or levine
+    status: Annotated[str, one_of(*STATUSES)]
+    n_params: float | None  # only where it crossed
+    n_params_low: float | None
+    n_params_high: float | None
+    width: float | None
+    width_low: float | None
+    width_high: float | None
+    se_ln_n: float | None
+    slope_difference: float | None  # of the loss difference at the crossing, nats per ln of the axis
+    sup_t_left: float | None  # largest t of the shallower's lead left of the crossing
+    sup_t_right: float | None  # largest t of the deeper's lead right of it
+    sign_changes: Count
+    n_seeds: Count  # fewest runs of a cell of the two depths
+    sigma: float | None  # noise of one run, nats
+    df: float | None  # degrees of freedom; None: many
+    confidence: float
+    interval_method: str
+    threshold: float  # nats by which the deeper net must be ahead
+    sup_t_critical: float | None
+    axis_value: float | None
+    axis_low: float | None
+    axis_high: float | None
+    reason: str
+    cause: str = ""  # of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
+    tie_low: float | None = None  # ends of the stretch beyond the bound where the two do not differ
+    tie_high: float | None = None
+
+    @property
+    def is_reference(self) -> bool:
+        return self.estimator == REFERENCE
+
+    @property
+    def name(self) -> str:
+        return f"{self.shallow} → {self.deep}"
+
+
+def references(rows: Iterable[Transition]) -> list[Transition]:
+    """The rows of the reference estimator, one per pair (and per token count)."""
+    return [row for row in rows if row.is_reference]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AtTokens(FitPart):
+    tokens: Numeric
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenTransition(Transition, _AtTokens):
+    """A transition of the runs of one token count: ``transitions_by_tokens.csv``, ``tokens`` first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidelineRow(FitPart):
+    """Best depth and width at one size. Intervals are at the fixed size: ``width_low`` goes with ``depth_high``."""
+
+    name: str
+    n_params: Numeric  # non-embedding
+    trained_depth: int | None  # of the model of this name
+    trained_width: int | None
+    depth: float | None  # None where the law gives none, as ``law`` says
+    depth_low: float | None
+    depth_high: float | None
+    width: float | None
+    width_low: float | None
+    width_high: float | None
+    depth_int: int | None  # a shape one can build
+    width_int: int | None
+    n_params_actual: int | None  # of that shape
+    law: str
+    rival_depth_min: float | None  # over the intervals of every form that is not rejected
+    rival_depth_max: float | None
+    extrapolation_factor: float  # outside the range of the law; 1 inside
+    loss_penalty: float | None  # nats that the trained depth loses against the best one
+    penalty_low: float | None
+    penalty_high: float | None
+    equivalent_size_percent: float | None  # size at which the best depth would have the same loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut(FitPart):
+    """A form refitted without the deepest crossed pair, and how it predicts that pair. All x are ln of the axis."""
+
+    shallow: Positive
+    deep: Positive
+    observed_ln_x: float
+    predicted_ln_x: float | None
+    predicted_low: float | None
+    predicted_high: float | None
+    error_ln_x: float | None
+    in_standard_errors: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RivalTransition(FitPart):
+    """Where a form puts the transition of one pair."""
+
+    shallow: Positive
+    ln_x: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival(FitPart):
+    """One form of a law (exponential, linear or power) held against the same transitions."""
+
+    form: str
+    a: float | None
+    b: float | None
+    chi2: float | None
+    df: int
+    delta_chi2: float | None  # above the best form's
+    rejected: bool
+    winner: bool
+    bounded: bool  # the data bound both constants
+    held_out: HeldOut | None
+    transitions: tuple[RivalTransition, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateRun(FitPart):
+    """One run of a shape that was trained at several learning rates."""
+
+    parametrization: str | None
+    depth: Positive
+    width: Numeric
+    learning_rate: Numeric | None
+    seed: Any
+    loss: float | None  # held-out nats per token
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast(FitPart):
+    """Two depths at one size: ``contrasts.csv``. Each interval holds by itself."""
+
+    shallow: Positive
+    deep: Positive
+    n_params: float | None  # non-embedding, where the two are compared
+    shallow_width: float
+    deep_width: float
+    difference: float | None  # loss of the shallower − loss of the deeper, nats: positive where the deeper is ahead
+    se: float | None
+    low: float | None
+    high: float | None
+    df: float | None  # degrees of freedom; None: many
+    confidence: float
+    rests_on: str  # measured shapes (corrected to equal size), or interpolated curves
+    size_gap: float | None  # by which share the two shapes' sizes differed before the correction
+    n_seeds: Count  # fewest runs of a cell involved
+    noise_source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOutRun(FitPart):
+    """A run whose loss is impossible beside the other seeds of its shape and the curve of its depth."""
+
+    run_id: Any
+    depth: Positive
+    width: Numeric
+    learning_rate: Numeric | None
+    seed: Any
+    loss: float | None  # held-out nats per token
+    expected: float | None
+    deviations: float | None  # robust standard deviations that the two are apart
+
+
+def csv_text(rows: Iterable[FitPart], kind: type[FitPart]) -> str:
+    """CSV with the columns of ``kind``; None is blank, floats have 10 significant digits."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    columns = kind.keys()
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_field(getattr(row, name)) for name in columns])
+    return buffer.getvalue()
+
+
+def _field(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.10g}" if isinstance(value, float) else value
+
+
+Values = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled(FitPart):
+    """A part whose sequences are columns of one table.
+
+    Raises:
+        ValueError: they differ in length.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lengths = {name: len(value) for name, value in vars(self).items() if isinstance(value, tuple)}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(
+                "sequences must have one length, found " + ", ".join(f"{k} {n}" for k, n in lengths.items())
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothCurve(Sampled):
+    """The interpolated loss of a depth on a fine grid."""
+
+    x: Values
+    mean: Values
+    se: Values | None  # None where the noise is not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthCurve(Sampled):
+    """Loss of one depth against the axis, at its cells."""
+
+    depth: Positive
+    x: Values
+    width: Values
+    n_params: Values
+    mean: Values
+    se: Values | None
+    n: tuple[Count, ...]  # runs of each cell
+    smooth: SmoothCurve | None  # None with a single size
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairCurve(Sampled):
+    """g = loss of the shallower − loss of the deeper net; positive where the deeper is ahead.
+
+    ``low``, ``high``: the simultaneous (sup-t) band that the status is read from. It, ``se`` and ``critical`` are None
+    where the noise is not known.
+    """
+
+    shallow: Positive
+    deep: Positive
+    status: str
+    x: Values
+    g: Values
+    se: Values | None
+    low: Values | None
+    high: Values | None
+    critical: float | None  # sup-t quantile
+    root: float | None
+    root_low: float | None
+    root_high: float | None
+    reason: str
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The two depths."""
+        return self.shallow, self.deep
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawBand(Sampled):
+    """Width of the transition against depth under a law, with its band at fixed depth."""
+
+    name: str
+    form: str
+    depth: Values
+    width: Values
+    width_low: Values
+    width_high: Values
+    error_tag: str  # where the errors come from, when not from this fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidelineBand(Sampled):
+    """Best depth and width against size under a law, with the band at fixed size."""
+
+    name: str
+    n_params: Values
+    depth: Values
+    depth_low: Values
+    depth_high: Values
+    width: Values
+    width_low: Values
+    width_high: Values
+    valid_from: float  # non-embedding parameters
+    valid_to: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimum(FitPart):
+    """The best depth at one size by the loss surface; None: at or beyond the edge of the depths that were tried."""
+
+    ln_x: float
+    depth: float | None
+    depth_low: float | None
+    depth_high: float | None
+    loss: float
+    at_edge: str | None  # below or above
+    depth_min: float  # depths that the data span there
+    depth_max: float
+
+    @property
+    def is_one_layer(self) -> bool:
+        """Whether it is a single layer, which was trained: there is no net of less."""
+        return self.at_edge == "below" and self.depth_min <= 1
+
+    @property
+    def beyond(self) -> str:
+        """Where it lies, in words, if it is at an edge."""
+        return "1, the fewest" if self.is_one_layer else f"{self.at_edge} the depths tried"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizedOptimum(Optimum):
+    """An optimum of the list in fit.json, with its size."""
+
+    n_params: float  # the value of the axis
+    worst_depth: float | None = None  # of the depths tried at this size: the one with the highest loss …
+    worst_percent: float | None = None  # … and by how many percent of the best depth's loss it is above that
+    worst_percent_low: float | None = None
+    worst_percent_high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurfaceCut(Sampled):
+    """The loss surface against depth at one size, with its band."""
+
+    depth: Values
+    mean: Values
+    low: Values
+    high: Values
+    optimum: Optimum | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedSize(Sampled):
+    """Losses of the depths at one size."""
+
+    x: float
+    depth: tuple[Positive, ...]
+    mean: Values
+    se: Values | None
+    surface: SurfaceCut | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedModel(FitPart):
+    """A model of GPT-3's paper as it was trained."""
+
+    name: str
+    n_params: Numeric  # 12·L·d²
+    depth: Positive
+    width: Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitCurves(FitPart):
+    """All curves of a fit. Laws by form: ``exponential``, ``linear``, ``power`` where there are any, ``published``."""
+
+    axis: str
+    axis_label: str
+    confidence: float
+    depths: tuple[DepthCurve, ...]
+    pairs: tuple[PairCurve, ...]
+    laws: dict[str, LawBand]
+    fixed_n: tuple[FixedSize, ...]
+    guideline: dict[str, GuidelineBand]
+    gpt3: tuple[TrainedModel, ...]
+
+    @property
+    def size_name(self) -> str:
+        """How a value of the axis is called in a sentence."""
+        return "N" if self.axis == "n_params" else self.axis

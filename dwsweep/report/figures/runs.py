@@ -1,0 +1,307 @@
+"""What the runs themselves did: training curves (one panel per depth, one thin line per run), and loss against learning
+rate (one curve per depth, one panel per parametrization and width, with the optima).
+
+Where a parametrization carries the learning rate over depth the optima stand above one another.
+
+How well conditioned the attention of each block is: through training, and by layer at its end.
+
+κ is the condition number of what a block's heads put out, which runs log where ``train.conditioning`` asks for it (see
+``dwsweep.model.attention``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dwsweep.records.transitions import RateRun
+from dwsweep.report.figures import style
+from dwsweep.text import format_count
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from dwsweep.report.figures.style import DepthStyle, Floats
+
+
+BINS = 60  # along ln step: about what a panel can show, and smoother than the single steps
+
+FEWEST_RATES = 3  # rates of a shape below which there is no curve to speak of
+
+
+@dataclass(frozen=True)
+class TrainingCurve:
+    """Training loss (nats per token) of one run, averaged in bins of ln step."""
+
+    run_id: str
+    depth: int
+    n_params: float
+    diverged: bool
+    step: Floats
+    loss: Floats
+
+
+def training_curve(
+    run_id: str, depth: int, n_params: float, diverged: bool, rows: Sequence[Mapping[str, Any]]
+) -> TrainingCurve | None:
+    """The curve of one run from the rows of its metrics.jsonl, or None where no finite loss was logged."""
+    import numpy as np
+
+    logged = [(row["step"], row["loss"]) for row in rows if _usable(row)]
+    if not logged:
+        return None
+    steps, losses = zip(*logged, strict=True)
+    step, loss = np.array(steps, dtype=float), np.array(losses)
+    place = np.log(step / step.min())
+    bins = np.minimum((place / (place.max() or 1.0) * BINS).astype(int), BINS - 1)
+    number = np.bincount(bins, minlength=BINS)
+    kept = number > 0
+    mean_step = np.bincount(bins, weights=step, minlength=BINS)[kept] / number[kept]
+    mean_loss = np.bincount(bins, weights=loss, minlength=BINS)[kept] / number[kept]
+    return TrainingCurve(run_id, depth, n_params, diverged, mean_step, mean_loss)
+
+
+def _usable(row: Mapping[str, Any]) -> bool:
+    step, loss = row.get("step"), row.get("loss")
+    return isinstance(step, int) and step > 0 and isinstance(loss, (int, float)) and math.isfinite(loss)
+
+
+def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
+    """Panels share both axes, so that depths compare; lightness is the size, and a diverged run is dashed."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    depths = sorted({c.depth for c in curves})
+    columns = min(3, len(depths))
+    rows = -(-len(depths) // columns)
+    made = style.figure(8.0 if columns > 1 else 5.4, 0.5 + 2.2 * rows if columns > 1 else 3.2)
+    panels = style.panels(made, len(depths), columns, sharex=True, sharey=True)
+    scale = LinearSegmentedColormap.from_list("sizes", colormaps["cividis"]([i / 20 * 0.8 for i in range(21)]))
+    low, high = min(c.n_params for c in curves), max(c.n_params for c in curves)
+    norm = LogNorm(low / 1.001, high * 1.001)
+    for axes, depth in zip(panels, depths, strict=True):
+        there = [c for c in curves if c.depth == depth]
+        for c in sorted(there, key=lambda c: c.n_params):
+            axes.plot(
+                c.step, c.loss, color=scale(norm(c.n_params)), linewidth=0.9, linestyle="--" if c.diverged else "-",
+                rasterized=len(curves) > 60,
+            )  # fmt: skip
+            if c.diverged:
+                axes.plot(c.step[-1:], c.loss[-1:], marker="x", color=style.AGAINST, markersize=6)
+        axes.set_title(f"L = {depth}   ({len(there)} run{'s' if len(there) > 1 else ''})")
+    first, last = min(float(c.step[0]) for c in curves), max(float(c.step[-1]) for c in curves)
+    style.log_axis(panels[0], "x", first / 1.05, max(last, first * 2) * 1.1, at_most=5)
+    # one bad spike must not flatten all other curves
+    healthy = [c for c in curves if not c.diverged] or list(curves)
+    bottom, top = min(float(c.loss.min()) for c in healthy), max(float(c.loss[0]) for c in healthy)
+    room = 0.05 * (top - bottom) or 0.1
+    panels[0].set_ylim(bottom - room, top + room)
+    made.supxlabel("optimizer step (log scale)", fontsize=9)
+    made.supylabel("training loss (nats per token)", fontsize=9)
+    if high > 1.3 * low:  # several budgets
+        bar = made.colorbar(ScalarMappable(norm, scale), ax=made.axes, shrink=0.7, pad=0.02, aspect=30)
+        bar.ax.yaxis.set_major_locator(FixedLocator(style.log_ticks(low, high)))
+        bar.ax.yaxis.set_minor_locator(NullLocator())
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _place: format_count(value)))
+        bar.set_label("non-embedding parameters N")
+    return style.settle(made)
+
+
+@dataclass(frozen=True)
+class RateCurve:
+    """Held-out loss (nats per token) of one shape against its base learning rates, ascending."""
+
+    parametrization: str  # "" where the table does not say
+    depth: int
+    width: float
+    rate: tuple[float, ...]
+    loss: tuple[float, ...]  # mean over the seeds that finished
+    low: tuple[float, ...]  # the best and the worst seed
+    high: tuple[float, ...]
+
+    @property
+    def best(self) -> int:
+        """Place of the lowest mean loss."""
+        return min(range(len(self.loss)), key=self.loss.__getitem__)
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the lowest loss is at the first or the last rate: the optimum may lie beyond."""
+        return self.best in (0, len(self.rate) - 1)
+
+    @property
+    def optimum(self) -> tuple[float, float]:
+        """(learning rate, loss) at the lowest point of the parabola in ln rate through the best rate and its two
+        neighbours; the best rate itself at the edge of those tried."""
+        k = self.best
+        if self.at_edge:
+            return self.rate[k], self.loss[k]
+        # with x measured from the best rate, loss = loss_k + p·x + q·x²
+        left, right = (math.log(self.rate[i] / self.rate[k]) for i in (k - 1, k + 1))
+        slope_left, slope_right = (self.loss[k - 1] - self.loss[k]) / left, (self.loss[k + 1] - self.loss[k]) / right
+        q = (slope_right - slope_left) / (right - left)
+        if q <= 0:  # three equal losses
+            return self.rate[k], self.loss[k]
+        p = slope_left - q * left
+        return self.rate[k] * math.exp(-p / (2 * q)), self.loss[k] - p * p / (4 * q)
+
+
+def rate_curves(runs: Iterable[RateRun]) -> list[RateCurve]:
+    """The curves of the shapes with at least three rates. A run without a finite loss is left out, and so is a rate of
+    which no run is left."""
+    losses: dict[tuple[str, float, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        if run.learning_rate is not None and run.loss is not None:
+            losses[run.parametrization or "", float(run.width), run.depth][float(run.learning_rate)].append(run.loss)
+    return [
+        RateCurve(
+            parametrization=name,
+            depth=depth,
+            width=width,
+            rate=tuple(sorted(found)),
+            loss=tuple(sum(found[rate]) / len(found[rate]) for rate in sorted(found)),
+            low=tuple(min(found[rate]) for rate in sorted(found)),
+            high=tuple(max(found[rate]) for rate in sorted(found)),
+        )
+        for (name, width, depth), found in sorted(losses.items())
+        if len(found) >= FEWEST_RATES
+    ]
+
+
+def against_rate(drawn: Sequence[RateCurve]) -> Figure:
+    """Panels share both axes. Star: the optimum of a depth; open where it is at the edge of the rates tried."""
+    groups: dict[tuple[str, float], list[RateCurve]] = defaultdict(list)
+    for curve in drawn:
+        groups[curve.parametrization, curve.width].append(curve)
+    columns = min(2, max(1, len(groups)))
+    rows = -(-max(1, len(groups)) // columns)
+    made = style.figure(8.6 if columns > 1 else 5.4, 0.4 + 3.2 * rows)
+    panels = style.panels(made, max(1, len(groups)), columns, sharex=True, sharey=True)
+    if not groups:
+        style.says(panels[0], f"No shape was trained at {FEWEST_RATES} learning rates.")
+        return style.settle(made)
+    looks = style.depth_styles([curve.depth for curve in drawn])
+    rates = [rate for curve in drawn for rate in curve.rate]
+    lowest, highest = min(min(c.low) for c in drawn), max(max(c.high) for c in drawn)
+    room = 0.06 * (highest - lowest) or 0.1
+    for axes, ((name, width), members) in zip(panels, groups.items(), strict=True):
+        for curve in sorted(members, key=lambda c: c.depth):
+            _draw_rates(axes, curve, looks[curve.depth], lowest - room)
+        axes.set_title(", ".join(part for part in (name, f"d = {style.plain(width)}") if part))
+        axes.legend(title="depth: best rate", fontsize=8, title_fontsize=8, loc="upper center")
+    style.log_axis(panels[0], "x", min(rates) / 1.3, max(rates) * 1.3, label=lambda value: f"{value:g}")
+    # the legend stands in the free space above the curves
+    deepest = max(len(members) for members in groups.values())
+    panels[0].set_ylim(lowest - room, highest + room + (highest - lowest) * (0.14 + 0.09 * deepest))
+    made.supxlabel("base learning rate (log scale)", fontsize=9)
+    made.supylabel("held-out loss (nats per token)", fontsize=9)
+    return style.settle(made)
+
+
+def _draw_rates(axes: Axes, curve: RateCurve, look: DepthStyle, bottom: float) -> None:
+    rate, loss = curve.optimum
+    label = f"L = {curve.depth}: {rate:.2g}" + (" (edge)" if curve.at_edge else "")
+    axes.plot(curve.rate, curve.loss, label=label, **look)
+    if curve.low != curve.high:
+        axes.fill_between(curve.rate, curve.low, curve.high, color=look["color"], alpha=0.12, linewidth=0)
+    axes.plot([rate, rate], [bottom, loss], color=look["color"], linewidth=0.8, linestyle=(0, (2, 2)))
+    face = "white" if curve.at_edge else look["color"]
+    axes.plot([rate], [loss], "*", color=look["color"], markerfacecolor=face, markersize=12, zorder=5)
+
+
+BEFORE = 0.5  # where the start is drawn on an axis of ln step
+MOST_LINES = 12
+COLOURS = (style.OWN, *style.RIVALS, "#56B4E9", style.INK)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Of one run: steps (P,), 0 the start; kappa (P, L)."""
+
+    arm: str
+    depth: int
+    heads: int
+    n_params: float
+    step: Floats
+    kappa: Floats
+
+
+def conditions(row: Mapping[str, str], metrics: Iterable[Mapping[str, Any]]) -> Conditions | None:
+    """Of a run, by its row of results.csv and its metrics.jsonl; None where none was logged."""
+    import numpy as np
+
+    depth, found = int(float(row["depth"])), dict[int, list[float]]()
+    for line in metrics:
+        for step, name in ((0, "conditioning_at_start"), (line.get("step"), "conditioning")):
+            if isinstance(step, int) and _usable_conditions(line.get(name), depth):
+                found[step] = line[name]
+    if not found:
+        return None
+    steps = sorted(found)
+    return Conditions(
+        row.get("arm") or "",
+        depth,
+        int(float(row.get("heads") or 0)),
+        float(row["n_params"]),
+        np.array(steps, float),
+        np.array([found[step] for step in steps]),
+    )
+
+
+def _usable_conditions(values: Any, depth: int) -> bool:
+    if not isinstance(values, list) or len(values) != depth:
+        return False
+    return all(isinstance(value, int | float) and 1.0 <= value < math.inf for value in values)
+
+
+def shown(runs: Sequence[Conditions]) -> dict[tuple[str, int, int], list[Conditions]]:
+    """(arm, depth, heads) → its runs of the largest size: the lines of the figure, at most ``MOST_LINES``."""
+    groups: dict[tuple[str, int, int], list[Conditions]] = defaultdict(list)
+    for run in runs:
+        groups[run.arm, run.depth, run.heads].append(run)
+    kept = list(groups)[:MOST_LINES]
+    return {key: [r for r in groups[key] if r.n_params == max(s.n_params for s in groups[key])] for key in kept}
+
+
+def over_training(runs: Sequence[Conditions]) -> Figure:
+    """Left: κ against step, the geometric mean over layers and runs. Right: at the end, by layer."""
+    from matplotlib.ticker import MaxNLocator
+
+    lines = shown(runs)
+    named = {
+        "arm": len({arm for arm, _, _ in lines}) > 1,
+        "heads": len({heads for _, _, heads in lines}) > 1,
+    }
+    arms = list(dict.fromkeys(arm for arm, _, _ in lines))
+    looks = style.depth_styles(sorted({depth for _, depth, _ in lines}))
+    made = style.figure(8.0, 3.6 + 0.13 * len(lines))
+    left, right = style.panels(made, 2, 2, sharey=True)
+    for (arm, depth, heads), members in lines.items():
+        colour = COLOURS[arms.index(arm) % len(COLOURS)] if named["arm"] else looks[depth]["color"]
+        label = ", ".join([*([arm] if named["arm"] else []), f"L {depth}", *([f"H {heads}"] if named["heads"] else [])])
+        _line(left, right, members, colour, looks[depth]["linestyle"], label)
+    style.log_scale(left, "x", "y")
+    left.set_xlabel("optimizer step (leftmost: before the first)")
+    left.set_ylabel("condition number κ of a block's attention")
+    right.set_xlabel("layer, at the end of training")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    made.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    return style.settle(made)
+
+
+def _line(left: Axes, right: Axes, members: Sequence[Conditions], colour: Any, linestyle: Any, label: str) -> None:
+    import numpy as np
+
+    longest = max(members, key=lambda run: run.step[-1]).step
+    whole = [run for run in members if np.array_equal(run.step, longest)]  # a run that ended early has fewer steps
+    logs = np.log(np.stack([run.kappa for run in whole]))  # (runs, P, L)
+    over_layers = np.exp(logs.mean(axis=(0, 2)))
+    left.plot(np.maximum(longest, BEFORE), over_layers, color=colour, linestyle=linestyle, marker="o", label=label)
+    layers = np.arange(1, logs.shape[2] + 1)
+    right.plot(layers, np.exp(logs[:, -1].mean(axis=0)), color=colour, linestyle=linestyle, marker="o")

@@ -1,0 +1,375 @@
+"""The sweep directory: what is where, read and written. The directories are the truth; ``results.csv`` follows.
+
+spec.yaml  plan.csv  results.csv  manifest.json
+packs/<pack_id>/pack.json  state.json  progress.json  log.txt  checkpoints/
+runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy
+locks/
+
+One owner per sweep directory and shard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.paths import exclusive
+from dwsweep.plan import DROP, Plan, units
+from dwsweep.records import record as reader
+from dwsweep.records import sweep as sweep_record
+from dwsweep.records.pack import Pack, PackProgress, PackState
+from dwsweep.records.record import Damaged
+from dwsweep.records.run import DONE, FAILED, FINAL, OOM, STOPPED, RunConfig, RunResult, RunState, check_documents
+from dwsweep.records.sweep import Manifest, Owner, PlanRow
+
+Record = TypeVar("Record")
+
+
+class SweepStore:
+    """Reads and writes one sweep directory. Holds no state: several processes may each have one.
+
+    A damaged file reads as if it were not there, or as what the files next to it say; ``damage`` receives what is wrong
+    with it. Reading changes nothing: setting damaged files aside is up to the owner of the directory (``repair``).
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], damage: Callable[[Damaged], None] = lambda error: None
+    ) -> None:
+        self.directory = paths.as_path(directory)
+        self._damage = damage
+
+    def read(self, path: Any, kind: type[Record]) -> Record | None:
+        """The record in a file of this directory; None where there is no file.
+
+        Raises:
+            Damaged: it cannot be what it is meant to be.
+        """
+        record = reader.read(path, kind, self.name_of(path))
+        # a record that names whom it belongs to was copied from elsewhere if that is not the folder it lies in
+        for field in ("pack_id",) if kind is Pack else ("run_id",):
+            named = getattr(record, field, None)
+            if named is not None and named != path.parent.name:
+                raise Damaged(path, self.name_of(path), f"{field}: {named!r}; must be {path.parent.name!r}")
+        return record
+
+    def name_of(self, path: Any) -> str:
+        """The path as seen from the sweep directory, for messages."""
+        return os.fspath(path).removeprefix(os.fspath(self.directory)).lstrip("/")
+
+    def _read_or(self, path: Any, kind: type[Record], otherwise: Callable[[], Record | None]) -> Record | None:
+        try:
+            return self.read(path, kind)
+        except Damaged as error:
+            self._damage(error)
+            return otherwise()
+
+    # what is where
+
+    def pack_directory(self, pack_id: str) -> Any:
+        return self.directory / "packs" / pack_id
+
+    def run_directory(self, run_id: str) -> Any:
+        return self.directory / "runs" / run_id
+
+    @property
+    def results_path(self) -> Any:
+        return self.directory / "results.csv"
+
+    @property
+    def manifest(self) -> Manifest:
+        """Versions, devices, git commit and the calls that made this sweep; empty before the first."""
+        return self._read_or(self.manifest_path, Manifest, Manifest) or Manifest()
+
+    @property
+    def manifest_path(self) -> Any:
+        return self.directory / "manifest.json"
+
+    def manifest_guard(self) -> contextlib.AbstractContextManager[None]:
+        """Shards add to one manifest."""
+        return exclusive(self.directory / "locks" / "manifest.guard")
+
+    def update_manifest(self, change: Callable[[Manifest], Manifest]) -> None:
+        with self.manifest_guard():
+            old = self.manifest
+            if (new := change(old)) != old:
+                reader.write(self.manifest_path, new)
+
+    # plan
+
+    def write_plan(self, plan: Plan) -> None:
+        """Write spec.yaml, plan.csv and the config.json of every run that is to be trained and has none yet."""
+        paths.make_directory(self.directory / "runs")
+        paths.make_directory(self.directory / "packs")
+        paths.write_atomic(self.directory / "spec.yaml", plan.spec.to_yaml())
+        there = set(self.run_ids())
+        for run in plan.runs:
+            if run.action == DROP:
+                continue
+            known = self.config(run.run_id) if run.run_id in there else None
+            if known is None or known.arm != (run.arm or None):  # the same run may belong to an arm of another sweep
+                self.write_config(units.run_config(run, plan))
+        # last: whoever finds a run in the plan finds its config.json too
+        self.write_plan_table(plan)
+
+    def write_plan_table(self, plan: Plan) -> Any:
+        """Write plan.csv, one row per run; returns its path."""
+        path = paths.make_directory(self.directory) / "plan.csv"
+        paths.write_atomic(path, sweep_record.plan_csv(units.to_rows(plan)))
+        return path
+
+    def planned(self) -> list[PlanRow]:
+        """The rows of plan.csv, in its order; none before the first ``run``.
+
+        Raises:
+            InputError: the file is no plan.
+        """
+        try:
+            text = (self.directory / "plan.csv").read_text("utf-8")
+        except FileNotFoundError:
+            return []
+        return list(sweep_record.parse_plan_csv(text))
+
+    # runs
+
+    def run_ids(self) -> list[str]:
+        """Every run that has a directory, orphans included."""
+        return paths.names_in(self.directory / "runs")
+
+    def config_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "config.json"
+
+    def config(self, run_id: str) -> RunConfig | None:
+        """All facts of a run; None when there is no config.json, or a damaged one."""
+        return self._read_or(self.config_path(run_id), RunConfig, lambda: None)
+
+    def write_config(self, config: RunConfig) -> None:
+        paths.make_directory(self.run_directory(config.run_id))
+        reader.write(self.config_path(config.run_id), config)
+
+    def state_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "status.json"
+
+    def state(self, run_id: str) -> RunState:
+        """Where a run stands; ``done`` without a sound result is pending: it has to be trained again."""
+        state = self._read_or(self.state_path(run_id), RunState, lambda: self.derived_state(run_id)) or RunState()
+        return RunState(pack_id=state.pack_id) if state.state == DONE and not self.has_result(run_id) else state
+
+    def derived_state(self, run_id: str) -> RunState:
+        """What the other files of a run say where its status.json is damaged: done if its result is sound."""
+        result = self.result(run_id)
+        if result is None or not self.has_result(run_id):
+            return RunState()
+        return RunState(DONE, step=result.steps, loss=result.loss, pack_id=result.pack_id)
+
+    def write_state(self, run_id: str, state: RunState) -> None:
+        paths.make_directory(self.run_directory(run_id))
+        stamped = replace(state, updated=time.time(), run_id=run_id)
+        reader.write(self.state_path(run_id), stamped, durable=state.state in FINAL)
+
+    def result_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "result.json"
+
+    def result(self, run_id: str) -> RunResult | None:
+        """What a finished run yielded; None before, or when result.json is damaged."""
+        return self._read_or(self.result_path(run_id), RunResult, lambda: None)
+
+    def documents_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "documents.npy"
+
+    def check_documents(self, run_id: str) -> None:
+        """Refuse held-out losses by document that are not whole.
+
+        Raises:
+            Damaged: they are not.
+        """
+        path = self.documents_path(run_id)
+        check_documents(path, self.name_of(path))
+
+    def has_result(self, run_id: str) -> bool:
+        """Whether a run has a sound result: a finite loss, and the documents behind it whole."""
+        if self.result(run_id) is None:
+            return False
+        try:
+            self.check_documents(run_id)
+        except Damaged as error:
+            self._damage(error)
+            return False
+        return True
+
+    def finish(self, run_id: str, pack_id: str, result: RunResult, documents: Any) -> None:
+        """Record a finished run: the arrays and the figures first, ``done`` last, so that done means complete."""
+        paths.make_directory(self.run_directory(run_id))
+        paths.write_array(self.documents_path(run_id), documents)
+        stamped = replace(result, run_id=run_id, pack_id=pack_id)
+        reader.write(self.result_path(run_id), stamped, durable=True)
+        self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
+
+    def finished(self, retry: Collection[str] = ()) -> dict[str, str]:
+        """State by id of the runs that need no training; those of a state in ``retry`` (failed, diverged) left out.
+
+        ``retry`` of ``failed`` covers ``oom``.
+        """
+        again = {FAILED, OOM} if FAILED in retry else set()
+        again |= set(retry)
+        states = {run_id: self.state(run_id).state for run_id in self.run_ids()}
+        return {k: state for k, state in states.items() if state in FINAL | STOPPED and state not in again}
+
+    # packs
+
+    def pack_ids(self) -> list[str]:
+        return paths.names_in(self.directory / "packs")
+
+    def pack_path(self, pack_id: str) -> Any:
+        return self.pack_directory(pack_id) / "pack.json"
+
+    def pack(self, pack_id: str) -> Pack | None:
+        """The pack as it was first written: its membership stands. None when there is none, or a damaged one."""
+        return self._read_or(self.pack_path(pack_id), Pack, lambda: None)
+
+    def write_pack(self, pack: Pack, **record: Any) -> None:
+        """Write pack.json; ``record`` says why the pack is not as planned (``rebuilt_from``, ``reason``)."""
+        paths.make_directory(self.pack_directory(pack.pack_id))
+        reader.write(self.pack_path(pack.pack_id), replace(pack, **record), durable=True)
+
+    def clear_pack(self, pack_id: str) -> None:
+        """Drop what a pack without a pack.json left: its checkpoints may be of other replicas, or of a finished pack
+        whose results were deleted in order to have them trained again."""
+        self.remove_checkpoints(pack_id)
+        paths.remove(self.pack_state_path(pack_id))
+        paths.remove(self.progress_path(pack_id))
+
+    def remove_checkpoints(self, pack_id: str) -> None:
+        paths.remove(self.pack_directory(pack_id) / "checkpoints")
+
+    def pack_state_path(self, pack_id: str) -> Any:
+        return self.pack_directory(pack_id) / "state.json"
+
+    def pack_state(self, pack_id: str) -> PackState:
+        return self._read_or(self.pack_state_path(pack_id), PackState, PackState) or PackState()
+
+    def write_pack_state(self, pack_id: str, state: PackState) -> None:
+        reader.write(self.pack_state_path(pack_id), state)
+
+    def progress_path(self, pack_id: str) -> Any:
+        return self.pack_directory(pack_id) / "progress.json"
+
+    def progress(self, pack_id: str) -> PackProgress:
+        """Where a pack stands; step 0 and nothing else before its first start."""
+        return self._read_or(self.progress_path(pack_id), PackProgress, PackProgress) or PackProgress()
+
+    def write_progress(self, pack_id: str, progress: PackProgress) -> None:
+        paths.make_directory(self.pack_directory(pack_id))
+        reader.write(self.progress_path(pack_id), replace(progress, updated=time.time()))
+
+    def newest_checkpoint(self, pack_id: str) -> int:
+        """Number of the newest checkpoint, which grows with each that is written; 0: there is none."""
+        names = paths.names_in(self.pack_directory(pack_id) / "checkpoints")
+        return max((int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit()), default=0)
+
+    def log_path(self, pack_id: str) -> Any:
+        return self.pack_directory(pack_id) / "log.txt"
+
+
+Shard = tuple[int, int]  # (index, count)
+
+
+def owners(directory: Any) -> list[Owner]:
+    """Everyone who holds a lock of the sweep directory, dead ones included; damaged locks name nobody."""
+    return [owner for _, owner in _locks(paths.as_path(directory) / "locks") if owner is not None]
+
+
+def _locks(folder: Any) -> Iterator[tuple[Any, Owner | None]]:
+    for name in paths.names_in(folder):
+        if name.endswith(".lock"):
+            yield folder / name, _read(folder / name)
+
+
+def _read(path: Any) -> Owner | None:
+    try:
+        return reader.read(path, Owner)
+    except Damaged:
+        return None
+
+
+@contextlib.contextmanager
+def hold(
+    directory: Any, shard: Shard = (0, 1), takeover: bool = False, say: Callable[[str], None] = lambda line: None
+) -> Iterator[Owner]:
+    """Own the sweep directory, or one shard of it, while the block runs.
+
+    A dead owner on this host is taken over; one on another host only with ``takeover``. Owners of different shards of
+    the same division live side by side; a different division would train packs twice and is refused. A lock that
+    cannot be read is set aside, which ``say`` hears: a lock appears with its content or not at all.
+
+    Raises:
+        InputError: somebody else holds it; names host and process.
+    """
+    folder = paths.make_directory(paths.as_path(directory) / "locks")
+    path = folder / f"shard-{shard[0]}-of-{shard[1]}.lock"
+    mine = Owner.this_process(shard)
+    with exclusive(folder / "guard"):
+        for other in owners(directory):
+            if other.shard != shard and other.shard[1] == shard[1]:
+                continue
+            if other.is_alive and not (takeover and not other.is_local):
+                raise InputError(_refusal(directory, other))
+        for found, other_owner in list(_locks(folder)):
+            with contextlib.suppress(FileNotFoundError):
+                if other_owner is None:
+                    say(f"locks/{found.name}: names no owner; set aside as {paths.set_aside(found)}")
+                elif other_owner.shard == shard or other_owner.shard[1] != shard[1]:
+                    found.unlink()
+        _create(path, json.dumps(reader.to_dict(mine)), directory)
+    try:
+        yield mine
+    finally:
+        current = _read(path)
+        if current and current.nonce == mine.nonce:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+@contextlib.contextmanager
+def unowned(directory: Any) -> Iterator[None]:
+    """Nobody owns the sweep directory while the block runs, nor begins to: for a command that writes a file into it.
+
+    Raises:
+        InputError: somebody owns it; names host and process.
+    """
+    folder = paths.make_directory(paths.as_path(directory) / "locks")
+    with exclusive(folder / "guard"):
+        for owner in owners(directory):
+            if owner.is_alive:
+                raise InputError(_refusal(directory, owner))
+        yield
+
+
+def _create(path: Any, content: str, directory: Any) -> None:
+    if paths.is_remote(path):
+        path.write_text(content, "utf-8")
+        return
+    # written first and linked then: a lock never exists without its owner's name
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(content, "utf-8")
+    try:
+        os.link(draft, path)
+    except FileExistsError:  # the guard is void on this file system, and somebody was faster
+        other = _read(path)
+        raise InputError(_refusal(directory, other) if other else f"--out: {directory}; it is owned") from None
+    except OSError:  # no hard links here
+        os.replace(draft, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def _refusal(directory: Any, owner: Owner) -> str:
+    hint = "wait for it or stop it" if owner.is_local else "if that process is gone, add --takeover"
+    return f"--out: {directory}; another `dwsweep run` owns it ({owner}); {hint}"

@@ -1,0 +1,388 @@
+"""What a pack yields, into the directories of its runs: the sweep's side of ``train.recorder.Recorder``.
+
+A run that is done or diverged is frozen: when its pack resumes from an older checkpoint and passes its end a second
+time, the first record stands.
+
+Optional logs besides metrics.jsonl: TensorBoard and Weights & Biases, off unless ``execution.loggers`` asks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.plan import Pack
+from dwsweep.plan.lengths import cooldown_start
+from dwsweep.records import run as run_record
+from dwsweep.records.pack import PackProgress, StartFacts
+from dwsweep.records.record import to_dict
+from dwsweep.records.run import DIVERGED, FINAL, INTERRUPTED, RUNNING, Metrics, MetricsRow, RunResult, RunState
+from dwsweep.sweep import events
+from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.events import Emit
+from dwsweep.train.recorder import Recorder
+
+if TYPE_CHECKING:
+    import wandb
+    from tensorboardX import SummaryWriter
+
+
+EVALUATING_SECONDS = 10.0  # between two reports while the held-out set is read
+PROGRESS_SECONDS = 1.0  # between two writes of progress.json
+
+
+class RunRecorder(Recorder):
+    """Writes the files of a pack's runs and emits an event for each thing a watcher should see.
+
+    ``frozen`` are runs of the pack that another pack answers for.
+
+    Raises:
+        OSError: from every method, when a file cannot be written; training must not go on unrecorded.
+    """
+
+    def __init__(
+        self,
+        store: SweepStore,
+        pack: Pack,
+        emit: Emit,
+        loggers: Sequence[Logger] = (),
+        frozen: Collection[str] = (),
+    ) -> None:
+        self.store = store
+        self.pack = pack
+        self.emit = emit
+        self.loggers = loggers
+        self.run_ids = [name for replica in pack.replicas for name in replica.run_ids]
+        self._frozen = {name for name in self.run_ids if name in frozen or store.state(name).state in FINAL}
+        self._writers: dict[str, paths.LineWriter] = {}
+        self._last_step: dict[str, int] = {}
+        self._last_loss: dict[str, float | None] = {}
+        self._progress = PackProgress(steps=pack.branch_steps[-1])
+        self._has_step = False
+        self._written_at = float("-inf")
+        self._evaluated_at = float("-inf")
+        self._missed: set[str] = set()  # runs whose lost rows were reported
+        self._cut = False  # whether this attempt has cut what earlier ones recorded beyond its start
+
+    # what the trainer calls
+
+    def compiling(self, microbatch: int) -> None:
+        self.emit(events.Compiling(microbatch))
+
+    def evaluating(self, share: float) -> None:
+        now = time.monotonic()
+        if now - self._evaluated_at >= EVALUATING_SECONDS:
+            self._evaluated_at = now
+            self.emit(events.Evaluating(share))
+
+    def started(self, facts: StartFacts) -> None:
+        step = facts.step
+        if not self._cut:
+            self.resumed(step)
+        self._progress = replace(self._progress, started=facts, step=step)
+        self._has_step = True
+        for name in self._open():
+            self.store.write_state(name, RunState(RUNNING, step=step, pack_id=self.pack.pack_id))
+        self._write_progress()
+        self.emit(events.Started(facts))
+
+    def resumed(self, step: int) -> None:
+        self._cut = True
+        for name in self._open():
+            path = self._metrics_path(name)
+            paths.LineWriter(path).flush()
+            found = run_record.read_metrics(path)
+            kept = [row for row in found.rows if row["step"] <= step]
+            if found.lost and path.exists():
+                paths.set_aside(path)
+            missing = lost_rows(found, kept, self._recorded_to(name, step), self.pack.execution.log_steps)
+            if missing and name not in self._missed:
+                self._missed.add(name)
+                self.note(f"runs/{name}/metrics.jsonl: {missing}; the run resumes from its checkpoint at step {step:,}")
+            # also where nothing is dropped: a kill may have left half a line at the end
+            if found.rows or found.lost or path.exists():
+                paths.rewrite_lines(path, kept)
+            self._last_step[name] = kept[-1]["step"] if kept else 0
+            self._writers.pop(name, None)
+            for logger in self.loggers:
+                logger.resumed(name, step)
+        self.emit(events.Resumed(step))
+
+    def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
+        if run_id in self._frozen:
+            return
+        last = self._last_step.get(run_id, 0)
+        fresh = [row for row in rows if row["step"] > last]
+        if not fresh:
+            return
+        if run_id not in self._writers:
+            paths.make_directory(self.store.run_directory(run_id))
+            self._writers[run_id] = paths.LineWriter(self._metrics_path(run_id))
+        self._writers[run_id].append(fresh)
+        self._last_step[run_id] = fresh[-1]["step"]
+        self._last_loss[run_id] = fresh[-1].get("loss")
+        for logger in self.loggers:
+            logger.metrics(run_id, fresh)
+
+    def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
+        self._progress = replace(
+            self._progress, step=step, steps=steps, tokens_per_second=tokens_per_second, losses=tuple(losses)
+        )
+        self._has_step = True
+        if time.monotonic() - self._written_at >= PROGRESS_SECONDS:
+            self._write_progress()
+        self.emit(events.Progress.of(self._progress))
+
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
+        if run_id in self._frozen:
+            return
+        steps = result.steps or 0
+        if not math.isfinite(result.loss):  # a result is a finite loss
+            self._diverged(run_id, steps, result.loss, f"held-out loss {result.loss:g} after step {steps}")
+            return
+        self._close(run_id)
+        self.store.finish(run_id, self.pack.pack_id, result, documents)
+        self._frozen.add(run_id)
+        for logger in self.loggers:
+            logger.finished(run_id, to_dict(result))
+        self.emit(events.Finished(run_id, result.loss))
+
+    def diverged(self, run_id: str, step: int, loss: float) -> None:
+        if run_id not in self._frozen:
+            self._diverged(run_id, step, loss, f"training loss {loss:g} at step {step}")
+
+    def _diverged(self, run_id: str, step: int, loss: float, cause: str) -> None:
+        self._close(run_id)
+        state = RunState(DIVERGED, step=step, loss=_number(loss), pack_id=self.pack.pack_id, cause=cause)
+        self.store.write_state(run_id, state)
+        self._frozen.add(run_id)
+        for logger in self.loggers:
+            logger.finished(run_id, {"diverged": True})
+        self.emit(events.Diverged(run_id, step, cause))
+
+    def flush(self) -> None:
+        """Bring every row to where it belongs: what a checkpoint is ahead of must not be lost with this host."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def note(self, message: str) -> None:
+        self.emit(events.Note(message))
+
+    # what the worker calls
+
+    def interrupted(self, cause: str) -> None:
+        """The pack stopped at a checkpoint: its unfinished runs wait for the next ``run``."""
+        step = self._progress.step if self._has_step else None
+        for name in self._open():
+            state = RunState(
+                INTERRUPTED, step=step, loss=self._last_loss.get(name), pack_id=self.pack.pack_id, cause=cause
+            )
+            self.store.write_state(name, state)
+
+    def unfinished(self) -> list[str]:
+        return self._open()
+
+    def close(self) -> None:
+        """Nothing waits any more, and the last progress is on disk."""
+        self.flush()
+        if self._has_step:
+            self._write_progress()
+        for logger in self.loggers:
+            logger.close()
+
+    def _open(self) -> list[str]:
+        return [name for name in self.run_ids if name not in self._frozen]
+
+    def _recorded_to(self, run_id: str, step: int) -> int:
+        """The last step whose row a run can have when its pack resumes from ``step``.
+
+        While a token branch cools down, the runs of the longer ones have their rows up to where it left the trunk.
+        """
+        branches = {name: i for replica in self.pack.replicas for i, name in enumerate(replica.run_ids)}
+        first = min(branches[name] for name in self._open())
+        if branches[run_id] == first or first == len(self.pack.branch_steps) - 1:
+            return step
+        return min(step, cooldown_start(self.pack.branch_steps[first], self.pack.train))
+
+    def _metrics_path(self, run_id: str) -> Any:
+        return self.store.run_directory(run_id) / "metrics.jsonl"
+
+    def _close(self, run_id: str) -> None:
+        """Fold the metrics of an ended run into one object where they were uploaded in segments."""
+        writer = self._writers.pop(run_id, None)
+        if writer is not None:
+            writer.flush()
+        path = self._metrics_path(run_id)
+        if paths.is_remote(path):
+            paths.rewrite_lines(path, paths.read_lines(path))
+
+    def _write_progress(self) -> None:
+        self.store.write_progress(self.pack.pack_id, self._progress)
+        self._written_at = time.monotonic()
+
+
+def lost_rows(found: Metrics, kept: Sequence[MetricsRow], end: int, log_steps: int) -> str:
+    """What a run's metrics lack of the steps up to ``end``, in words; empty where they lack nothing.
+
+    The first step has a row, and so has every ``log_steps``-th; rows of an earlier call may lie further apart.
+    """
+    steps = [row["step"] for row in kept]
+    gaps = [after - before for before, after in itertools.pairwise(steps)]
+    parts = []
+    if found.lost:
+        parts.append(f"{found.lost} damaged line{'s' * (found.lost != 1)} left out (kept in metrics.jsonl.damaged)")
+    if end > 0 and not steps:
+        parts.append(f"the rows of steps 1–{end:,} are lost")
+    elif end > 0:
+        if steps[0] > 1:
+            parts.append(f"the rows of steps 1–{steps[0] - 1:,} are lost")
+        if end - steps[-1] >= max(log_steps, *gaps, 1):
+            parts.append(f"the rows of steps {steps[-1] + 1:,}–{end:,} are lost")
+    return ", ".join(parts)
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no NaN: a loss that is none is None."""
+    return float(value) if value is not None and np.isfinite(value) else None
+
+
+_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+
+
+class Logger(Protocol):
+    """Where rows of metrics go besides the run's own files."""
+
+    def resumed(self, run_id: str, step: int) -> None:
+        """The run resumes from this step; what was logged beyond it comes again."""
+
+    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
+        """Rows with ``step`` and numbers."""
+
+    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
+        """The run ended; ``result`` holds its figures."""
+
+    def close(self) -> None:
+        """Everything logged is on disk afterwards."""
+
+
+def check(names: Sequence[str]) -> None:
+    """Refuse loggers that are not installed, before anything trains.
+
+    Raises:
+        InputError: names the extra to install.
+    """
+    lines = [
+        f"execution.loggers: {name!r}; its package is not installed: pip install 'dwsweep[{name}]'"
+        for name in names
+        if importlib.util.find_spec(_PACKAGES[name]) is None
+    ]
+    if lines:
+        raise InputError(*lines)
+
+
+def make(names: Sequence[str], store: SweepStore, pack: Pack) -> list[Logger]:
+    """The loggers by name, for the runs of one pack."""
+    check(names)
+    makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}
+    return [makers[name](store, pack) for name in names]
+
+
+class TensorBoardLogger:
+    """Event files under ``DIR/tensorboard/<run_id>``."""
+
+    def __init__(self, store: SweepStore, pack: Pack) -> None:
+        self.root = store.directory / "tensorboard"
+        self._writers: dict[str, SummaryWriter] = {}
+        self._purge: dict[str, int] = {}
+
+    def _writer(self, run_id: str) -> SummaryWriter:
+        if run_id not in self._writers:
+            from tensorboardX import SummaryWriter
+
+            # purge_step hides what an interrupted attempt had logged beyond its checkpoint
+            purge = self._purge.get(run_id)
+            # files are named by the second and the host: an attempt within a second of the last would overwrite it
+            suffix = f".{time.time_ns()}.{os.getpid()}"
+            self._writers[run_id] = SummaryWriter(str(self.root / run_id), purge_step=purge, filename_suffix=suffix)
+        return self._writers[run_id]
+
+    def resumed(self, run_id: str, step: int) -> None:
+        self._purge[run_id] = step + 1
+
+    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
+        writer = self._writer(run_id)
+        for row in rows:
+            for name, value in _scalars(row):
+                writer.add_scalar(f"train/{name}", value, row["step"])
+
+    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
+        writer = self._writer(run_id)
+        for name, value in _scalars(result):
+            writer.add_scalar(f"result/{name}", value, result.get("steps"))
+        self._writers.pop(run_id).close()
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+
+class WandbLogger:
+    """One W&B run per run, under ``DIR/wandb``; ``WANDB_MODE=offline`` keeps everything on disk."""
+
+    def __init__(self, store: SweepStore, pack: Pack) -> None:
+        self.store = store
+        self.pack = pack
+        self._runs: dict[str, wandb.Run] = {}
+
+    def _run(self, run_id: str) -> wandb.Run:
+        if run_id not in self._runs:
+            import wandb
+
+            root, config = self.store.directory, self.store.config(run_id)
+            folder = None if paths.is_remote(root) else str(root)
+            self._runs[run_id] = wandb.init(
+                project="dwsweep",
+                group=self.pack.shape.label,
+                name=run_id,
+                id=re.sub(r"[^A-Za-z0-9_-]", "_", run_id),
+                resume="allow",
+                config=to_dict(config) if config else None,
+                dir=folder,
+                reinit="create_new",  # the replicas of a pack log side by side
+                settings=wandb.Settings(console="off", silent=True),
+            )
+        return self._runs[run_id]
+
+    def resumed(self, run_id: str, step: int) -> None:
+        """Nothing: W&B itself ignores steps that it already has."""
+
+    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
+        run = self._run(run_id)
+        for row in rows:
+            run.log(dict(_scalars(row)), step=row["step"])
+
+    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
+        run = self._run(run_id)
+        run.summary.update(dict(_scalars(result)))
+        self._runs.pop(run_id).finish()
+
+    def close(self) -> None:
+        for run in self._runs.values():
+            run.finish(exit_code=1)  # it did not reach its end
+        self._runs.clear()
+
+
+def _scalars(row: Mapping[str, object]) -> list[tuple[str, float]]:
+    return [(k, float(v)) for k, v in row.items() if k != "step" and isinstance(v, int | float)]
