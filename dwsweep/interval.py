@@ -1,0 +1,61 @@
+"""An estimate and its confidence interval, either end of which may be open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with the ends of its interval, all in one unit.
+
+    None: there is no such number. A missing value was not reached; a missing end is unbounded.
+    """
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, row: Any, name: str) -> Interval:
+        """Read ``name``, ``name_low`` and ``name_high`` of a record: an interval as a table's columns hold it."""
+        return cls(getattr(row, name, None), getattr(row, f"{name}_low"), getattr(row, f"{name}_high"))
+
+    @classmethod
+    def around(cls, value: float, half: float) -> Interval:
+        """Centre the interval on ``value``; unbounded where ``half`` is not finite."""
+        return cls(value, value - half, value + half) if math.isfinite(half) else cls(value)
+
+    def columns(self, name: str) -> dict[str, float | None]:
+        """Name the three numbers as a table's columns: the inverse of ``of``."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+    def map(self, function: Callable[[float], float]) -> Interval:
+        """Apply a rising function to every number that is there."""
+        return Interval(*(None if x is None else function(x) for x in (self.value, self.low, self.high)))
+
+    @property
+    def bounded(self) -> bool:
+        return self.low is not None and self.high is not None
+
+    @property
+    def unbounded(self) -> bool:
+        return self.low is None and self.high is None
+
+    def __contains__(self, x: float) -> bool:
+        return (self.low is None or self.low <= x) and (self.high is None or x <= self.high)
+
+    def ends(self, text: Callable[[float], str]) -> str:
+        """``1M … 3M``, ``< 3M``, ``> 1M`` or ``unbounded``; ``text`` formats one number."""
+        if self.low is None:
+            return "unbounded" if self.high is None else f"< {text(self.high)}"
+        return f"> {text(self.low)}" if self.high is None else f"{text(self.low)} … {text(self.high)}"
+
+    def format(self, text: Callable[[float], str], missing: str = "not reached") -> str:
+        """``2M (1M … 3M)``; without a value the ends alone, without either ``missing``."""
+        if self.value is None:
+            return missing if self.unbounded else self.ends(text)
+        return f"{text(self.value)} ({self.ends(text)})"
