@@ -1,32 +1,41 @@
 """dwsweep: depth-width sweeps of decoder-only language models.
 
-At a given parameter budget, how deep and how wide? ``dwsweep run`` trains a sweep at matched 12·L·d² budgets,
-``fit_table`` turns losses into transition points, a width law and a guideline, ``compare_arms`` says what another
-recipe changes of them, ``fit_along`` the loss against any column, and ``guide`` says what to build; ``summary`` and
-``plot`` show either. Importing this package imports neither JAX nor SciPy: each is imported by what needs it.
+At a given parameter budget, how deep and how wide? ``dwsweep run`` trains a sweep at matched 12·L·d² budgets. Each
+question has a function, and its result has ``summary()``, ``plot()``, ``tables()`` and ``to_dict()``:
+
+- ``fit_table``: all that a table of losses says.
+- ``fit_transitions``: where each deeper net overtakes, the best depth at each size, the width law.
+- ``fit_budgets``: the best size and depth at equal compute.
+- ``fit_along``: the loss along any column, such as heads.
+- ``compare``: what another recipe changes of the answer.
+- ``guide``: what to build, and what it costs to deviate.
+
+Importing this package imports neither JAX nor SciPy: each is imported by what needs it.
 """
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dwsweep import guide
     from dwsweep.errors import InputError
-    from dwsweep.fit.along import fit_along
-    from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.arms import compare_arms
-    from dwsweep.notebook import plot, summary
     from dwsweep.records.fit import FitResult
+    from dwsweep.results import compare, fit_along, fit_budgets, fit_table, fit_transitions, guide, plot, summary
 
 __version__ = "0.1.0"
 __all__ = [
     "FitResult",
     "InputError",
     "__version__",
+    "compare",
     "compare_arms",
     "fit_along",
+    "fit_budgets",
     "fit_table",
+    "fit_transitions",
     "guide",
     "plot",
     "summary",
@@ -47,16 +56,25 @@ def __getattr__(name: str) -> Any:
             found = InputError
         case "compare_arms":
             from dwsweep.fit.arms import compare_arms as found
-        case "fit_along":
-            from dwsweep.fit.along import fit_along as found
-        case "fit_table":
-            from dwsweep.fit.analysis import fit_table as found
-        case "guide":
-            import dwsweep.guide as found
-        case "plot":
-            from dwsweep.notebook import plot as found
-        case "summary":
-            from dwsweep.notebook import summary as found
+        case "compare" | "fit_along" | "fit_budgets" | "fit_table" | "fit_transitions" | "guide" | "plot" | "summary":
+            from dwsweep import results
+
+            found = getattr(results, name)
         case _:
             raise AttributeError(f"module 'dwsweep' has no attribute {name!r}")
     return found
+
+
+class _Package(ModuleType):
+    """This package, in which ``guide`` is the function and not the room of that name.
+
+    Python makes each submodule that is imported an attribute of its package. The room ``dwsweep/guide`` is left out, so
+    that ``dwsweep.guide`` is found by ``__getattr__``; ``from dwsweep.guide import Options`` needs no attribute.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "guide" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Import the command line and run it."""
     try:
-        from dwsweep.cli.training import main as run
+        from dwsweep.cli.app import main as run
     except KeyboardInterrupt:  # imports take most of the first half second
         print("error: interrupted", file=sys.stderr)
         sys.exit(3)

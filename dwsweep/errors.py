@@ -1,41 +1,37 @@
-"""The one error that a user's input may raise, and the names that its messages use."""
+"""The one error that a user's input may raise. It names arguments to Python and options to a shell."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from contextvars import ContextVar
+import re
 
-_options_named = ContextVar("options_named", default=False)
-
-
-@contextlib.contextmanager
-def options_named() -> Iterator[None]:
-    """Inside, messages name options of the command line (``--column``) and not arguments of functions (``columns``)."""
-    token = _options_named.set(True)
-    try:
-        yield
-    finally:
-        _options_named.reset(token)
+_EITHER = re.compile("\x0e([^\x0e\x0f\x1f]*)\x1f([^\x0e\x0f\x1f]*)\x0f")
 
 
 def argument(name: str, option: str | None = None) -> str:
-    """``name`` as the user gave it: the argument, or inside ``options_named`` the option (``--name`` by default)."""
-    return (option or f"--{name.replace('_', '-')}") if _options_named.get() else name
+    """A name inside the line of an ``InputError``: ``columns`` to Python, ``--column`` on the command line.
+
+    option: as the command line has it; default ``--name``. Only ``InputError`` reads what this returns.
+    """
+    return example(name, option or f"--{name.replace('_', '-')}")
 
 
 def example(code: str, option: str) -> str:
-    """What to give: ``code`` for a function, ``option`` on the command line."""
-    return option if _options_named.get() else code
+    """What to give, inside the line of an ``InputError``: ``code`` to Python, ``option`` on the command line."""
+    return f"\x0e{code}\x1f{option}\x0f"
 
 
 class InputError(ValueError):
     """Bad input: spec, file, column, flag, checkpoint or data.
 
     The message names the key, the value and what it must be; one line per error, all errors at once. The command line
-    prints it without a traceback and exits with status 2.
+    prints ``option_lines`` without a traceback and exits with status 2.
+
+    templates: the lines as they were given, which another error may hold. lines: what they say in Python.
+    option_lines: what they say on the command line.
     """
 
-    def __init__(self, *lines: str) -> None:
-        self.lines = lines
-        super().__init__("\n".join(lines))
+    def __init__(self, *templates: str) -> None:
+        self.templates = templates
+        self.lines = tuple(_EITHER.sub(r"\1", line) for line in templates)
+        self.option_lines = tuple(_EITHER.sub(r"\2", line) for line in templates)
+        super().__init__("\n".join(self.lines))

@@ -10,7 +10,7 @@ import pytest
 import typer
 import yaml
 
-from dwsweep.cli.training import app
+from dwsweep.cli.app import app
 from dwsweep.fit.table import USUAL
 
 ROOT = Path(__file__).parents[1]

@@ -42,7 +42,7 @@ def loaded_after(statement: str) -> set[str]:
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("import dwsweep.cli.training", {"jax", "flax", "scipy", "matplotlib", "pydantic", "tensorflow_datasets"}),
+        ("import dwsweep.cli.app", {"jax", "flax", "scipy", "matplotlib", "pydantic", "tensorflow_datasets"}),
         ("import dwsweep.plan, dwsweep.cost, dwsweep.theory", {"jax", "flax", "scipy", "tensorflow_datasets"}),
         (
             "import dwsweep.sweep.runner, dwsweep.sweep.snapshot",

@@ -34,7 +34,7 @@ from dwsweep.cli.options import (
     whole_numbers,
     whole_option,
 )
-from dwsweep.errors import InputError, options_named
+from dwsweep.errors import InputError
 
 if TYPE_CHECKING:
     from dwsweep.records.fit import FitResult
@@ -105,7 +105,7 @@ def fit(
     method: Callable[..., FitResult] = functools.partial(compare_arms, others=others) if compare else fit_table
     if along is not None:
         method = functools.partial(fit_along, column=along, others=others, baseline=baseline, margin=margin)
-    with terminal.waiting("fitting"), options_named():
+    with terminal.waiting("fitting"):
         result = method(
             table,
             axis=axis.value,
@@ -175,26 +175,25 @@ def guide(
         raise InputError(f"--bench: {bench}; holds no rate of {device}, nor one that was measured")
     if export is not None and json:
         raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
-    with options_named():
-        options = Options(
-            width_multiple=width_multiple,
-            head_size=head_size,
-            kv_heads=kv_heads,
-            mlp=mlp.value,
-            mlp_ratio=mlp_ratio,
-            vocab_size=vocab_size,
-            tied_embeddings=tied_embeddings,
-            context=context,
-            tensor_parallel=tensor_parallel,
-            pipeline_parallel=pipeline_parallel,
-            total=total,
-            at=at.value,
-            tokens=tokens,
-            device=device,
-            calibration=calibration,
-        )
-        found = answer(params or (), shape or (), rules=rule or (), fit=fit, compare=compare, options=options)
-        configuration = exported(found, options, export) if export is not None else None
+    options = Options(
+        width_multiple=width_multiple,
+        head_size=head_size,
+        kv_heads=kv_heads,
+        mlp=mlp.value,
+        mlp_ratio=mlp_ratio,
+        vocab_size=vocab_size,
+        tied_embeddings=tied_embeddings,
+        context=context,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        total=total,
+        at=at.value,
+        tokens=tokens,
+        device=device,
+        calibration=calibration,
+    )
+    found = answer(params or (), shape or (), rules=rule or (), fit=fit, compare=compare, options=options)
+    configuration = exported(found, options, export) if export is not None else None
     if configuration is not None:
         print(configuration)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
 from enum import StrEnum
@@ -196,6 +197,46 @@ Targets = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+# options by the names that other tools give them; each counts where the command has it
+OTHER_NAMES = {
+    "--batch": "--set",
+    "--batch-size": "--set",
+    "--context-length": "--context",
+    "--max-position-embeddings": "--context",
+    "--model-size": "--params",
+    "--n-ctx": "--context",
+    "--n-kv-heads": "--kv-heads",
+    "--n-params": "--params",
+    "--num-key-value-heads": "--kv-heads",
+    "--output": "--out",
+    "--parameters": "--params",
+    "--rename": "--column",
+    "--seq-len": "--context",
+    "--sequence-length": "--context",
+    "--sigma": "--noise",
+    "--size": "--params",
+    "--tp": "--tensor-parallel",
+    "--pp": "--pipeline-parallel",
+    "--vocab": "--vocab-size",
+    "--filter": "--where",
+}
+NEAR = 0.6  # likeness of two names, from which on one is suggested
+
+
+def option_hint(error: Any) -> str:
+    """The line for an option that the command does not have, with the nearest one that it has; empty for any other
+    error and where none is near."""
+    name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if type(error).__name__ != "NoSuchOption" or not name or context is None:
+        return ""
+    known = [
+        option for param in context.command.get_params(context) for option in param.opts if option.startswith("--")
+    ]
+    meant = OTHER_NAMES.get(name.replace("_", "-"))
+    near = [meant] if meant in known else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
+    return f"{name}: no such option; did you mean {near[0]}?" if near else ""
 
 
 def _without_types_of_switches(params: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The command line: one thin function per command, heavy imports inside it."""
+"""The commands of the training: what would train, what trains, how far it is. Heavy imports stand inside them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dwsweep import exit_status, paths, terminal
-from dwsweep.cli import analysis
+from dwsweep import paths, terminal
 from dwsweep.cli.options import (
     AsJson,
     Command,
@@ -18,7 +17,6 @@ from dwsweep.cli.options import (
     DeviceCounts,
     Distributed,
     Executor,
-    Group,
     OutDirectory,
     Overrides,
     RayAddress,
@@ -36,46 +34,8 @@ if TYPE_CHECKING:
     from dwsweep.spec import Spec
 
 
-app = typer.Typer(
-    name="dwsweep",
-    cls=Group,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="Depth-width sweeps of decoder-only language models: at my parameter budget, how deep and how wide?",
-    epilog="Examples: dwsweep run sweeps/smoke.yaml · dwsweep fit runs/smoke · dwsweep report runs/smoke · "
-    "dwsweep guide --params 3e9 (each COMMAND --help has its own).\n\n"
-    "Exit status: 0 done; 1 some runs failed; 2 wrong spec, arguments or input; 3 interrupted, resumable.",
-)
-
-
-_command = functools.partial(app.command, cls=Command)
-
-
-app.add_typer(analysis.commands)
-
-
-def main() -> None:
-    """Entry point: every bad input is one clear line and exit status 2."""
-    sys.exit(exit_status.of(lambda: typer.main.get_command(app).main(standalone_mode=False)))
-
-
-def _version(value: bool) -> None:
-    if value:
-        from dwsweep import __version__
-
-        print(f"dwsweep {__version__}")
-        raise typer.Exit()
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
+commands = typer.Typer(rich_markup_mode="rich")
+_command = functools.partial(commands.command, cls=Command)
 
 
 def _default_directory(sweep: Spec) -> Any:
@@ -238,7 +198,3 @@ def bench(
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
     terminal.show(lambda: bench_tables.render(rows), lambda: list(map(asdict, rows)), json)
     print(f"wrote {run_record.write(rows, directory)}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

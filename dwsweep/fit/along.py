@@ -22,10 +22,10 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.along_cells import SIZES, ArmAlong, Key, arms_along, check_column, equal_to_baseline, unit_of
-from dwsweep.fit.analysis import TokenGroup, check_options, fit_table, versions
+from dwsweep.fit.analysis import fit_options, fit_table, noise_summary, provenance
 from dwsweep.fit.arms import labels
 from dwsweep.fit.bands import Losses, Ranking, apart, losses_of, ranked
-from dwsweep.fit.cells import Selection, number
+from dwsweep.fit.cells import number
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.guideline import published_record
 from dwsweep.fit.output import fit_curves
@@ -34,7 +34,7 @@ from dwsweep.fit.rows import RECIPE, TUNING, arms, check_one_arm
 from dwsweep.fit.table import Table, read_table
 from dwsweep.fit.warnings import check_status
 from dwsweep.fit.width_law import LawReport
-from dwsweep.records.fit import FitOptions, FitResult, Provenance, TransitionCovariance
+from dwsweep.records.fit import FitOptions, FitResult, TransitionCovariance
 from dwsweep.records.studies import (
     BASE,
     BEST,
@@ -85,8 +85,8 @@ def fit_along(
     where = (where,) if isinstance(where, str) else tuple(where)
     tables = _tables(table, others, options.get("columns"), where)
     check_column(tables, column)
-    chosen = _options({**options, "where": where})
-    check_options(chosen.draws, chosen.confidence)
+    of_plain_fit = ("params", "beside")
+    chosen = fit_options(**{name: value for name, value in options.items() if name not in of_plain_fit})
     plain = len(tables) == 1 and column in ("depth", *SIZES)
     with threadpool_limits(1, user_api="blas"):
         found, along = compared(tables, labels(tables) if len(tables) > 1 else [""], column, chosen, baseline, margin)
@@ -109,22 +109,6 @@ def compared(
     empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
     equal = equal_to_baseline(found, baseline, margin, options.confidence)
     return found, replace(along, notes=(*empty, *along.notes), equal=equal)
-
-
-def _options(given: dict[str, Any]) -> FitOptions:
-    """Checked where the plain fit checks them."""
-    columns = given.get("columns")
-    return FitOptions(
-        axis="n_params",
-        noise=given.get("noise"),
-        columns=columns if columns is None or isinstance(columns, dict) else list(columns),
-        where=given["where"],
-        draws=given.get("draws", 2000),
-        seed=given.get("seed", 0),
-        confidence=given.get("confidence", 0.95),
-        documents=given.get("documents", True),
-        shape_noise=given.get("shape_noise"),
-    )
 
 
 def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str]) -> list[Table]:
@@ -409,7 +393,7 @@ def without_curves(
     """The frame of a result whose runs are compared otherwise than by depth and size. used: runs. names: what each
     curve is called; curves: whose noise is reported. left: runs that were left out."""
     nothing = LawReport.none("not asked for: depths are compared by a plain fit")
-    noise = TokenGroup(Selection([], {}, {}, [], None), curves, [], [], None).noise()
+    noise = noise_summary(curves)
     sigma = {names.get(int(d), d): s for d, s in (noise.sigma or {}).items()}
     df = {names.get(int(d), d): v for d, v in (noise.df or {}).items()}
     return FitResult(
@@ -428,15 +412,7 @@ def without_curves(
         noise=replace(noise, sigma=sigma, df=df),
         curves=fit_curves(None, [], nothing, None, None, [], options.axis, options.confidence),
         left_out=left,
-        provenance=Provenance(
-            input=data.source,
-            input_sha256=data.sha256,
-            rows_read=data.n_read,
-            rows_used=used,
-            columns_taken=data.taken,
-            versions=versions(),
-            options=options,
-        ),
+        provenance=provenance(data, options, used),
     )
 
 

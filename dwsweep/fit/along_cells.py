@@ -159,7 +159,7 @@ def _selected(data: Table, column: str, options: FitOptions) -> _Selected:
             selection = select_runs(of_value[value], options.axis, data.named)
         except InputError as error:
             said = "" if value is None else f"at {column} {value:g}: "
-            raise InputError(*(f"{said}{line}" for line in error.lines)) from None
+            raise InputError(*(f"{said}{line}" for line in error.templates)) from None
         runs += selection.runs
         for line in selection.warnings:
             where[line].append(value)
@@ -275,7 +275,9 @@ def _place(one: ArmAlong, baseline: str | None) -> int:
         meets = compile_expression(baseline, columns)
     except InputError as error:
         name = argument("where")
-        raise InputError(*(line.replace(f"{name}:", f"{argument('baseline')}:", 1) for line in error.lines)) from None
+        raise InputError(
+            *(line.replace(f"{name}:", f"{argument('baseline')}:", 1) for line in error.templates)
+        ) from None
     places = [k for k, row in enumerate(one.rows) if meets(row)]
     if len(places) == 1:
         return places[0]

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import platform
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import laws
-from dwsweep.fit.budgets import TrainedBudgets, budgets_on_axis, other_axis_warning, trained_budgets
+from dwsweep.fit.budgets import AtBudgets, TrainedBudgets, budgets_on_axis, other_axis_warning, trained_budgets
 from dwsweep.fit.cells import BadRun, Run, Selection, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.guideline import falling_warning, form_guides, guideline_rows, own_guide, published_record
@@ -37,6 +38,7 @@ from dwsweep.records.fit import (
     TrainedNets,
     TransitionCovariance,
 )
+from dwsweep.records.studies import FLOPS
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, references
 from dwsweep.text import format_count
 
@@ -74,28 +76,83 @@ def fit_table(
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    from threadpoolctl import threadpool_limits
+    given = fit_options(axis, noise, shape_noise, columns, where, draws, seed, confidence, documents)
+    return _fitted(table, given, params, beside, _of_table)
 
+
+def fit_transitions(
+    table: Any, *, axis: str = "n_params", params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
+) -> FitResult:
+    """Where each deeper net overtakes, the best depth at each size, the width law and the guideline.
+
+    axis, params, beside, options: those of ``fit_table``.
+
+    Raises:
+        InputError: as ``fit_table``; or every shape was trained to one value of the axis, so that no curve runs over
+            it.
+    """
+    return _fitted(table, fit_options(axis, **options), params, beside, _of_transitions)
+
+
+def fit_budgets(
+    table: Any, *, axis: str | None = None, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
+) -> FitResult:
+    """The best size of each depth and the best depth at each budget of compute (``equal_budgets``).
+
+    axis: flops or device_seconds; None: what the runs were trained to, else the flops at which they meet. params,
+    beside, options: those of ``fit_table``.
+
+    Raises:
+        InputError: as ``fit_table``; or no three shapes of the table were trained at equal compute.
+    """
+    return _fitted(
+        table, fit_options(axis or FLOPS, **options), params, beside, partial(_of_budgets, any_axis=not axis)
+    )
+
+
+def fit_options(
+    axis: str = "n_params",
+    noise: float | None = None,
+    shape_noise: float | None = None,
+    columns: Any = None,
+    where: Iterable[str] = (),
+    draws: int = 2000,
+    seed: int = 0,
+    confidence: float = 0.95,
+    documents: bool = True,
+) -> FitOptions:
+    """The options of a fit as its record has them; the defaults are those of ``fit_table``."""
     check_options(draws, confidence)
-    where = [where] if isinstance(where, str) else list(where)
-    data = read_table(table, columns, where)
-    check_status(data.rows)
-    check_one_arm(data.rows, data.source)
-    options = FitOptions(
+    return FitOptions(
         axis=axis,
         noise=noise,
         shape_noise=shape_noise,
         columns=columns if columns is None or isinstance(columns, dict) else list(columns),
-        where=tuple(where),
+        where=(where,) if isinstance(where, str) else tuple(where),
         draws=draws,
         seed=seed,
         confidence=confidence,
         documents=documents,
     )
+
+
+Question = Callable[[Table, FitOptions, TrainedBudgets | None, Iterable[float]], FitResult]
+
+
+def _fitted(
+    table: Any, options: FitOptions, params: Iterable[float], beside: Iterable[Any], question: Question
+) -> FitResult:
+    """What ``question`` finds in a table that is read and checked; and other tables beside it."""
+    from threadpoolctl import threadpool_limits
+
+    data = read_table(table, options.columns, options.where)
+    check_status(data.rows)
+    check_one_arm(data.rows, data.source)
     # its matrices are small: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
         others = [_other(other, options) for other in beside]
-        return replace(_fit(data, options, params), others=others)
+        found = question(data, options, trained_budgets(data, options.axis), params)
+        return replace(found, others=others)
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
@@ -117,49 +174,111 @@ def largest(groups: dict[float | None, list[Row]]) -> float | None:
     return max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
 
 
-def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult:
-    trained = trained_budgets(data, options.axis)
+def _of_table(data: Table, options: FitOptions, trained: TrainedBudgets | None, params: Iterable[float]) -> FitResult:
+    """The question that the table answers: best depths at equal compute where all of it was trained so and that is the
+    axis, else transitions; and the budgets at which its runs meet by the way."""
+    at_budgets = _at_budgets(data, options, trained)
+    if at_budgets and at_budgets.only:
+        return _budgets_found(data, options, at_budgets, at_budgets.why_no_law, params)
+    found = _transitions_found(data, options, trained, params)
+    if at_budgets is None:
+        return found
+    return replace(found, equal_budgets=at_budgets.record)
+
+
+def _of_transitions(
+    data: Table, options: FitOptions, trained: TrainedBudgets | None, params: Iterable[float]
+) -> FitResult:
+    if trained and trained.only and trained.axis == options.axis:
+        raise InputError(
+            f"{argument('axis')}: {options.axis}; every shape of {data.source} was trained to one of "
+            f"{len(trained.rows)} values of it, so that no curve runs over it; allowed: another axis, or "
+            + example("dwsweep.fit_budgets", "dwsweep fit")
+        )
+    return _transitions_found(data, options, trained, params)
+
+
+def _of_budgets(
+    data: Table,
+    options: FitOptions,
+    trained: TrainedBudgets | None,
+    params: Iterable[float],
+    any_axis: bool = False,
+) -> FitResult:
+    """any_axis: that of the budgets takes the place of the one in ``options``."""
+    if trained and any_axis:
+        options = replace(options, axis=trained.axis)
+    at_budgets = _at_budgets(data, options, trained)
+    if at_budgets is None or at_budgets.record is None:
+        asked = "compute" if any_axis else options.axis
+        raise InputError(
+            f"table: {data.source}; has no three shapes of different size with a usable loss that were trained at "
+            f"equal {asked}; allowed: a table that has, or "
+            + example("dwsweep.fit_transitions", "--axis n_params")
+            + " for curves over the size"
+        )
+    why = at_budgets.why_no_law if at_budgets.only else "not asked for: depths are compared at equal compute"
+    return _budgets_found(data, options, at_budgets, why, params)
+
+
+def _at_budgets(data: Table, options: FitOptions, trained: TrainedBudgets | None) -> AtBudgets | None:
+    by_size = replace(options, axis="n_params")
+    return budgets_on_axis(trained, options, lambda rows: TokenGroup.of(data, rows, by_size, shorter=True, pairs=False))
+
+
+def _budgets_found(
+    data: Table, options: FitOptions, at_budgets: AtBudgets, why_no_law: str, params: Iterable[float]
+) -> FitResult:
+    """Best sizes and depths at each budget; no curve over the axis, so neither transitions nor a law."""
+    nothing = LawReport.none(why_no_law)
+    runs = at_budgets.selection.runs
+    return FitResult(
+        cells=at_budgets.cells(),
+        transitions=[],
+        width_law=None,
+        law_statement=nothing.statement,
+        rivals=[],
+        laws=[],
+        guideline_law=None,
+        surface=None,
+        guideline=guideline_rows(laws.published(), laws.published_rivals(), params),
+        published=published_record(),
+        transition_cov=_transition_cov([]),
+        warnings=at_budgets.warnings,
+        noise=at_budgets.noise(),
+        curves=fit_curves(None, [], nothing, None, None, [], options.axis, options.confidence),
+        rates=at_budgets.rates(),
+        left_out=[found.record() for found in at_budgets.bad],
+        equal_budgets=at_budgets.record,
+        nets=_nets(runs),
+        provenance=provenance(data, options, len(runs)),
+    )
+
+
+def _transitions_found(
+    data: Table, options: FitOptions, trained: TrainedBudgets | None, params: Iterable[float]
+) -> FitResult:
+    """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
     groups = _groups(data.rows, trained)
     main = largest(groups)
-    by_size = replace(options, axis="n_params")
-    at_budgets = budgets_on_axis(
-        trained, options, lambda rows: TokenGroup.of(data, rows, by_size, shorter=True, pairs=False)
-    )
-    if at_budgets and at_budgets.only:
-        by_count = {main: TokenGroup(at_budgets.selection, None, [], at_budgets.warnings, None, at_budgets.bad)}
-    else:
-        shorter = trained is not None and trained.only
-        by_count = {key: TokenGroup.of(data, rows, options, shorter) for key, rows in groups.items()}
-    group = by_count[main]
-    warnings = list(group.warnings)
-    if trained and trained.axis != options.axis:
-        warnings.insert(0, other_axis_warning(trained, options.axis))
-    if len(groups) > 1:
-        others = ", ".join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
-        used = format_count(main) if main is not None else "an unknown number of"
-        warnings.append(f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference")
-    shown = at_budgets if at_budgets and at_budgets.only else group
-    nothing = LawReport.none(at_budgets.why_no_law if at_budgets else "no finished run with a usable loss")
-    confidence = options.confidence
-    report = fit_laws(group.curves, group.pairs, confidence) if group.curves else nothing
-    surface = fit_loss_model(group.curves, confidence) if group.curves else None
+    shorter = trained is not None and trained.only
+    by_count = {key: TokenGroup.of(data, rows, options, shorter) for key, rows in groups.items()}
+    group, confidence = by_count[main], options.confidence
+    curves = group.curves
+    warnings = [*_length_warnings(trained, options), *group.warnings, *_token_warnings(groups, main)]
+    nothing = LawReport.none("no finished run with a usable loss")
+    report = fit_laws(curves, group.pairs, confidence) if curves else nothing
+    surface = fit_loss_model(curves, confidence) if curves else None
     guide = own_guide(surface) if options.axis == "n_params" else None
-    if surface and group.curves:
+    if surface and curves:
         drawn = guide.surface if guide else LossSurface(surface)
-        group = replace(group, pairs=with_surface(group.pairs, group.curves, drawn, confidence))
-        warnings += disagreements(group.pairs)
-        warnings += falling_warning(surface, options.axis)
+        group = replace(group, pairs=with_surface(group.pairs, curves, drawn, confidence))
+        warnings += [*disagreements(group.pairs), *falling_warning(surface, options.axis)]
     rivals = form_guides(guide) if guide else []
     transitions = group.transitions(confidence)
     warnings += [*report.warnings, *tie_warnings(transitions)]
-    by_tokens = [
-        TokenTransition(tokens=key, **vars(row))
-        for key, other in sorted(by_count.items(), key=lambda item: item[0] or 0.0)
-        if key is not None
-        for row in other.transitions(confidence)
-    ]
     return FitResult(
-        cells=shown.cells(),
+        cells=group.cells(),
         transitions=transitions,
         width_law=report.width_law,
         law_statement=report.statement,
@@ -171,24 +290,54 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         published=published_record(),
         transition_cov=_transition_cov(group.pairs),
         warnings=warnings,
-        noise=shown.noise(),
-        by_tokens=by_tokens if len(groups) > 1 else [],
-        curves=fit_curves(group.curves, group.pairs, report, surface, guide, rivals, options.axis, confidence),
-        rates=shown.rates(),
-        contrasts=contrasts(group.curves, confidence) if group.curves else [],
+        noise=group.noise(),
+        by_tokens=_by_tokens(by_count, confidence),
+        curves=fit_curves(curves, group.pairs, report, surface, guide, rivals, options.axis, confidence),
+        rates=group.rates(),
+        contrasts=contrasts(curves, confidence) if curves else [],
         left_out=[found.record() for found in group.bad],
         with_left_out=list(group.with_bad),
-        equal_budgets=at_budgets.record if at_budgets else None,
         nets=_nets(group.selection.runs),
-        provenance=Provenance(
-            input=data.source,
-            input_sha256=data.sha256,
-            rows_read=data.n_read,
-            rows_used=len(group.selection.runs),
-            columns_taken=data.taken,
-            versions=versions(),
-            options=options,
-        ),
+        provenance=provenance(data, options, len(group.selection.runs)),
+    )
+
+
+def _length_warnings(trained: TrainedBudgets | None, options: FitOptions) -> list[str]:
+    """The warning that the runs were trained to budgets, where the axis is another."""
+    return [other_axis_warning(trained, options.axis)] if trained and trained.axis != options.axis else []
+
+
+def _token_warnings(groups: dict[float | None, list[Row]], main: float | None) -> list[str]:
+    """The warning that the fit uses the runs at one token count of several."""
+    if len(groups) < 2:
+        return []
+    others = ", ".join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
+    used = format_count(main) if main is not None else "an unknown number of"
+    return [f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference"]
+
+
+def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
+    """The transitions at each token count, where there are several."""
+    if len(by_count) < 2:
+        return []
+    return [
+        TokenTransition(tokens=key, **vars(row))
+        for key, other in sorted(by_count.items(), key=lambda item: item[0] or 0.0)
+        if key is not None
+        for row in other.transitions(confidence)
+    ]
+
+
+def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
+    """What a fit of ``rows_used`` rows of ``data`` was made from."""
+    return Provenance(
+        input=data.source,
+        input_sha256=data.sha256,
+        rows_read=data.n_read,
+        rows_used=rows_used,
+        columns_taken=data.taken,
+        versions=versions(),
+        options=options,
     )
 
 
@@ -338,21 +487,26 @@ class TokenGroup:
     def noise(self) -> NoiseSummary:
         if not self.curves:
             return NoiseSummary(source="none")
-        n = self.curves.noise
-        return NoiseSummary(
-            source=n.source,
-            sigma={str(d): s for d, s in n.sigma.items()},
-            df={str(d): v if math.isfinite(v) else None for d, v in n.df.items()},
-            pooled=n.pooled,
-            bartlett_p=n.bartlett_p,
-            tau=n.tau,
-            tau_df=n.tau_df,
-            shape_sd=math.sqrt(n.shape_variance),
-            shape_source=n.shape_source,
-            paired_seeds=self.curves.paired,
-            documents=self.documents,
-            diverged_rule=self.selection.diverged_rule,
-        )
+        return noise_summary(self.curves, self.documents, self.selection.diverged_rule)
+
+
+def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: str | None = None) -> NoiseSummary:
+    """What the errors of ``curves`` rest on. documents: how the held-out ones were used."""
+    n = curves.noise
+    return NoiseSummary(
+        source=n.source,
+        sigma={str(d): s for d, s in n.sigma.items()},
+        df={str(d): v if math.isfinite(v) else None for d, v in n.df.items()},
+        pooled=n.pooled,
+        bartlett_p=n.bartlett_p,
+        tau=n.tau,
+        tau_df=n.tau_df,
+        shape_sd=math.sqrt(n.shape_variance),
+        shape_source=n.shape_source,
+        paired_seeds=curves.paired,
+        documents=documents,
+        diverged_rule=diverged_rule,
+    )
 
 
 def _whole(value: float) -> int | float:

@@ -115,7 +115,7 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
         try:
             group = TokenGroup.of(data, groups[key], options)
         except InputError as error:  # which of them it is about
-            raise InputError(*(f"{name}: {line}" for line in error.lines)) from None
+            raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
         ended = _diverged(groups[key])
         if group.curves is None:
             found.append(NoCurve(name, data.source, data.sha256, ended or "; ".join(_reasons(group.selection))))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dwsweep import paths
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError
 from dwsweep.fit.budget_minima import FREE, DepthMinimum, Minimum, OverDepths, Points, minima, points_of, trends
 from dwsweep.fit.cells import BadRun, Run, Selection, Shape, n_params_of, number
 from dwsweep.fit.curves import Curves
@@ -97,7 +97,7 @@ def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
     """Where curves over ``axis`` are not what was asked of the runs."""
     equal = ", ".join(format_count(value) for value in sorted(trained.rows))
     said = f"the runs were trained at equal {trained.axis} ({equal})"
-    what = f"{argument('axis')} {trained.axis} compares what was asked"
+    what = f"`axis` {trained.axis} compares what was asked"
     one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""
     if axis in (FLOPS, SECONDS):
         return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ by the shape and are no size{one}; {what}"

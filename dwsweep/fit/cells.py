@@ -188,7 +188,7 @@ def _merge_duplicates(parts: _Parts) -> None:
     if averaged:
         parts.warnings.append(
             f"{averaged} row(s) have the shape, learning rate and seed of another row and a different loss; averaged "
-            f"(if they differ in a recipe, choose with {argument('where')})"
+            "(if they differ in a recipe, choose one with a `where` expression)"
         )
 
 

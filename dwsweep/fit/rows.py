@@ -179,7 +179,7 @@ def one_recipe(
                 out[k] = f"{name} = {value}"
         warnings.append(
             f"{name}: {_listed(counts)} within one shape; only {name} = {best} is used there "
-            f"(choose with {argument('where')})"
+            "(choose with a `where` expression)"
         )
     if open_:
         raise InputError(_refusal(rows[:counted], cells, open_))

@@ -94,7 +94,7 @@ def read_other(table: Any, columns: Any, where: Iterable[str], option: str) -> T
     try:
         return read_table(table, columns, where)
     except InputError as error:
-        raise InputError(*(f"{option}: {line.removeprefix('table: ')}" for line in error.lines)) from None
+        raise InputError(*(f"{option}: {line.removeprefix('table: ')}" for line in error.templates)) from None
 
 
 def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Table:

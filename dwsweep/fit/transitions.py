@@ -28,7 +28,6 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from dwsweep.errors import argument
 from dwsweep.fit.curves import Curves, Difference, difference, distinct, from_values, pchip, shared_grid
 from dwsweep.fit.noise import DEFAULT, DOCUMENTS, FLOOR_NATS, SEPARABLE_SIZES, chi2_quantile, t_two_sided
 from dwsweep.fit.surface import LossSurface
@@ -270,7 +269,7 @@ def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) ->
         if not curves.noise.known:
             reason = (
                 curves.noise.why_unknown
-                or f"no estimate of the noise: more seeds, four sizes per depth, or {argument('noise')}"
+                or "no estimate of the noise: more seeds, four sizes per depth, or a declared noise"
             )
             pairs.append(Pair(shallow, deep, d, no_crossing(reason, NOISE_UNKNOWN), ()))
             continue

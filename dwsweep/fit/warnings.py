@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep import theory
-from dwsweep.errors import InputError, argument, example
+from dwsweep.errors import InputError
 from dwsweep.fit.cells import BadRun, Run, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.rows import Row
@@ -159,7 +159,7 @@ def noise_warnings(curves: Curves, pairs: bool = True) -> list[str]:
     if not noise.known and not noise.why_unknown:
         lines.append(
             "noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; no "
-            f"transition is claimed (repeat with more seeds, or give {example('noise=SIGMA', '--noise SIGMA')} in nats)"
+            "transition is claimed (repeat with more seeds, or declare the noise of one run in nats)"
         )
     elif noise.source == "scatter":
         lines.append(
@@ -384,7 +384,7 @@ def _flops(runs: Sequence[Run]) -> list[str]:
     top = max(means, key=lambda d: means[d])
     return [
         f"flops: at N = {format_count(math.exp(low))} depth {top} costs {100 * spread:.0f} % more FLOPs per token than "
-        f"the cheapest depth; equal N is not equal compute (see {argument('axis')} flops)"
+        f"the cheapest depth; equal N is not equal compute (see `axis` flops)"
     ]
 
 

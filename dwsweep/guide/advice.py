@@ -94,7 +94,7 @@ def answer(
         try:
             parsed.append(parse_shape(text))
         except InputError as error:
-            errors += error.lines
+            errors += error.templates
     for text in rules:
         try:
             rule = rules_of_thumb.parse(text)
@@ -104,7 +104,7 @@ def answer(
                 )
             parsed_rules.append(rule)
         except InputError as error:
-            errors += error.lines
+            errors += error.templates
     if errors:
         raise InputError(*errors)
     sources = [fitted_source(fit)] if fit is not None else [published_source()]

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import html
-import importlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -319,11 +318,6 @@ class FitResult(FitPart):
         rows = getattr(self.equal_budgets, at_budgets[table], []) if table in at_budgets else getattr(self, table)
         return pandas.DataFrame([row.to_dict() for row in rows], columns=rows[0].keys() if rows else None)
 
-    def plot(self, figure: str | None = None) -> Any:
-        """A figure of the fit as a Matplotlib figure, see ``dwsweep.plot``."""
-        # by its name: a record knows nothing of what is drawn of it, and imports nothing that stands above it
-        return importlib.import_module("dwsweep.notebook").plot(self, figure)
-
     def __repr__(self) -> str:
         used = [row for row in self.cells if not row.excluded]
         pairs = ", ".join(f"{row.name} {_where(row)}" for row in references(self.transitions)) or "none"
@@ -370,7 +364,9 @@ def read(path: Any, argument: str = "--fit") -> FitResult:
         try:
             found = reader.read(file, FitResult, f"{argument}: {file}")
         except reader.Damaged as error:
-            raise InputError(f"{error}; not a fit.json as this version writes it, run `dwsweep fit` again") from error
+            raise InputError(
+                f"{error.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
+            ) from error
         if found is not None:
             return found
     raise InputError(f"{argument}: {path}; no fit.json there, run `dwsweep fit` first")

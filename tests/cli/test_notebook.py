@@ -1,16 +1,28 @@
-"""The package in a notebook: its functions, what they show, and errors that speak of arguments."""
+"""The package in a notebook: one function per question, results that show themselves, errors that name arguments."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import report_sweeps
+from checkout import ROOT
 
 import dwsweep
-from dwsweep.guide import Options
+from dwsweep.fit.analysis import fit_table
+from dwsweep.guide import Options, answer
+from dwsweep.results import AlongResult, BudgetsResult, ComparisonResult, Guidance, Shown, TransitionsResult
+from tests.simulations.along import AlongStudy, draw_along
+from tests.simulations.budgets import BudgetSweep
+
+LAPTOP = str(ROOT / "sweeps" / "results" / "laptop")
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_every_name_is_there_and_none_imports_more_than_it_needs() -> None:
@@ -25,34 +37,130 @@ def test_every_name_is_there_and_none_imports_more_than_it_needs() -> None:
     assert found.stdout.split("\n")[0] == "[] []"
 
 
+NOTEBOOK = """
+import sys
+import dwsweep.guide                     # the room first: the name is the function all the same
+from dwsweep.guide import Options
+from dwsweep import guide
+import dwsweep
+
+assert callable(guide) and dwsweep.guide is guide and sys.modules["dwsweep.guide"].Options is Options
+found = dwsweep.fit_transitions(sys.argv[1], draws=100)
+assert found.plot("differences")._repr_png_().startswith(b"\\x89PNG") and "<pre>" in found._repr_html_()
+assert "Build" in guide("3B").summary()
+print(sorted({"jax", "flax", "matplotlib.pyplot", "IPython"} & set(sys.modules)))
+"""
+
+
+def test_a_notebook_needs_neither_jax_nor_pyplot() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", NOTEBOOK, LAPTOP], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert found.stdout.strip() == "[]", found.stderr
+
+
+def _small() -> list[dict]:
+    return report_sweeps.rows((2, 4), 6, 1e5, 1e7)
+
+
+RESULTS: dict[str, tuple[type, Callable[[], Shown]]] = {
+    "transitions": (TransitionsResult, lambda: dwsweep.fit_transitions(LAPTOP, draws=100)),
+    "transitions of a small table": (TransitionsResult, lambda: dwsweep.fit_transitions(_small(), draws=100)),
+    "budgets": (BudgetsResult, lambda: dwsweep.fit_budgets(_budgets(), draws=100)),
+    "along the depth": (AlongResult, lambda: dwsweep.fit_along(LAPTOP, "depth", draws=100)),
+    "along the heads": (AlongResult, lambda: dwsweep.fit_along(_heads(), "heads", draws=100)),
+    "comparison": (ComparisonResult, lambda: dwsweep.compare(LAPTOP, [_worse()], draws=100)),
+    "table": (dwsweep.FitResult, lambda: dwsweep.fit_table(LAPTOP, draws=100)),
+    "guide": (Guidance, lambda: dwsweep.guide(["3B", 7e9], rules="gpt3", shapes="96x12288")),
+}
+
+
+def _budgets() -> list[dict]:
+    return BudgetSweep().rows(np.random.default_rng(0))
+
+
+def _heads() -> list[dict]:
+    return draw_along(AlongStudy(), np.random.default_rng(0))[0]
+
+
+def _worse() -> list[dict]:
+    return [{**row, "loss": row["loss"] + 0.01} for row in report_sweeps.rows((1, 2, 3, 4), 6, 1e5, 1e6)]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_result_shows_itself(name: str) -> None:
+    kind, make = RESULTS[name]
+    found = make()
+    assert isinstance(found, kind) and isinstance(found, Shown)
+    text = found.summary()
+    assert text and max(map(len, text.splitlines())) <= 100
+    shown = found._repr_html_()
+    assert shown.startswith("<table>" if isinstance(found, dwsweep.FitResult) else "<pre>") and len(shown) > 200
+    assert found.figures and all(
+        found.plot(figure)._repr_png_().startswith(PNG)  # type: ignore[attr-defined]
+        for figure in (None, found.figures[-1])
+    )
+    tables = found.tables()
+    assert tables and all(isinstance(row, dict) for rows in tables.values() for row in rows)
+    assert any(tables.values()) and len(repr(found)) > 20
+    json.dumps(found.to_dict(), allow_nan=False, default=str)
+    with pytest.raises(dwsweep.InputError, match=r"^name: 'losses'; allowed: "):
+        found.plot("losses")
+
+
+def test_a_result_has_the_tables_of_its_own_question() -> None:
+    found = dwsweep.fit_transitions(LAPTOP, draws=100)
+    record = fit_table(LAPTOP, draws=100)
+    assert (found.transitions, found.guideline, found.width_law) == (
+        record.transitions,
+        record.guideline,
+        record.width_law,
+    )
+    assert [row["n_params"] for row in found.tables()["best_depths"]] == [row.n_params for row in found.best_depths]
+    assert not {"along", "comparisons", "equal_budgets"} & {*found.to_dict(), *dir(found)}
+    shown = dwsweep.fit_table(LAPTOP, draws=100)
+    assert shown.to_json() == record.to_json() and shown.summary() == dwsweep.summary(record)
+    assert shown.plot("differences").axes[0].get_title() == dwsweep.plot(record, "differences").axes[0].get_title()
+
+
+def test_a_table_that_cannot_answer_is_refused() -> None:
+    rows = _budgets()
+    with pytest.raises(dwsweep.InputError, match=r"^axis: flops; every shape of .* allowed: another axis, or dwsweep"):
+        dwsweep.fit_transitions(rows, axis="flops", draws=100)
+    with pytest.raises(dwsweep.InputError, match=r"no three shapes .* at equal compute; .* dwsweep.fit_transitions"):
+        dwsweep.fit_budgets(LAPTOP, draws=100)
+    assert dwsweep.fit_budgets(rows, draws=100).best == dwsweep.fit_budgets(rows, axis="flops", draws=100).best
+
+
 def test_guide_answers_as_the_command_does() -> None:
     found = dwsweep.guide(3e9, kv_heads=8, mlp="gated")
-    assert found.to_dict() == dwsweep.guide.answer([3e9], options=Options(kv_heads=8, mlp="gated")).to_dict()
+    assert found.to_dict() == answer([3e9], options=Options(kv_heads=8, mlp="gated")).to_dict()
     (row,) = found.budgets
     assert row.recommended is not None and f"Build {row.recommended.label}" in dwsweep.summary(found)
-    assert len(dwsweep.guide([1e9, 3e9]).budgets) == 2
+    assert [row.budget for row in dwsweep.guide(["1B", 3e9]).budgets] == [1e9, 3e9]
+    assert dwsweep.guide("3B").to_dict() == dwsweep.guide(3e9).to_dict()
     assert [v.depth for v in dwsweep.guide(shapes="96x12288").verdicts] == [96]
     assert len(dwsweep.guide(rules="width = 64 * depth").rules) == 1
 
 
-def test_a_figure_is_made_by_its_name_and_can_be_drawn_on(tmp_path: Path) -> None:
-    fit, answer = report_sweeps.fit("one_pair"), dwsweep.guide(3e9)
-    for found, name in ((fit, None), (fit, "differences"), (answer, None), (answer, "guide")):
-        made = dwsweep.plot(found, name)
+def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) -> None:
+    fit, found = report_sweeps.fit("one_pair"), dwsweep.guide(3e9)
+    for made in (dwsweep.plot(fit), dwsweep.plot(fit, "differences"), found.plot(), dwsweep.plot(found, "guide")):
+        before = made._repr_png_()  # type: ignore[attr-defined]
         made.axes[0].set_title("mine")
         made.savefig(tmp_path / "a.png")
+        assert made._repr_png_() != before  # type: ignore[attr-defined]
     with pytest.raises(dwsweep.InputError, match=r"^figure: 'loss'; allowed: loss_vs_depth, loss_vs_size, differences"):
         dwsweep.plot(fit, "loss")
     with pytest.raises(dwsweep.InputError, match=r"^figure: ''; allowed: none, as nothing here can be drawn"):
         dwsweep.plot(dwsweep.guide(shapes="96x12288"))
-    assert "Transitions" in dwsweep.summary(fit)
-    assert fit.plot("differences").axes[0].get_title() == dwsweep.plot(fit, "differences").axes[0].get_title()
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         ({"params": 3.0}, "params: 3; must be"),
+        ({"params": ["3X", 3e9, None]}, "params: '3X'; must be a positive number"),
         ({"shapes": "2560x24"}, "shapes: '2560x24'; the depth comes first"),
         ({"rules": "width = import"}, "rules: 'width = import'; "),
         ({"params": 3e9, "kv_heads": 0}, "kv_heads: 0; must be at least 1"),
@@ -61,7 +169,48 @@ def test_a_figure_is_made_by_its_name_and_can_be_drawn_on(tmp_path: Path) -> Non
         ({"params": 3e9, "fit": "/nowhere"}, "fit: /nowhere; no fit.json there"),
     ],
 )
-def test_an_error_names_the_argument(arguments: dict, line: str) -> None:
+def test_an_error_names_the_argument_and_to_a_shell_the_option(arguments: dict, line: str) -> None:
     with pytest.raises(dwsweep.InputError) as error:
         dwsweep.guide(**arguments)
     assert str(error.value).startswith(line)
+    options = {"shapes": "--shape", "rules": "--rule", "kv_heads": "--kv-heads"}
+    name, rest = line.split(":", 1)
+    assert error.value.option_lines[0].startswith(f"{options.get(name, f'--{name}')}:{rest}")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dwsweep.guide(3e9, kv_head=8), r"guide\(\) has no argument 'kv_head'; did you mean kv_heads\?"),
+        (lambda: dwsweep.fit_table([], draw=9), r"fit_table\(\) has no argument 'draw'; did you mean draws\?"),
+        (lambda: dwsweep.fit_transitions([], sheds=9), r"'sheds'; did you mean seed\?"),
+        (lambda: dwsweep.fit_budgets([], axes="flops"), r"fit_budgets\(\) has no argument 'axes'; did you mean axis\?"),
+        (lambda: dwsweep.fit_along([], "heads", margins=1), r"'margins'; did you mean margin\?"),
+        (lambda: dwsweep.compare([], qqqq=1), r"compare\(\) has no argument 'qqqq'; allowed: table, others, axis, "),
+    ],
+)
+def test_a_wrong_keyword_names_the_nearest(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_the_signature_shows_the_options() -> None:
+    own = inspect.signature(fit_table).parameters
+    for function in (dwsweep.fit_table, dwsweep.fit_transitions, dwsweep.fit_budgets, dwsweep.fit_along):
+        assert {*own} <= {*inspect.signature(function).parameters}
+        assert function.__doc__
+    assert {"kv_heads", "at", "device"} <= {*inspect.signature(dwsweep.guide).parameters}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["guide", "--seq-len", "4096"], "error: --seq-len: no such option; did you mean --context?"),
+        (["guide", "--kv_heads", "8"], "error: --kv_heads: no such option; did you mean --kv-heads?"),
+        (["fit", "x.csv", "--colum", "a=b"], "error: --colum: no such option; did you mean --column?"),
+        (["guide", "--qqqq", "1"], "error: No such option: --qqqq"),
+    ],
+)
+def test_the_command_line_names_the_nearest_option(dwsweep: Callable, arguments: list[str], line: str) -> None:
+    done = dwsweep(*arguments)
+    assert done.returncode == 2 and done.stderr.strip() == line

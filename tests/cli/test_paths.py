@@ -20,7 +20,7 @@ from report_sweeps import rows
 from rich.console import Console
 
 from dwsweep import paths, terminal
-from dwsweep.cli import training
+from dwsweep.cli import app
 from dwsweep.data import prepare
 from dwsweep.errors import InputError
 from dwsweep.guide import answer
@@ -32,7 +32,7 @@ from dwsweep.report.terminal import guide_tables, plan_tables
 from dwsweep.spec import parse_spec
 from dwsweep.sweep import runner
 
-PACKAGE = Path(training.__file__).parent
+PACKAGE = Path(app.__file__).parent
 SPEC = """
 name: small
 grid: {depths: [1, 2], budgets: [1.0e4, 3.0e4], heads: {count: 2}, seeds: 1}

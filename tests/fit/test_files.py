@@ -13,7 +13,7 @@ import typer
 
 import dwsweep
 from dwsweep import published_law
-from dwsweep.cli.training import app
+from dwsweep.cli.app import app
 from dwsweep.errors import InputError
 from dwsweep.fit import output
 from dwsweep.fit.cells import select_runs

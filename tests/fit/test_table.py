@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dwsweep import fit_table
-from dwsweep.errors import InputError, options_named
+from dwsweep.errors import InputError
 from dwsweep.fit.rows import compile_expression
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
@@ -182,8 +182,7 @@ def test_messages_name_the_argument_in_python_and_the_option_on_the_command_line
         with pytest.raises(InputError, match=argument) as caught:
             call()
         assert "--" not in str(caught.value)
-        with options_named(), pytest.raises(InputError, match=option):
-            call()
+        assert option in caught.value.option_lines[0]
 
 
 class Frame:

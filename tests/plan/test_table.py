@@ -170,7 +170,7 @@ def test_the_command_answers_at_once_without_jax() -> None:
     """The console script in a process of its own, whose whole work counts."""
     code = (
         "import sys; sys.argv = ['dwsweep', 'plan', sys.argv[1], '--json']\n"
-        "from dwsweep.cli.training import main\n"
+        "from dwsweep.cli.app import main\n"
         "try: main()\n"
         "finally: print([n for n in ('jax', 'flax', 'scipy', 'tensorflow') if n in sys.modules], file=sys.stderr)"
     )

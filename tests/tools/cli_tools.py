@@ -15,7 +15,7 @@ from subprocess import CompletedProcess, Popen
 import pytest
 from checkout import environment
 
-from dwsweep.cli import training
+from dwsweep.cli import app
 
 DWSWEEP = [sys.executable, "-m", "dwsweep"]
 
@@ -32,7 +32,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
             if cwd is not None:
                 patched.chdir(cwd)
             with pytest.raises(SystemExit) as ended:
-                training.main()
+                app.main()
         out, err = capsys.readouterr()
         return CompletedProcess(texts, int(ended.value.code or 0), out, err)
 

@@ -27,7 +27,7 @@ AS_ON = """
 import sys
 from pytest import MonkeyPatch
 from train_support import compile_for
-from dwsweep.cli.training import main
+from dwsweep.cli.app import main
 compile_for(sys.argv.pop(1), MonkeyPatch())
 main()
 """
