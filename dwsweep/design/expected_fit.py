@@ -32,8 +32,8 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.guideline import guides, likely_law
-from dwsweep.fit.laws import Law, from_ends, ln_width
+from dwsweep.fit.guideline import guides, map_law
+from dwsweep.fit.laws import FORMS, Law
 from dwsweep.fit.surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS, Expected
 from dwsweep.fit.surface_model import DERIVATIVE_STEPS, Frame, P, gradient, height, transition
 from dwsweep.records import fit as fit_record
@@ -76,7 +76,7 @@ class Prior:
     def theta(self, frame: Frame) -> np.ndarray:
         """(P,) the parameters of ``fit``'s model of the loss (loss_surface.py)."""
         ends = np.array([frame.shallowest, frame.deepest])
-        x_t = np.log(12.0 * ends) + 2.0 * ln_width(self.law.form, np.asarray(self.law.theta), ends)
+        x_t = np.log(12.0 * ends) + 2.0 * self.law.equation.ln_width(np.asarray(self.law.theta), ends)
         middle = math.exp(frame.centre[1])
         speed = self.gain.at_six * (middle / 6.0) ** -self.gain.power * middle
         speed *= math.exp(-self.gain.fall * (frame.centre[0] - self.gain.size))
@@ -144,7 +144,7 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     own = guides(found) if found else None
     law, gain = laws.published(), Gain()
     if own and found and found.surface:
-        law = likely_law(own[0])
+        law = map_law(own[0])
         gain = _gain(found.surface, law.form)
     basis = [f"law: {law.name}"]
     if own:
@@ -420,7 +420,8 @@ def law_errors(form: str, fit: Expected, frame: Frame) -> tuple[float, float]:
     first, last, step = frame.shallowest, frame.deepest, 1e-4
     ends = (fit.theta[:2] - np.log([12.0 * first, 12.0 * last])) / 2.0
     shift = np.eye(2) * step
-    J = np.stack([from_ends(form, ends + s, first, last) - from_ends(form, ends - s, first, last) for s in shift], -1)
+    law = FORMS[form].from_ends
+    J = np.stack([law(ends + s, first, last) - law(ends - s, first, last) for s in shift], -1)
     J = J / (2.0 * step) / 2.0  # ln d is half of x_T
     n = len(fit.mean) - P
     a, b = np.sqrt(np.diagonal(J @ fit.sampling[n : n + 2, n : n + 2] @ J.T))

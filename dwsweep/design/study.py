@@ -41,7 +41,7 @@ from dwsweep.design.expected_fit import (
 )
 from dwsweep.errors import InputError
 from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, optimal_depth
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS
 from dwsweep.fit.surface import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
 from dwsweep.fit.surface_model import Frame
 from dwsweep.plan import DROP, build
@@ -101,8 +101,7 @@ class Judge:
         self.prior, self.target = prior, target
         self.depths = sorted(set(depths))
         self.curves = Curves(prior, tuple(self.depths))
-        best = float(optimal_depth(prior.law.form, np.asarray(prior.law.theta), target))
-        self.best_depth = best if math.isfinite(best) else None
+        self.best_depth = prior.law.depth(target)[0]
 
     @property
     def crossings(self) -> list[float]:

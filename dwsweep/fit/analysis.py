@@ -167,7 +167,7 @@ def _fit(data: Table, options: FitOptions, params: Iterable[float]) -> FitResult
         laws=report.forms(),
         guideline_law=guide.form if guide else None,
         surface=surface,
-        guideline=guideline_rows(guide or laws.published(), rivals if guide else laws.published_rivals(), params),
+        guideline=guideline_rows(guide or laws.published(), rivals if guide else laws.published_alternatives(), params),
         published=published_record(),
         transition_cov=_transition_cov(group.pairs),
         warnings=warnings,

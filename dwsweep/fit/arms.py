@@ -38,7 +38,7 @@ from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
-from dwsweep.fit.surface import LossSurface, fit_with_gains, forms_left
+from dwsweep.fit.surface import LossSurface, accepted_forms, fit_with_gains
 from dwsweep.fit.surface_model import Frame, P, gradient
 from dwsweep.fit.table import Table, read_other, read_table
 from dwsweep.fit.transitions import Crossing, Pair
@@ -494,7 +494,7 @@ def of_best_depth(record: Surface, gains: Mapping[str, np.ndarray], x: float, de
     departures = frame.basis(np.full(3, x), y, derivative=True)
     steps = np.vstack([np.diag(THETA_STEPS), -np.diag(THETA_STEPS)])
     total, weights = None, 0.0
-    for form in forms_left(record):
+    for form in accepted_forms(record):
         coefficients, theta = np.array(form.mode[:-P]), np.array(form.mode[-P:])
         slope = departures @ coefficients + gradient(form.form, theta, x, y, frame)
         curvature = float(slope[2] - slope[1]) / (2.0 * STEP)

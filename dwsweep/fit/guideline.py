@@ -18,9 +18,9 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends, outside, published, published_rivals
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, ellipse, outside, published, published_alternatives
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.fit.surface import LossSurface, forms_left
+from dwsweep.fit.surface import LossSurface, accepted_forms
 from dwsweep.fit.surface_model import ENDS
 from dwsweep.records.fit import FitResult, PublishedLaw, Surface
 from dwsweep.records.transitions import REFERENCE, GuidelineRow, SizedOptimum, Transition
@@ -75,7 +75,7 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
     if not surface.measured:
         return None
     inside = _answered(record)
-    shares = ", ".join(f"{form.form} {form.weight:.2f}" for form in forms_left(record))
+    shares = ", ".join(f"{form.form} {form.weight:.2f}" for form in accepted_forms(record))
     return OwnGuide(surface, f"own: loss of all depths, forms by evidence ({shares})", min(inside), max(inside))
 
 
@@ -111,29 +111,29 @@ def form_guides(guide: OwnGuide, rejected: bool = False) -> list[OwnGuide]:
     record = guide.surface.record
     return [
         replace(guide, surface=LossSurface(record, only=form.form), name=f"own: {form.form} form", form=form.form)
-        for form in (record.forms if rejected else forms_left(record))
+        for form in (record.forms if rejected else accepted_forms(record))
     ]
 
 
-def likely_law(guide: OwnGuide) -> Law:
+def map_law(guide: OwnGuide) -> Law:
     """The most probable form as a law with its confidence region: ln d at the shallowest and the deepest depth, from
     x_T there, is what the surface estimates of it."""
     record = guide.surface.record
-    form = forms_left(record)[0]
+    form = accepted_forms(record)[0]
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
     ends = np.array(form.draws)[:, ENDS]
     logs = (ends - np.log([12.0 * first, 12.0 * last])) / 2.0
     centre, covariance = logs.mean(axis=0), np.cov(logs, rowvar=False)
     level = float(chi2_quantile(record.confidence, 1.0))
     around = ellipse((float(centre[0]), float(centre[1])), covariance + 1e-12 * np.eye(2), level, 120)
-    theta = from_ends(form.form, centre, first, last)
+    theta = FORMS[form.form].from_ends(centre, first, last)
     return Law(
         f"own: {form.form} form of the loss surface",
         form.form,
         (float(theta[0]), float(theta[1])),
         guide.valid_from,
         guide.valid_to,
-        from_ends(form.form, around, first, last),
+        FORMS[form.form].from_ends(around, first, last),
     )
 
 
@@ -266,7 +266,7 @@ def published_record() -> PublishedLaw:
         cov_tag=law.error_tag,
         valid_from=law.valid_from,
         valid_to=law.valid_to,
-        guideline=tuple(guideline_rows(law, published_rivals())),
+        guideline=tuple(guideline_rows(law, published_alternatives())),
     )
 
 

@@ -418,7 +418,7 @@ def with_optima(record: Surface) -> Surface:
     return replace(record, optima=tuple(rows))
 
 
-def forms_left(record: Surface) -> Sequence[LossForm]:
+def accepted_forms(record: Surface) -> Sequence[LossForm]:
     """The forms that are not rejected, the most probable first."""
     return sorted((f for f in record.forms if not f.rejected), key=lambda f: -f.weight)
 

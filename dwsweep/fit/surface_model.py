@@ -39,6 +39,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from dwsweep.fit.laws import FORMS
 from dwsweep.records.fit import THETA
 
 P = len(THETA)
@@ -123,19 +124,7 @@ def by_leads(theta: np.ndarray, frame: Frame) -> np.ndarray:
 
 def transition(form: str, theta: np.ndarray, depth: np.ndarray, frame: Frame) -> np.ndarray:
     """x_T at ``depth`` for theta (..., P), broadcast: ln of the size at which that depth is the best one."""
-    first, last = frame.shallowest, frame.deepest
-    low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at the ends
-    high = theta[..., 1] - np.log(12.0 * last)
-    if form == "linear":
-        at_first = np.exp(low / 2.0)
-        width = at_first + (np.exp(high / 2.0) - at_first) * (depth - first) / (last - first)
-        # a width that would be none: far below every size
-        return np.log(12.0 * depth) + 2.0 * np.log(np.maximum(width, 1e-3 * at_first))
-    if form == "power":
-        share = np.log(depth / first) / math.log(last / first)
-    else:
-        share = (depth - first) / (last - first)
-    return np.log(12.0 * depth) + low + (high - low) * share
+    return FORMS[form].transition(theta, depth, frame.shallowest, frame.deepest)
 
 
 def gradient(form: str, theta: np.ndarray, x: np.ndarray | float, y: np.ndarray, frame: Frame) -> np.ndarray:

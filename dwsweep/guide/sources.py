@@ -32,7 +32,7 @@ from dwsweep import published_law
 from dwsweep.errors import argument
 from dwsweep.fit import laws
 from dwsweep.fit.guideline import OwnGuide, form_guides, guides
-from dwsweep.fit.laws import Law, optimal_depth
+from dwsweep.fit.laws import Law
 from dwsweep.fit.surface import LossSurface
 from dwsweep.guide.answers import Trust
 from dwsweep.records import fit as fit_record
@@ -109,7 +109,7 @@ def published_source() -> Source:
     return Source(
         published_law.NAME,
         laws.published(),
-        laws.published_rivals(),
+        laws.published_alternatives(),
         None,
         float(np.median(np.diff(published_law.DEPTHS))),
         (
@@ -265,7 +265,7 @@ class LawLoss:
 
     def _squares(self, theta: np.ndarray, n_params: float, depths: np.ndarray) -> np.ndarray:
         """(R, M) of (ln L − ln L*)² for theta (R, 2); a law without a best depth says nothing: NaN."""
-        best = optimal_depth(self.law.form, theta, n_params)
+        best = self.law.equation.optimal_depth(theta, n_params)
         return (np.log(depths)[None] - np.log(best)[:, None]) ** 2
 
 

@@ -156,7 +156,7 @@ def test_error_of_the_best_depth_against_refitted_noise() -> None:
         again = expected_fits(frame, x, depth, means, C, 0.001, start, 3)
         found.append(expected_depth(again, frame, 3e7).forms[0].ln_depth)
         ends = (again["exponential"].mean[ENDS] - np.log([12.0 * DEPTHS[0], 12.0 * DEPTHS[-1]])) / 2.0
-        laws_found.append(laws.from_ends("exponential", ends, DEPTHS[0], DEPTHS[-1]))
+        laws_found.append(laws.EXPONENTIAL.from_ends(ends, DEPTHS[0], DEPTHS[-1]))
     (own,) = (form for form in predicted.forms if form.form == "exponential")
     assert np.std(found) == pytest.approx(own.sampling, rel=0.2)
     assert np.mean(found) == pytest.approx(own.ln_depth, abs=0.2 * own.sampling)
