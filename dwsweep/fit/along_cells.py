@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.bands import band
 from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, n_params_of, number, select_runs, too_many
-from dwsweep.fit.curves import build_curves
+from dwsweep.fit.curves import SimultaneousBand, build_curves
 from dwsweep.fit.noise import Documents, document_covariance, of_influences, still_falling
 from dwsweep.fit.pairing import TOLERANCE, Arm
 from dwsweep.fit.rows import Row, compile_expression
@@ -302,8 +301,8 @@ def _against(one: ArmAlong, place: int, margin: float | None, confidence: float)
     high: list[float | None] = [None] * len(others)
     if curves.noise.known:
         deviations = (curves.draws - curves.mean)[:, others] - (curves.draws - curves.mean)[:, [place]]
-        _, ends = band(worse, deviations, min(curves.noise.df.values()), confidence, one_sided=True)
-        high = [float(end) for end in ends]
+        band = SimultaneousBand(worse, deviations, min(curves.noise.df.values()), confidence, one_sided=True)
+        high = [float(end) for end in band.high]
     rows = []
     for k, above, end in zip(others, worse, high, strict=True):
         row = one.rows[k]

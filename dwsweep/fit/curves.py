@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from dwsweep.fit.cells import Run
-from dwsweep.fit.noise import FEW_DOCUMENTS, FLOOR_NATS, Documents, Noise, cell_means, estimate_noise
+from dwsweep.fit.noise import FEW_DOCUMENTS, FLOOR_NATS, Documents, Noise, cell_means, chi2_quantile, estimate_noise
 
 GRID_POINTS = 161
 INTERPOLATION_DRAWS = 301
@@ -75,6 +76,54 @@ class Curves:
 
 
 @dataclass(frozen=True)
+class SimultaneousBand:
+    """A band that holds for all of several numbers together: value ± critical·se, a sup-t band.
+
+    value: (J,). deviations: (D, J), draws of the errors; df: degrees of freedom of their variance. one_sided: either
+    end holds by itself, and not both.
+    """
+
+    value: np.ndarray
+    deviations: np.ndarray
+    df: float
+    confidence: float
+    one_sided: bool = False
+
+    @cached_property
+    def se(self) -> np.ndarray:
+        return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
+
+    @cached_property
+    def critical(self) -> float:
+        """Quantile of max_j |draw − value|/se, without the bars if one_sided, each draw divided by √(χ²_df/df).
+
+        The χ² factors are quantiles in a fixed order, unrelated to that of the draws, so that the value repeats.
+        """
+        away = self.deviations if self.one_sided else np.abs(self.deviations)
+        largest = np.max(away / self.se, axis=1)
+        if math.isfinite(self.df):
+            n = len(largest)
+            levels = (np.arange(n) + 0.5) / n
+            factors = np.sqrt(chi2_quantile(levels, self.df) / self.df)
+            largest = largest / factors[np.random.default_rng(0).permutation(n)]
+        return float(np.quantile(largest, self.confidence))
+
+    @property
+    def low(self) -> np.ndarray:
+        return self.value - self.critical * self.se
+
+    @property
+    def high(self) -> np.ndarray:
+        return self.value + self.critical * self.se
+
+    @property
+    def sign(self) -> np.ndarray:
+        """(J,) 1 where the band lies above zero, −1 below, 0 where it holds zero."""
+        t = self.value / self.se
+        return (t > self.critical).astype(int) - (t < -self.critical)
+
+
+@dataclass(frozen=True)
 class Difference:
     """g = loss of the shallower − loss of the deeper on a grid of x shared by both; positive where the deeper is ahead.
 
@@ -91,6 +140,9 @@ class Difference:
     @property
     def se(self) -> np.ndarray:
         return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
+
+    def band(self, confidence: float) -> SimultaneousBand:
+        return SimultaneousBand(self.g, self.deviations, self.df, confidence)
 
 
 def build_curves(

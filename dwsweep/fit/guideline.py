@@ -22,6 +22,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, ellipse, outside, 
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface import LossSurface, accepted_forms
 from dwsweep.fit.surface_model import ENDS
+from dwsweep.fit.transitions import SURFACE
 from dwsweep.records.fit import FitResult, PublishedLaw, Surface
 from dwsweep.records.transitions import REFERENCE, GuidelineRow, SizedOptimum, Transition
 from dwsweep.text import format_count
@@ -268,9 +269,6 @@ def published_record() -> PublishedLaw:
         valid_to=law.valid_to,
         guideline=tuple(guideline_rows(law, published_alternatives())),
     )
-
-
-SURFACE = "surface"  # the estimator
 
 
 def headline(record: Surface, size: str) -> str:

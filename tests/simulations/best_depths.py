@@ -169,7 +169,7 @@ def _transitions(curves: Curves, surface: LossSurface) -> tuple[Claim, ...]:
     return tuple(
         (pair.shallow, pair.deep, crossing.status, crossing.low, crossing.high)
         for pair in pairs
-        for name, _, crossing in pair.others
+        for name, crossing in pair.others
         if name == "surface"
     )
 
