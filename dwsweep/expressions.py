@@ -56,7 +56,9 @@ class Grammar:
         if isinstance(node, ast.Constant):
             if self.logic:
                 return node.value is None or isinstance(node.value, bool | int | float | str)
-            return type(node.value) in (int, float) and abs(node.value) < LARGEST
+            if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+                return False
+            return abs(node.value) < LARGEST
         if isinstance(node, ast.Call):
             named = isinstance(node.func, ast.Name) and node.func.id.lower() in self.functions
             return named and len(node.args) == 1 and not node.keywords

@@ -47,7 +47,13 @@ SEED_RATIO = 1.5  # ASSUMPTION: sd of what a seed shares over all shapes, in uni
 @dataclass(frozen=True)
 class Gain:
     """What a layer more gains at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
-    S(u) = u/√(1 + saturation·u²)."""
+    S(u) = u/√(1 + saturation·u²).
+
+    The assumed numbers are slopes in ln N where two depths cross, which is what a design has to resolve. ``guide``
+    prices a depth at a fixed size instead, by 0.024·(ln L/L*)² nats of newer public data. About the published law
+    these slopes make that factor 0.125 at 6 layers, 0.060 at 24 and 0.048 at 48. A cost must not be read off
+    them.
+    """
 
     # ASSUMPTION: a power law through the slopes of the loss differences of 4/8, 8/12 and 16/24 layers in public data,
     # 0.106, 0.030 and 0.016 nats per unit of ln N
@@ -118,11 +124,11 @@ class Curves:
 
     @cached_property
     def crossings(self) -> list[float]:
-        """Of all neighbours, shallow to deep."""
+        """Crossings of all neighbours, shallow to deep."""
         return [self.crossing(a, b) for a, b in pairwise(self.depths)]
 
     def slope(self, shallow: int, deep: int) -> float:
-        """Of the difference at the crossing, nats per unit of ln N."""
+        """Slope of the difference at the crossing, nats per unit of ln N."""
         x, step = self.crossing(shallow, deep), 1e-3
         return (self.lead(shallow, deep, x + step) - self.lead(shallow, deep, x - step)) / (2 * step)
 
@@ -337,7 +343,7 @@ class ExpectedDepth:
 
 
 def expected_depth(fits: Mapping[str, Expected], frame: Frame, target: float) -> ExpectedDepth:
-    """Of all forms together at ``target`` (non-embedding parameters).
+    """The best depth by all forms together at ``target`` (non-embedding parameters).
 
     The log evidence of a form that is less probable by Δ is taken to vary by √Δ about −Δ: between what simulated sweeps
     showed (1.3 at Δ = 3.6) and √(2Δ), that of two Gaussians whose means differ.

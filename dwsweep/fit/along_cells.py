@@ -190,7 +190,7 @@ def _without_bad(runs: list[Run], column: str, warnings: list[str]) -> tuple[lis
 
 
 def _in_bits(runs: Sequence[Run], held_out: Documents | None) -> tuple[list[Run], Documents | None]:
-    """The same in bits per byte of text."""
+    """Convert losses and documents to bits per byte of text."""
     factor = {run.candidate: run.row["bits_per_byte"] / run.row["loss"] for run in runs}
     scaled = [replace(run, loss=run.loss * factor[run.candidate]) for run in runs]
     if held_out is None or held_out.tokens is None:
@@ -245,7 +245,7 @@ LEAST_SAVED = 5.0  # percent, below which no table is made unasked
 def equal_to_baseline(
     found: Sequence[ArmAlong], baseline: str | None, margin: float | None, confidence: float
 ) -> tuple[EqualToBaseline, ...]:
-    """Of each arm; unasked only where depths and heads vary, and a shape is smaller than the baseline.
+    """One table per arm; unasked only where depths and heads vary, and a shape is smaller than the baseline.
 
     Raises:
         InputError: no shape of an arm is the baseline, or several are.

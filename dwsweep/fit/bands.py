@@ -163,7 +163,7 @@ def ranked(losses: Losses, confidence: float) -> Ranking:
     pairs = SimultaneousBand(m[j] - m[i], d[:, j] - d[:, i], losses.df, confidence)
     low[j, i], high[j, i] = pairs.low, pairs.high
     low[i, j], high[i, j] = -high[j, i], -low[j, i]
-    ends = SimultaneousBand(first[1:], d[:, 1:] - d[:, :1], losses.df, confidence)
+    ends = SimultaneousBand(first[1:], d[:, np.arange(1, len(m))] - d[:, :1], losses.df, confidence)
     drawn = float(np.ptp(m + d, axis=1).mean())
     bounds = float(low.max()), float(high.max())
     return Ranking(
@@ -223,7 +223,7 @@ class LossesApart:
 
 
 def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossesApart:
-    """Of all depths that both arms have. Without an estimate of the noise there is no band, and nothing is said."""
+    """Compare at all depths that both arms have; without an estimate of the noise there is no band."""
     unit, scales, why = _unit(base, other)
     notes: list[str] = []
     if why and scales:

@@ -23,8 +23,8 @@ class Curves:
 
     depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
-    edge of those tried. paired: seeds cancel between shapes. covariance: (K, K) nats² of the means, without the luck
-    that the seeds of a shape share.
+    edge of those tried. paired: seeds cancel between shapes. covariance: (K, K) nats² of the means, without what
+    the seeds of a shape share.
     """
 
     depth: np.ndarray
@@ -47,7 +47,7 @@ class Curves:
 
     @property
     def total_covariance(self) -> np.ndarray:
-        """(K, K) nats² of the means, with the luck that the seeds of a shape share."""
+        """(K, K) nats² of the means, with what the seeds of a shape share."""
         return self.covariance + self.noise.shape_variance * np.eye(len(self.x))
 
     def at(self, depth: int) -> np.ndarray:
@@ -151,9 +151,9 @@ def build_curves(
     n_draws: int,
     rng: np.random.Generator,
     documents: Documents | None = None,
-    luck: float | None = None,
+    shape_sd: float | None = None,
 ) -> Curves:
-    """Cell means, noise and draws of ``runs``. declared, luck: sd in nats, as in ``estimate_noise``.
+    """Cell means, noise and draws of ``runs``. declared, shape_sd: sd in nats, as in ``estimate_noise``.
 
     The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the mean of what the
     draws choose below the estimate is the winner's curse and is taken off (a bootstrap bias correction).
@@ -171,7 +171,7 @@ def build_curves(
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
     run_depth = np.array([run.depth for run in runs])
-    noise, covariance = estimate_noise(means, run_depth, chosen, depth, x, declared, extra, luck)
+    noise, covariance = estimate_noise(means, run_depth, chosen, depth, x, declared, extra, shape_sd)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     all_draws = means.mean + gaussian(covariance, n_draws, rng)
@@ -179,8 +179,8 @@ def build_curves(
     many = np.array([len(group) > 1 for group in groups])
     mean = means.mean[chosen] - np.where(many, draws.mean(axis=0) - means.mean[chosen], 0.0)
     draws = draws - draws.mean(axis=0) + mean
-    shape_sd = np.sqrt(noise.shape_variance + FLOOR_NATS**2)
-    draws += shape_sd * rng.standard_normal(draws.shape)
+    own_sd = np.sqrt(noise.shape_variance + FLOOR_NATS**2)
+    draws += own_sd * rng.standard_normal(draws.shape)
     runs_of = np.bincount(cell, minlength=len(candidates))
     n_params = _shape_average(runs, shapes, "n_params")
     return Curves(

@@ -1,4 +1,4 @@
-"""How deep and how wide at a budget: what guides, its optimum with its interval, the range of its rivals, and its
+"""How deep and how wide at a budget: what guides, its optimum with its interval, the range of its alternatives, and its
 limits.
 
 What guides is the best depth of one's own losses where there is one (``OwnGuide``, with the interface of a law, and the
@@ -98,8 +98,10 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
 
 
 def guide_inside(record: Surface | None) -> OwnGuide | None:
-    """For the sizes of the data alone, where they show a best depth but may show too little for an ``own_guide``; None
-    where they show none."""
+    """Guide valid only inside the observed sizes: used when the data support interpolation but not extrapolation.
+
+    None where they show no best depth.
+    """
     shown = _answered(record) if record else []
     if record is None or not shown:
         return None
@@ -151,7 +153,7 @@ def guideline_row(
     n_params: float,
     trained: tuple[int, int] | None,
     law: Law | OwnGuide,
-    rivals: Sequence[Law | OwnGuide] = (),
+    alternatives: Sequence[Law | OwnGuide] = (),
     width_multiple: int | None = None,
 ) -> GuidelineRow:
     """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
@@ -174,7 +176,7 @@ def guideline_row(
     wide = n_params / (12.0 * depth) >= (8 * DEFAULT_WIDTH_MULTIPLE) ** 2
     multiple = width_multiple or (DEFAULT_WIDTH_MULTIPLE if wide else 8)
     width_int = max(multiple, multiple * round(math.sqrt(n_params / (12.0 * depth_int)) / multiple))
-    rival_ends = rival_range(rivals, n_params) if rivals else (None, None)
+    ends = alternative_range(alternatives, n_params) if alternatives else (None, None)
     row = replace(
         _row_without_number(name, n_params, trained, factor, law.name),
         depth=depth,
@@ -186,14 +188,14 @@ def guideline_row(
         depth_int=depth_int,
         width_int=width_int,
         n_params_actual=12 * depth_int * width_int**2,
-        rival_depth_min=rival_ends[0],
-        rival_depth_max=rival_ends[1],
+        rival_depth_min=ends[0],
+        rival_depth_max=ends[1],
     )
     return row if trained is None or isinstance(law, Law) else _with_cost(row, law, trained[0])
 
 
 def _with_cost(row: GuidelineRow, guide: OwnGuide, depth: int) -> GuidelineRow:
-    """With what the trained depth loses at its size, in nats with its interval, and the size in percent at which the
+    """Add what the trained depth loses at its size, in nats with its interval, and the size in percent at which the
     best depth has the same loss; nothing outside the sizes and depths of the data."""
     surface, n_params = guide.surface, row.n_params
     inside = surface.record.low <= math.log(n_params) <= surface.record.high
@@ -222,7 +224,7 @@ def _row_without_number(
     return GuidelineRow(**{**dict.fromkeys(GuidelineRow.keys()), **known, **shape})  # type: ignore[arg-type]
 
 
-def rival_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
+def alternative_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
     """Shallowest and deepest end of the intervals of ``laws`` at a budget; None where one of them has no bound."""
     depths = [law.depth(n_params) for law in laws]
     low = [d[1] for d in depths if d[1] is not None]
@@ -237,7 +239,7 @@ def width_at(n_params: float, depth: float | None) -> float | None:
 
 def guideline_rows(
     law: Law | OwnGuide,
-    rivals: Sequence[Law | OwnGuide] = (),
+    alternatives: Sequence[Law | OwnGuide] = (),
     params: Iterable[float] = (),
     trained: Sequence[tuple[str, float, tuple[int, int] | None]] | None = None,
 ) -> list[GuidelineRow]:
@@ -251,7 +253,7 @@ def guideline_rows(
         if not (math.isfinite(n) and n > 0):
             raise InputError(f"{argument('params')}: {value!r}; must be a positive number of non-embedding parameters")
         targets.append((format_count(n), n, None))
-    return [guideline_row(name, n, shape, law, rivals) for name, n, shape in targets]
+    return [guideline_row(name, n, shape, law, alternatives) for name, n, shape in targets]
 
 
 @cache
@@ -300,7 +302,10 @@ def joint_crossings(transitions: Sequence[Transition]) -> str:
 
 
 def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str) -> str:
-    """By the draws at the smallest and at the largest size, which go together: intervals may overlap and it grows."""
+    """Direction of the trend from paired posterior draws.
+
+    Paired differences can be significant although the intervals overlap.
+    """
     surface = LossSurface(record)
     before, after = (surface.drawn_depths(row.ln_x) for row in (small, large))
     sure = (1.0 + record.confidence) / 2.0

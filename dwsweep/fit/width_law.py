@@ -305,7 +305,7 @@ class LawReport:
 def fit_laws(
     curves: Curves, pairs: Sequence[Pair], confidence: float, forms: Sequence[str] = tuple(FORMS), held_out: bool = True
 ) -> LawReport:
-    """Fit the exponential law and its rivals to the difference curves of ``pairs``.
+    """Fit the exponential law and its alternatives to the difference curves of ``pairs``.
 
     There is a law only if ``FEWEST_PAIRS`` pairs say where their crossing lies (one of them crossed), so that one is
     left to contradict its two constants, and the data bound both; otherwise the statement says what is missing.
@@ -331,7 +331,7 @@ def fit_laws(
     ranking = sorted(fits.values(), key=lambda fit: fit.chi2)
     clear = len(ranking) > 1 and ranking[1].chi2 - ranking[0].chi2 >= WINNING_DELTA_CHI2
     winner = ranking[0].form if clear else None
-    rivals = [_rival_row(fit, best, winner, predictions.get(fit.form), problem) for fit in ranking]
+    rivals = [_alternative_row(fit, best, winner, predictions.get(fit.form), problem) for fit in ranking]
     if not own.bounded:
         return LawReport(
             None, rivals, "no width law fitted: the data leave a or b without a bound (crossings on one side only)"
@@ -411,7 +411,9 @@ def _hull(region: np.ndarray, theta: tuple[float, float]) -> np.ndarray:
         return points
 
 
-def _rival_row(fit: LawFit, best: float, winner: str | None, held_out: HeldOut | None, problem: LawProblem) -> Rival:
+def _alternative_row(
+    fit: LawFit, best: float, winner: str | None, held_out: HeldOut | None, problem: LawProblem
+) -> Rival:
     delta = fit.chi2 - best
     return Rival(
         form=fit.form,

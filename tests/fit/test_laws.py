@@ -11,7 +11,7 @@ import scipy.optimize
 from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.guideline import guideline_rows, rival_range
+from dwsweep.fit.guideline import alternative_range, guideline_rows
 from dwsweep.fit.laws import EXPONENTIAL, EXTRAPOLATION_LIMIT, FORMS, Law
 from dwsweep.fit.width_law import constrained_chi2
 
@@ -128,16 +128,16 @@ def test_guideline_refuses_far_extrapolation_and_bad_sizes():
             guideline_rows(own, params=[bad])
 
 
-def test_rival_range_spans_every_form_and_is_open_where_one_is():
+def test_alternative_range_spans_every_form_and_is_open_where_one_is():
     def law(theta, region):
         return Law("", "exponential", theta, 1e6, 1e8, np.array(region))
 
     close = law((5.0, 0.05), [[5.0, 0.051], [5.0, 0.049]])
     other = law((5.0, 0.07), [[5.0, 0.071], [5.0, 0.069]])
-    low, high = rival_range([close, other], 1e9)
+    low, high = alternative_range([close, other], 1e9)
     assert low == pytest.approx(other.depth(1e9)[1]) and high == pytest.approx(close.depth(1e9)[2])
     open_law = law((5.0, 0.01), [[5.0, 0.01], [5.0, -0.01]])
-    assert rival_range([close, open_law], 1e9)[1] is None
+    assert alternative_range([close, open_law], 1e9)[1] is None
 
 
 def test_sizes_are_named():
