@@ -225,7 +225,6 @@ def design(
     ] = None,
     noise: Noise = None,
     target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
-    propose: Annotated[int, whole_option("N", "Says why no single runs are proposed.")] = 0,
     out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figure here.")] = None,
     set_: Overrides = None,
     json: AsJson = False,
@@ -254,7 +253,7 @@ def design(
                 raise InputError(f"--write: {file} is there already; allowed: a name that is free")
         sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
         rates = _rates_of(fit or paths.as_path(f"runs/{sweep.name}")) if sweep.train.seconds is not None else {}
-        found = study(sweep, fit=fit, noise=noise, target=target, proposals=propose, **rates)
+        found = study(sweep, fit=fit, noise=noise, target=target, **rates)
     if filled and file is not None:
         paths.make_directory(file.parent)
         paths.write_atomic(file, filled.text)

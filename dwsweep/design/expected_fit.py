@@ -32,8 +32,8 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.guideline import guides, likely_law
-from dwsweep.fit.laws import Law, from_ends, ln_width
+from dwsweep.fit.guideline import guides, map_law
+from dwsweep.fit.laws import FORMS, Law
 from dwsweep.fit.surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS, Expected
 from dwsweep.fit.surface_model import DERIVATIVE_STEPS, Frame, P, gradient, height, transition
 from dwsweep.records import fit as fit_record
@@ -47,7 +47,13 @@ SEED_RATIO = 1.5  # ASSUMPTION: sd of what a seed shares over all shapes, in uni
 @dataclass(frozen=True)
 class Gain:
     """What a layer more gains at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
-    S(u) = u/√(1 + saturation·u²)."""
+    S(u) = u/√(1 + saturation·u²).
+
+    The assumed numbers are slopes in ln N where two depths cross, which is what a design has to resolve. ``guide``
+    prices a depth at a fixed size instead, by 0.024·(ln L/L*)² nats of newer public data. About the published law
+    these slopes make that factor 0.125 at 6 layers, 0.060 at 24 and 0.048 at 48. A cost must not be read off
+    them.
+    """
 
     # ASSUMPTION: a power law through the slopes of the loss differences of 4/8, 8/12 and 16/24 layers in public data,
     # 0.106, 0.030 and 0.016 nats per unit of ln N
@@ -76,7 +82,7 @@ class Prior:
     def theta(self, frame: Frame) -> np.ndarray:
         """(P,) the parameters of ``fit``'s model of the loss (loss_surface.py)."""
         ends = np.array([frame.shallowest, frame.deepest])
-        x_t = np.log(12.0 * ends) + 2.0 * ln_width(self.law.form, np.asarray(self.law.theta), ends)
+        x_t = np.log(12.0 * ends) + 2.0 * self.law.equation.ln_width(np.asarray(self.law.theta), ends)
         middle = math.exp(frame.centre[1])
         speed = self.gain.at_six * (middle / 6.0) ** -self.gain.power * middle
         speed *= math.exp(-self.gain.fall * (frame.centre[0] - self.gain.size))
@@ -118,11 +124,11 @@ class Curves:
 
     @cached_property
     def crossings(self) -> list[float]:
-        """Of all neighbours, shallow to deep."""
+        """Crossings of all neighbours, shallow to deep."""
         return [self.crossing(a, b) for a, b in pairwise(self.depths)]
 
     def slope(self, shallow: int, deep: int) -> float:
-        """Of the difference at the crossing, nats per unit of ln N."""
+        """Slope of the difference at the crossing, nats per unit of ln N."""
         x, step = self.crossing(shallow, deep), 1e-3
         return (self.lead(shallow, deep, x + step) - self.lead(shallow, deep, x - step)) / (2 * step)
 
@@ -144,7 +150,7 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     own = guides(found) if found else None
     law, gain = laws.published(), Gain()
     if own and found and found.surface:
-        law = likely_law(own[0])
+        law = map_law(own[0])
         gain = _gain(found.surface, law.form)
     basis = [f"law: {law.name}"]
     if own:
@@ -337,7 +343,7 @@ class ExpectedDepth:
 
 
 def expected_depth(fits: Mapping[str, Expected], frame: Frame, target: float) -> ExpectedDepth:
-    """Of all forms together at ``target`` (non-embedding parameters).
+    """The best depth by all forms together at ``target`` (non-embedding parameters).
 
     The log evidence of a form that is less probable by Δ is taken to vary by √Δ about −Δ: between what simulated sweeps
     showed (1.3 at Δ = 3.6) and √(2Δ), that of two Gaussians whose means differ.
@@ -420,7 +426,8 @@ def law_errors(form: str, fit: Expected, frame: Frame) -> tuple[float, float]:
     first, last, step = frame.shallowest, frame.deepest, 1e-4
     ends = (fit.theta[:2] - np.log([12.0 * first, 12.0 * last])) / 2.0
     shift = np.eye(2) * step
-    J = np.stack([from_ends(form, ends + s, first, last) - from_ends(form, ends - s, first, last) for s in shift], -1)
+    law = FORMS[form].from_ends
+    J = np.stack([law(ends + s, first, last) - law(ends - s, first, last) for s in shift], -1)
     J = J / (2.0 * step) / 2.0  # ln d is half of x_T
     n = len(fit.mean) - P
     a, b = np.sqrt(np.diagonal(J @ fit.sampling[n : n + 2, n : n + 2] @ J.T))

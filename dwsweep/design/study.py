@@ -41,7 +41,7 @@ from dwsweep.design.expected_fit import (
 )
 from dwsweep.errors import InputError
 from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, optimal_depth
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS
 from dwsweep.fit.surface import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
 from dwsweep.fit.surface_model import Frame
 from dwsweep.plan import DROP, build
@@ -53,11 +53,6 @@ from dwsweep.text import format_count
 
 NEWTON_STEPS = 8  # at most, of Gauss–Newton
 NO_DEPTH = 10.0  # stands for the error of a best depth that there is not
-
-NO_PROPOSAL = (
-    "No single runs are proposed: in simulated sweeps, runs picked for their gain per FLOP left the best depth no "
-    "better known than evenly spaced sizes of equal FLOPs. What changes of the whole grid would buy stands above."
-)
 
 
 @dataclass(frozen=True)
@@ -101,8 +96,7 @@ class Judge:
         self.prior, self.target = prior, target
         self.depths = sorted(set(depths))
         self.curves = Curves(prior, tuple(self.depths))
-        best = float(optimal_depth(prior.law.form, np.asarray(prior.law.theta), target))
-        self.best_depth = best if math.isfinite(best) else None
+        self.best_depth = prior.law.depth(target)[0]
 
     @property
     def crossings(self) -> list[float]:
@@ -286,7 +280,6 @@ class Study:
     runs: int
     flops: int
     alternatives: tuple[Alternative, ...]
-    no_proposal: str  # why no single runs are proposed, where they were asked for
 
     @property
     def halving(self) -> Alternative | None:
@@ -310,11 +303,6 @@ class Study:
                 for a in self.alternatives
             ],
             "cheapest_that_halves": halving.name if halving else None,
-            "proposals": [],
-            "proposed": None,
-            "no_proposal": self.no_proposal,
-            "uniform": [],
-            "fragments": [],
         }
 
 
@@ -324,7 +312,6 @@ def study(
     fit: str | Path | None = None,
     noise: float | None = None,
     target: float | None = None,
-    proposals: int = 0,
     calibration: Calibrations = None,
     rates: Sequence[FixedRate] = (),
 ) -> Study:
@@ -333,7 +320,6 @@ def study(
     Args:
         spec: the sweep. fit: a finished round (its noise, slopes, law and runs). noise: nats per run.
         target: size at which the best depth is wanted; None: the largest of the sweep.
-        proposals: how many runs are asked for; there are none, and the study says why.
         calibration, rates: as ``plan.build`` takes them, for ``train.seconds``.
 
     Raises:
@@ -346,8 +332,6 @@ def study(
     if len(rules) > 1:
         raise InputError(f"grid.heads: {len(rules)} rules; one is judged, allowed: --set 'grid.heads={rules[0]}'")
     prior, done = make_prior(fit, noise)
-    if proposals < 0:
-        raise InputError(f"--propose: {proposals}; must be 0 or more")
     if target is not None and not (math.isfinite(target) and target > 1e3):
         raise InputError(f"--target: {target}; must be a number of non-embedding parameters above 1e3")
     plan = build(spec, calibration=calibration, rates=rates)
@@ -376,7 +360,6 @@ def study(
         runs=sum(len(seeds) for seeds in todo.values()) * len(spec.grid.learning_rates),
         flops=sum(costs(shape) * len(seeds) for shape, seeds in todo.items()),
         alternatives=tuple(alternatives(spec, judge, planned, shapes, costs, prior, aim)),
-        no_proposal=NO_PROPOSAL if proposals else "",
     )
 
 

@@ -34,6 +34,7 @@ from dwsweep.fit.rows import RECIPE, TUNING, arms, check_one_arm
 from dwsweep.fit.table import Table, read_table
 from dwsweep.fit.warnings import check_status
 from dwsweep.fit.width_law import LawReport
+from dwsweep.interval import Interval
 from dwsweep.records.fit import FitOptions, FitResult, TransitionCovariance
 from dwsweep.records.studies import (
     BASE,
@@ -209,9 +210,7 @@ def _curve(one: ArmAlong, key: Key, losses: Losses, column: str, unit: str, conf
         best=best,
         worse_from=worse_from,
         worse_to=worse_to,
-        spread=ranking.spread if ranking.high is not None else None,
-        spread_low=ranking.low,
-        spread_high=ranking.high,
+        **(ranking.spread if ranking.spread.bounded else Interval()).columns("spread"),
         worst=values[int(losses.mean.argmax())],
         sentence=of_curve(rows, best, worse_from, worse_to, unit),
     )
@@ -224,9 +223,9 @@ def _row(
     curves, row = one.arm.curves, one.rows[cell]
     best, first = ranking.above_best.at(k), ranking.above_first.at(k)
     verdict = BEST if k == int(losses.mean.argmin()) else NOT_APART
-    if best[1] is None:
+    if best.low is None:
         verdict = UNKNOWN
-    elif best[1] > 0.0:
+    elif best.low > 0.0:
         verdict = WORSE
     return AlongRow(
         arm=one.arm.label,
@@ -243,12 +242,10 @@ def _row(
         loss=float(losses.mean[k]),
         se=float(losses.se[k]) if losses.known else None,
         correction=float(losses.correction[k]),
-        above_best=best[0],
-        above_best_low=best[1],
-        above_best_high=best[2],
-        above_first=first[0],
-        above_first_low=first[1],
-        above_first_high=first[2],
+        above_best=float(losses.mean[k] - losses.mean.min()),
+        above_best_low=best.low,
+        above_best_high=best.high,
+        **first.columns("above_first"),
         verdict=verdict,
         confidence=confidence,
     )
@@ -271,10 +268,7 @@ def _parting(
     sides = [_only(one, losses, key, shared) for one, losses in (base, other)]
     rng = np.random.default_rng([SEED, len(shared), options.seed])
     found = apart(sides[0], sides[1], pairing, options.confidence, rng)
-    rows = {
-        value: dict(zip(("above_base", "above_base_low", "above_base_high"), found.at(k), strict=True))
-        for k, value in enumerate(shared)
-    }
+    rows = {value: found.at(k).columns("above_base") for k, value in enumerate(shared)}
     sides_ahead = [NEITHER] * len(shared)
     if found.low is not None and found.high is not None:
         sides_ahead = [
@@ -284,9 +278,10 @@ def _parting(
     ahead, start, after = _stretch(sides_ahead, shared)
     gap = ""
     if start is not None:
-        value, low, high = found.at(shared.index(start))
-        flipped = (-value, -high if high is not None else None, -low if low is not None else None)
-        gap = nats(*(flipped if ahead == OTHER else (value, low, high)), unit)
+        by = found.at(shared.index(start))
+        if ahead == OTHER and by.value is not None and by.low is not None and by.high is not None:
+            by = Interval(-by.value, -by.high, -by.low)
+        gap = nats(by, unit)
     a, b = base[0].arm.label, other[0].arm.label
     alone = [value for value, side in zip(shared, sides_ahead, strict=True) if side != NEITHER]
     sentence = of_parting(a, b, column, ahead, start, after, shared, gap, alone)
@@ -442,13 +437,12 @@ def place(depth: int | None, budget: float | None) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def nats(value: float | None, low: float | None, high: float | None, unit: str) -> str:
+def nats(by: Interval, unit: str) -> str:
     """``0.030 nats (0.010 … 0.050)``."""
-    text = lambda v: f"{v:.3f}"  # noqa: E731
-    if value is None:
+    if by.value is None:
         return "–"
-    said = f"{text(value)} {UNITS[unit]}"
-    return said if low is None or high is None else f"{said} ({format_range(low, high, text)})"
+    said = f"{by.value:.3f} {UNITS[unit]}"
+    return f"{said} ({format_range(by.low, by.high, '{:.3f}'.format)})" if by.bounded else said
 
 
 def loses(depth: float, percent: float, low: float | None, high: float | None, where: str) -> str:
@@ -470,8 +464,7 @@ def of_curve(
         return f"{tried}; the noise is not known, so nothing is claimed"
 
     def by(value: float) -> str:
-        row = rows[value]
-        return nats(row.above_best, row.above_best_low, row.above_best_high, unit)
+        return nats(Interval.of(rows[value], "above_best"), unit)
 
     alike = [value_text(v) for v in values if rows[v].verdict != WORSE and v != best]
     parts = [tried + (f" (not told apart from {', '.join(alike)})" if alike else "")]
@@ -494,7 +487,7 @@ def spread(curve: AlongCurve, unit: str) -> str:
     if not curve.known or curve.spread is None:
         return "shape matters: not said, the noise is not known"
     percent, low, high = (curve.percent(v) for v in (curve.spread, curve.spread_low, curve.spread_high))
-    ends = nats(curve.spread, curve.spread_low, curve.spread_high, unit)
+    ends = nats(Interval.of(curve, "spread"), unit)
     if percent is None or low is None:
         return f"shape matters: {ends} from the best depth to the worst; no share of a loss that is not positive"
     where = place(curve.depth, curve.budget) or "this size"

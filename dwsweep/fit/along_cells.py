@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.bands import band
 from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, n_params_of, number, select_runs, too_many
-from dwsweep.fit.curves import build_curves
+from dwsweep.fit.curves import SimultaneousBand, build_curves
 from dwsweep.fit.noise import Documents, document_covariance, of_influences, still_falling
 from dwsweep.fit.pairing import TOLERANCE, Arm
 from dwsweep.fit.rows import Row, compile_expression
@@ -191,7 +190,7 @@ def _without_bad(runs: list[Run], column: str, warnings: list[str]) -> tuple[lis
 
 
 def _in_bits(runs: Sequence[Run], held_out: Documents | None) -> tuple[list[Run], Documents | None]:
-    """The same in bits per byte of text."""
+    """Convert losses and documents to bits per byte of text."""
     factor = {run.candidate: run.row["bits_per_byte"] / run.row["loss"] for run in runs}
     scaled = [replace(run, loss=run.loss * factor[run.candidate]) for run in runs]
     if held_out is None or held_out.tokens is None:
@@ -246,7 +245,7 @@ LEAST_SAVED = 5.0  # percent, below which no table is made unasked
 def equal_to_baseline(
     found: Sequence[ArmAlong], baseline: str | None, margin: float | None, confidence: float
 ) -> tuple[EqualToBaseline, ...]:
-    """Of each arm; unasked only where depths and heads vary, and a shape is smaller than the baseline.
+    """One table per arm; unasked only where depths and heads vary, and a shape is smaller than the baseline.
 
     Raises:
         InputError: no shape of an arm is the baseline, or several are.
@@ -304,8 +303,8 @@ def _against(one: ArmAlong, place: int, margin: float | None, confidence: float)
     high: list[float | None] = [None] * len(others)
     if curves.noise.known:
         deviations = (curves.draws - curves.mean)[:, others] - (curves.draws - curves.mean)[:, [place]]
-        _, ends = band(worse, deviations, min(curves.noise.df.values()), confidence, one_sided=True)
-        high = [float(end) for end in ends]
+        band = SimultaneousBand(worse, deviations, min(curves.noise.df.values()), confidence, one_sided=True)
+        high = [float(end) for end in band.high]
     rows = []
     for k, above, end in zip(others, worse, high, strict=True):
         row = one.rows[k]

@@ -286,7 +286,7 @@ def _transitions_found(
         laws=report.forms(),
         guideline_law=guide.form if guide else None,
         surface=surface,
-        guideline=guideline_rows(guide or laws.published(), rivals if guide else laws.published_rivals(), params),
+        guideline=guideline_rows(guide or laws.published(), rivals if guide else laws.published_alternatives(), params),
         published=published_record(),
         transition_cov=_transition_cov(group.pairs),
         warnings=warnings,
@@ -419,7 +419,7 @@ class TokenGroup:
         with_bad: list[Transition] = []
         if bad:
             rng = np.random.default_rng(options.seed)
-            beside = build_curves(every, options.noise, options.draws, rng, luck=options.shape_noise)
+            beside = build_curves(every, options.noise, options.draws, rng, shape_sd=options.shape_noise)
             others = analyse_pairs(beside, options.confidence, estimators=False) if pairs else []
             with_bad = transition_rows(beside, others, options.confidence)
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))

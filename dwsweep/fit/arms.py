@@ -38,10 +38,11 @@ from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
-from dwsweep.fit.surface import LossSurface, fit_with_gains, forms_left
+from dwsweep.fit.surface import LossSurface, accepted_forms, fit_with_gains
 from dwsweep.fit.surface_model import Frame, P, gradient
 from dwsweep.fit.table import Table, read_other, read_table
 from dwsweep.fit.transitions import Crossing, Pair
+from dwsweep.interval import Interval
 from dwsweep.records import record as reader
 from dwsweep.records.fit import FitOptions, FitResult, Surface
 from dwsweep.records.run import RunConfig
@@ -188,26 +189,20 @@ SIZES = 9  # at which best depths are compared
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Interval):
     """ln of a size or of a depth under one arm. se: its standard error, None where there is none; along: (K,) how it
     follows the arm's cell means; None: not known."""
 
-    value: float | None
-    low: float | None
-    high: float | None
     se: float | None = None
     along: np.ndarray | None = None
     status: str = ""
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """Of two sizes or depths. correlation: of the errors of the two estimates."""
+class Ratio(Interval):
+    """Ratio of two sizes or depths. correlation: of the errors of the two estimates."""
 
-    value: float | None
-    low: float | None
-    high: float | None
-    correlation: float | None
+    correlation: float | None = None
 
 
 def compare(base: Arm, other: Arm, options: FitOptions) -> Comparison:
@@ -266,7 +261,7 @@ def without_curve(base: Arm, other: NoCurve) -> Comparison:
 
 
 def _ended(*arms: Arm) -> list[str]:
-    """Of the arms that have them, their diverged runs: what is compared rests on the others."""
+    """One line per arm with diverged runs, saying how many were left out."""
     return [f"{arm.label}: {arm.diverged}; what is compared rests on the other runs" for arm in arms if arm.diverged]
 
 
@@ -280,7 +275,8 @@ def ratio(base: Estimate, other: Estimate, cross: np.ndarray, widened: float = 1
     to the ends."""
     low, high = _less(other.low, base.high), _less(other.high, base.low)
     if base.value is None or other.value is None:  # a bound of the one against a bound of the other
-        return Ratio(None, _exp(low), _exp(high), None)
+        ends = Interval(None, low, high).map(math.exp)
+        return Ratio(None, ends.low, ends.high)
     r = 0.0
     if base.along is not None and other.along is not None and base.se and other.se:
         r = float(np.clip(base.along @ cross @ other.along / (base.se * other.se), -1.0, 1.0))
@@ -289,7 +285,8 @@ def ratio(base: Estimate, other: Estimate, cross: np.ndarray, widened: float = 1
         low = middle - widened * _distance(other.value - other.low, base.high - base.value, r)
     if high is not None and base.low is not None and other.high is not None:
         high = middle + widened * _distance(other.high - other.value, base.value - base.low, r)
-    return Ratio(math.exp(middle), _exp(low), _exp(high), r)
+    found = Interval(middle, low, high).map(math.exp)
+    return Ratio(found.value, found.low, found.high, r)
 
 
 def _distance(one: float, other: float, r: float) -> float:
@@ -298,10 +295,6 @@ def _distance(one: float, other: float, r: float) -> float:
 
 def _less(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a - b
-
-
-def _exp(value: float | None) -> float | None:
-    return None if value is None else math.exp(value)
 
 
 def _row(
@@ -316,7 +309,7 @@ def _row(
 ) -> ComparedRow:
     below, above = VERDICTS[quantity]
     verdict = UNCHANGED
-    if found.low is None and found.high is None:
+    if found.unbounded:
         verdict = NOT_COMPARABLE
     elif found.low is not None and found.low > 1.0:
         verdict = above
@@ -329,16 +322,10 @@ def _row(
         deep=pair[1],
         n_params=n_params,
         base_status=base.status,
-        base=_exp(base.value),
-        base_low=_exp(base.low),
-        base_high=_exp(base.high),
+        **base.map(math.exp).columns("base"),
         other_status=other.status,
-        other=_exp(other.value),
-        other_low=_exp(other.low),
-        other_high=_exp(other.high),
-        change=found.value,
-        change_low=found.low,
-        change_high=found.high,
+        **other.map(math.exp).columns("other"),
+        **found.columns("change"),
         correlation=found.correlation,
         confidence=confidence,
         verdict=verdict,
@@ -346,7 +333,7 @@ def _row(
 
 
 def _transitions(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> Iterator[ComparedRow]:
-    """Of every two neighbouring depths that both have."""
+    """One row per two neighbouring depths that both have."""
     theirs = {(pair.shallow, pair.deep): pair for pair in other.pairs}
     for pair in base.pairs:
         found = theirs.get((pair.shallow, pair.deep))
@@ -374,7 +361,7 @@ def _widened(pairing: Pairing, pairs: Sequence[Pair], confidence: float) -> floa
 
 
 def _best_depths(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> Iterator[ComparedRow]:
-    """At sizes that both arms have, where the data bound one of the two at least."""
+    """Compare best depths at sizes that both arms have, where the data bound one of the two at least."""
     if base.surface is None or other.surface is None:
         return
     surfaces = LossSurface(base.surface), LossSurface(other.surface)
@@ -387,7 +374,7 @@ def _best_depths(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> 
         if None in found:
             continue
         a, b = (one for one in found if one is not None)
-        if a.low is None and a.high is None and b.low is None and b.high is None:
+        if a.unbounded and b.unbounded:
             continue
         of_depths = ratio(a, b, pairing.cross)
         yield _row(other.label, BEST_DEPTH, a, b, of_depths, confidence, n_params=math.exp(float(x)))
@@ -398,13 +385,13 @@ def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
     found: Optimum | None = surface.optimum(x)
     if found is None:
         return None
-    middle, low, high = (None if v is None else math.log(v) for v in (found.depth, found.depth_low, found.depth_high))
+    ln = Interval.of(found, "depth").map(math.log)
     if found.depth is None:
-        return Estimate(middle, low, high, status=found.beyond)
+        return Estimate(ln.value, ln.low, ln.high, status=found.beyond)
     spread = surface.spread(x)
     se = spread if math.isfinite(spread) else None
     along = of_best_depth(surface.record, arm.gains, x, found.depth) if arm.gains else None
-    return Estimate(middle, low, high, se, along)
+    return Estimate(ln.value, ln.low, ln.high, se, along)
 
 
 def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
@@ -451,13 +438,8 @@ def _times(row: ComparedRow) -> str:
 
 def span(row: ComparedRow) -> str:
     """The interval of a ratio, in words where an end is open."""
-    if row.change_low is None and row.change_high is None:
-        return "unbounded"
-    if row.change_low is None:
-        return f"below {row.change_high:.2f}"
-    if row.change_high is None:
-        return f"above {row.change_low:.2f}"
-    return f"{row.change_low:.2f} … {row.change_high:.2f}"
+    ends = Interval.of(row, "change").ends("{:.2f}".format)
+    return ends.replace("< ", "below ").replace("> ", "above ")
 
 
 STEP = 1e-5  # nats, and ln depth: of the numerical derivatives
@@ -494,7 +476,7 @@ def of_best_depth(record: Surface, gains: Mapping[str, np.ndarray], x: float, de
     departures = frame.basis(np.full(3, x), y, derivative=True)
     steps = np.vstack([np.diag(THETA_STEPS), -np.diag(THETA_STEPS)])
     total, weights = None, 0.0
-    for form in forms_left(record):
+    for form in accepted_forms(record):
         coefficients, theta = np.array(form.mode[:-P]), np.array(form.mode[-P:])
         slope = departures @ coefficients + gradient(form.form, theta, x, y, frame)
         curvature = float(slope[2] - slope[1]) / (2.0 * STEP)

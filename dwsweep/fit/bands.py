@@ -11,7 +11,7 @@ The spread of noisy means is larger than that of the true ones; what the draws a
 estimate. Shapes are not quite of one size: with s the slope of the loss in ln N, m = mean − s·(x − x_group), and the
 error of s is drawn, too.
 
-Loss of one arm − loss of another at each depth, against size: with a band, and where the two part.
+Loss of one arm − loss of another at each depth, against size: with a band, and where they cross over.
 
 Both curves are interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind
 the band hold what the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels
@@ -35,6 +35,7 @@ from dwsweep.fit.curves import (
     INTERPOLATION_DRAWS,
     Curves,
     Difference,
+    SimultaneousBand,
     distinct,
     gaussian,
     interpolation_sd,
@@ -43,7 +44,7 @@ from dwsweep.fit.curves import (
 )
 from dwsweep.fit.noise import FLOOR_NATS, t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms, summed
-from dwsweep.fit.transitions import sup_t_quantile
+from dwsweep.interval import Interval
 from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import LOSS, UNCHANGED, VERDICTS, ArmsApart, ArmsAtDepth, ComparedRow, Parting
 from dwsweep.records.transitions import numbers
@@ -92,21 +93,23 @@ class Bands:
     low: np.ndarray | None
     high: np.ndarray | None
 
-    def at(self, k: int) -> tuple[float, float | None, float | None]:
+    @classmethod
+    def of(cls, band: SimultaneousBand) -> Bands:
+        return cls(band.value, band.low, band.high)
+
+    def at(self, k: int) -> Interval:
         if self.low is None or self.high is None:
-            return float(self.value[k]), None, None
-        return float(self.value[k]), float(self.low[k]), float(self.high[k])
+            return Interval(float(self.value[k]))
+        return Interval(float(self.value[k]), float(self.low[k]), float(self.high[k]))
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """above_best, above_first: (J,). spread, low, high: of the worst over the best, nats."""
+    """above_best, above_first: (J,). spread: of the worst over the best, nats."""
 
     above_best: Bands
     above_first: Bands
-    spread: float
-    low: float | None
-    high: float | None
+    spread: Interval
 
 
 def losses_of(curves: Curves, cells: Sequence[int], x: float | None, rng: np.random.Generator) -> Losses:
@@ -153,31 +156,21 @@ def ranked(losses: Losses, confidence: float) -> Ranking:
     above, first = m - m.min(), m - m[0]
     spread = float(np.ptp(m))
     if not losses.known or len(m) < 2:
-        return Ranking(Bands(above, None, None), Bands(first, None, None), spread, None, None)
+        return Ranking(Bands(above, None, None), Bands(first, None, None), Interval(spread))
     i, j = np.triu_indices(len(m), 1)
     low, high = np.zeros((len(m), len(m))), np.zeros((len(m), len(m)))
-    low[j, i], high[j, i] = band(m[j] - m[i], losses.deviations[:, j] - losses.deviations[:, i], losses.df, confidence)
+    d = losses.deviations
+    pairs = SimultaneousBand(m[j] - m[i], d[:, j] - d[:, i], losses.df, confidence)
+    low[j, i], high[j, i] = pairs.low, pairs.high
     low[i, j], high[i, j] = -high[j, i], -low[j, i]
-    to_first = np.arange(1, len(m))
-    ends = band(first[1:], losses.deviations[:, to_first] - losses.deviations[:, :1], losses.df, confidence)
-    drawn = float(np.ptp(m + losses.deviations, axis=1).mean())
+    ends = SimultaneousBand(first[1:], d[:, np.arange(1, len(m))] - d[:, :1], losses.df, confidence)
+    drawn = float(np.ptp(m + d, axis=1).mean())
     bounds = float(low.max()), float(high.max())
     return Ranking(
         Bands(above, low.max(axis=1), high.max(axis=1)),
-        Bands(first, np.append(0.0, ends[0]), np.append(0.0, ends[1])),
-        float(np.clip(2.0 * spread - drawn, *bounds)),
-        *bounds,
+        Bands(first, np.append(0.0, ends.low), np.append(0.0, ends.high)),
+        Interval(float(np.clip(2.0 * spread - drawn, *bounds)), *bounds),
     )
-
-
-def band(
-    value: np.ndarray, deviations: np.ndarray, df: float, confidence: float, one_sided: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) of differences (J,), simultaneous over them, from draws (D, J) of their errors. one_sided: either
-    end holds by itself, and not both."""
-    se = np.maximum(deviations.std(axis=0), FLOOR_NATS)
-    half = sup_t_quantile(deviations, se, df, confidence, one_sided) * se
-    return value - half, value + half
 
 
 def apart(
@@ -210,7 +203,7 @@ def apart(
     else:
         parts = [(float(np.mean(np.diagonal(v))), losses.df) for v, losses in zip(own, (of_a, of_b), strict=True)]
     df = max(summed([*parts, (pairing.level, pairing.level_df)])[1], 1.0)
-    return Bands(value, *band(value, deviations, df, confidence))
+    return Bands.of(SimultaneousBand(value, deviations, df, confidence))
 
 
 POINTS = 81
@@ -230,7 +223,7 @@ class LossesApart:
 
 
 def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossesApart:
-    """Of all depths that both arms have. Without an estimate of the noise there is no band, and nothing is said."""
+    """Compare at all depths that both arms have; without an estimate of the noise there is no band."""
     unit, scales, why = _unit(base, other)
     notes: list[str] = []
     if why and scales:
@@ -248,7 +241,7 @@ def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -
     rows: list[ComparedRow] = []
     depths = []
     for d, values in _differences(base, other, pairing, options):
-        critical = sup_t_quantile(d.deviations, d.se, d.df, options.confidence)
+        band = d.band(options.confidence)
         half = t_two_sided(options.confidence, d.df) * d.se
         curve = ArmsApart(
             depth=d.shallow,
@@ -256,10 +249,10 @@ def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -
             g=numbers(d.g),
             low=numbers(d.g - half),
             high=numbers(d.g + half),
-            band_low=numbers(d.g - critical * d.se),
-            band_high=numbers(d.g + critical * d.se),
+            band_low=numbers(band.low),
+            band_high=numbers(band.high),
         )
-        depths.append(ArmsAtDepth(curve=curve, partings=tuple(_partings(curve))))
+        depths.append(ArmsAtDepth(curve=curve, partings=tuple(_crossovers(curve))))
         rows += [
             _row(other.label, curve, values[:, k], k, options.confidence) for k in (0, len(d.x) // 2, len(d.x) - 1)
         ]
@@ -380,7 +373,7 @@ def _df(a: Curves, b: Curves, pairing: Pairing, depth: int) -> float:
     return max(summed([*parts, (pairing.level, pairing.level_df)])[1], 1.0)
 
 
-def _partings(curve: ArmsApart) -> Iterator[Parting]:
+def _crossovers(curve: ArmsApart) -> Iterator[Parting]:
     """The stretches on which the simultaneous band lies on one side of zero."""
     sides = [
         "other" if high is not None and high < 0.0 else "base" if low is not None and low > 0.0 else ""

@@ -30,6 +30,7 @@ from dwsweep.fit.cells import BadRun, Run, Selection, Shape, n_params_of, number
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table
+from dwsweep.interval import Interval
 from dwsweep.records import record as reader
 from dwsweep.records.fit import FitOptions, NoiseSummary
 from dwsweep.records.run import RunConfig
@@ -63,7 +64,7 @@ SAME_TOKENS = 1.02
 @dataclass(frozen=True)
 class TrainedBudgets:
     """axis: flops or device_seconds. known_from: how the budgets are known. only: what the table was trained by, so
-    that the tokens follow the shape; otherwise its runs meet at equal values by the way. rows: of each budget.
+    that the tokens follow the shape; otherwise equal values occur only incidentally. rows: of each budget.
     left_out: finished runs in none of them."""
 
     axis: str
@@ -156,7 +157,7 @@ def _grouped(values: Iterable[Any], rows: Sequence[Row]) -> dict[float, list[Row
 
 
 def _longest(rows: Sequence[Row]) -> list[Row]:
-    """Without the branches that stop before the budget of their shape is spent."""
+    """Leave out the branches that stop before the budget of their shape is spent."""
     most: dict[tuple[Any, Any], float] = defaultdict(float)
     for row in rows:
         most[row["depth"], row["width"]] = max(most[row["depth"], row["width"]], row.get("tokens") or 0.0)
@@ -302,7 +303,7 @@ class AtBudgets:
 
     @property
     def selection(self) -> Selection:
-        """Of all budgets. A shape is excluded where it is at every budget that has it."""
+        """Selection over all budgets. A shape is excluded where it is at every budget that has it."""
         chosen = [part.selection for part in self.parts.values()]
         runs: list[Run] = [run for one in chosen for run in one.runs]
         used = {run.shape for run in runs}
@@ -361,7 +362,7 @@ class AtBudgets:
         return lines
 
     def cells(self) -> list[Cell]:
-        """Of all budgets; ``axis_value`` says of which. A shape may stand there once per budget."""
+        """Cells of all budgets; ``axis_value`` says of which. A shape may stand there once per budget."""
         rows = []
         for value, part in self.parts.items():
             for cell in part.cells():
@@ -371,11 +372,11 @@ class AtBudgets:
         return sorted(rows, key=lambda row: (row.depth, row.width, row.axis_value or 0.0))
 
     def noise(self) -> NoiseSummary:
-        """Of the main budget."""
+        """Noise of the main budget."""
         return self.parts[self.trained.main].noise()
 
     def rates(self) -> list[RateRun]:
-        """Of the main budget: a best rate moves with the length of training."""
+        """Rates of the main budget: a best rate moves with the length of training."""
         return self.parts[self.trained.main].rates()
 
 
@@ -476,17 +477,9 @@ def status_of(found: Minimum) -> str:
     return NOT_REACHED_LOW if found.low is None else NOT_REACHED_HIGH
 
 
-def _exp(value: float | None) -> float | None:
-    return None if value is None else math.exp(value)
-
-
-def _around(value: float | None, half: float | None) -> tuple[float | None, float | None]:
-    return (None, None) if value is None or half is None else (value - half, value + half)
-
-
-def _above_zero(value: float | None, half: float | None) -> tuple[float | None, float | None]:
-    """The same for what is never negative."""
-    return (None, None) if value is None or half is None else (max(value - half, 0.0), value + half)
+def _above_zero(value: float, half: float) -> Interval:
+    """value ± half, clipped at zero."""
+    return Interval(max(value, 0.0), max(value - half, 0.0), value + half)
 
 
 def _depth_row(axis: str, value: float, points: Points, one: DepthMinimum, over: OverDepths) -> DepthAtBudget:
@@ -496,40 +489,30 @@ def _depth_row(axis: str, value: float, points: Points, one: DepthMinimum, over:
     status, reason = TOO_FEW, f"{len(sizes)} size{'s' if len(sizes) > 1 else ''}, a minimum needs three"
     if len(sizes) >= FREE and one.minimum is None:
         status, reason = UNDECIDED, NOISE_UNKNOWN
-    low = high = x = loss = half = tokens = above = above_half = None
+    low = high = x = tokens = None
+    loss = above = Interval()
     if one.minimum and one.curve:
         low, high, status = one.minimum.low, one.minimum.high, status_of(one.minimum)
         reason = WHY[status].format(**SIZES)
         if status == REACHED and one.minimum.x is not None:
-            x, loss = one.minimum.x, one.curve.lowest(one.minimum.x)
-            half = points.level_half(float(one.curve.at(x)[1]) ** 2)
+            x = one.minimum.x
+            loss = Interval.around(one.curve.lowest(x), points.level_half(float(one.curve.at(x)[1]) ** 2))
             tokens = _finite(points.ln_tokens_at(one, x))
-    width, narrow, wide = (
-        None if v is None else float(np.exp(curves.ln_width_of(one.depth, v))) for v in (x, low, high)
-    )
-    found = over.apart(one)
-    if found:
-        above, above_half = max(found[0], 0.0), points.critical * found[1]
-    ends, apart = _around(loss, half), _above_zero(above, above_half)
+    size = Interval(x, low, high)
+    if found := over.apart(one):
+        nats = max(found[0], 0.0)
+        above = _above_zero(nats, points.critical * found[1])
     return DepthAtBudget(
         axis=axis,
         budget=value,
         depth=one.depth,
         status=status,
-        n_params=_exp(x),
-        n_params_low=_exp(low),
-        n_params_high=_exp(high),
-        width=width,
-        width_low=narrow,
-        width_high=wide,
+        **size.map(math.exp).columns("n_params"),
+        **size.map(lambda v: float(np.exp(curves.ln_width_of(one.depth, v)))).columns("width"),
         tokens=tokens,
         tokens_per_param=tokens / math.exp(x) if tokens and x is not None else None,
-        loss=loss,
-        loss_low=ends[0],
-        loss_high=ends[1],
-        above_best=above,
-        above_best_low=apart[0],
-        above_best_high=apart[1],
+        **loss.columns("loss"),
+        **above.columns("above_best"),
         sizes=len(sizes),
         smallest=math.exp(sizes[0]),
         largest=math.exp(sizes[-1]),
@@ -551,18 +534,19 @@ def _best_row(axis: str, value: float, points: Points, runs: Sequence[Run], over
     lowest = int(points.mean.argmin())
     own = [float(run.row[axis]) for run in runs if run.row.get(axis)]
     status, reason = TOO_FEW, _too_few(over, len(curves.depths))
-    best = low = high = None
+    best = None
+    depth = Interval()
     if over.minimum:
-        low, high, status = over.minimum.low, over.minimum.high, status_of(over.minimum)
+        status = status_of(over.minimum)
         reason = WHY[status].format(**DEPTHS)
         best = over.at_best() if status == REACHED else None
+        depth = Interval(best.y if best else None, over.minimum.low, over.minimum.high)
     worst = _worst(over, points.critical) if best else None
     t = points.critical
-    size = _around(best.x, t * best.x_sd) if best else (None, None)
-    width = _around(best.ln_width, t * best.ln_width_sd) if best else (None, None)
-    at = (best.x if best else None, *size)
-    tokens = [_finite(best.ln_spent - x) if best and x is not None else None for x in at]
-    loss = _around(best.loss, best.loss_half) if best else (None, None)
+    size = Interval.around(best.x, t * best.x_sd) if best else Interval()
+    width = Interval.around(best.ln_width, t * best.ln_width_sd) if best else Interval()
+    tokens = [_finite(best.ln_spent - x) if best and x is not None else None for x in (size.value, size.low, size.high)]
+    loss = Interval.around(best.loss, best.loss_half) if best else Interval()
     return BestAtBudget(
         axis=axis,
         budget=value,
@@ -571,22 +555,14 @@ def _best_row(axis: str, value: float, points: Points, runs: Sequence[Run], over
         shapes=len(curves.x),
         depths=len(curves.depths),
         status=status,
-        depth=math.exp(best.y) if best else None,
-        depth_low=_exp(low),
-        depth_high=_exp(high),
-        n_params=math.exp(best.x) if best else None,
-        n_params_low=_exp(size[0]),
-        n_params_high=_exp(size[1]),
-        width=math.exp(best.ln_width) if best else None,
-        width_low=_exp(width[0]),
-        width_high=_exp(width[1]),
+        **depth.map(math.exp).columns("depth"),
+        **size.map(math.exp).columns("n_params"),
+        **width.map(math.exp).columns("width"),
         tokens=tokens[0],
         tokens_low=tokens[2],
         tokens_high=tokens[1],
         tokens_per_param=tokens[0] / math.exp(best.x) if best and tokens[0] else None,
-        loss=best.loss if best else None,
-        loss_low=loss[0],
-        loss_high=loss[1],
+        **loss.columns("loss"),
         worst_depth=worst[0] if worst else None,
         worst_nats=worst[1] if worst else None,
         worst_nats_low=worst[2] if worst else None,

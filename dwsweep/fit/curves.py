@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from dwsweep.fit.cells import Run
-from dwsweep.fit.noise import FEW_DOCUMENTS, FLOOR_NATS, Documents, Noise, cell_means, estimate_noise
+from dwsweep.fit.noise import FEW_DOCUMENTS, FLOOR_NATS, Documents, Noise, cell_means, chi2_quantile, estimate_noise
 
 GRID_POINTS = 161
 INTERPOLATION_DRAWS = 301
@@ -22,8 +23,8 @@ class Curves:
 
     depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
-    edge of those tried. paired: seeds cancel between shapes. covariance: (K, K) nats² of the means, without the luck
-    that the seeds of a shape share.
+    edge of those tried. paired: seeds cancel between shapes. covariance: (K, K) nats² of the means, without what
+    the seeds of a shape share.
     """
 
     depth: np.ndarray
@@ -46,7 +47,7 @@ class Curves:
 
     @property
     def total_covariance(self) -> np.ndarray:
-        """(K, K) nats² of the means, with the luck that the seeds of a shape share."""
+        """(K, K) nats² of the means, with what the seeds of a shape share."""
         return self.covariance + self.noise.shape_variance * np.eye(len(self.x))
 
     def at(self, depth: int) -> np.ndarray:
@@ -75,6 +76,54 @@ class Curves:
 
 
 @dataclass(frozen=True)
+class SimultaneousBand:
+    """A band that holds for all of several numbers together: value ± critical·se, a sup-t band.
+
+    value: (J,). deviations: (D, J), draws of the errors; df: degrees of freedom of their variance. one_sided: either
+    end holds by itself, and not both.
+    """
+
+    value: np.ndarray
+    deviations: np.ndarray
+    df: float
+    confidence: float
+    one_sided: bool = False
+
+    @cached_property
+    def se(self) -> np.ndarray:
+        return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
+
+    @cached_property
+    def critical(self) -> float:
+        """Quantile of max_j |draw − value|/se, without the bars if one_sided, each draw divided by √(χ²_df/df).
+
+        The χ² factors are quantiles in a fixed order, unrelated to that of the draws, so that the value repeats.
+        """
+        away = self.deviations if self.one_sided else np.abs(self.deviations)
+        largest = np.max(away / self.se, axis=1)
+        if math.isfinite(self.df):
+            n = len(largest)
+            levels = (np.arange(n) + 0.5) / n
+            factors = np.sqrt(chi2_quantile(levels, self.df) / self.df)
+            largest = largest / factors[np.random.default_rng(0).permutation(n)]
+        return float(np.quantile(largest, self.confidence))
+
+    @property
+    def low(self) -> np.ndarray:
+        return self.value - self.critical * self.se
+
+    @property
+    def high(self) -> np.ndarray:
+        return self.value + self.critical * self.se
+
+    @property
+    def sign(self) -> np.ndarray:
+        """(J,) 1 where the band lies above zero, −1 below, 0 where it holds zero."""
+        t = self.value / self.se
+        return (t > self.critical).astype(int) - (t < -self.critical)
+
+
+@dataclass(frozen=True)
 class Difference:
     """g = loss of the shallower − loss of the deeper on a grid of x shared by both; positive where the deeper is ahead.
 
@@ -92,6 +141,9 @@ class Difference:
     def se(self) -> np.ndarray:
         return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
 
+    def band(self, confidence: float) -> SimultaneousBand:
+        return SimultaneousBand(self.g, self.deviations, self.df, confidence)
+
 
 def build_curves(
     runs: Sequence[Run],
@@ -99,9 +151,9 @@ def build_curves(
     n_draws: int,
     rng: np.random.Generator,
     documents: Documents | None = None,
-    luck: float | None = None,
+    shape_sd: float | None = None,
 ) -> Curves:
-    """Cell means, noise and draws of ``runs``. declared, luck: sd in nats, as in ``estimate_noise``.
+    """Cell means, noise and draws of ``runs``. declared, shape_sd: sd in nats, as in ``estimate_noise``.
 
     The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the mean of what the
     draws choose below the estimate is the winner's curse and is taken off (a bootstrap bias correction).
@@ -119,7 +171,7 @@ def build_curves(
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
     run_depth = np.array([run.depth for run in runs])
-    noise, covariance = estimate_noise(means, run_depth, chosen, depth, x, declared, extra, luck)
+    noise, covariance = estimate_noise(means, run_depth, chosen, depth, x, declared, extra, shape_sd)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     all_draws = means.mean + gaussian(covariance, n_draws, rng)
@@ -127,8 +179,8 @@ def build_curves(
     many = np.array([len(group) > 1 for group in groups])
     mean = means.mean[chosen] - np.where(many, draws.mean(axis=0) - means.mean[chosen], 0.0)
     draws = draws - draws.mean(axis=0) + mean
-    shape_sd = np.sqrt(noise.shape_variance + FLOOR_NATS**2)
-    draws += shape_sd * rng.standard_normal(draws.shape)
+    own_sd = np.sqrt(noise.shape_variance + FLOOR_NATS**2)
+    draws += own_sd * rng.standard_normal(draws.shape)
     runs_of = np.bincount(cell, minlength=len(candidates))
     n_params = _shape_average(runs, shapes, "n_params")
     return Curves(

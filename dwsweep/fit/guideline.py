@@ -1,4 +1,4 @@
-"""How deep and how wide at a budget: what guides, its optimum with its interval, the range of its rivals, and its
+"""How deep and how wide at a budget: what guides, its optimum with its interval, the range of its alternatives, and its
 limits.
 
 What guides is the best depth of one's own losses where there is one (``OwnGuide``, with the interface of a law, and the
@@ -18,10 +18,11 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, ellipse, from_ends, outside, published, published_rivals
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, ellipse, outside, published, published_alternatives
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.fit.surface import LossSurface, forms_left
+from dwsweep.fit.surface import LossSurface, accepted_forms
 from dwsweep.fit.surface_model import ENDS
+from dwsweep.fit.transitions import SURFACE
 from dwsweep.records.fit import FitResult, PublishedLaw, Surface
 from dwsweep.records.transitions import REFERENCE, GuidelineRow, SizedOptimum, Transition
 from dwsweep.text import format_count
@@ -75,7 +76,7 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
     if not surface.measured:
         return None
     inside = _answered(record)
-    shares = ", ".join(f"{form.form} {form.weight:.2f}" for form in forms_left(record))
+    shares = ", ".join(f"{form.form} {form.weight:.2f}" for form in accepted_forms(record))
     return OwnGuide(surface, f"own: loss of all depths, forms by evidence ({shares})", min(inside), max(inside))
 
 
@@ -97,8 +98,10 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
 
 
 def guide_inside(record: Surface | None) -> OwnGuide | None:
-    """For the sizes of the data alone, where they show a best depth but may show too little for an ``own_guide``; None
-    where they show none."""
+    """Guide valid only inside the observed sizes: used when the data support interpolation but not extrapolation.
+
+    None where they show no best depth.
+    """
     shown = _answered(record) if record else []
     if record is None or not shown:
         return None
@@ -111,29 +114,29 @@ def form_guides(guide: OwnGuide, rejected: bool = False) -> list[OwnGuide]:
     record = guide.surface.record
     return [
         replace(guide, surface=LossSurface(record, only=form.form), name=f"own: {form.form} form", form=form.form)
-        for form in (record.forms if rejected else forms_left(record))
+        for form in (record.forms if rejected else accepted_forms(record))
     ]
 
 
-def likely_law(guide: OwnGuide) -> Law:
+def map_law(guide: OwnGuide) -> Law:
     """The most probable form as a law with its confidence region: ln d at the shallowest and the deepest depth, from
     x_T there, is what the surface estimates of it."""
     record = guide.surface.record
-    form = forms_left(record)[0]
+    form = accepted_forms(record)[0]
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
     ends = np.array(form.draws)[:, ENDS]
     logs = (ends - np.log([12.0 * first, 12.0 * last])) / 2.0
     centre, covariance = logs.mean(axis=0), np.cov(logs, rowvar=False)
     level = float(chi2_quantile(record.confidence, 1.0))
     around = ellipse((float(centre[0]), float(centre[1])), covariance + 1e-12 * np.eye(2), level, 120)
-    theta = from_ends(form.form, centre, first, last)
+    theta = FORMS[form.form].from_ends(centre, first, last)
     return Law(
         f"own: {form.form} form of the loss surface",
         form.form,
         (float(theta[0]), float(theta[1])),
         guide.valid_from,
         guide.valid_to,
-        from_ends(form.form, around, first, last),
+        FORMS[form.form].from_ends(around, first, last),
     )
 
 
@@ -150,7 +153,7 @@ def guideline_row(
     n_params: float,
     trained: tuple[int, int] | None,
     law: Law | OwnGuide,
-    rivals: Sequence[Law | OwnGuide] = (),
+    alternatives: Sequence[Law | OwnGuide] = (),
     width_multiple: int | None = None,
 ) -> GuidelineRow:
     """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
@@ -173,7 +176,7 @@ def guideline_row(
     wide = n_params / (12.0 * depth) >= (8 * DEFAULT_WIDTH_MULTIPLE) ** 2
     multiple = width_multiple or (DEFAULT_WIDTH_MULTIPLE if wide else 8)
     width_int = max(multiple, multiple * round(math.sqrt(n_params / (12.0 * depth_int)) / multiple))
-    rival_ends = rival_range(rivals, n_params) if rivals else (None, None)
+    ends = alternative_range(alternatives, n_params) if alternatives else (None, None)
     row = replace(
         _row_without_number(name, n_params, trained, factor, law.name),
         depth=depth,
@@ -185,14 +188,14 @@ def guideline_row(
         depth_int=depth_int,
         width_int=width_int,
         n_params_actual=12 * depth_int * width_int**2,
-        rival_depth_min=rival_ends[0],
-        rival_depth_max=rival_ends[1],
+        rival_depth_min=ends[0],
+        rival_depth_max=ends[1],
     )
     return row if trained is None or isinstance(law, Law) else _with_cost(row, law, trained[0])
 
 
 def _with_cost(row: GuidelineRow, guide: OwnGuide, depth: int) -> GuidelineRow:
-    """With what the trained depth loses at its size, in nats with its interval, and the size in percent at which the
+    """Add what the trained depth loses at its size, in nats with its interval, and the size in percent at which the
     best depth has the same loss; nothing outside the sizes and depths of the data."""
     surface, n_params = guide.surface, row.n_params
     inside = surface.record.low <= math.log(n_params) <= surface.record.high
@@ -221,7 +224,7 @@ def _row_without_number(
     return GuidelineRow(**{**dict.fromkeys(GuidelineRow.keys()), **known, **shape})  # type: ignore[arg-type]
 
 
-def rival_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
+def alternative_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
     """Shallowest and deepest end of the intervals of ``laws`` at a budget; None where one of them has no bound."""
     depths = [law.depth(n_params) for law in laws]
     low = [d[1] for d in depths if d[1] is not None]
@@ -236,7 +239,7 @@ def width_at(n_params: float, depth: float | None) -> float | None:
 
 def guideline_rows(
     law: Law | OwnGuide,
-    rivals: Sequence[Law | OwnGuide] = (),
+    alternatives: Sequence[Law | OwnGuide] = (),
     params: Iterable[float] = (),
     trained: Sequence[tuple[str, float, tuple[int, int] | None]] | None = None,
 ) -> list[GuidelineRow]:
@@ -250,7 +253,7 @@ def guideline_rows(
         if not (math.isfinite(n) and n > 0):
             raise InputError(f"{argument('params')}: {value!r}; must be a positive number of non-embedding parameters")
         targets.append((format_count(n), n, None))
-    return [guideline_row(name, n, shape, law, rivals) for name, n, shape in targets]
+    return [guideline_row(name, n, shape, law, alternatives) for name, n, shape in targets]
 
 
 @cache
@@ -266,11 +269,8 @@ def published_record() -> PublishedLaw:
         cov_tag=law.error_tag,
         valid_from=law.valid_from,
         valid_to=law.valid_to,
-        guideline=tuple(guideline_rows(law, published_rivals())),
+        guideline=tuple(guideline_rows(law, published_alternatives())),
     )
-
-
-SURFACE = "surface"  # the estimator
 
 
 def headline(record: Surface, size: str) -> str:
@@ -302,7 +302,10 @@ def joint_crossings(transitions: Sequence[Transition]) -> str:
 
 
 def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str) -> str:
-    """By the draws at the smallest and at the largest size, which go together: intervals may overlap and it grows."""
+    """Direction of the trend from paired posterior draws.
+
+    Paired differences can be significant although the intervals overlap.
+    """
     surface = LossSurface(record)
     before, after = (surface.drawn_depths(row.ln_x) for row in (small, large))
     sure = (1.0 + record.confidence) / 2.0

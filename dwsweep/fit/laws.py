@@ -1,8 +1,4 @@
-"""The forms that a width law may take, all with two parameters, and what each says about a budget.
-
-exponential  ln d = a + b·L      (Levine et al. 2020)
-linear       d = a + b·L         (a constant aspect ratio in the limit; Liu et al. 2026: width grows with depth)
-power        ln d = a + b·ln L   (D_crit ∝ d^0.44 in "The Depth Delusion", 2026)
+"""The forms that a width law may take, all with two constants, and what each says about a budget.
 
 d is the width of the shallower net where depth L stops being the better one, and N = 12·L·d².
 """
@@ -10,6 +6,8 @@ d is the width of the shallower net where depth L stops being the better one, an
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -17,74 +15,149 @@ import numpy as np
 
 from dwsweep import published_law
 
-FORMS = ("exponential", "linear", "power")
 DEPTH_LIMIT = 1.0e5
 # beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
 EXTRAPOLATION_LIMIT = 2000.0
 AS_PRINTED = 1.005  # a size with three digits is the size that it stands for
-REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # of the published law, by which its rivals are fitted
+REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # of the published law, by which its alternatives are fitted
 
 
-def ln_width(form: str, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
-    """ln d at ``depth`` for theta (..., 2), broadcast; NaN where a linear law gives no positive width."""
-    a, b = np.asarray(theta)[..., 0], np.asarray(theta)[..., 1]
-    if form == "exponential":
-        return a + b * depth
-    if form == "power":
-        return a + b * np.log(depth)
-    width = a + b * depth
-    return np.log(np.where(width > 0, width, np.nan))
+class LawForm(ABC):
+    """A form of the width law: d(L) for two constants theta = (a, b).
+
+    theta is (..., 2) everywhere and broadcasts. label: the equation as people write it; left and right: its two sides
+    without the constants.
+    """
+
+    name: str
+    left: str
+    right: str
+    least_b = 0.0  # at which N stops growing with L
+
+    @property
+    def label(self) -> str:
+        return f"{self.left} = a + b·{self.right}"
+
+    def sentence(self, a: float, b: float) -> str:
+        """State the law with its numbers: ``ln d_x = 5.039 + 0.0555·L``."""
+        return f"{self.left}_x = {a:.3f} {'+' if b >= 0 else '−'} {abs(b):.4f}·{self.right}"
+
+    @abstractmethod
+    def ln_width(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
+        """ln d at ``depth``; NaN where the form gives no positive width."""
+
+    @abstractmethod
+    def from_ends(self, ends: np.ndarray, first: float, last: float) -> np.ndarray:
+        """theta of the law with ln d = ends[..., 0] at depth ``first`` and ends[..., 1] at depth ``last``."""
+
+    @abstractmethod
+    def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
+        """Solve 12·L·d(L)² = N, where N grows with L."""
+
+    def share(self, depth: np.ndarray, first: float, last: float) -> np.ndarray:
+        """How far ln d at ``depth`` has come from that at ``first`` to that at ``last``: 0 to 1."""
+        return (depth - first) / (last - first)
+
+    def transition(self, theta: np.ndarray, depth: np.ndarray, first: float, last: float) -> np.ndarray:
+        """x_T = ln N of the transition of ``depth``, where theta[..., :2] are those of the depths first and last."""
+        low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at the ends
+        high = theta[..., 1] - np.log(12.0 * last)
+        return np.log(12.0 * depth) + low + (high - low) * self.share(depth, first, last)
+
+    def n_params_needed(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
+        """N(L) = 12·L·d(L)²: the size from which on ``depth`` loses to the next."""
+        return 12.0 * depth * np.exp(2.0 * self.ln_width(theta, depth))
+
+    def optimal_depth(self, theta: np.ndarray, n_params: float) -> np.ndarray:
+        """L*(N): the depth with 12·L·d(L)² = N; NaN where N(L) does not grow with L, or beyond 1e5 layers."""
+        theta = np.asarray(theta, dtype=float)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            depth = self.depth_of(theta, n_params)
+        return np.where((theta[..., 1] > self.least_b) & (depth < DEPTH_LIMIT), depth, np.nan)
 
 
-def from_ends(form: str, ends: np.ndarray, first: float, last: float) -> np.ndarray:
-    """theta (..., 2) of the law with ln d = ends[..., 0] at depth ``first`` and ends[..., 1] at depth ``last``."""
-    u, v = ends[..., 0], ends[..., 1]
-    if form == "exponential":
+class Exponential(LawForm):
+    """Levine et al. 2020. L* = W(2b·N·e^(−2a)/12)/(2b), W the Lambert function."""
+
+    name, left, right = "exponential", "ln d", "L"
+
+    def ln_width(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
+        theta = np.asarray(theta)
+        return theta[..., 0] + theta[..., 1] * depth
+
+    def from_ends(self, ends: np.ndarray, first: float, last: float) -> np.ndarray:
+        u, v = ends[..., 0], ends[..., 1]
         b = (v - u) / (last - first)
         return np.stack([u - b * first, b], axis=-1)
-    if form == "power":
-        b = (v - u) / np.log(last / first)
-        return np.stack([u - b * np.log(first), b], axis=-1)
-    slope = (np.exp(v) - np.exp(u)) / (last - first)
-    return np.stack([np.exp(u) - slope * first, slope], axis=-1)
 
-
-def optimal_depth(form: str, theta: np.ndarray, n_params: float) -> np.ndarray:
-    """L*(N) for theta (..., 2): the depth with 12·L·d(L)² = N; NaN where N(L) does not grow with L, or beyond 1e5.
-
-    exponential: L = W(2b·N·e^(−2a)/12)/(2b), W the Lambert function. power: L = (N·e^(−2a)/12)^(1/(1 + 2b)). linear: by
-    bisection.
-    """
-    theta = np.asarray(theta, dtype=float)
-    a, b = theta[..., 0], theta[..., 1]
-    grows = (b > 0) if form != "power" else (b > -0.5)
-    if form != "linear":
+    def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         from scipy.special import lambertw
 
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            scaled = n_params * np.exp(-2.0 * a) / 12.0
-            if form == "power":
-                depth = scaled ** (1.0 / (1.0 + 2.0 * b))
-            else:
-                depth = lambertw(2.0 * b * scaled).real / (2.0 * b)
-        return np.where(grows & (depth < DEPTH_LIMIT), depth, np.nan)
-    target = np.log(n_params / 12.0)
-    low = np.full(theta.shape[:-1], -6.0)
-    high = np.full(theta.shape[:-1], np.log(DEPTH_LIMIT))
+        a, b = theta[..., 0], theta[..., 1]
+        return lambertw(2.0 * b * (n_params * np.exp(-2.0 * a) / 12.0)).real / (2.0 * b)
 
-    def excess(ln_depth: np.ndarray) -> np.ndarray:
-        depth = np.exp(ln_depth)
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            value = ln_depth + 2.0 * ln_width(form, theta, depth) - target
-        return np.where(np.isnan(value), -np.inf, value)
 
-    valid = grows & (excess(low) < 0) & (excess(high) > 0)
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        above = excess(middle) > 0
-        high = np.where(above, middle, high)
-        low = np.where(above, low, middle)
-    return np.where(valid, np.exp((low + high) / 2.0), np.nan)
+class Linear(LawForm):
+    """A constant aspect ratio in the limit; Liu et al. 2026: width grows with depth."""
+
+    name, left, right = "linear", "d", "L"
+
+    def ln_width(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
+        theta = np.asarray(theta)
+        width = theta[..., 0] + theta[..., 1] * depth
+        return np.log(np.where(width > 0, width, np.nan))
+
+    def from_ends(self, ends: np.ndarray, first: float, last: float) -> np.ndarray:
+        u, v = ends[..., 0], ends[..., 1]
+        slope = (np.exp(v) - np.exp(u)) / (last - first)
+        return np.stack([np.exp(u) - slope * first, slope], axis=-1)
+
+    def transition(self, theta: np.ndarray, depth: np.ndarray, first: float, last: float) -> np.ndarray:
+        low = theta[..., 0] - np.log(12.0 * first)
+        high = theta[..., 1] - np.log(12.0 * last)
+        at_first = np.exp(low / 2.0)
+        width = at_first + (np.exp(high / 2.0) - at_first) * (depth - first) / (last - first)
+        # a width that would be none: far below every size
+        return np.log(12.0 * depth) + 2.0 * np.log(np.maximum(width, 1e-3 * at_first))
+
+    def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
+        """L = N/12d², d the positive root of d³ − a·d² = b·N/12: Newton's steps fall to it from above."""
+        a, b = theta[..., 0], theta[..., 1]
+        target = np.maximum(b, 0.0) * n_params / 12.0
+        width = np.maximum(a, 0.0) + np.cbrt(target)
+        for _ in range(100):
+            before, width = width, width - (width**2 * (width - a) - target) / (width * (3.0 * width - 2.0 * a))
+            if not np.any(width < before):  # rounding alone is left
+                break
+        depth = n_params / 12.0 / width**2
+        return np.where(depth > SHALLOWEST, depth, np.nan)
+
+
+class Power(LawForm):
+    """D_crit ∝ d^0.44 in "The Depth Delusion", 2026. L* = (N·e^(−2a)/12)^(1/(1 + 2b))."""
+
+    name, left, right = "power", "ln d", "ln L"
+    least_b = -0.5
+
+    def ln_width(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
+        theta = np.asarray(theta)
+        return theta[..., 0] + theta[..., 1] * np.log(depth)
+
+    def from_ends(self, ends: np.ndarray, first: float, last: float) -> np.ndarray:
+        u, v = ends[..., 0], ends[..., 1]
+        b = (v - u) / np.log(last / first)
+        return np.stack([u - b * np.log(first), b], axis=-1)
+
+    def share(self, depth: np.ndarray, first: float, last: float) -> np.ndarray:
+        return np.log(depth / first) / math.log(last / first)
+
+    def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
+        return (n_params * np.exp(-2.0 * theta[..., 0]) / 12.0) ** (1.0 / (1.0 + 2.0 * theta[..., 1]))
+
+
+SHALLOWEST = math.exp(-6.0)  # of a linear law, whose N(L) need not fall to zero at one layer
+EXPONENTIAL, LINEAR, POWER = Exponential(), Linear(), Power()
+FORMS: Mapping[str, LawForm] = {form.name: form for form in (EXPONENTIAL, LINEAR, POWER)}
 
 
 def outside(n_params: float, valid_from: float, valid_to: float) -> float:
@@ -97,9 +170,9 @@ def outside(n_params: float, valid_from: float, valid_to: float) -> float:
 class Law:
     """A law with its uncertainty.
 
-    theta: (a, b) of ``form``. valid_from, valid_to: non-embedding parameters that its transitions span. region: (R, 2)
-    parameter pairs on or inside the confidence region, whose extremes give every profile interval. error_tag: where
-    the errors come from, when not from this fit.
+    form: a name in FORMS, theta: its (a, b). valid_from, valid_to: non-embedding parameters that its transitions span.
+    region: (R, 2) parameter pairs on or inside the confidence region, whose extremes give every profile interval.
+    error_tag: where the errors come from, when not from this fit.
     """
 
     name: str
@@ -115,10 +188,14 @@ class Law:
         """Factor outside the range from which on there is no number."""
         return EXTRAPOLATION_LIMIT
 
+    @property
+    def equation(self) -> LawForm:
+        return FORMS[self.form]
+
     def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
         """(L*, low, high) at ``n_params``; None for a value that does not exist, or an end without a bound."""
-        best = float(optimal_depth(self.form, np.asarray(self.theta), n_params))
-        around = optimal_depth(self.form, self.region, n_params)
+        best = float(self.equation.optimal_depth(np.asarray(self.theta), n_params))
+        around = self.equation.optimal_depth(self.region, n_params)
         finite = around[np.isfinite(around)]
         if not np.isfinite(best):
             return None, None, None
@@ -128,8 +205,8 @@ class Law:
 
     def ln_width_band(self, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(ln d, low, high) at depths (M,): at fixed depth, not at fixed budget."""
-        best = ln_width(self.form, np.asarray(self.theta), depth)
-        around = ln_width(self.form, self.region[:, None, :], depth)
+        best = self.equation.ln_width(np.asarray(self.theta), depth)
+        around = self.equation.ln_width(self.region[:, None, :], depth)
         # fmin and fmax skip NaN, and stay NaN where no law of the region gives a width
         return best, np.fmin.reduce(around, axis=0), np.fmax.reduce(around, axis=0)
 
@@ -143,11 +220,11 @@ def published() -> Law:
     theta = (published_law.A, published_law.B)
     region = ellipse(theta, np.asarray(published_law.COVARIANCE), 1.959964**2)
     low, high = published_law.TRAINED_N_PARAMS
-    return Law(published_law.NAME, "exponential", theta, low, high, region, published_law.COVARIANCE_TAG)
+    return Law(published_law.NAME, EXPONENTIAL.name, theta, low, high, region, published_law.COVARIANCE_TAG)
 
 
 @cache
-def published_rivals() -> tuple[Law, ...]:
+def published_alternatives() -> tuple[Law, ...]:
     """The linear and the power form through points of the published law, by least squares in ln d_x; without errors.
 
     They show how far apart forms drift that could not be told apart on the trained depths.
@@ -158,13 +235,13 @@ def published_rivals() -> tuple[Law, ...]:
     linear = _linear_in_log(depths, target)
     return tuple(
         Law(
-            f"{form} form through the published law's points",
-            form,
+            f"{form.name} form through the published law's points",
+            form.name,
             (float(theta[0]), float(theta[1])),
             *published_law.TRAINED_N_PARAMS,
             np.asarray(theta, dtype=float)[None],
         )
-        for form, theta in (("linear", linear), ("power", power))
+        for form, theta in ((LINEAR, linear), (POWER, power))
     )
 
 
@@ -172,7 +249,7 @@ def _linear_in_log(depths: np.ndarray, ln_width_target: np.ndarray) -> np.ndarra
     """(a, b) of d = a + b·L by least squares in ln d: Gauss–Newton from the straight line's own fit."""
     theta = np.polyfit(depths, np.exp(ln_width_target), 1, w=np.exp(-ln_width_target))[::-1].copy()
     for _ in range(50):
-        width = np.exp(ln_width("linear", theta, depths))
+        width = np.exp(LINEAR.ln_width(theta, depths))
         jacobian = np.stack([1.0 / width, depths / width], axis=1)
         theta = theta + np.linalg.lstsq(jacobian, ln_width_target - np.log(width), rcond=None)[0]
     return theta

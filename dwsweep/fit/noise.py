@@ -33,7 +33,7 @@ from dwsweep.fit.cells import Run
 
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
-# what the luck of a shape, which all its seeds share, is known from
+# what the scatter between shapes, which all seeds of one share, is known from
 SCATTER, DOCUMENTS, DECLARED, DEFAULT = "scatter", "documents", "declared", "default"
 
 
@@ -78,7 +78,7 @@ class Noise:
     why_unknown: str = ""
 
     def of_few_documents(self, count: int) -> Noise:
-        """The same for a held-out set of few documents: a variance that rests on them has one degree of freedom less
+        """Noise for a held-out set of few documents: a variance that rests on them has one degree of freedom less
         than there are, and with a single one it is not known (unless it was declared)."""
         if count > 1:
             fewer = {depth: min(df, count - 1.0) for depth, df in self.df.items()}
@@ -157,18 +157,18 @@ def estimate_noise(
     chosen_x: np.ndarray,
     declared: float | Mapping[int, float] | None = None,
     extra: np.ndarray | None = None,
-    luck: float | None = None,
+    shape_sd: float | None = None,
 ) -> tuple[Noise, np.ndarray]:
-    """The noise model and the covariance (K, K) of the fitted cell means, nats², but for the luck of a shape.
+    """The noise model and the covariance (K, K) of the fitted cell means, nats², but for the scatter between shapes.
 
     run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth, chosen_x: (K',).
     declared: sd of one run's loss in nats (or one per depth), instead of any estimate. extra: (K, K) covariance that is
-    known from elsewhere (documents), nats². luck: declared sd of what all seeds of a shape share, nats.
+    known from elsewhere (documents), nats². shape_sd: declared sd of what all seeds of a shape share, nats.
 
     σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
-    What the cell means scatter about smooth curves of ln N beyond that (shape_noise.py) is the luck of a shape (tuning,
-    initialisation), added to every mean. Fewer than six sizes at every depth cannot show it: there it is LIKELY_LUCK,
-    of which documents may account for a part. A single run per shape has its luck in its own scatter.
+    Cell means that scatter about smooth curves of ln N by more than that show the scatter between shapes (tuning,
+    initialisation), which is added to every mean. Fewer than six sizes at every depth cannot show it: there it is
+    LIKELY_SHAPE_SD, of which documents may account for a part. A single run per shape holds all of it already.
     """
     depths = [int(d) for d in np.unique(chosen_depth)]
     sigma2: dict[int, float]
@@ -185,15 +185,15 @@ def estimate_noise(
     found = scatter(means.mean[chosen], chosen_depth, chosen_x, known)
     replicated = len(run_depth) > len(means.mean)
     shape_variance, shape_source, shape_df = 0.0, DECLARED, np.inf
-    if luck is not None:
-        shape_variance = _declared("shape_noise", luck, [0], zero=True)[0] ** 2
+    if shape_sd is not None:
+        shape_variance = _declared("shape_noise", shape_sd, [0], zero=True)[0] ** 2
     elif found is not None and not sigma2:
         shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
-        if not found.separable and found.excess < LIKELY_LUCK**2:
-            shape_variance, shape_source, shape_df = LIKELY_LUCK**2, DEFAULT, found.excess_df
+        if not found.separable and found.excess < LIKELY_SHAPE_SD**2:
+            shape_variance, shape_source, shape_df = LIKELY_SHAPE_SD**2, DEFAULT, found.excess_df
         source, df, pooled = "scatter", dict.fromkeys(depths, np.inf), True
     elif declared is None or replicated:
-        shape_variance, shape_source = LIKELY_LUCK**2, DEFAULT
+        shape_variance, shape_source = LIKELY_SHAPE_SD**2, DEFAULT
         if found is not None and found.separable:
             shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
             source = "replicates and scatter" if declared is None else source
@@ -201,7 +201,7 @@ def estimate_noise(
             centred = extra[np.ix_(chosen, chosen)]
             own = float(np.trace(centred) - centred.mean() * len(centred)) / max(len(centred) - 1, 1)
             shape_variance, shape_source = max(0.0, shape_variance - own), DOCUMENTS
-        elif found is not None and found.excess > shape_variance:  # how the curves bend counts as luck here
+        elif found is not None and found.excess > shape_variance:  # how the curves bend counts as scatter here
             shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
     of_means = {d: float(np.diagonal(known)[chosen_depth == d].mean()) for d in depths}
     noise = Noise(
@@ -324,9 +324,9 @@ SMOOTH_STEPS = np.concatenate([[0.0], np.geomspace(1e-1, 1e5, 19)])
 # eigenvalues of a kernel below this share of the largest are rounding
 ROUNDING = 1e-15
 ROUGH_STEPS = np.geomspace(1e-3, 4.0, 25)
-LUCK_STEPS = np.geomspace(0.03, 6.0, 40)
+SHAPE_SD_STEPS = np.geomspace(0.03, 6.0, 40)
 # nats: reruns of Levine et al. 2020 agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves
-LIKELY_LUCK = 0.004
+LIKELY_SHAPE_SD = 0.004
 
 
 @dataclass(frozen=True)
@@ -381,17 +381,17 @@ def scatter(mean: np.ndarray, depth: np.ndarray, x: np.ndarray, known: np.ndarra
 def _excess(problem: _Contrasts, explained: float, smooth: np.ndarray, top: float) -> tuple[float, float]:
     """s² beyond the ``explained`` variance (nats²) and degrees of freedom of v = explained + s².
 
-    The most likely s is zero in about half of all sweeps whose luck is as large as their other noise, so s is averaged
-    over what it may be: flat in s with a Cauchy tail from LIKELY_LUCK on, and every smooth part of the grid as likely
+    The ML estimate of s is zero in about half of sweeps even when s equals the other noise, so s is averaged over its
+    posterior: flat in s with a Cauchy tail from LIKELY_SHAPE_SD on, and every smooth part of the grid as likely
     before the data. A scaled inverse χ² stands for the result, with the mean and variance of ln v.
     """
     from scipy.special import digamma, polygamma
 
-    s = np.sqrt(top) * LUCK_STEPS
+    s = np.sqrt(top) * SHAPE_SD_STEPS
     if explained > 0:
         s = np.concatenate([[0.0], s])
     log = _marginal(problem, explained, explained + s**2, smooth)
-    weight = np.exp(log - log.max()) * np.gradient(s) / (1.0 + (s / LIKELY_LUCK) ** 2)
+    weight = np.exp(log - log.max()) * np.gradient(s) / (1.0 + (s / LIKELY_SHAPE_SD) ** 2)
     weight /= weight.sum()
     ln_v = np.log(explained + s**2 + FLOOR_NATS**2)
     mean = float(weight @ ln_v)
@@ -461,7 +461,7 @@ def _profile(problem: _Contrasts, explained: float, tau2: np.ndarray, smooth: np
 
 
 def _marginal(problem: _Contrasts, explained: float, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
-    """(T,) the same, averaged over the smooth part's variance and length."""
+    """(T,) restricted likelihood at each τ², averaged over the smooth part's variance and length."""
     log = _likelihood(problem, explained, tau2, smooth)
     top = log.max(axis=(1, 2), keepdims=True)
     return top[:, 0, 0] + np.log(np.exp(log - top).mean(axis=(1, 2)))

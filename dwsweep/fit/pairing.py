@@ -78,8 +78,8 @@ class Pairing:
     single_seed: bool
 
 
-def pair_arms(a: Arm, b: Arm, declared: float | None = None, luck: float | None = None) -> Pairing:
-    """What arms ``a`` and ``b`` share. declared, luck: sd of one run's loss and of a shape's luck in nats, as the
+def pair_arms(a: Arm, b: Arm, declared: float | None = None, shape_sd: float | None = None) -> Pairing:
+    """What arms ``a`` and ``b`` share. declared, shape_sd: sd of one run's loss and of a shape's luck in nats, as the
     curves of both took them."""
     cells = matched(a.curves, b.curves)
     why_not = different_text(a, b)
@@ -90,7 +90,7 @@ def pair_arms(a: Arm, b: Arm, declared: float | None = None, luck: float | None 
     if not why_not and not losses:
         why_not = "no seed has run in both"
     if not why_not:
-        found = _paired(a, b, cells, np.array(losses), np.array(cell), seeds, declared, luck)
+        found = _paired(a, b, cells, np.array(losses), np.array(cell), seeds, declared, shape_sd)
         if found is not None:
             return found
         why_not = "the noise of their differences cannot be estimated"
@@ -171,7 +171,7 @@ def _paired(
     cell: np.ndarray,
     seeds: list[Hashable],
     declared: float | None,
-    luck: float | None,
+    shape_sd: float | None,
 ) -> Pairing | None:
     present = np.unique(cell)
     cells = [cells[m] for m in present]
@@ -185,13 +185,13 @@ def _paired(
     independent = math.sqrt(noise_a.shape_variance + noise_b.shape_variance)
     everything = np.arange(len(cells))
 
-    def estimate(luck: float | None) -> tuple[Noise, np.ndarray]:
+    def estimate(shape_sd: float | None) -> tuple[Noise, np.ndarray]:
         # with replicates the noise of a difference is measured; declared, it is that of two runs that share nothing
         own = math.sqrt(2.0) * declared if declared is not None and len(losses) == len(cells) else None
-        return estimate_noise(at_b, depth[cell], everything, depth, x, own, documents, luck)
+        return estimate_noise(at_b, depth[cell], everything, depth, x, own, documents, shape_sd)
 
-    noise, covariance = estimate(None if luck is None else independent)
-    if luck is None and noise.shape_source != SCATTER:  # not measured: the luck of each arm is its own
+    noise, covariance = estimate(None if shape_sd is None else independent)
+    if shape_sd is None and noise.shape_source != SCATTER:  # not measured: the luck of each arm is its own
         noise, covariance = estimate(independent)
     if not noise.known:
         return None

@@ -8,41 +8,16 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
+from dwsweep import expressions
 from dwsweep.errors import InputError, argument, example
 
 Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
 
-COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
-}
-ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-ALLOWED_NODES = (
-    *(ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.List, ast.Tuple),
-    *(ast.And, ast.Or, ast.Not, ast.USub, ast.UAdd, ast.Load),
-    *COMPARE,
-    *ARITHMETIC,
-)
 LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
 ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
 
@@ -72,70 +47,19 @@ def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[Row
         raise InputError(
             f"{argument('where')}: {expression[:40]!r}…; {len(expression):,} characters, must be at most {LONGEST:,}"
         )
+    refused = f"{argument('where')}: {expression!r}"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's own advice on what only looks like Python
-            tree = ast.parse(expression.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise InputError(f"{argument('where')}: {expression!r}; not an expression, allowed are {ALLOWED}") from error
-    _check_expression(tree, expression, set(columns))
+        tree = expressions.parse(expression, expressions.CONDITION)
+    except SyntaxError as error:
+        raise InputError(f"{refused}; not an expression, allowed are {ALLOWED}") from error
+    except ValueError as error:
+        raise InputError(f"{refused}; allowed are {ALLOWED}") from error
+    if unknown := next((name for name in expressions.names(tree) if name not in columns), None):
+        listed = ", ".join(sorted(set(columns)))
+        raise InputError(f"{argument('where')}: {unknown!r} in {expression!r}; columns are {listed}")
     if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
-        raise InputError(f'{argument("where")}: {expression!r}; a comparison is needed, such as "warmup == 400"')
-    return lambda row: bool(_evaluated(tree, row))
-
-
-def _check_expression(node: ast.AST, expression: str, columns: set[str]) -> None:
-    for child in ast.walk(node):
-        if isinstance(child, ast.Name):
-            if child.id not in columns:
-                raise InputError(
-                    f"{argument('where')}: {child.id!r} in {expression!r}; columns are {', '.join(sorted(columns))}"
-                )
-        elif isinstance(child, ast.Constant):
-            if not (child.value is None or isinstance(child.value, bool | int | float | str)):
-                raise InputError(f"{argument('where')}: {expression!r}; allowed are {ALLOWED}")
-        elif not isinstance(child, ALLOWED_NODES):
-            raise InputError(f"{argument('where')}: {expression!r}; allowed are {ALLOWED}")
-
-
-def _evaluated(node: ast.AST, row: Row) -> Any:
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.Name():
-            return row.get(node.id)
-        case ast.List() | ast.Tuple():
-            return [_evaluated(item, row) for item in node.elts]
-        case ast.BoolOp():
-            values = (_evaluated(item, row) for item in node.values)
-            return all(values) if isinstance(node.op, ast.And) else any(values)
-        case ast.UnaryOp():
-            value = _evaluated(node.operand, row)
-            if isinstance(node.op, ast.Not):
-                return not value
-            if value is None or isinstance(value, str | list):  # a text has no sign: nothing equals what it gives
-                return None
-            return -value if isinstance(node.op, ast.USub) else value
-        case ast.BinOp():
-            left, right = _evaluated(node.left, row), _evaluated(node.right, row)
-            try:
-                if isinstance(left, str | list) or isinstance(right, str | list):
-                    return None  # texts and lists are compared, never repeated to fill the memory
-                return ARITHMETIC[type(node.op)](left, right)
-            except (TypeError, ZeroDivisionError, OverflowError):
-                return None
-        case ast.Compare():
-            left = _evaluated(node.left, row)
-            for op, item in zip(node.ops, node.comparators, strict=True):
-                right = _evaluated(item, row)
-                try:
-                    if not COMPARE[type(op)](left, right):
-                        return False
-                except TypeError:  # a blank or a text against a number
-                    return False
-                left = right
-            return True
-    raise AssertionError(node)
+        raise InputError(f'{refused}; a comparison is needed, such as "warmup == 400"')
+    return lambda row: bool(expressions.evaluate(tree, row.get))
 
 
 def one_recipe(

@@ -296,7 +296,7 @@ class LossSurface:
         )
 
     def worst(self, x: float) -> dict[str, Any]:
-        """Of the depths that have shapes at ln axis x, the one with the highest loss, and by how many percent it is
+        """The depth, of those with shapes at ln axis x, that has the highest loss, and by how many percent it is
         above that of the best depth between them, with the interval of the fit's confidence; nothing where a loss is
         not positive, which has no percent."""
         present = self.present(x)
@@ -418,7 +418,7 @@ def with_optima(record: Surface) -> Surface:
     return replace(record, optima=tuple(rows))
 
 
-def forms_left(record: Surface) -> Sequence[LossForm]:
+def accepted_forms(record: Surface) -> Sequence[LossForm]:
     """The forms that are not rejected, the most probable first."""
     return sorted((f for f in record.forms if not f.rejected), key=lambda f: -f.weight)
 
@@ -494,7 +494,7 @@ def surface_record(
 
 
 def _short(value: float, digits: int) -> float:
-    """As many digits as the file needs to give the same depths."""
+    """Keep as many digits as the file needs to give the same depths."""
     return float(f"{value:.{digits}g}")
 
 
@@ -686,9 +686,11 @@ def draw_model(
 
 
 def log_likelihood(model: GivenLeads, draws: np.ndarray) -> float:
-    """Of the one node of hyperparameters of ``model``, restricted, with θ integrated out under its prior, up to the
-    constant of ``Linear.log_likelihood``: by importance sampling from a Student t that is as wide as the ``draws``
-    (D, P) of θ."""
+    """Restricted log likelihood at the one node of ``model``, θ integrated out under its prior.
+
+    Up to the constant of ``Linear.log_likelihood``; by importance sampling from a Student t that is as wide as the
+    ``draws`` (D, P) of θ.
+    """
     rng = np.random.default_rng(0)
     phi = to_leads(draws, model.problem.frame) / PHI_SD
     centre, covariance = phi.mean(axis=0), np.cov(phi, rowvar=False) + LEAST_SPREAD**2 * np.eye(phi.shape[1])

@@ -39,6 +39,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from dwsweep.fit.laws import FORMS
 from dwsweep.records.fit import THETA
 
 P = len(THETA)
@@ -123,19 +124,7 @@ def by_leads(theta: np.ndarray, frame: Frame) -> np.ndarray:
 
 def transition(form: str, theta: np.ndarray, depth: np.ndarray, frame: Frame) -> np.ndarray:
     """x_T at ``depth`` for theta (..., P), broadcast: ln of the size at which that depth is the best one."""
-    first, last = frame.shallowest, frame.deepest
-    low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at the ends
-    high = theta[..., 1] - np.log(12.0 * last)
-    if form == "linear":
-        at_first = np.exp(low / 2.0)
-        width = at_first + (np.exp(high / 2.0) - at_first) * (depth - first) / (last - first)
-        # a width that would be none: far below every size
-        return np.log(12.0 * depth) + 2.0 * np.log(np.maximum(width, 1e-3 * at_first))
-    if form == "power":
-        share = np.log(depth / first) / math.log(last / first)
-    else:
-        share = (depth - first) / (last - first)
-    return np.log(12.0 * depth) + low + (high - low) * share
+    return FORMS[form].transition(theta, depth, frame.shallowest, frame.deepest)
 
 
 def gradient(form: str, theta: np.ndarray, x: np.ndarray | float, y: np.ndarray, frame: Frame) -> np.ndarray:
@@ -245,7 +234,7 @@ class Problem:
         return int(self.free.sum())
 
     def prior_sd(self, h: np.ndarray) -> np.ndarray:
-        """Of the shrunk polynomials: amplitude · rate_x^j · rate_l^k."""
+        """Prior sd of the shrunk polynomials: amplitude · rate_x^j · rate_l^k."""
         rate0, rate_x, rate_l = (-math.log1p(math.exp(-h[i])) for i in (1, 3, 4))
         j, k = self.frame.terms[~self.free].T
         return np.exp(np.where(k == 0, h[0] + j * rate0, h[2] + j * rate_x + k * rate_l))
@@ -360,7 +349,7 @@ class Linear:
         a_t'·P_m·y = u_t, so that d ln p / d ln sd_t = u_t² − 1 + C_tt, and d ln p / d ln τ = τ²·(|P_m·y|² − tr P_m).
         """
         mean, sd = np.array(PRIOR).T
-        luck = math.exp(2.0 * h[5])
+        shape_variance = math.exp(2.0 * h[5])
         try:
             A, d, root, C, u = self._solved(h)
         except np.linalg.LinAlgError:
@@ -386,7 +375,7 @@ class Linear:
                 own.sum(),
                 (own * j).sum() * slope[1],
                 (own * k).sum() * slope[2],
-                luck * (projected @ projected - trace),
+                shape_variance * (projected @ projected - trace),
             ]
         )
         return value, gradient - (h - mean) / sd**2
@@ -408,12 +397,12 @@ class Linear:
         return (self._scale(h)[:, None] * columns)[self._back]
 
     def _scale(self, h: np.ndarray) -> np.ndarray:
-        """Of free, shrunk and φ in standard units."""
+        """Units of the free, the shrunk and φ."""
         return np.concatenate([self.problem.scale(h), PHI_SD])
 
     @property
     def _back(self) -> np.ndarray:
-        """From free, shrunk and φ to all terms in their order, and φ."""
+        """Order from free, shrunk and φ to all terms in their order, and φ."""
         order = self.problem.order
         return np.argsort(np.concatenate([order, len(order) + np.arange(len(PHI_SD))]))
 

@@ -1,13 +1,11 @@
 """Where the deeper net of a pair overtakes: status by simultaneous bands, the root, and its interval.
 
-All consecutive depths: their differences, crossings, thresholds and other estimators, as rows of transitions.csv.
+All consecutive depths: their differences, crossings and other estimators, as rows of transitions.csv.
 
 Other estimators are shown for reference, with ``pchip``:
 
 surface the crossing of the joint loss model of all depths (loss_model.py), the most precise where its smoothness holds.
 
-power   crossing of E + A·N^(−α) fitted per depth. Biased where the curves are no power laws: −0.35 … +0.15 in ln N on
-        noise-free simulations of this project.
 levine  the two-width rule of Levine et al. 2020: the first trained width of the shallower net that is significantly
         worse, averaged with its left neighbour, where the two are indistinguishable. The noisier the losses, the later
         a width counts as worse: biased to larger widths.
@@ -29,7 +27,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from dwsweep.fit.curves import Curves, Difference, difference, distinct, from_values, pchip, shared_grid
-from dwsweep.fit.noise import DEFAULT, DOCUMENTS, FLOOR_NATS, SEPARABLE_SIZES, chi2_quantile, t_two_sided
+from dwsweep.fit.noise import DEFAULT, DOCUMENTS, FLOOR_NATS, SEPARABLE_SIZES, t_two_sided
 from dwsweep.fit.surface import LossSurface
 from dwsweep.records.transitions import REFERENCE, Contrast, Transition
 from dwsweep.text import format_count
@@ -69,29 +67,8 @@ class Crossing:
     cause: str = ""
 
 
-def sup_t_quantile(
-    deviations: np.ndarray, se: np.ndarray, df: float, confidence: float, one_sided: bool = False
-) -> float:
-    """Quantile of max_x |g* − g|/se over draws (D, G), each divided by √(χ²_df/df): a simultaneous t band. one_sided:
-    without the bars, for a band that has only one end.
-
-    The χ² factors are quantiles in a fixed order, so that the value repeats exactly.
-    """
-    sup = np.max((deviations if one_sided else np.abs(deviations)) / se, axis=1)
-    if math.isfinite(df):
-        n = len(sup)
-        levels = (np.arange(n) + 0.5) / n
-        sup = sup / np.sqrt(chi2_quantile(levels, df) / df)[_scatter(n)]
-    return float(np.quantile(sup, confidence))
-
-
-def _scatter(n: int) -> np.ndarray:
-    """A fixed permutation, unrelated to the order of the draws."""
-    return np.random.default_rng(0).permutation(n)
-
-
-def classify(d: Difference, confidence: float, threshold: float = 0.0) -> Crossing:
-    """Status, root and interval of g = ``threshold`` (nats by which the deeper net must be ahead).
+def classify(d: Difference, confidence: float) -> Crossing:
+    """Status, root and interval of g = 0.
 
     crossed: the shallower is significantly (sup-t) ahead on the left and the deeper on the right. not_reached: only the
     shallower ever is. already_crossed: only the deeper. undecided: neither. ambiguous: any other pattern.
@@ -99,11 +76,11 @@ def classify(d: Difference, confidence: float, threshold: float = 0.0) -> Crossi
     The interval is the set {x : |g(x)| ≤ t_df·se(x)} (Fieller 1954, by band inversion) between the two significant
     parts; where one part is missing, that end is unbounded.
     """
-    g, se, x = d.g - threshold, d.se, d.x
+    band = d.band(confidence)
+    g, se, x = d.g, band.se, d.x
     t = g / se
-    critical = sup_t_quantile(d.deviations, se, d.df, confidence)
     pointwise = t_two_sided(confidence, d.df)
-    below, above = np.flatnonzero(t < -critical), np.flatnonzero(t > critical)
+    below, above = np.flatnonzero(band.sign < 0), np.flatnonzero(band.sign > 0)
     changes = int(np.count_nonzero(np.diff(np.sign(g[g != 0.0]))))
     left = int(below[-1]) if len(below) else None
     right = int(above[0]) if len(above) else None
@@ -122,10 +99,9 @@ def classify(d: Difference, confidence: float, threshold: float = 0.0) -> Crossi
         high = _edge(x, t - pointwise, right, -1)
     if status == "crossed":
         root, slope, root_se = _root(x, g, se, left, right)
-    split = root if root is not None else None
     tie = _tie(x, low if status == "not_reached" else None, high if status == "already_crossed" else None)
-    t_left = float(np.max(-t if split is None else -t[x <= split]))
-    t_right = float(np.max(t if split is None else t[x >= split]))
+    t_left = float(np.max(-t if root is None else -t[x <= root]))
+    t_right = float(np.max(t if root is None else t[x >= root]))
     return Crossing(
         status,
         root,
@@ -135,7 +111,7 @@ def classify(d: Difference, confidence: float, threshold: float = 0.0) -> Crossi
         slope,
         t_left,
         t_right,
-        critical,
+        band.critical,
         None if left is None else float(x[left]),
         None if right is None else float(x[right]),
         changes,
@@ -239,9 +215,7 @@ def _distance(n: float, end: float | None, other: float, other_end: float | None
     return None if end is None or other_end is None else math.hypot(math.log(n / end), math.log(other / other_end))
 
 
-THRESHOLDS = (0.001, 0.003)
-EXPONENTS = np.geomspace(0.005, 3.0, 100)
-POWER_DRAWS = 500
+SURFACE, LEVINE = "surface", "levine"  # estimators beside the reference
 SURFACE_POINTS = 61
 FAR_APART = 3.0  # standard errors between two estimates of a crossing that rest on the same losses
 
@@ -249,13 +223,13 @@ FAR_APART = 3.0  # standard errors between two estimates of a crossing that rest
 @dataclass(frozen=True, eq=False)
 class Pair:
     """A pair of consecutive depths. difference: None where they share no range of sizes. crossing: the reference
-    (pchip). others: (estimator, threshold in nats, crossing)."""
+    (pchip). others: (estimator, crossing)."""
 
     shallow: int
     deep: int
     difference: Difference | None
     crossing: Crossing
-    others: tuple[tuple[str, float, Crossing], ...]
+    others: tuple[tuple[str, Crossing], ...]
 
 
 def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) -> list[Pair]:
@@ -273,20 +247,13 @@ def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) ->
             )
             pairs.append(Pair(shallow, deep, d, no_crossing(reason, NOISE_UNKNOWN), ()))
             continue
-        others: list[tuple[str, float, Crossing]] = []
-        if estimators:
-            others += [(f"pchip>{delta:g}", delta, classify(d, confidence, delta)) for delta in THRESHOLDS]
-            power = power_difference(curves, shallow, deep)
-            if power is not None:
-                others.append(("power", 0.0, classify(power, confidence)))
-            levine = levine_crossing(curves, shallow, deep, confidence)
-            if levine is not None:
-                others.append(("levine", 0.0, levine))
+        levine = levine_crossing(curves, shallow, deep, confidence) if estimators else None
+        others = [] if levine is None else [(LEVINE, levine)]
         crossing = classify(d, confidence)
         sizes = min(len(curves.sizes(shallow)), len(curves.sizes(deep)))
         if sizes < SEPARABLE_SIZES and curves.noise.shape_source != DOCUMENTS:
             crossing = of_few_sizes(crossing, sizes)
-            others = [(name, delta, of_few_sizes(found, sizes)) for name, delta, found in others]
+            others = [(name, of_few_sizes(found, sizes)) for name, found in others]
         pairs.append(Pair(shallow, deep, d, crossing, tuple(others)))
     return pairs
 
@@ -304,7 +271,7 @@ def with_surface(pairs: Sequence[Pair], curves: Curves, surface: LossSurface, co
             inside = (x >= pair.difference.x[0] - 1e-9) & (x <= pair.difference.x[-1] + 1e-9)
             if np.count_nonzero(inside) > 1:
                 joint = from_values(curves, pair.shallow, pair.deep, x[inside], values[pair][:, inside])
-                pair = replace(pair, others=(*pair.others, ("surface", 0.0, classify(joint, confidence))))
+                pair = replace(pair, others=(*pair.others, (SURFACE, classify(joint, confidence))))
         found.append(pair)
     return found
 
@@ -313,7 +280,7 @@ def disagreements(pairs: Sequence[Pair]) -> list[str]:
     """A line for each pair whose crossing by the joint model is more than two standard errors from the reference's."""
     lines = []
     for pair in pairs:
-        own = next((c for name, _, c in pair.others if name == "surface"), None)
+        own = next((c for name, c in pair.others if name == SURFACE), None)
         one, other = pair.crossing, own
         if other is None or one.root is None or other.root is None or not one.se or not other.se:
             continue
@@ -334,18 +301,16 @@ def _no_range(curves: Curves, shallow: int, deep: int) -> Crossing:
 
 
 def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float) -> list[Transition]:
-    """Rows of transitions.csv: per pair ``pchip`` first, then the thresholds (``pchip>0.001``: where the deeper is
-    ahead by 0.001 nats), ``power`` and ``levine``. Widths are the shallower net's; a None end is unbounded."""
+    """Rows of transitions.csv: per pair ``pchip`` first, then ``levine`` and ``surface``. Widths are the shallower
+    net's; a None end is unbounded."""
     return [
-        _transition_row(curves, pair, estimator, threshold, crossing, confidence)
+        _transition_row(curves, pair, estimator, crossing, confidence)
         for pair in pairs
-        for estimator, threshold, crossing in ((REFERENCE, 0.0, pair.crossing), *pair.others)
+        for estimator, crossing in ((REFERENCE, pair.crossing), *pair.others)
     ]
 
 
-def _transition_row(
-    curves: Curves, pair: Pair, estimator: str, threshold: float, c: Crossing, confidence: float
-) -> Transition:
+def _transition_row(curves: Curves, pair: Pair, estimator: str, c: Crossing, confidence: float) -> Transition:
     both = np.concatenate([curves.at(pair.shallow), curves.at(pair.deep)])
     sigmas = [curves.noise.sigma.get(d) for d in (pair.shallow, pair.deep)]
     known = [s for s in sigmas if s is not None]
@@ -373,12 +338,8 @@ def _transition_row(
         sigma=math.sqrt(sum(s * s for s in known) / len(known)) if known else curves.noise.tau,
         df=None if pair.difference is None else pair.difference.df,
         confidence=confidence,
-        interval_method=""
-        if c.critical is None
-        else "two trained widths"
-        if estimator == "levine"
-        else "band inversion",
-        threshold=threshold,
+        interval_method="" if c.critical is None else "two trained widths" if estimator == LEVINE else "band inversion",
+        threshold=0.0,
         sup_t_critical=c.critical,
         axis_value=axis[0],
         axis_low=axis[1],
@@ -395,45 +356,6 @@ def n_params_at(curves: Curves, depth: int, x: float) -> float:
     where = curves.at(depth)
     offset = np.log(curves.n_params[where]) - curves.x[where]
     return float(math.exp(x + np.interp(x, curves.x[where], offset)))
-
-
-def power_difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
-    """Difference of E + A·N^(−α) fits per depth on the pair's grid; None with fewer than four sizes at a depth."""
-    grid = shared_grid(curves, shallow, deep)
-    if grid is None or min(len(curves.sizes(shallow)), len(curves.sizes(deep))) < 4:
-        return None
-    both = []
-    for depth in (shallow, deep):
-        where = curves.at(depth)
-        values = np.vstack([curves.mean[where], curves.draws[:POWER_DRAWS, where]])
-        x, values = distinct(curves.x[where], values)
-        both.append(power_curve(x, values, grid))
-    return from_values(curves, shallow, deep, grid, both[0] - both[1])
-
-
-def power_curve(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """(D, G) least-squares fits of E + A·exp(−α(x − x̄)) to values (D, K) at x (K,).
-
-    α is profiled: for each exponent on a grid E and A are linear, and a parabola through the best three refines α.
-    """
-    centre = x.mean()
-    rss = np.empty((len(values), len(EXPONENTS)))
-    for j, alpha in enumerate(EXPONENTS):
-        X = np.stack([np.ones_like(x), np.exp(-alpha * (x - centre))], axis=1)
-        q, _ = np.linalg.qr(X)
-        rss[:, j] = ((values - values @ q @ q.T) ** 2).sum(axis=1)
-    best = np.clip(rss.argmin(axis=1), 1, len(EXPONENTS) - 2)
-    rows = np.arange(len(values))
-    left, middle, right = (rss[rows, best + k] for k in (-1, 0, 1))
-    curvature = left - 2 * middle + right
-    shift = np.where(curvature > 0, 0.5 * (left - right) / np.where(curvature > 0, curvature, 1.0), 0.0)
-    step = math.log(EXPONENTS[1] / EXPONENTS[0])
-    alpha = np.exp(np.log(EXPONENTS[best]) + step * np.clip(shift, -1.0, 1.0))
-    basis = np.exp(-alpha[:, None] * (x - centre))
-    spread = basis - basis.mean(axis=1, keepdims=True)
-    A = (spread * values).sum(axis=1) / (spread**2).sum(axis=1)
-    E = values.mean(axis=1) - A * basis.mean(axis=1)
-    return E[:, None] + A[:, None] * np.exp(-alpha[:, None] * (grid - centre))
 
 
 def levine_crossing(curves: Curves, shallow: int, deep: int, confidence: float) -> Crossing | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dwsweep.fit.curves import Curves, Difference
-from dwsweep.fit.laws import FORMS, Law, from_ends, ln_width
+from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law
 from dwsweep.fit.noise import FLOOR_NATS, f_quantile, f_tail
 from dwsweep.fit.transitions import Crossing, Pair
 from dwsweep.records.fit import FittedForm, WidthLaw
@@ -82,7 +82,7 @@ class LawProblem:
 
     def chi2(self, form: str, theta: np.ndarray) -> np.ndarray:
         """(M,) χ² for theta (M, 2); infinite where the form gives no width."""
-        ln_d = np.stack([ln_width(form, theta, L) for L in self.depths], axis=1)
+        ln_d = np.stack([FORMS[form].ln_width(theta, L) for L in self.depths], axis=1)
         bad = ~np.isfinite(ln_d).all(axis=1)
         x = self.x_of(np.where(np.isfinite(ln_d), ln_d, 0.0))
         sign = np.where(x > self.high, -1, np.where(x < self.low, 1, 0))
@@ -127,7 +127,7 @@ class LawProblem:
         outer = box.copy()
         for _ in range(14):
             ends = _mesh(box, COARSE)
-            value = self.chi2(form, from_ends(form, ends, first, last))
+            value = self.chi2(form, FORMS[form].from_ends(ends, first, last))
             best = int(np.argmin(value))
             near = ends[value - value[best] <= max(KEEP_DELTA * inflation, 2.0 * level)]
             step = (box[:, 1] - box[:, 0]) / (COARSE - 1)
@@ -142,7 +142,7 @@ class LawProblem:
         box = np.stack([near.min(axis=0) - 2 * step, near.max(axis=0) + 2 * step], axis=1)
         box = np.stack([np.maximum(box[:, 0], outer[:, 0]), np.minimum(box[:, 1], outer[:, 1])], axis=1)
         ends = _mesh(box, FINE)
-        theta = from_ends(form, ends, first, last)
+        theta = FORMS[form].from_ends(ends, first, last)
         value = self.chi2(form, theta)
         best = int(np.argmin(value))
         delta = value - value[best]
@@ -154,7 +154,7 @@ class LawProblem:
         bounded = not (open_low.any() or open_high.any())
         region = theta[delta <= level]
         intervals = _intervals(region, open_low, open_high)
-        x = self.x_of(np.stack([ln_width(form, theta[best : best + 1], L) for L in self.depths], axis=1))[0]
+        x = self.x_of(np.stack([FORMS[form].ln_width(theta[best : best + 1], L) for L in self.depths], axis=1))[0]
         return LawFit(
             form=form,
             theta=(float(theta[best, 0]), float(theta[best, 1])),
@@ -261,13 +261,6 @@ def _covariance(theta: np.ndarray, delta: np.ndarray, df: float) -> np.ndarray:
 
 WINNING_DELTA_CHI2 = 4.0
 POOR_FIT_P_VALUE = 0.01
-OWN_NAMES = {
-    "exponential": "own: ln d = a + b·L",
-    "linear": "own: d = a + b·L",
-    "power": "own: ln d = a + b·ln L",
-}
-
-
 FEWEST_PAIRS = 3
 
 
@@ -310,9 +303,9 @@ class LawReport:
 
 
 def fit_laws(
-    curves: Curves, pairs: Sequence[Pair], confidence: float, forms: Sequence[str] = FORMS, held_out: bool = True
+    curves: Curves, pairs: Sequence[Pair], confidence: float, forms: Sequence[str] = tuple(FORMS), held_out: bool = True
 ) -> LawReport:
-    """Fit the exponential law and its rivals to the difference curves of ``pairs``.
+    """Fit the exponential law and its alternatives to the difference curves of ``pairs``.
 
     There is a law only if ``FEWEST_PAIRS`` pairs say where their crossing lies (one of them crossed), so that one is
     left to contradict its two constants, and the data bound both; otherwise the statement says what is missing.
@@ -333,12 +326,12 @@ def fit_laws(
     problem = _problem(curves, usable, df, confidence)
     fits = {form: problem.fit(form) for form in forms}
     best = min(fit.chi2 for fit in fits.values())
-    own = fits["exponential"]
+    own = fits[EXPONENTIAL.name]
     predictions = _held_out(curves, usable, df, confidence) if held_out else {}
     ranking = sorted(fits.values(), key=lambda fit: fit.chi2)
     clear = len(ranking) > 1 and ranking[1].chi2 - ranking[0].chi2 >= WINNING_DELTA_CHI2
     winner = ranking[0].form if clear else None
-    rivals = [_rival_row(fit, best, winner, predictions.get(fit.form), problem) for fit in ranking]
+    rivals = [_alternative_row(fit, best, winner, predictions.get(fit.form), problem) for fit in ranking]
     if not own.bounded:
         return LawReport(
             None, rivals, "no width law fitted: the data leave a or b without a bound (crossings on one side only)"
@@ -353,13 +346,13 @@ def fit_laws(
             f"width law: χ² = {own.chi2:.1f} for {fit_df} degrees of freedom (p = {p_value:.1g}); the pairs do not lie "
             f"on ln d = a + b·L within their errors: its intervals are {math.sqrt(own.chi2 / fit_df):.1f} times wider"
         )
-        own = problem.fit("exponential", own.chi2 / fit_df)
+        own = problem.fit(EXPONENTIAL.name, own.chi2 / fit_df)
         if not own.bounded:
             return LawReport(None, rivals, "no width law fitted: the pairs do not lie on ln d = a + b·L", warnings)
-        fits["exponential"] = own
-    exponential = laws["exponential"]
+        fits[EXPONENTIAL.name] = own
+    exponential = laws[EXPONENTIAL.name]
     width_law = WidthLaw(
-        form="exponential",
+        form=EXPONENTIAL.name,
         a=own.theta[0],
         b=own.theta[1],
         cov=tuple(numbers(row) for row in own.cov),
@@ -378,12 +371,12 @@ def fit_laws(
         winner=winner,
     )
     statement = (
-        f"ln d_x = {own.theta[0]:.3f} {'+' if own.theta[1] >= 0 else '−'} {abs(own.theta[1]):.4f}·L from {pairs_used} "
-        f"pairs ({len(usable) - pairs_used} more bound it from one side)"
+        f"{EXPONENTIAL.sentence(*own.theta)} from {pairs_used} pairs ("
+        f"{len(usable) - pairs_used} more bound it from one side)"
     )
-    if winner is not None and winner != "exponential" and winner in laws:
+    if winner is not None and winner != EXPONENTIAL.name and winner in laws:
         warnings.append(
-            f"rivals: {winner} ({OWN_NAMES[winner][5:]}) fits the transitions better than the exponential law by Δχ² = "
+            f"rivals: {winner} ({FORMS[winner].label}) fits the transitions better than the exponential law by Δχ² = "
             f"{own.chi2 - best:.1f}"
         )
     # rejection is by Δχ²; a form whose region has no bound cannot give a range and stays out
@@ -398,8 +391,10 @@ def _problem(curves: Curves, pairs: Sequence[Pair], df: float, confidence: float
 def _law(fit: LawFit, problem: LawProblem) -> Law:
     """The fitted form with the corners of its region, and the range of N that its transitions inside the data span."""
     depths = problem.depths[fit.inside] if fit.inside.any() else problem.depths
-    n = 12.0 * depths * np.exp(2.0 * ln_width(fit.form, np.asarray(fit.theta), depths))
-    return Law(OWN_NAMES[fit.form], fit.form, fit.theta, float(n.min()), float(n.max()), _hull(fit.region, fit.theta))
+    form = FORMS[fit.form]
+    n = form.n_params_needed(np.asarray(fit.theta), depths)
+    region = _hull(fit.region, fit.theta)
+    return Law(f"own: {form.label}", form.name, fit.theta, float(n.min()), float(n.max()), region)
 
 
 def _hull(region: np.ndarray, theta: tuple[float, float]) -> np.ndarray:
@@ -416,7 +411,9 @@ def _hull(region: np.ndarray, theta: tuple[float, float]) -> np.ndarray:
         return points
 
 
-def _rival_row(fit: LawFit, best: float, winner: str | None, held_out: HeldOut | None, problem: LawProblem) -> Rival:
+def _alternative_row(
+    fit: LawFit, best: float, winner: str | None, held_out: HeldOut | None, problem: LawProblem
+) -> Rival:
     delta = fit.chi2 - best
     return Rival(
         form=fit.form,

@@ -196,7 +196,7 @@ def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, sour
     """The best depth and width at one size, with what was trained for reference."""
     depth, law_low, law_high = source.law.depth(n_params)
     refused = depth is None or depth < 1.0 or source.refuses(n_params)
-    rivals = source.rival_depths(n_params)
+    rivals = source.alternative_depths(n_params)
     known = BestDepth(
         name=name,
         source=source.name,

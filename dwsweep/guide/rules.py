@@ -8,15 +8,14 @@ functions log, log2, log10, exp, sqrt.
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import math
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep import published_law
+from dwsweep import expressions, published_law
 from dwsweep.errors import InputError, argument
 
 NAMED = {
@@ -26,23 +25,6 @@ NAMED = {
     "ratio-128": "width = 128 * depth",
 }
 ALIASES = {"depth": "depth", "l": "depth", "width": "width", "d": "width", "d_x": "width", "n": "n"}
-OPERATORS: Mapping[type[ast.AST], Callable[..., float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-    ast.UAdd: operator.pos,
-    ast.USub: operator.neg,
-}
-FUNCTIONS: Mapping[str, Callable[[float], float]] = {
-    "log": math.log,
-    "ln": math.log,
-    "log2": math.log2,
-    "log10": math.log10,
-    "exp": math.exp,
-    "sqrt": math.sqrt,
-}
 LONGEST, DEEPEST = 200, 1.0e5
 GRID = np.geomspace(1.0, DEEPEST, 4001)
 ALLOWED = "allowed: width = …, depth = … of depth, width and N, such as 'width = 64 * depth', or " + ", ".join(NAMED)
@@ -74,9 +56,9 @@ def parse(text: str) -> Rule:
     if not equals or target not in ("depth", "width") or len(said) > LONGEST:
         raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; {ALLOWED}")
     try:
-        body = ast.parse(right.strip(), mode="eval").body
-        used = _names(body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        body = expressions.parse(right, expressions.FORMULA)
+        used = {ALIASES[name.lower()] for name in expressions.names(body)}
+    except (SyntaxError, ValueError, KeyError):
         raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; cannot be read; {ALLOWED}") from None
     if target in used:
         raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; {target} stands on both sides; {ALLOWED}")
@@ -84,8 +66,9 @@ def parse(text: str) -> Rule:
     def excess(depth: float, n_params: float) -> float:
         """ln of what the rule says over what the size has; NaN where the rule says no positive number."""
         width = math.sqrt(n_params / (12.0 * depth))
+        has = {"depth": depth, "width": width, "n": n_params}
         try:
-            said_value = _value(body, {"depth": depth, "width": width, "n": n_params})
+            said_value = expressions.evaluate(body, lambda name: has[ALIASES[name.lower()]])
             # the rule's value falls behind, or runs ahead of, what the depth itself has
             return math.log(said_value / width) if target == "width" else math.log(depth / said_value)
         except (ArithmeticError, ValueError, TypeError):
@@ -102,53 +85,13 @@ def gpt3_depth(n_params: float) -> float:
 
 
 def _root(excess: Callable[[float], float]) -> float | None:
-    """The shallowest depth at which the rule holds, to 1e-9 in ln L; None without one."""
+    """The shallowest depth at which the rule holds; None without one."""
+    from scipy.optimize import brentq
+
     values = np.array([excess(float(depth)) for depth in GRID])
     changes = np.flatnonzero(np.isfinite(values[:-1]) & np.isfinite(values[1:]) & (values[:-1] * values[1:] <= 0))
     if not len(changes):
         return None
-    low, high = (float(GRID[changes[0] + k]) for k in (0, 1))
-    rising = excess(high) > excess(low)
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        if (excess(middle) > 0) == rising:
-            high = middle
-        else:
-            low = middle
-    return math.sqrt(low * high)
-
-
-def _names(node: ast.AST) -> set[str]:
-    """The quantities that an expression reads.
-
-    Raises:
-        ValueError: it holds something else than numbers, these quantities, operators and functions.
-    """
-    if isinstance(node, ast.Constant):
-        if isinstance(node.value, bool) or not isinstance(node.value, int | float) or not abs(node.value) < 1e30:
-            raise ValueError
-        return set()
-    if isinstance(node, ast.Name) and node.id.lower() in ALIASES:
-        return {ALIASES[node.id.lower()]}
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        return _names(node.left) | _names(node.right)
-    if isinstance(node, ast.UnaryOp) and type(node.op) in OPERATORS:
-        return _names(node.operand)
-    called = node.func if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords else None
-    if isinstance(node, ast.Call) and isinstance(called, ast.Name) and called.id.lower() in FUNCTIONS:
-        return _names(node.args[0])
-    raise ValueError
-
-
-def _value(node: ast.AST, at: Mapping[str, float]) -> float:
-    """The expression, which ``_names`` has checked, in floats."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return float(node.value)
-    if isinstance(node, ast.Name):
-        return at[ALIASES[node.id.lower()]]
-    if isinstance(node, ast.BinOp):
-        return OPERATORS[type(node.op)](_value(node.left, at), _value(node.right, at))
-    if isinstance(node, ast.UnaryOp):
-        return OPERATORS[type(node.op)](_value(node.operand, at))
-    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    return FUNCTIONS[node.func.id.lower()](_value(node.args[0], at))
+    with contextlib.suppress(ValueError):  # between the two the rule says no number
+        return float(brentq(excess, *GRID[changes[0] : changes[0] + 2], xtol=1e-13, rtol=1e-14))
+    return None

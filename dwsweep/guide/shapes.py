@@ -445,7 +445,7 @@ class Options:
             raise InputError(*wrong)
 
     def for_nets(self, nets: TrainedNets) -> Options:
-        """With the vocabulary and the context of ``nets`` where none was asked for."""
+        """Take the vocabulary and the context of ``nets`` where none was asked for."""
         return replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
 
     @property

@@ -1,4 +1,4 @@
-"""Where a guideline comes from: the published law, or one's own fit; each with its rivals, its range and its loss.
+"""Where a guideline comes from: the published law, or one's own fit; with its alternatives, range and loss.
 
 How much a depth costs at a fixed size: from one's own loss surface, or from an assumption that says so.
 
@@ -32,7 +32,7 @@ from dwsweep import published_law
 from dwsweep.errors import argument
 from dwsweep.fit import laws
 from dwsweep.fit.guideline import OwnGuide, form_guides, guides
-from dwsweep.fit.laws import Law, optimal_depth
+from dwsweep.fit.laws import Law
 from dwsweep.fit.surface import LossSurface
 from dwsweep.guide.answers import Trust
 from dwsweep.records import fit as fit_record
@@ -47,14 +47,14 @@ FAR = 10.0  # times outside the range, beyond which a projection is called far
 class Source:
     """What guides: a law, or the loss surface of one's own sweep.
 
-    rivals: forms that are not rejected. rejected: those that are, which guide nothing, but say how much hangs on the
-    form outside the data. inside: what guides at the sizes of the data, where a fit can say nothing beyond them.
+    alternatives: forms that are not rejected. rejected: those that are, which guide nothing, but say how much hangs on
+    the form outside the data. inside: what guides at the sizes of the data, where a fit can say nothing beyond them.
     nets: those of one's own fit.
     """
 
     name: str
     law: Law | OwnGuide
-    rivals: tuple[Law | OwnGuide, ...]
+    alternatives: tuple[Law | OwnGuide, ...]
     surface: SurfaceLoss | None
     spacing: float  # layers between neighbouring depths of its grid: a depth ties with the next at its transition
     notes: tuple[str, ...]
@@ -76,9 +76,9 @@ class Source:
         assert isinstance(self.law, Law)
         return LawLoss(self.law)
 
-    def rival_depths(self, n_params: float) -> dict[str, float]:
-        """Best depth by form, of every rival that has one."""
-        found = ((rival.form, rival.depth(n_params)[0]) for rival in self.rivals)
+    def alternative_depths(self, n_params: float) -> dict[str, float]:
+        """Best depth by form, of every alternative that has one."""
+        found = ((form.form, form.depth(n_params)[0]) for form in self.alternatives)
         return {form: depth for form, depth in found if depth is not None and form != self.law.form}
 
     def reach(self, n_params: float) -> str:
@@ -105,11 +105,11 @@ class Source:
 
 
 def published_source() -> Source:
-    """Levine et al. 2020, with rivals refitted to points of its law at the depths 6 to 36."""
+    """Levine et al. 2020, with alternatives refitted to points of its law at the depths 6 to 36."""
     return Source(
         published_law.NAME,
         laws.published(),
-        laws.published_rivals(),
+        laws.published_alternatives(),
         None,
         float(np.median(np.diff(published_law.DEPTHS))),
         (
@@ -158,14 +158,16 @@ def source_of(fit: FitResult, path: str | Path) -> Source:
     )
 
 
-def _own(guide: OwnGuide, rivals: list[OwnGuide], fit: FitResult, notes: list[str], trained: bool = False) -> Source:
-    left = {rival.form for rival in rivals}
+def _own(
+    guide: OwnGuide, alternatives: list[OwnGuide], fit: FitResult, notes: list[str], trained: bool = False
+) -> Source:
+    left = {form.form for form in alternatives}
     rejected = tuple(form for form in form_guides(guide, rejected=True) if form.form not in left)
     notes = [*notes, *(f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface")))]
     if fit.surface and fit.surface.confidence < CONFIDENCE:
         notes.append(f"intervals of {100.0 * fit.surface.confidence:g} %, as this fit was asked for")
     loss = SurfaceLoss(guide.surface, trained)
-    return Source(guide.name, guide, tuple(rivals), loss, 0.0, tuple(notes), rejected, nets=fit.nets)
+    return Source(guide.name, guide, tuple(alternatives), loss, 0.0, tuple(notes), rejected, nets=fit.nets)
 
 
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
@@ -265,7 +267,7 @@ class LawLoss:
 
     def _squares(self, theta: np.ndarray, n_params: float, depths: np.ndarray) -> np.ndarray:
         """(R, M) of (ln L − ln L*)² for theta (R, 2); a law without a best depth says nothing: NaN."""
-        best = optimal_depth(self.law.form, theta, n_params)
+        best = self.law.equation.optimal_depth(theta, n_params)
         return (np.log(depths)[None] - np.log(best)[:, None]) ** 2
 
 
@@ -312,7 +314,7 @@ class SurfaceLoss:
         return (self.level(math.exp(x - step)) - self.level(math.exp(x + step))) / (2 * step)
 
     def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
-        """Of the mean loss of all draws: zero at its own best whole number of layers."""
+        """Penalties by the mean loss of all draws: zero at its own best whole number of layers."""
         mean = self.surface.profile(math.log(n_params)).mean(axis=0, keepdims=True)
         return self.surface.above_best(mean, depths, self.trained)[0]
 
@@ -353,7 +355,7 @@ def interval(source: Source, n_params: float) -> tuple[float | None, float | Non
     if source.surface is not None:
         return source.law.depth(n_params)[1:]
     lows, highs = [], []
-    for law in (source.law, *source.rivals):
+    for law in (source.law, *source.alternatives):
         depth, low, _ = law.depth(n_params / RECIPE_FACTOR)
         lows.append(depth if low is None else low)
         depth, _, high = law.depth(n_params * RECIPE_FACTOR)
@@ -376,7 +378,7 @@ def judge(source: Source, n_params: float) -> Trust:
     factor = source.law.extrapolation(n_params)
     rejected = [form.depth(n_params)[0] for form in source.rejected] if factor > 1 else []
     beyond = [value for value in rejected if value is not None]
-    every = [depth, *source.rival_depths(n_params).values(), *beyond]
+    every = [depth, *source.alternative_depths(n_params).values(), *beyond]
     apart = max(every) / min(every)
     low, high = interval(source, n_params)
     ends = math.inf if low is None or high is None else high / low
@@ -405,8 +407,8 @@ def judge(source: Source, n_params: float) -> Trust:
 
 
 def of_shape(found: Trust, behind: float) -> Trust:
-    """With what the shape to build is ``behind`` the best depth of its budget, as a share of the loss: not high where
-    that is more than SUBSTANTIAL."""
+    """Lower high trust where the shape to build is more than SUBSTANTIAL ``behind`` the best depth, a share of the
+    loss."""
     if behind <= SUBSTANTIAL:
         return found
     reason = f"the best shape that one can build is {100 * behind:.1f} % of the loss behind the best depth"

@@ -90,7 +90,7 @@ class Transition(FitPart):
 
     shallow: Positive
     deep: Positive
-    estimator: str  # REFERENCE, with a threshold in nats (``pchip>0.001``), power or levine
+    estimator: str  # REFERENCE, surface or levine
     status: Annotated[str, one_of(*STATUSES)]
     n_params: float | None  # only where it crossed
     n_params_low: float | None
@@ -108,7 +108,7 @@ class Transition(FitPart):
     df: float | None  # degrees of freedom; None: many
     confidence: float
     interval_method: str
-    threshold: float  # nats by which the deeper net must be ahead
+    threshold: float  # nats by which the deeper net must be ahead: 0
     sup_t_critical: float | None
     axis_value: float | None
     axis_low: float | None

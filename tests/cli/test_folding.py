@@ -68,7 +68,7 @@ def test_what_the_commands_say_fits_and_no_number_is_cut(width: int, own_fit) ->
         "guide": guide_tables.render(answer([3e9, 1e8], ["96x12288"])),
         "overview": guide_tables.render(answer([], [])),
         "plan": plan_tables.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
-        "design": design_tables.render(study(mini, noise=0.003, proposals=2)),
+        "design": design_tables.render(study(mini, noise=0.003)),
         "theory": theory_tables.render(theory.summary(width=1024, depth=24, heads=2)),
     }
     for name, renderable in said.items():

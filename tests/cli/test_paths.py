@@ -78,7 +78,7 @@ def test_every_command_reads_and_writes_in_a_bucket(
     assert done("report", "gs://b/sweep") == "gs://b/sweep/report.html\n"
     done("guide", "--params", "1M", "--fit", "gs://b/sweep", "--bench", "gs://b/sweep/bench.json", "--out", "gs://b/g")
     paths.write_atomic(paths.as_path("gs://b/mini.yaml"), (PACKAGE.parent / "sweeps/levine-mini.yaml").read_text())
-    done("design", "gs://b/mini.yaml", "--fit", "gs://b/sweep", "--propose", "1", "--out", "gs://b/d")
+    done("design", "gs://b/mini.yaml", "--fit", "gs://b/sweep", "--out", "gs://b/d")
     out = done("plan", "gs://b/spec.yaml", "--json", "--out", "gs://b/sweep")
     assert json.loads(out)["totals"]["time_basis"].startswith("measured by `bench` on NVIDIA H200")
     assert {"b/sweep/report.html", "b/g/guide.png", "b/d/design.png", "b/sweep/plan.csv"} <= bucket()

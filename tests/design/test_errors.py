@@ -156,7 +156,7 @@ def test_error_of_the_best_depth_against_refitted_noise() -> None:
         again = expected_fits(frame, x, depth, means, C, 0.001, start, 3)
         found.append(expected_depth(again, frame, 3e7).forms[0].ln_depth)
         ends = (again["exponential"].mean[ENDS] - np.log([12.0 * DEPTHS[0], 12.0 * DEPTHS[-1]])) / 2.0
-        laws_found.append(laws.from_ends("exponential", ends, DEPTHS[0], DEPTHS[-1]))
+        laws_found.append(laws.EXPONENTIAL.from_ends(ends, DEPTHS[0], DEPTHS[-1]))
     (own,) = (form for form in predicted.forms if form.form == "exponential")
     assert np.std(found) == pytest.approx(own.sampling, rel=0.2)
     assert np.mean(found) == pytest.approx(own.ln_depth, abs=0.2 * own.sampling)
@@ -195,14 +195,13 @@ def test_three_depths_give_no_law() -> None:
 
 
 def test_a_study_from_a_spec_alone() -> None:
-    result = study(spec(), proposals=4, target=1e9)
+    result = study(spec(), target=1e9)
     assert result.runs == 4 * 9 * 3 and result.flops == sum(e.flops for e in build(spec()).estimates.runs.values())
     assert any("ASSUMED" in text for text in result.prior.basis)
     names = [a.name for a in result.alternatives]
     assert "6 seeds instead of 3" in names and "17 widths per depth instead of 9" in names and "depth 30 too" in names
     doubled = result.alternatives[0]
     assert doubled.flops == result.flops and doubled.errors.rms < result.errors.rms
-    assert "No single runs are proposed" in result.no_proposal and not study(spec()).no_proposal
     content = result.to_dict()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
 
@@ -236,7 +235,6 @@ def test_between_rounds_the_finished_runs_count(finished: Path) -> None:
     [
         ({"noise": -0.1}, "--noise: -0.1"),
         ({"noise": float("nan")}, "--noise: nan"),
-        ({"proposals": -1}, "--propose: -1"),
         ({"target": 0.0}, "--target: 0"),
         ({"fit": "nowhere"}, "no fit"),
     ],

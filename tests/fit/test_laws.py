@@ -11,8 +11,8 @@ import scipy.optimize
 from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.guideline import guideline_rows, rival_range
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, from_ends, ln_width, optimal_depth
+from dwsweep.fit.guideline import alternative_range, guideline_rows
+from dwsweep.fit.laws import EXPONENTIAL, EXTRAPOLATION_LIMIT, FORMS, Law
 from dwsweep.fit.width_law import constrained_chi2
 
 # optimal depth and width at each GPT-3 model's own 12·L·d², computed from a = 5.039, b = 0.0555
@@ -49,7 +49,7 @@ def test_lambert_inverts_the_law_and_agrees_with_bisection():
         n = published_law.transition_n_params(depth)
         assert laws.published().depth(n)[0] == pytest.approx(depth, rel=1e-12)
         theta = np.array([published_law.A, published_law.B])
-        assert float(optimal_depth("exponential", theta, n)) == pytest.approx(depth, rel=1e-9)
+        assert float(EXPONENTIAL.optimal_depth(theta, n)) == pytest.approx(depth, rel=1e-9)
 
 
 def test_interval_at_fixed_size_is_far_narrower_than_at_fixed_depth():
@@ -68,28 +68,28 @@ def test_rivals_of_the_published_law_part_ways_at_3e9():
     depths = np.array([6.0, 12, 18, 24, 30, 36])
     target = published_law.A + published_law.B * depths
     found = {}
-    for form in FORMS:
+    for form in FORMS.values():
         fit = scipy.optimize.least_squares(
-            lambda ends, form=form: ln_width(form, from_ends(form, ends, 6.0, 36.0), depths) - target,
+            lambda ends, form=form: form.ln_width(form.from_ends(ends, 6.0, 36.0), depths) - target,
             target[[0, -1]],
         )
-        found[form] = float(optimal_depth(form, from_ends(form, fit.x, 6.0, 36.0), 3e9))
+        found[form.name] = float(form.optimal_depth(form.from_ends(fit.x, 6.0, 36.0), 3e9))
     assert found["exponential"] == pytest.approx(48.0, abs=0.5)
     assert found["linear"] == pytest.approx(75.0, abs=6.0)
     assert found["power"] == pytest.approx(75.0, abs=12.0)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_forms_pass_through_their_ends_and_invert(form):
     ends = np.array([5.3, 7.2])
-    theta = from_ends(form, ends, 6.0, 40.0)
-    np.testing.assert_allclose(ln_width(form, theta, np.array([6.0, 40.0])), ends)
-    depth = float(optimal_depth(form, theta, 12 * 20.0 * math.exp(2 * float(ln_width(form, theta, 20.0)))))
+    theta = form.from_ends(ends, 6.0, 40.0)
+    np.testing.assert_allclose(form.ln_width(theta, np.array([6.0, 40.0])), ends)
+    depth = float(form.optimal_depth(theta, float(form.n_params_needed(theta, 20.0))))
     assert depth == pytest.approx(20.0, rel=1e-9)
 
 
 def test_a_law_whose_size_does_not_grow_with_depth_has_no_optimum():
-    assert np.isnan(optimal_depth("exponential", np.array([5.0, -0.01]), 1e8))
+    assert np.isnan(EXPONENTIAL.optimal_depth(np.array([5.0, -0.01]), 1e8))
     law = Law("own", "exponential", (5.0, 0.01), 1e6, 1e8, np.array([[5.0, 0.01], [5.5, -0.01]]))
     depth, low, high = law.depth(1e7)
     assert depth is not None and low is not None and high is None
@@ -128,16 +128,16 @@ def test_guideline_refuses_far_extrapolation_and_bad_sizes():
             guideline_rows(own, params=[bad])
 
 
-def test_rival_range_spans_every_form_and_is_open_where_one_is():
+def test_alternative_range_spans_every_form_and_is_open_where_one_is():
     def law(theta, region):
         return Law("", "exponential", theta, 1e6, 1e8, np.array(region))
 
     close = law((5.0, 0.05), [[5.0, 0.051], [5.0, 0.049]])
     other = law((5.0, 0.07), [[5.0, 0.071], [5.0, 0.069]])
-    low, high = rival_range([close, other], 1e9)
+    low, high = alternative_range([close, other], 1e9)
     assert low == pytest.approx(other.depth(1e9)[1]) and high == pytest.approx(close.depth(1e9)[2])
     open_law = law((5.0, 0.01), [[5.0, 0.01], [5.0, -0.01]])
-    assert rival_range([close, open_law], 1e9)[1] is None
+    assert alternative_range([close, open_law], 1e9)[1] is None
 
 
 def test_sizes_are_named():

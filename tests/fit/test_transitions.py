@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dwsweep.fit.curves import Difference, interpolation_sd, pchip, spline
-from dwsweep.fit.transitions import classify, power_curve, sup_t_quantile
+from dwsweep.fit.curves import Difference, SimultaneousBand, interpolation_sd, pchip, spline
+from dwsweep.fit.transitions import classify
 
 X = np.linspace(14.0, 20.0, 161)
 
@@ -76,30 +76,16 @@ def test_curves_that_coincide_at_small_sizes_have_one_root():
     assert 17.5 < c.low < 18.0 < c.high < 18.5
 
 
-def test_a_threshold_moves_the_crossing_to_where_the_lead_is_that_large():
-    d = curve(0.01 * (X - 17.0), 0.0005)
-    roots = [classify(d, 0.95, delta).root for delta in (0.0, 0.001, 0.003)]
-    np.testing.assert_allclose(roots, [17.0, 17.1, 17.3], atol=1e-6)
-
-
-def test_sup_t_quantile_covers_the_whole_curve():
+def test_a_simultaneous_band_covers_the_whole_curve():
     d = curve(np.zeros_like(X))
-    critical = sup_t_quantile(d.deviations, d.se, math.inf, 0.95)
+    critical = SimultaneousBand(d.g, d.deviations, math.inf, 0.95).critical
     assert 1.96 < critical < math.sqrt(scipy.stats.chi2.ppf(0.95, 9))
     fresh = np.stack(
         [np.interp(X, np.linspace(14, 20, 9), row) for row in np.random.default_rng(9).normal(size=(3000, 9))]
     )
     inside = (np.abs(fresh / fresh.std(axis=0)) <= critical).all(axis=1).mean()
     assert inside == pytest.approx(0.95, abs=0.015)
-    assert sup_t_quantile(d.deviations, d.se, 5.0, 0.95) > critical * 1.2
-
-
-def test_power_curve_recovers_power_laws():
-    x = np.linspace(14, 20, 9)
-    E, A, alpha = np.array([1.5, 2.0]), np.array([0.6, 0.2]), np.array([0.08, 0.31])
-    values = E[:, None] + A[:, None] * np.exp(-alpha[:, None] * (x - 17))
-    expected = E[:, None] + A[:, None] * np.exp(-alpha[:, None] * (X - 17))
-    np.testing.assert_allclose(power_curve(x, values, X), expected, atol=2e-4)
+    assert SimultaneousBand(d.g, d.deviations, 5.0, 0.95).critical > critical * 1.2
 
 
 def test_interpolation_error_is_seen_where_sizes_are_sparse_only():

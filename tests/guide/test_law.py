@@ -304,7 +304,7 @@ def test_the_one_interval_holds_forms_and_recipes() -> None:
     """A law whose transitions lie up to four times earlier or later in N, in any of the three forms, is inside."""
     source, n = published_source(), 3e9
     low, high = guide_sources.interval(source, n)
-    for law in (source.law, *source.rivals):
+    for law in (source.law, *source.alternatives):
         for factor in (0.26, 1.0, 3.9):
             assert low < law.depth(n * factor)[0] < high
     assert not low < source.law.depth(n / 6)[0]
@@ -529,7 +529,7 @@ def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: A
     assert abs(math.log(source.law.depth(1e9)[0] / sweep.truth.best_depth(1e9))) > 0.2
     assert [guide_sources.judge(source, n).level for n in (3e7, 1e9)] == ["high", "low"]
     near = 2.9 * source.law.valid_to
-    forms = (*source.rivals, *source.rejected)
+    forms = (*source.alternatives, *source.rejected)
     sure = replace(source, rivals=forms[:1], rejected=())
     doubtful = replace(sure, rejected=forms[1:])
     assert [guide_sources.judge(which, near).level for which in (sure, doubtful)] == ["medium", "low"]

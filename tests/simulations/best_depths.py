@@ -18,7 +18,7 @@ import numpy as np
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.guideline import OwnGuide, own_guide
-from dwsweep.fit.laws import from_ends
+from dwsweep.fit.laws import FORMS
 from dwsweep.fit.rows import Row
 from dwsweep.fit.surface import LossSurface, fit_loss_model, surface_frame, surface_record, with_draws
 from dwsweep.fit.surface_model import BOUNDS, START, Linear, Problem, newton_steps, start_theta
@@ -114,7 +114,7 @@ def sweeps() -> dict[str, Sweep]:
 
 def _laptop(form: str = "exponential", bend: float = 0.0, effect: float = 0.14) -> Sweep:
     """As sweeps/results/laptop: few layers, small nets, and shapes whose luck is what neighbours in depth differ by."""
-    first, last = from_ends(form, np.log(LAPTOP_WIDTHS), 1.0, 4.0)
+    first, last = FORMS[form].from_ends(np.log(LAPTOP_WIDTHS), 1.0, 4.0)
     truth = SmoothTruth((1, 2, 3, 4), form, (float(first), float(last)), bend, fall=0.25, effect=effect, power=-1.2)
     span, at = (4.0e4, 2.0e6), (1.0e5, 3.0e5, 8.0e5, 5.0e6)
     return Sweep(truth, sizes=8, sigma=0.012, luck=0.013, span=span, at=at)
@@ -169,7 +169,7 @@ def _transitions(curves: Curves, surface: LossSurface) -> tuple[Claim, ...]:
     return tuple(
         (pair.shallow, pair.deep, crossing.status, crossing.low, crossing.high)
         for pair in pairs
-        for name, _, crossing in pair.others
+        for name, crossing in pair.others
         if name == "surface"
     )
 

@@ -75,8 +75,8 @@ def simulation(scenario: Scenario, rng: np.random.Generator, index: int = 0, dra
 def _analyse(rows: list[Row], declared: dict[int, float] | None, draws: int) -> tuple[str, Found]:
     """(what the errors rest on, what the fit says)."""
     runs = without_bad_runs(select_runs(rows))[0].runs
-    luck = None if declared is None else 0.0  # the oracle's σ holds it
-    curves = build_curves(runs, declared, draws, np.random.default_rng(0), luck=luck)
+    shape_sd = None if declared is None else 0.0  # the oracle's σ holds it
+    curves = build_curves(runs, declared, draws, np.random.default_rng(0), shape_sd=shape_sd)
     pairs = analyse_pairs(curves, CONFIDENCE, estimators=False)
     law = fit_laws(curves, pairs, CONFIDENCE, FORMS if declared is None else FORMS[:1], held_out=False).width_law
     crossings, names = [pair.crossing for pair in pairs], FoundLaw.keys()

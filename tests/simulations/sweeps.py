@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from dwsweep import published_law
-from dwsweep.fit.laws import from_ends, ln_width
+from dwsweep.fit.laws import FORMS
 from dwsweep.fit.rows import Row
 
 # κ in nats per layer and unit of ln N; between two depths the loss difference grows by its integral: 0.073 for 6/12,
@@ -51,7 +51,7 @@ class Truth:
 
     def transition(self, depth: float) -> float:
         """x_k = ln N at which ``depth`` loses to the next depth."""
-        return math.log(12.0 * depth) + 2.0 * float(ln_width(self.form, np.asarray(self.theta), depth))
+        return math.log(12.0 * depth) + 2.0 * float(FORMS[self.form].ln_width(np.asarray(self.theta), depth))
 
     def slope(self, k: int) -> float:
         if self.slopes is not None:
@@ -200,7 +200,7 @@ class SmoothTruth:
         """ln of the size at which ``depth`` is the best one."""
         depth = np.asarray(depth, dtype=float)
         wave = np.sin(2.0 * np.pi * (depth - self.depths[0]) / (self.depths[-1] - self.depths[0]) + self.phase)
-        return np.log(12.0 * depth) + 2.0 * ln_width(self.form, np.asarray(self.theta), depth) + self.bend * wave
+        return np.log(12.0 * depth) + 2.0 * FORMS[self.form].ln_width(np.asarray(self.theta), depth) + self.bend * wave
 
     def loss(self, depth: float, x: np.ndarray | float) -> np.ndarray:
         """Nats per token of ``depth`` at x = ln N."""
@@ -227,7 +227,7 @@ class SmoothTruth:
 def through_published_widths(form: str, first: float = 6.0, last: float = 30.0) -> tuple[float, float]:
     """theta of another form through the widths of the published law at two depths."""
     ends = np.array([published_law.A + published_law.B * first, published_law.A + published_law.B * last])
-    theta = from_ends(form, ends, first, last)
+    theta = FORMS[form].from_ends(ends, first, last)
     return float(theta[0]), float(theta[1])
 
 

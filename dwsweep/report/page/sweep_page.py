@@ -45,8 +45,8 @@ HOW_TO_READ = (
     "reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), undecided "
     "(neither) or ambiguous. A size is given only for crossed pairs; the others give a bound or nothing.",
     "Intervals are sets of sizes at which the two nets cannot be told apart, so they may be lopsided or open at an "
-    "end. The estimator pchip is the reference; surface (all depths together), power and levine stand by it, the last "
-    "two with known biases, and pchip>0.001 is where the deeper net is ahead by more than 0.001 nats.",
+    "end. The estimator pchip is the reference; surface (all depths together) and levine (the two-width rule, "
+    "biased to larger widths) stand by it.",
     "The width law gives the width at which depth L stops being the better one. It is a statement about this model "
     "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates.",
     "At a transition the two depths tie, so the best depth at that size lies between them; the surface says where.",

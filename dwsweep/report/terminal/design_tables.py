@@ -31,8 +31,6 @@ def render(study: Study) -> Group:
     if study.now is not None:
         parts.append(Text(f"With the finished runs alone: {depth_text(study.now)}"))
     parts += [Text("\nWhat a change would buy", style="bold"), Folded(_alternatives(study)), Text(), _halving(study)]
-    if study.no_proposal:
-        parts += [Text(), Text(study.no_proposal)]
     parts += [Text(), _legend()]
     return Group(*parts)
 

@@ -264,18 +264,17 @@ def _law(result: FitResult) -> list[Any]:
 
 def _second_route(result: FitResult) -> str:
     """The law that the loss surface has in it, beside the one from the crossings."""
-    from dwsweep.fit.guideline import likely_law, own_guide
+    from dwsweep.fit.guideline import map_law, own_guide
 
     guide = own_guide(result.surface) if result.curves.axis == "n_params" else None
     if guide is None:
         return ""
-    law = likely_law(guide)
-    left, right = {"exponential": ("ln d_x", "L"), "power": ("ln d_x", "ln L"), "linear": ("d_x", "L")}[law.form]
+    law = map_law(guide)
     low, high = law.region.min(axis=0), law.region.max(axis=0)
     ends = ", ".join(f"{name} {u:.4g} … {v:.4g}" for name, u, v in zip("ab", low, high, strict=True))
     return (
         f"  from the surface ({law.form} form; of the best depth, not of the shallower of two that cross): "
-        f"{left} = {law.theta[0]:.4g} + {law.theta[1]:.4g}·{right}; {ends}"
+        f"{law.equation.left}_x = {law.theta[0]:.4g} + {law.theta[1]:.4g}·{law.equation.right}; {ends}"
     )
 
 
