@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
+from dwsweep.records import columns
 
 Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
@@ -46,24 +47,15 @@ ALLOWED_NODES = (
 LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
 ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
 
-# what must be the same for all runs of a shape, whatever their learning rate
-RECIPE = (
-    *("heads", "head_size", "parametrization", "optimizer", "schedule", "precision"),
-    *("batch_size", "seq_len", "vocab_size", "embedding_rank", "data_hash"),
-)
-# what must be the same for the runs of a shape at one learning rate; the second line as other people's tables call it
-TUNING = (
-    *("tokens", "steps", "warmup_steps", "weight_decay", "grad_clip", "betas", "beta1", "beta2", "dropout", "min_lr"),
-    *("warmup", "wd", "lr", "lr_schedule", "scheduler", "batch", "global_batch", "global_batch_size", "cooldown"),
-    *("context_length", "tokenizer", "dataset", "dtype", "optim", "activation", "norm", "num_heads", "n_heads"),
-)
+RECIPE = columns.named("recipe")  # what must be the same for all runs of a shape, whatever their learning rate
+TUNING = columns.named("tuning")  # what must be the same for the runs of a shape at one learning rate
 COUNTS = {"tokens", "steps"}  # equal up to a last, incomplete batch
 COUNT_TOLERANCE = 1.02
 VALUES_LISTED = 6
 ARM = "arm"  # the column that tells apart the arms of one sweep
 
 
-def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[Row], bool]:
+def compile_expression(expression: str, names: Sequence[str]) -> Callable[[Row], bool]:
     """A predicate over rows. A comparison with a blank is false, except ``== None`` and ``!= None``.
 
     Raises InputError for anything but comparisons of columns and constants, and for an unknown column.
@@ -78,7 +70,7 @@ def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[Row
             tree = ast.parse(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise InputError(f"{argument('where')}: {expression!r}; not an expression, allowed are {ALLOWED}") from error
-    _check_expression(tree, expression, set(columns))
+    _check_expression(tree, expression, set(names))
     if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
         raise InputError(f'{argument("where")}: {expression!r}; a comparison is needed, such as "warmup == 400"')
     return lambda row: bool(_evaluated(tree, row))
