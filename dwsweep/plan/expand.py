@@ -384,7 +384,7 @@ def _check_apart(plans: Sequence[Plan], names: Sequence[str]) -> None:
 
 
 def _warnings(plans: Sequence[Plan], names: Sequence[str]) -> tuple[str, ...]:
-    """Those of all arms once, the others with the arm that they are of."""
+    """Merge the warnings: those of all arms once, the others with the arm that they are of."""
     every = dict.fromkeys(line for plan in plans for line in plan.warnings)
     having = {line: [name for plan, name in zip(plans, names, strict=True) if line in plan.warnings] for line in every}
     return tuple(line if len(arms) == len(plans) else f"{', '.join(arms)}: {line}" for line, arms in having.items())
@@ -394,17 +394,15 @@ def _together(parts: Sequence[Estimates], keep_all: bool) -> Estimates:
     seconds = [part.device_seconds for part in parts]
     results = sum(part.results_bytes for part in parts)
     at_work = [part.disk_bytes - part.results_bytes for part in parts]  # checkpoints of the packs at work, or of all
+    summed = ("n_packs", "tokens", "flops", "flops_6nd", "checkpoint_bytes")
+    totals: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in summed}
     return replace(
         parts[0],
+        **totals,
         runs={key: value for part in parts for key, value in part.runs.items()},
         packs={key: value for part in parts for key, value in part.packs.items()},
-        n_packs=sum(part.n_packs for part in parts),
-        tokens=sum(part.tokens for part in parts),
-        flops=sum(part.flops for part in parts),
-        flops_6nd=sum(part.flops_6nd for part in parts),
         device_seconds=None if None in seconds else sum(second for second in seconds if second is not None),
         peak_memory_bytes=max(part.peak_memory_bytes for part in parts),
-        checkpoint_bytes=sum(part.checkpoint_bytes for part in parts),
         results_bytes=results,
         disk_bytes=(sum(at_work) if keep_all else max(at_work)) + results,
     )

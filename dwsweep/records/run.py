@@ -115,7 +115,7 @@ class RunResult:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the packages that a run's last bits depend on, as they are here."""
+    """Give the versions here of Python and the packages that a run's last bits depend on."""
     packages = {"jax": "jax", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"}
     return {"python": platform.python_version(), **{name: version(package) for name, package in packages.items()}}
 
@@ -386,7 +386,7 @@ class FixedRate:
 
 @dataclass(frozen=True)
 class Promise:
-    """What ``train.seconds`` promised a run, in its config.json."""
+    """Seconds that ``train.seconds`` planned for a run, in its config.json."""
 
     seconds: PositiveNumber  # device-seconds, the run's share of its pack; whole steps, so not quite ``train.seconds``
     rate: FixedRate

@@ -231,7 +231,7 @@ class AlongCurve(Record):
         return self.spread_high is not None
 
     def percent(self, nats: float | None) -> float | None:
-        """Of the lowest loss; None where that is not positive."""
+        """Give nats as percent of the lowest loss; None where that is not positive."""
         lowest = min((row.loss for row in self.rows if row.loss is not None), default=0.0)
         return None if nats is None or lowest <= 0.0 else 100.0 * nats / lowest
 

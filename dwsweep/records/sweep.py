@@ -161,7 +161,7 @@ class Manifest:
     rates: tuple[FixedRate, ...] = ()  # at which the lengths of runs were fixed (``train.seconds``)
 
     def with_call(self, **flags: Any) -> Manifest:
-        """With this call added: time, host, command line, flags, versions, git commit."""
+        """Copy with this call added: time, host, command line, flags, versions, git commit."""
         call = {
             "time": timestamp(),
             "host": platform.node(),
@@ -172,12 +172,12 @@ class Manifest:
         return replace(self, versions=versions(), calls=(*self.calls, call)[-_CALLS_KEPT:])
 
     def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
-        """With these written down now, unless they were before."""
+        """Copy with these rates time-stamped now; existing time stamps are kept."""
         now = timestamp()
         return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in rates)))
 
     def with_device(self, facts: StartFacts) -> Manifest:
-        """With what a worker reported of its devices, once for each kind."""
+        """Copy with what a worker reported of its devices, once for each kind."""
         kind = facts.device_kind
         if kind is None or kind in self.devices:
             return self
