@@ -331,8 +331,9 @@ def _shown(value: Any) -> str:
 
 def _check_numbers(rows: list[Row]) -> None:
     lines = []
+    numbers, counts = of_type("number", "count"), of_type("count")
     for number, row in enumerate(rows, start=1):
-        for name in of_type("number", "count"):
+        for name in numbers:
             value = row.get(name)
             if isinstance(value, str | bool):
                 lines.append(f"{name}: {str(value)[:40]!r} in row {number}; must be a number")
@@ -342,7 +343,7 @@ def _check_numbers(rows: list[Row]) -> None:
                 lines.append(f"{name}: {_shown(value)} in row {number}; must be a number from 1 to {LARGEST[name]:g}")
             elif name == "depth" and isinstance(value, float) and not value.is_integer():
                 lines.append(f"depth: {value:g} in row {number}; must be a whole number of layers")
-        for name in of_type("count"):
+        for name in counts:
             value = row.get(name)
             # zero or less is a blank: the row has no such count
             if isinstance(value, int | float) and 0 < value < math.inf and not LEAST_COUNT <= value <= LARGEST_COUNT:

@@ -75,7 +75,7 @@ class PackEstimate:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Of every run and pack by id, and the totals of what is still to be trained."""
+    """Estimates of every run and pack by id, and the totals of what is still to be trained."""
 
     device: str  # name of the device, or "unknown"
     basis: str  # where the times come from, in words

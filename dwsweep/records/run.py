@@ -87,9 +87,6 @@ class RunState:
     updated: Amount = None  # seconds since the epoch
     run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
 
-    def to_dict(self) -> dict[str, Any]:
-        return to_dict(self)
-
 
 @dataclass(frozen=True)
 class RunResult:
