@@ -18,7 +18,7 @@ from dwsweep.guide.advice import answer
 from dwsweep.guide.answers import Answer
 from dwsweep.guide.shapes import Options
 from dwsweep.records.fit import FitResult, NoiseSummary, Provenance, Surface, WidthLaw
-from dwsweep.records.record import to_dict
+from dwsweep.records.record import plain, to_dict
 from dwsweep.records.studies import (
     Along,
     AlongRow,
@@ -29,7 +29,7 @@ from dwsweep.records.studies import (
     DepthAtBudget,
     EqualBudgets,
 )
-from dwsweep.records.transitions import Cell, Contrast, GuidelineRow, Rival, SizedOptimum, Transition, plain
+from dwsweep.records.transitions import Cell, Contrast, GuidelineRow, Rival, SizedOptimum, Transition
 from dwsweep.report.figures import laws, registry, style
 from dwsweep.report.terminal import fit_tables, guide_tables
 from dwsweep.terminal import plain_text

@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from dwsweep.cli.app import app
-from dwsweep.fit.table import USUAL
+from dwsweep.records.columns import ALIASES
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -90,7 +90,7 @@ def test_simulations_that_are_named_are_there(path: Path) -> None:
 
 def test_every_name_of_a_column_that_is_understood_is_listed() -> None:
     text = (ROOT / "dwsweep" / "fit" / "README.md").read_text("utf-8")
-    assert [name for ours, usual in USUAL.items() for name in (ours, *usual) if f"`{name}`" not in text] == []
+    assert [name for ours, usual in ALIASES.items() for name in (ours, *usual) if f"`{name}`" not in text] == []
 
 
 def test_every_built_in_spec_is_listed() -> None:

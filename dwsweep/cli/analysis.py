@@ -303,16 +303,15 @@ def theory(
 
 
 def _check_ranks(out: PathValue | None, json: bool) -> None:
-    from dataclasses import asdict
-
     from dwsweep import theory
+    from dwsweep.records.record import plain
     from dwsweep.report.figures import laws
     from dwsweep.report.terminal import theory_tables
 
     with terminal.waiting("measuring ranks"):
         found = theory.check_ranks()
     heads = theory.check_heads()
-    rows = {"networks": [asdict(row) for row in found], "heads": [asdict(row) for row in heads]}
+    rows = plain({"networks": found, "heads": heads})
     terminal.show(lambda: theory_tables.render_check(found, heads), lambda: rows, json)
     if out is not None:
         print("\n".join(f"wrote {path}" for path in laws.draw_ranks(found, out)), file=sys.stderr)

@@ -154,14 +154,13 @@ def bench(
     json: AsJson = False,
 ) -> None:
     """Compile seconds, step time, tokens/s, MFU and memory of each shape on this host, and the gain from packing."""
-    from dataclasses import asdict
-
     from rich.progress import track
 
     from dwsweep.data import prepare
     from dwsweep.plan import DataFacts, build
     from dwsweep.plan.lengths import with_nominal_length
     from dwsweep.records import run as run_record
+    from dwsweep.records.record import plain
     from dwsweep.report.terminal import bench_tables
     from dwsweep.spec import load_spec
     from dwsweep.sweep.local_executor import CPU_DEVICES, cores, each_core_a_device
@@ -188,7 +187,7 @@ def bench(
         if target:
             found = run_record.kept(found, directory)
         compiled = list(track(found, "compile", total=shapes * len(places), console=console))
-        terminal.show(lambda: bench_tables.render_compiled(compiled), lambda: list(map(asdict, compiled)), json)
+        terminal.show(lambda: bench_tables.render_compiled(compiled), lambda: plain(compiled), json)
         if target:
             print(f"wrote {run_record.write_compiled(compiled, directory)}", file=sys.stderr)
         return
@@ -196,5 +195,5 @@ def bench(
 
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
-    terminal.show(lambda: bench_tables.render(rows), lambda: list(map(asdict, rows)), json)
+    terminal.show(lambda: bench_tables.render(rows), lambda: plain(rows), json)
     print(f"wrote {run_record.write(rows, directory)}", file=sys.stderr)

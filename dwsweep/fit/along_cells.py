@@ -29,15 +29,13 @@ from dwsweep.fit.noise import Documents, document_covariance, of_influences, sti
 from dwsweep.fit.pairing import TOLERANCE, Arm
 from dwsweep.fit.rows import Row, compile_expression
 from dwsweep.fit.table import Table
+from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import EqualShape, EqualToBaseline
 from dwsweep.text import BITS, NATS
 
-SIZES = ("budget", "n_params", "n_params_total", "width", "flops", "flops_6nd")  # a column that is a size itself
-OUTCOMES = (  # what a run ends with, and what names it
-    *("loss", "loss_stderr", "bits_per_byte", "wall_seconds", "tokens_per_second", "device_seconds"),
-    *("seed", "status", "run_id", "arm"),
-)
+SIZES = tuple(name for name in columns.named("size") if name != "depth")  # a column that is a size itself
+OUTCOMES = columns.named("outcome", "identity")  # what a run ends with, and what names it
 Key = tuple[int | None, float | None]  # (depth, size) of a group; None where the column is it
 
 

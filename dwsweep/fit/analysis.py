@@ -241,7 +241,7 @@ def _budgets_found(
         laws=[],
         guideline_law=None,
         surface=None,
-        guideline=guideline_rows(laws.published(), laws.published_rivals(), params),
+        guideline=guideline_rows(laws.published(), laws.published_alternatives(), params),
         published=published_record(),
         transition_cov=_transition_cov([]),
         warnings=at_budgets.warnings,

@@ -21,14 +21,9 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.rows import Row, one_recipe
+from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import LeftOutRun
 
-AXES = {
-    "n_params": "non-embedding parameters",
-    "n_params_total": "parameters, embeddings included",
-    "flops": "training FLOPs",
-    "device_seconds": "device seconds",
-}
 CENSORED_SHARE = 0.25
 LEARNED_SHARE = 0.1  # of ln V: unigram frequencies alone give about this much
 Shape = tuple[int, float]

@@ -13,7 +13,6 @@ import numpy as np
 from dwsweep import paths, published_law
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.cells import AXES
 from dwsweep.fit.curves import Curves, Difference, distinct, pchip
 from dwsweep.fit.guideline import OwnGuide, width_at
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law
@@ -21,7 +20,9 @@ from dwsweep.fit.surface import LossSurface
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.width_law import LawReport
 from dwsweep.records import fit as fit_record
+from dwsweep.records.columns import AXES
 from dwsweep.records.fit import TABLES, FitResult, Surface
+from dwsweep.records.record import csv_text
 from dwsweep.records.studies import AlongRow, BestAtBudget, ComparedRow, DepthAtBudget, EqualShape
 from dwsweep.records.transitions import (
     DepthCurve,
@@ -35,7 +36,6 @@ from dwsweep.records.transitions import (
     SurfaceCut,
     TokenTransition,
     TrainedModel,
-    csv_text,
     numbers,
 )
 from dwsweep.text import format_factor

@@ -14,6 +14,7 @@ from typing import Any
 
 from dwsweep import expressions
 from dwsweep.errors import InputError, argument, example
+from dwsweep.records import columns
 
 Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
@@ -21,24 +22,15 @@ Row = dict[str, Any]
 LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
 ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
 
-# what must be the same for all runs of a shape, whatever their learning rate
-RECIPE = (
-    *("heads", "head_size", "parametrization", "optimizer", "schedule", "precision"),
-    *("batch_size", "seq_len", "vocab_size", "embedding_rank", "data_hash"),
-)
-# what must be the same for the runs of a shape at one learning rate; the second line as other people's tables call it
-TUNING = (
-    *("tokens", "steps", "warmup_steps", "weight_decay", "grad_clip", "betas", "beta1", "beta2", "dropout", "min_lr"),
-    *("warmup", "wd", "lr", "lr_schedule", "scheduler", "batch", "global_batch", "global_batch_size", "cooldown"),
-    *("context_length", "tokenizer", "dataset", "dtype", "optim", "activation", "norm", "num_heads", "n_heads"),
-)
+RECIPE = columns.named("recipe")  # what must be the same for all runs of a shape, whatever their learning rate
+TUNING = columns.named("tuning")  # what must be the same for the runs of a shape at one learning rate
 COUNTS = {"tokens", "steps"}  # equal up to a last, incomplete batch
 COUNT_TOLERANCE = 1.02
 VALUES_LISTED = 6
 ARM = "arm"  # the column that tells apart the arms of one sweep
 
 
-def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[Row], bool]:
+def compile_expression(expression: str, names: Sequence[str]) -> Callable[[Row], bool]:
     """A predicate over rows. A comparison with a blank is false, except ``== None`` and ``!= None``.
 
     Raises InputError for anything but comparisons of columns and constants, and for an unknown column.
@@ -54,8 +46,8 @@ def compile_expression(expression: str, columns: Sequence[str]) -> Callable[[Row
         raise InputError(f"{refused}; not an expression, allowed are {ALLOWED}") from error
     except ValueError as error:
         raise InputError(f"{refused}; allowed are {ALLOWED}") from error
-    if unknown := next((name for name in expressions.names(tree) if name not in columns), None):
-        listed = ", ".join(sorted(set(columns)))
+    if unknown := next((name for name in expressions.names(tree) if name not in names), None):
+        listed = ", ".join(sorted(set(names)))
         raise InputError(f"{argument('where')}: {unknown!r} in {expression!r}; columns are {listed}")
     if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
         raise InputError(f'{refused}; a comparison is needed, such as "warmup == 400"')

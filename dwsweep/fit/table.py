@@ -21,42 +21,11 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.rows import ARM, Row, compile_expression
+from dwsweep.records.columns import ALIASES, IN_ANY_CASE, REQUIRED, named, of_type
 
-REQUIRED = ("depth", "width", "loss")
-NUMERIC = (
-    *REQUIRED,
-    "n_params",
-    "n_params_total",
-    "flops",
-    "device_seconds",
-    "train_flops",
-    "train_seconds",
-    "tokens",
-    "learning_rate",
-    "heads",
-    "head_size",
-    "vocab_size",
-    "embedding_rank",
-    "seq_len",
-    "bits_per_byte",
-)
-# what may differ between the runs of a cell
-MEASURED = {
-    *REQUIRED,
-    "n_params",
-    "n_params_total",
-    "flops",
-    "device_seconds",
-    "learning_rate",
-    "seed",
-    "status",
-    "run_id",
-}
+MEASURED = {*named("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
 MISSING_TEXT = {"", "none", "null", "na", "n/a", "<na>", "nat"}
-LARGEST = {
-    "depth": 1e5,
-    "width": 1e9,
-}  # beyond any net, and far inside the range of floats
+LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the range of floats
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
 LARGEST_INT = 10**300  # what a float still holds
 LARGEST_LOSS = 1e6
@@ -362,8 +331,9 @@ def _shown(value: Any) -> str:
 
 def _check_numbers(rows: list[Row]) -> None:
     lines = []
+    numbers, counts = of_type("number", "count"), of_type("count")
     for number, row in enumerate(rows, start=1):
-        for name in NUMERIC:
+        for name in numbers:
             value = row.get(name)
             if isinstance(value, str | bool):
                 lines.append(f"{name}: {str(value)[:40]!r} in row {number}; must be a number")
@@ -373,7 +343,7 @@ def _check_numbers(rows: list[Row]) -> None:
                 lines.append(f"{name}: {_shown(value)} in row {number}; must be a number from 1 to {LARGEST[name]:g}")
             elif name == "depth" and isinstance(value, float) and not value.is_integer():
                 lines.append(f"depth: {value:g} in row {number}; must be a whole number of layers")
-        for name in ("n_params", "n_params_total", "flops", "device_seconds", "tokens"):
+        for name in counts:
             value = row.get(name)
             # zero or less is a blank: the row has no such count
             if isinstance(value, int | float) and 0 < value < math.inf and not LEAST_COUNT <= value <= LARGEST_COUNT:
@@ -397,33 +367,16 @@ def _check_numbers(rows: list[Row]) -> None:
         raise InputError(*lines[:5], *more)
 
 
-# ours → theirs, the likelier first. Counts of parameters are left out: no name says whether embeddings are in it.
-USUAL = {
-    "depth": ("n_layer", "n_layers", "num_layers", "num_hidden_layers", "layers", "nlayers", "num_decoder_layers", "l"),
-    "width": ("d_model", "n_embd", "hidden_size", "hidden_dim", "model_dim", "embed_dim", "emb_dim", "d_x", "dim", "d"),
-    "loss": ("val_loss", "eval_loss", "validation_loss", "valid_loss", "test_loss", "final_loss", "lm_loss", "nll"),
-    "learning_rate": ("lr", "max_lr", "peak_lr", "max_learning_rate"),
-    "tokens": ("n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen"),
-    "seed": ("random_seed", "rng_seed"),
-    "flops": ("total_flops", "train_flops", "training_flops"),
-    "heads": ("n_head", "n_heads", "num_heads", "num_attention_heads"),
-    "vocab_size": ("n_vocab", "vocabulary_size"),
-    "seq_len": ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
-}
-# other columns of ours, understood in another case
-OURS = ("n_params", "n_params_total", "device_seconds", "head_size", "status", "run_id")
-
-
 def understood(names: Sequence[str]) -> dict[str, str]:
     """``{ours: theirs}`` for each of our columns that a table lacks and has under a usual name, whatever its case and
     whatever joins its words (``eval/loss``, ``Num-Layers``)."""
     have = {_plain(name): name for name in reversed(names)}
-    free = {plain: name for plain, name in have.items() if name not in USUAL and name not in OURS}
-    return {
-        ours: next(free[theirs] for theirs in (ours, *usual) if theirs in free)
-        for ours, usual in {**dict.fromkeys(OURS, ()), **USUAL}.items()
-        if ours not in names and any(theirs in free for theirs in (ours, *usual))
-    }
+    free = {plain: name for plain, name in have.items() if name not in IN_ANY_CASE}
+    # those without an alias first: what an alias takes is theirs under their own name
+    known = {**dict.fromkeys(IN_ANY_CASE, ()), **ALIASES}
+    ordered = sorted(known.items(), key=lambda item: bool(item[1]))
+    found = {ours: next((free[one] for one in (ours, *usual) if one in free), None) for ours, usual in ordered}
+    return {ours: theirs for ours, theirs in found.items() if theirs is not None and ours not in names}
 
 
 def likely(ours: str, names: Sequence[str]) -> str:

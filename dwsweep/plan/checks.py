@@ -1,7 +1,7 @@
 """What a valid spec may still get wrong once its values meet: errors, all at once, before anything starts; and what a
 scientist should know before spending the compute, each warning one line with its reason.
 
-What a scientist should know of how long the runs of a plan train, each a line with its reason.
+Warnings about the training lengths in a plan are among them.
 """
 
 from __future__ import annotations
@@ -335,15 +335,15 @@ def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
         return []
     found = {shape: lengths.rate(shape) for shape in shapes}
     return [
-        *_unmeasured(lengths, found),
-        *_elsewhere(found),
-        *_of_another_block(lengths, found),
-        *_later(found),
-        *_moved(lengths, found),
+        *_rates_unmeasured(lengths, found),
+        *_rates_of_other_shapes(found),
+        *_rates_of_another_block(lengths, found),
+        *_rates_added(found),
+        *_rates_changed(lengths, found),
     ]
 
 
-def _unmeasured(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
+def _rates_unmeasured(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
     lines = []
     for label, why in ((ASSUMED, "a share of the peak"), (COMPILED, "rooflines that no run reaches")):
         found = [rate for rate in rates.values() if rate.time_basis == label]
@@ -359,7 +359,7 @@ def _unmeasured(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[s
     return lines
 
 
-def _elsewhere(rates: Mapping[Shape, FixedRate]) -> list[str]:
+def _rates_of_other_shapes(rates: Mapping[Shape, FixedRate]) -> list[str]:
     far = {shape: rate.distance for shape, rate in rates.items() if rate.distance and rate.distance > SAME_SHAPE}
     if not far:
         return []
@@ -370,7 +370,7 @@ def _elsewhere(rates: Mapping[Shape, FixedRate]) -> list[str]:
     ]
 
 
-def _of_another_block(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
+def _rates_of_another_block(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
     shapes = [shape for shape, rate in rates.items() if rate.fixed is None and not lengths.clock.knows_recipe(shape)]
     if not shapes:
         return []
@@ -381,7 +381,7 @@ def _of_another_block(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> 
     ]
 
 
-def _later(rates: Mapping[Shape, FixedRate]) -> list[str]:
+def _rates_added(rates: Mapping[Shape, FixedRate]) -> list[str]:
     first = min((rate.fixed for rate in rates.values() if rate.fixed), default=None)
     later = {shape: rate for shape, rate in rates.items() if rate.fixed != first}
     if first is None or not later:
@@ -394,8 +394,8 @@ def _later(rates: Mapping[Shape, FixedRate]) -> list[str]:
     ]
 
 
-def _moved(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
-    """Rates that stand although others are known now, on no worse a basis."""
+def _rates_changed(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
+    """Warn of rates that stand although others are known now, on no worse a basis."""
     times = {}
     for shape, rate in rates.items():
         now = lengths.rate_by_now(shape)

@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from dwsweep.data.batches import check_enough
@@ -50,34 +49,17 @@ _SKIP_REASONS = {
 }
 
 
-def build_arm(
+def _planned_arm(
     spec: Spec,
-    *,
-    data: DataFacts | None = None,
-    finished: Finished | None = None,
-    device: str | None = None,
-    calibration: Calibrations = None,
-    rates: Sequence[FixedRate] = (),
+    data: DataFacts | None,
+    status_of: Callable[[str], str | None],
+    device: str | None,
+    calibration: Calibrations,
+    rates: Sequence[FixedRate],
 ) -> Plan:
-    """Expand a spec.
-
-    Args:
-        spec: the validated spec.
-        data: facts of the prepared store; None before ``prepare``.
-        finished: status of an earlier run by its id (None or absent: not there). ``done``, ``diverged``, ``failed``
-            and ``oom`` are skipped; leave those out that are to be tried again.
-        device: a name of the table of devices, or JAX's device_kind; default: ``execution.device``.
-        calibration: rates measured by ``bench``, or several in order of preference, or the path of a bench's file; a
-            path that does not exist is passed over.
-        rates: those at which lengths were fixed before (``train.seconds``); they stand, whatever ``calibration`` says.
-
-    Raises:
-        InputError: combinations that cannot be built or trained, all at once; a text too short for one batch.
-    """
     clock = clock_of(spec, device, calibration)
     lengths = RunLengths(clock, tuple(rates))
     _check(lengths, None)
-    status_of: Callable[[str], str | None] = finished if callable(finished) else dict(finished or {}).get
     candidates = _shapes(spec)
     _check(lengths, [planned.shape for planned in candidates if not planned.drop])
     data_hash = data.data_hash if data else None
@@ -319,19 +301,30 @@ def build(
     calibration: Calibrations = None,
     rates: Sequence[FixedRate] = (),
 ) -> Plan:
-    """Expand a spec, arm by arm where it has arms; the arguments are those of ``expand.build``.
+    """Expand a spec, arm by arm where it has arms.
+
+    Args:
+        spec: the validated spec.
+        data: facts of the prepared store; None before ``prepare``.
+        finished: status of an earlier run by its id (None or absent: not there). ``done``, ``diverged``, ``failed``
+            and ``oom`` are skipped; leave those out that are to be tried again.
+        device: a name of the table of devices, or JAX's device_kind; default: ``execution.device``.
+        calibration: rates measured by ``bench``, or several in order of preference, or the path of a bench's file; a
+            path that does not exist is passed over.
+        rates: those at which lengths were fixed before (``train.seconds``); they stand, whatever ``calibration`` says.
 
     Raises:
-        InputError: combinations that cannot be built or trained, each with its arm.
+        InputError: combinations that cannot be built or trained, all at once and each with its arm; a text too
+            short for one batch.
     """
-    planned = partial(build_arm, data=data, finished=finished, device=device, calibration=calibration, rates=rates)
+    status_of: Callable[[str], str | None] = finished if callable(finished) else dict(finished or {}).get
     if spec.grid.arms is None:
-        return planned(spec)
+        return _planned_arm(spec, data, status_of, device, calibration, rates)
     arms = arms_of(spec)
     plans = []
     for number, (name, arm) in enumerate(arms):
         try:
-            plan = planned(arm)
+            plan = _planned_arm(arm, data, status_of, device, calibration, rates)
         except InputError as error:
             raise InputError(*(f"grid.arms[{number}].{line}" for line in error.lines)) from None
         plans.append(_named(plan, name, number))
@@ -384,7 +377,7 @@ def _check_apart(plans: Sequence[Plan], names: Sequence[str]) -> None:
 
 
 def _warnings(plans: Sequence[Plan], names: Sequence[str]) -> tuple[str, ...]:
-    """Those of all arms once, the others with the arm that they are of."""
+    """Merge the warnings: those of all arms once, the others with the arm that they are of."""
     every = dict.fromkeys(line for plan in plans for line in plan.warnings)
     having = {line: [name for plan, name in zip(plans, names, strict=True) if line in plan.warnings] for line in every}
     return tuple(line if len(arms) == len(plans) else f"{', '.join(arms)}: {line}" for line, arms in having.items())
@@ -394,17 +387,15 @@ def _together(parts: Sequence[Estimates], keep_all: bool) -> Estimates:
     seconds = [part.device_seconds for part in parts]
     results = sum(part.results_bytes for part in parts)
     at_work = [part.disk_bytes - part.results_bytes for part in parts]  # checkpoints of the packs at work, or of all
+    summed = ("n_packs", "tokens", "flops", "flops_6nd", "checkpoint_bytes")
+    totals: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in summed}
     return replace(
         parts[0],
+        **totals,
         runs={key: value for part in parts for key, value in part.runs.items()},
         packs={key: value for part in parts for key, value in part.packs.items()},
-        n_packs=sum(part.n_packs for part in parts),
-        tokens=sum(part.tokens for part in parts),
-        flops=sum(part.flops for part in parts),
-        flops_6nd=sum(part.flops_6nd for part in parts),
         device_seconds=None if None in seconds else sum(second for second in seconds if second is not None),
         peak_memory_bytes=max(part.peak_memory_bytes for part in parts),
-        checkpoint_bytes=sum(part.checkpoint_bytes for part in parts),
         results_bytes=results,
         disk_bytes=(sum(at_work) if keep_all else max(at_work)) + results,
     )

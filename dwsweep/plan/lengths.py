@@ -161,7 +161,7 @@ class RunLengths:
         return next((rate for rate in known if self.clock.is_on(rate.device)), None)
 
     def rate_by_now(self, shape: Shape) -> FixedRate | None:
-        """By the clock, whatever stands; None where it knows none."""
+        """Ask the clock for a rate, whatever stands; None where it knows none."""
         found = self.clock.tokens_per_second(shape)
         if found is None or self.clock.label is None:
             return None
@@ -328,7 +328,7 @@ class Clock:
         return flops / (device.peak_flops * mfu) if device and mfu else None
 
     def tokens_per_second(self, shape: Shape) -> float | None:
-        """Of one device, all replicas of a pack together: the tokens that a run trains in each of its device-seconds,
+        """Rate of one device, all replicas of a pack together: tokens that a run trains in each of its device-seconds,
         whatever the size of its pack."""
         seconds = self.seconds(shape, training_flops_per_token(shape))
         return 1 / seconds if seconds else None

@@ -13,7 +13,7 @@ from dwsweep.cost.arithmetic import Memory
 from dwsweep.plan.lengths import RunLengths
 from dwsweep.records.pack import Pack
 from dwsweep.records.run import Promise, RunConfig
-from dwsweep.records.sweep import PlanRow
+from dwsweep.records.sweep import PLAN_COLUMNS, PlanRow
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
 
@@ -75,7 +75,7 @@ class PackEstimate:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Of every run and pack by id, and the totals of what is still to be trained."""
+    """Estimates of every run and pack by id, and the totals of what is still to be trained."""
 
     device: str  # name of the device, or "unknown"
     basis: str  # where the times come from, in words
@@ -147,37 +147,19 @@ def to_rows(plan: Plan) -> list[PlanRow]:
 def _plan_row(plan: Plan, run: Run) -> PlanRow:
     cost = plan.estimates.runs[run.run_id]
     pack = plan.estimates.packs.get(run.pack_id)
-    shape = run.shape
-    return PlanRow(
-        run_id=run.run_id,
-        pack_id=run.pack_id,
-        action=run.action,
-        reason=run.reason,
-        depth=shape.depth,
-        width=shape.width,
-        heads=shape.heads,
-        head_size=shape.head_size,
-        seed=run.seed,
-        learning_rate=run.learning_rate,
-        budget=run.budget,
-        n_params=shape.n_params,
-        n_params_total=shape.n_params_total,
-        steps=run.steps,
-        tokens=run.tokens,
-        mismatch=shape.n_params / run.budget - 1 if run.budget else None,
-        hidden_learning_rate=cost.hidden_learning_rate,
-        residual_multiplier=cost.residual_multiplier,
-        flops=cost.flops,
-        flops_6nd=cost.flops_6nd,
-        epochs=cost.epochs,
-        device_seconds=cost.device_seconds,
-        pack_size=plan.pack_sizes.get(run.pack_id),
-        pack_memory_bytes=pack.memory.total if pack else None,
-        microbatch=pack.memory.microbatch if pack else None,
-        pack_checkpoint_bytes=pack.checkpoint_bytes if pack else None,
-        time_basis=plan.estimates.time_basis if cost.device_seconds is not None else None,
-        arm=run.arm or None,
-    )
+    known = {**vars(run.shape), **vars(cost), **vars(run)}
+    known |= {
+        "n_params": run.shape.n_params,
+        "n_params_total": run.shape.n_params_total,
+        "mismatch": run.shape.n_params / run.budget - 1 if run.budget else None,
+        "pack_size": plan.pack_sizes.get(run.pack_id),
+        "pack_memory_bytes": pack.memory.total if pack else None,
+        "microbatch": pack.memory.microbatch if pack else None,
+        "pack_checkpoint_bytes": pack.checkpoint_bytes if pack else None,
+        "time_basis": plan.estimates.time_basis if cost.device_seconds is not None else None,
+        "arm": run.arm or None,
+    }
+    return PlanRow(**{name: known[name] for name in PLAN_COLUMNS})
 
 
 def run_config(run: Run, plan: Plan) -> RunConfig:

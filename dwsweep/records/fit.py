@@ -15,13 +15,12 @@ from pydantic import Field
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.record import Positive, one_of
+from dwsweep.records.record import Positive, Record, one_of
 from dwsweep.records.studies import Along, Comparison, EqualBudgets
 from dwsweep.records.transitions import (
     Cell,
     Contrast,
     FitCurves,
-    FitPart,
     GuidelineRow,
     LeftOutRun,
     PairCurve,
@@ -44,7 +43,7 @@ TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow, "
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthSpan(FitPart):
+class DepthSpan(Record):
     """ln of the axis from the smallest to the largest shape of a depth."""
 
     depth: Positive
@@ -60,7 +59,7 @@ ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law) + departures
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossForm(FitPart):
+class LossForm(Record):
     """The model with one form of the transition law.
 
     draws: of the posterior, each the coefficients (nats) of ``Surface.terms``, then θ: x_T at the shallowest and at the
@@ -78,7 +77,7 @@ class LossForm(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surface(FitPart):
+class Surface(Record):
     """loss(ln axis, ln depth) for all depths together, one model per form of the law.
 
     form: that of the model, which says what the numbers of ``LossForm`` mean; a file with another one is not read.
@@ -130,7 +129,7 @@ class Surface(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WidthLaw(FitPart):
+class WidthLaw(Record):
     """ln d_x = a + b·L: the width at which depth L stops being the better one, fitted to all pairs at once."""
 
     form: str
@@ -153,7 +152,7 @@ class WidthLaw(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedForm(FitPart):
+class FittedForm(Record):
     """A form of the law that the data bound, with its region."""
 
     name: str
@@ -167,7 +166,7 @@ class FittedForm(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedLaw(FitPart):
+class PublishedLaw(Record):
     """The law of Levine et al. 2020, for reference."""
 
     name: str
@@ -182,7 +181,7 @@ class PublishedLaw(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransitionCovariance(FitPart):
+class TransitionCovariance(Record):
     """Covariance of ln N of the crossings of ``pairs``."""
 
     pairs: tuple[tuple[int, int], ...]
@@ -190,7 +189,7 @@ class TransitionCovariance(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseSummary(FitPart):
+class NoiseSummary(Record):
     """What the errors rest on. All but ``source`` is None where no run had a usable loss, and then left out."""
 
     source: str  # none, declared, replicates, scatter, replicates and scatter
@@ -211,7 +210,7 @@ class NoiseSummary(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(FitPart):
+class FitOptions(Record):
     """The arguments of ``fit_table``."""
 
     axis: str
@@ -225,11 +224,11 @@ class FitOptions(FitPart):
     shape_noise: Any = None
 
     def __post_init__(self) -> None:
-        """As given: an option that is not finite must be refused, not taken for absent."""
+        """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Provenance(FitPart):
+class Provenance(Record):
     """What a fit was made from."""
 
     input: str
@@ -242,7 +241,7 @@ class Provenance(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedNets(FitPart):
+class TrainedNets(Record):
     """What all nets of a fit have in common; None where they differ or the table does not say."""
 
     vocab_size: Size | None = None
@@ -250,7 +249,7 @@ class TrainedNets(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OtherFit(FitPart):
+class OtherFit(Record):
     """What another table says of its pairs of depths, fitted by the same options, to stand beside this one's."""
 
     name: str  # of its folder or file
@@ -266,7 +265,7 @@ class OtherFit(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class FitResult(FitPart):
+class FitResult(Record):
     """What a table of losses says about depth and width.
 
     Each table is a list of records whose fields are the columns of its CSV file; ``to_pandas("transitions")`` and

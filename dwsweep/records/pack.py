@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from dwsweep.records.record import Amount, Count, Name, Number, Positive, PositiveNumber, one_of, parse, to_dict
+from dwsweep.records.record import Amount, Count, Name, Number, Positive, PositiveNumber, one_of
 from dwsweep.records.run import DONE, FAILED, INTERRUPTED, OOM, PENDING, RUNNING
 from dwsweep.shapes import Shape
 from dwsweep.spec import ExecutionSpec, ModelSpec, Section, TrainSpec
@@ -68,13 +68,6 @@ class Pack:
     @property
     def run_ids(self) -> tuple[str, ...]:
         return tuple(name for replica in self.replicas for name in replica.run_ids)
-
-    def to_dict(self) -> dict[str, Any]:
-        return to_dict(self)
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Pack:
-        return parse(cls, content)
 
 
 @dataclass(frozen=True)

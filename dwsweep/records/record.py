@@ -1,17 +1,19 @@
-"""Reading and writing of records: one validating reader for all files of a sweep directory.
+"""Reading and writing of records: one validating reader and one writer for all files of a sweep directory.
 
-A record is a frozen dataclass. Its file is a JSON object with the fields' names as keys. Reading is strict: an integer
-is an integer and no text, a number is finite where the field says so, a status is a known one. Keys that the record
-does not have are passed over, since a later version may add some; fields that default to None are left out of the file
-while they are None.
+A record is a frozen dataclass. Its file is a JSON object with the fields' names as keys, or a row of a CSV with the
+fields as columns, in their order. Reading is strict: an integer is an integer and no text, a number is finite where the
+field says so, a status is a known one. Keys that the record does not have are passed over, since a later version may
+add some; fields that default to None are left out of the file while they are None.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
@@ -20,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationEr
 from dwsweep import paths
 from dwsweep.errors import InputError
 
-Record = TypeVar("Record")
+Kind = TypeVar("Kind")
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=255)]  # of a run or a pack
 Count = Annotated[int, Field(ge=0)]
@@ -66,11 +68,57 @@ class Damaged(InputError):
         super().__init__(f"{name}: {why}")
 
 
-def read(path: Any, kind: type[Record], name: str | None = None) -> Record | None:
-    """The record in a file; None where there is no file. ``name`` stands for the path in errors.
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Part of a fit: plain values only, a number that is not finite is None. Read by attribute or as ``row["status"]``;
+    ``dict(row)`` has its columns."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, float):
+                object.__setattr__(self, name, _finite(value))
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """Name the columns."""
+        return columns_of(cls)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the part as fit.json has it."""
+        return {name: plain(getattr(self, name)) for name in self.keys()}
+
+
+def columns_of(kind: Any) -> tuple[str, ...]:
+    """Name the columns of a record's CSV: its fields, in their order."""
+    return tuple(field.name for field in fields(kind))
+
+
+def csv_text(rows: Iterable[Any], kind: Any, number: Callable[[float], str] = "{:.10g}".format) -> str:
+    """Write rows as CSV with the columns of ``kind``; None is blank. ``number`` formats a float."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return number(value) if isinstance(value, float) else value
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    columns = columns_of(kind)
+    writer.writerow(columns)
+    writer.writerows([shown(getattr(row, name)) for name in columns] for row in rows)
+    return buffer.getvalue()
+
+
+def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool = True) -> Kind | None:
+    """Read the record, or a list of them, in a file; None where there is no file. ``name``: of the path in errors.
 
     Raises:
-        Damaged: the file is not a JSON object, or a field is missing or has a value that it cannot have.
+        Damaged: the file is not JSON of that kind, or a field is missing or has a value that it cannot have.
         OSError: the file cannot be read.
     """
     shown = name or str(path)
@@ -81,13 +129,13 @@ def read(path: Any, kind: type[Record], name: str | None = None) -> Record | Non
     except IsADirectoryError:
         raise Damaged(path, shown, "is a folder") from None
     try:
-        return _adapter(kind).validate_json(data, strict=True)
+        return _adapter(kind).validate_json(data, strict=strict)
     except ValidationError as error:
         raise Damaged(path, shown, _describe(error)) from None
 
 
-def parse(kind: type[Record], content: Mapping[str, Any]) -> Record:
-    """The record with this content, as one process sends it to another.
+def parse(kind: type[Kind], content: Mapping[str, Any]) -> Kind:
+    """Read the record with this content, as one process sends it to another.
 
     Raises:
         InputError: a field is missing or has a value that it cannot have.
@@ -109,25 +157,28 @@ def write(path: Any, record: Any, *, durable: bool = False) -> None:
 
 
 def to_dict(record: Any) -> dict[str, Any]:
-    """The record as its file has it."""
+    """Give the record as its file has it."""
     return {
-        field.name: _plain(getattr(record, field.name))
+        field.name: plain(getattr(record, field.name))
         for field in fields(record)
         if not (field.default is None and getattr(record, field.name) is None)
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Give a value as JSON has it: records whole and as dicts, tuples as lists, all the way down."""
     if isinstance(value, float):
         return _finite(value)
+    if isinstance(value, Record):
+        return value.to_dict()
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {name: plain(getattr(value, name)) for name in columns_of(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value
 
 

@@ -11,13 +11,12 @@ each run the one that it was promised by.
 from __future__ import annotations
 
 import json
-import math
 import platform
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from importlib.metadata import version
 from os import PathLike
-from typing import Annotated, Any, Required, TypedDict, cast
+from typing import Annotated, Any, Required, TypedDict, TypeVar, cast
 
 from pydantic import Field
 
@@ -33,9 +32,10 @@ from dwsweep.records.record import (
     PositiveNumber,
     holding,
     one_of,
+    plain,
     to_dict,
 )
-from dwsweep.records.record import parse as reader_parse
+from dwsweep.records.record import read as read_record
 from dwsweep.shapes import Shape
 
 PENDING, RUNNING, DONE, DIVERGED = "pending", "running", "done", "diverged"
@@ -87,9 +87,6 @@ class RunState:
     updated: Amount = None  # seconds since the epoch
     run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
 
-    def to_dict(self) -> dict[str, Any]:
-        return to_dict(self)
-
 
 @dataclass(frozen=True)
 class RunResult:
@@ -115,7 +112,7 @@ class RunResult:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the packages that a run's last bits depend on, as they are here."""
+    """Give the versions here of Python and the packages that a run's last bits depend on."""
     packages = {"jax": "jax", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"}
     return {"python": platform.python_version(), **{name: version(package) for name, package in packages.items()}}
 
@@ -207,6 +204,8 @@ def _is_number(value: Any) -> bool:
 
 FILE_NAME = "bench.json"
 COMPILED_NAME = "compiled.json"
+Rows = TypeVar("Rows")
+Rate = Annotated[float, Field(ge=0, lt=1e150)]  # products of two are finite
 
 
 @dataclass(frozen=True)
@@ -225,17 +224,17 @@ class BenchRow:
     """
 
     device_kind: str
-    devices: int = 1  # that the pack takes
-    depth: int
-    width: int
+    devices: Positive = 1  # that the pack takes
+    depth: Positive
+    width: Positive
     heads: int | None = None
     replicas: int | None = None
     microbatch: int | None = None  # sequences
     attention_kernel: str | None = None
     compile_seconds: float | None = None
     step_seconds: float | None = None
-    tokens_per_second: float  # on all its devices
-    flops_per_token: float  # of training
+    tokens_per_second: Rate  # on all its devices
+    flops_per_token: Rate  # of training
     memory_bytes: int | None = None  # of the program on one device
     achieved_flops: float | None = None  # FLOP/s
     peak_flops: float | None = None  # FLOP/s of one device
@@ -306,29 +305,23 @@ class CompiledRow:
 
 
 def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:
-    """``directory/bench.json``; returns its path."""
+    """Write ``directory/bench.json``; returns its path."""
     path = paths.make_directory(paths.as_path(directory)) / FILE_NAME
-    paths.write_json(path, [asdict(row) for row in rows])
+    paths.write_json(path, [plain(row) for row in rows])
     return path
 
 
 def read(path: str | PathLike[str]) -> list[BenchRow] | None:
-    """The rows of a file; None where there is no such file.
+    """Read the rows of a bench.json; None where there is no such file.
 
     Raises:
         InputError: the file is no list of such rows.
     """
-    try:
-        content = json.loads(paths.as_path(path).read_text("utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"calibration: {path} cannot be read ({error}); write it with `dwsweep bench`") from None
-    return parse(content, str(path))
+    return _rows(path, list[BenchRow], "calibration: ", "write it with `dwsweep bench`")
 
 
 def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) -> Any:
-    """``directory/compiled.json``, with the rows of other targets that it has; returns its path.
+    """Write ``directory/compiled.json``, with the rows of other targets that it has; returns its path.
 
     Raises:
         InputError: the file that is there holds something else.
@@ -340,7 +333,7 @@ def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) 
 
 
 def kept(rows: Iterable[CompiledRow], directory: str | PathLike[str]) -> Iterator[CompiledRow]:
-    """The same rows, each written as it comes: compiling for a whole sweep takes long and may be interrupted."""
+    """Pass the rows on, each written as it comes: compiling for a whole sweep takes long and may be interrupted."""
     so_far: list[CompiledRow] = []
     for row in rows:
         so_far.append(row)
@@ -349,56 +342,19 @@ def kept(rows: Iterable[CompiledRow], directory: str | PathLike[str]) -> Iterato
 
 
 def read_compiled(path: str | PathLike[str]) -> list[CompiledRow] | None:
-    """The rows of a file; None where there is no such file.
+    """Read the rows of a compiled.json; None where there is no such file.
 
     Raises:
         InputError: the file is no list of such rows.
     """
+    return _rows(path, list[CompiledRow], "", "write it again with `dwsweep bench --compile-only --target`")
+
+
+def _rows(path: str | PathLike[str], kind: type[Rows], argument: str, again: str) -> Rows | None:
     try:
-        content = json.loads(paths.as_path(path).read_text("utf-8"))
-        if not isinstance(content, list):
-            raise ValueError("it is no list")
-        return [reader_parse(CompiledRow, row) for row in content]
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, TypeError, ValueError, RecursionError) as error:
-        again = "write it again with `dwsweep bench --compile-only --target`"
-        raise InputError(f"{path} cannot be read ({error}); {again}") from None
-
-
-def parse(content: Any, name: str) -> list[BenchRow]:
-    """
-    Raises:
-        InputError: the content is no list of rows, or a rate cannot be taken from one of them.
-    """
-    needed = ("device_kind", "depth", "width", "tokens_per_second", "flops_per_token")
-    if not isinstance(content, list):
-        raise InputError(f"{name}: holds {type(content).__name__}; must be a list of rows with {', '.join(needed)}")
-    return [_bench_row(row, f"{name}: row {index}", needed) for index, row in enumerate(content)]
-
-
-def _bench_row(row: Any, where: str, needed: Sequence[str]) -> BenchRow:
-    missing = [key for key in needed if not isinstance(row, dict) or key not in row]
-    if missing:
-        raise InputError(f"{where} has no {', '.join(missing)}; write it with `dwsweep bench`")
-    known: dict[str, Any] = {field.name: row[field.name] for field in fields(BenchRow) if field.name in row}
-    try:
-        known |= {
-            "device_kind": str(row["device_kind"]),
-            "devices": int(row.get("devices") or 1),
-            "depth": int(row["depth"]),
-            "width": int(row["width"]),
-            "tokens_per_second": float(row["tokens_per_second"] or 0),
-            "flops_per_token": float(row["flops_per_token"]),
-            "packing": tuple(PackingPoint(**point) for point in row.get("packing") or ()),
-        }
-        found = BenchRow(**known)
-        rate = found.tokens_per_second * found.flops_per_token / found.devices
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
-        raise InputError(f"{where} has a value that is no number; run `dwsweep bench`") from None
-    if not (found.depth > 0 and found.width > 0 and found.devices > 0 and 0 <= rate < math.inf):
-        raise InputError(f"{where} has a value below 0 or not finite; run `dwsweep bench`")
-    return found
+        return read_record(paths.as_path(path), kind, f"{argument}{path} cannot be read", strict=False)
+    except (Damaged, OSError) as error:
+        raise InputError(f"{error}; {again}") from None
 
 
 @dataclass(frozen=True)
@@ -427,7 +383,7 @@ class FixedRate:
 
 @dataclass(frozen=True)
 class Promise:
-    """What ``train.seconds`` promised a run, in its config.json."""
+    """Seconds that ``train.seconds`` planned for a run, in its config.json."""
 
     seconds: PositiveNumber  # device-seconds, the run's share of its pack; whole steps, so not quite ``train.seconds``
     rate: FixedRate

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from dwsweep.records.record import Count, Positive, one_of
-from dwsweep.records.transitions import FitPart, Numeric, Sampled, Values
+from dwsweep.records.record import Count, Positive, Record, one_of
+from dwsweep.records.transitions import Numeric, Sampled, Values
 
 FLOPS, SECONDS = "flops", "device_seconds"  # columns that a budget may be of
 REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH = "reached", "not_reached_low", "not_reached_high"
@@ -28,7 +28,7 @@ MINIMUM_STATUSES = (REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH, UNDECIDED, TOO_F
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthAtBudget(FitPart):
+class DepthAtBudget(Record):
     """One depth at one budget: the size at which its loss is least."""
 
     axis: str  # what was equal: flops or device_seconds
@@ -61,7 +61,7 @@ class DepthAtBudget(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestAtBudget(FitPart):
+class BestAtBudget(Record):
     """One budget: the depth whose best size has the least loss, between the depths that were tried."""
 
     axis: str
@@ -103,7 +103,7 @@ class BestAtBudget(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetCurve(FitPart):
+class BudgetCurve(Record):
     """Loss of one depth against size at one budget, for the figure; sizes are non-embedding parameters."""
 
     depth: Positive
@@ -116,7 +116,7 @@ class BudgetCurve(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthProfile(FitPart):
+class DepthProfile(Record):
     """Loss of the best size of each depth against depth at one budget, for the figure."""
 
     depth: Values
@@ -125,7 +125,7 @@ class DepthProfile(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget(FitPart):
+class Budget(Record):
     """All that a fit says of one budget."""
 
     best: BestAtBudget
@@ -135,7 +135,7 @@ class Budget(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetTrend(FitPart):
+class BudgetTrend(Record):
     """quantity ∝ budget^exponent over the budgets at which it is reached."""
 
     quantity: str  # n_params, tokens, depth or width of the best shape
@@ -149,7 +149,7 @@ class BudgetTrend(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualBudgets(FitPart):
+class EqualBudgets(Record):
     """The budgets of a table, the smallest first."""
 
     axis: str
@@ -174,7 +174,7 @@ BASE, OTHER, NEITHER = "base", "other", "neither"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlongRow(FitPart):
+class AlongRow(Record):
     """One value of the column in one group.
 
     Losses are in the unit of the table, at ``budget``. Those above the best are above the lowest true loss of the
@@ -209,7 +209,7 @@ class AlongRow(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlongCurve(FitPart):
+class AlongCurve(Record):
     """One group: its values in rising order, and what they say together."""
 
     arm: str
@@ -231,7 +231,7 @@ class AlongCurve(FitPart):
         return self.spread_high is not None
 
     def percent(self, nats: float | None) -> float | None:
-        """Of the lowest loss; None where that is not positive."""
+        """Give nats as percent of the lowest loss; None where that is not positive."""
         lowest = min((row.loss for row in self.rows if row.loss is not None), default=0.0)
         return None if nats is None or lowest <= 0.0 else 100.0 * nats / lowest
 
@@ -240,7 +240,7 @@ class AlongCurve(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmsParting(FitPart):
+class ArmsParting(Record):
     """Where another arm leaves the first one, in one group. start: the first value from which on ``ahead`` is ahead at
     every value tried, by the simultaneous band. after: the last value below it at which the other one is shown ahead:
     they part between the two; None: below ``start`` nothing is shown."""
@@ -257,7 +257,7 @@ class ArmsParting(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualShape(FitPart):
+class EqualShape(Record):
     """A shape whose loss is shown to be no worse than the baseline's by more than the margin: ``along_equal.csv``."""
 
     arm: str
@@ -274,7 +274,7 @@ class EqualShape(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualToBaseline(FitPart):
+class EqualToBaseline(Record):
     """Every shape against a baseline. margin: nats by which a shape may be worse."""
 
     arm: str
@@ -288,7 +288,7 @@ class EqualToBaseline(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Along(FitPart):
+class Along(Record):
     """The losses along one column, of all arms."""
 
     column: str
@@ -322,7 +322,7 @@ VERDICTS = {  # by quantity: where the interval lies below no change, and above 
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedRow(FitPart):
+class ComparedRow(Record):
     """One number under both arms, and how it changes from the one to the other. Each interval holds by itself.
 
     ``change``: the ratio other / base of two sizes or depths, the difference other − base of two losses. An end that is
@@ -360,7 +360,7 @@ class ComparedRow(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parting(FitPart):
+class Parting(Record):
     """Sizes (values of the axis) at which one arm is ahead by the simultaneous band of its depth."""
 
     start: float
@@ -382,7 +382,7 @@ class ArmsApart(Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmsAtDepth(FitPart):
+class ArmsAtDepth(Record):
     """``ArmsApart`` of one depth, with where the arms part."""
 
     curve: ArmsApart = field(repr=False)
@@ -390,7 +390,7 @@ class ArmsAtDepth(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(FitPart):
+class Comparison(Record):
     """One arm against the base: the table that the fit is of."""
 
     base: str

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,8 +29,8 @@ from pydantic import AfterValidator, Field
 
 from dwsweep import paths
 from dwsweep.records.pack import StartFacts
-from dwsweep.records.record import Count, Positive, one_of, parse
-from dwsweep.records.run import DONE, RUNNING, FixedRate, RunConfig, RunResult, RunState
+from dwsweep.records.record import Count, Positive, columns_of, csv_text, one_of, parse
+from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, FixedRate, RunConfig, RunResult, RunState
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to be trained; already there; left out
 
@@ -73,15 +73,11 @@ class PlanRow:
     arm: str | None = None  # of a sweep with arms
 
 
-PLAN_COLUMNS = tuple(field.name for field in fields(PlanRow))
+PLAN_COLUMNS = columns_of(PlanRow)
 
 
 def plan_csv(rows: Iterable[PlanRow]) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(PLAN_COLUMNS)
-    writer.writerows(astuple(row) for row in rows)
-    return buffer.getvalue()
+    return csv_text(rows, PlanRow, str)
 
 
 def parse_plan_csv(text: str) -> Iterator[PlanRow]:
@@ -133,56 +129,22 @@ class ResultsRow:
 
     @classmethod
     def of(cls, config: RunConfig, state: RunState, result: RunResult | None) -> ResultsRow:
-        """The row of a run; ``result`` counts only where the state is done."""
-        found: Any = result if state.state == DONE else None
-        shape, train = config.shape, config.train
-        return cls(
-            run_id=config.run_id,
-            depth=shape.depth,
-            width=shape.width,
-            heads=shape.heads,
-            head_size=shape.head_size,
-            seed=config.seed,
-            learning_rate=config.learning_rate,
-            parametrization=config.model.get("parametrization"),
-            budget=config.budget,
-            n_params=config.n_params,
-            n_params_total=config.n_params_total,
-            tokens=config.tokens,
-            steps=config.steps,
-            loss=found and found.loss,
-            loss_stderr=found and found.loss_stderr,
-            bits_per_byte=found and found.bits_per_byte,
-            status="interrupted" if state.state == RUNNING else state.state,
-            wall_seconds=found and found.wall_seconds,
-            tokens_per_second=found and found.tokens_per_second,
-            flops=found and found.flops,
-            batch_size=train.get("batch_size"),
-            seq_len=shape.seq_len,
-            vocab_size=shape.vocab_size,
-            optimizer=train.get("optimizer"),
-            schedule=train.get("schedule"),
-            precision=train.get("precision"),
-            attention_kernel=found and found.attention_kernel,
-            data_hash=config.data_hash,
-            device_kind=found and found.device_kind,
-            pack_size=found and found.pack_size,
-            device_seconds=found and found.device_seconds,
-            embedding_rank=shape.embedding_rank,
-            arm=config.arm,
-        )
+        """Take the row of a run from its files; ``result`` counts only where the state is done."""
+        done = result if state.state == DONE else None
+        settings = {name: config.train.get(name) for name in ("batch_size", "optimizer", "schedule", "precision")}
+        settings["parametrization"] = config.model.get("parametrization")
+        known: dict[str, Any] = {**(vars(done) if done else {}), **settings, **vars(config.shape), **vars(config)}
+        known["status"] = INTERRUPTED if state.state == RUNNING else state.state
+        row: dict[str, Any] = {name: known.get(name) for name in columns_of(cls)}
+        return cls(**row)
 
 
-RESULTS_COLUMNS = tuple(field.name for field in fields(ResultsRow))
+RESULTS_COLUMNS = columns_of(ResultsRow)
 
 
 def write_results(path: Any, rows: Iterable[ResultsRow]) -> None:
     """Write the table atomically."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(RESULTS_COLUMNS)
-    writer.writerows(astuple(row) for row in rows)
-    paths.write_atomic(path, buffer.getvalue())
+    paths.write_atomic(path, csv_text(rows, ResultsRow, str))
 
 
 _PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -199,7 +161,7 @@ class Manifest:
     rates: tuple[FixedRate, ...] = ()  # at which the lengths of runs were fixed (``train.seconds``)
 
     def with_call(self, **flags: Any) -> Manifest:
-        """With this call added: time, host, command line, flags, versions, git commit."""
+        """Copy with this call added: time, host, command line, flags, versions, git commit."""
         call = {
             "time": timestamp(),
             "host": platform.node(),
@@ -210,12 +172,12 @@ class Manifest:
         return replace(self, versions=versions(), calls=(*self.calls, call)[-_CALLS_KEPT:])
 
     def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
-        """With these written down now, unless they were before."""
+        """Copy with these rates time-stamped now; existing time stamps are kept."""
         now = timestamp()
         return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in rates)))
 
     def with_device(self, facts: StartFacts) -> Manifest:
-        """With what a worker reported of its devices, once for each kind."""
+        """Copy with what a worker reported of its devices, once for each kind."""
         kind = facts.device_kind
         if kind is None or kind in self.devices:
             return self

@@ -1,62 +1,26 @@
 """The tables of a fit, one record per row: ``cells.csv``, ``transitions.csv``, ``guideline.csv``, rivals and rates.
 
-A record's fields are the columns of its file, in their order. A number that does not exist (or is not finite) is None,
-an empty field of the CSV and null in fit.json. A row is read by attribute; ``row["status"]`` and ``dict(row)`` work,
-too.
+A number that does not exist (or is not finite) is None, an empty field of the CSV and null in fit.json.
 
-What the figures of a fit draw. All x are values of the fit's axis (parameters by default), losses nats per token.
+Below them what the figures of a fit draw. All x are values of the fit's axis (parameters by default), losses nats per
+token.
 
 Sequences that belong together have one length; None in them is a value that does not exist or an end without a bound.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from dwsweep.records.record import Count, Positive, one_of
+from dwsweep.records.record import Count, Positive, Record, one_of
 
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
 REFERENCE = "pchip"  # the estimator that statuses are read from; the others stand with it for reference
 
 Numeric = int | float  # whole numbers stay whole
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitPart:
-    """Part of a fit: plain values only, a number that is not finite is None."""
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                object.__setattr__(self, name, None)
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.keys():
-            raise KeyError(name)
-        return getattr(self, name)
-
-    @classmethod
-    def keys(cls) -> tuple[str, ...]:
-        """The columns."""
-        return tuple(field.name for field in fields(cls))
-
-    def to_dict(self) -> dict[str, Any]:
-        """As fit.json has it."""
-        return {name: plain(getattr(self, name)) for name in self.keys()}
-
-
-def plain(value: Any) -> Any:
-    """Records as dicts and tuples as lists, all the way down."""
-    if isinstance(value, FitPart):
-        return value.to_dict()
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def numbers(values: Any) -> tuple[float | None, ...]:
@@ -65,7 +29,7 @@ def numbers(values: Any) -> tuple[float | None, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell(FitPart):
+class Cell(Record):
     """One shape: the mean loss of its runs at its best learning rate."""
 
     depth: Positive
@@ -81,7 +45,7 @@ class Cell(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transition(FitPart):
+class Transition(Record):
     """One pair of consecutive depths by one estimator: where the deeper net overtakes.
 
     Sizes are non-embedding parameters; widths are the shallower net's. An end of an interval that is None is
@@ -133,7 +97,7 @@ def references(rows: Iterable[Transition]) -> list[Transition]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AtTokens(FitPart):
+class _AtTokens(Record):
     tokens: Numeric
 
 
@@ -143,7 +107,7 @@ class TokenTransition(Transition, _AtTokens):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuidelineRow(FitPart):
+class GuidelineRow(Record):
     """Best depth and width at one size. Intervals are at the fixed size: ``width_low`` goes with ``depth_high``."""
 
     name: str
@@ -170,7 +134,7 @@ class GuidelineRow(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOut(FitPart):
+class HeldOut(Record):
     """A form refitted without the deepest crossed pair, and how it predicts that pair. All x are ln of the axis."""
 
     shallow: Positive
@@ -184,7 +148,7 @@ class HeldOut(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RivalTransition(FitPart):
+class RivalTransition(Record):
     """Where a form puts the transition of one pair."""
 
     shallow: Positive
@@ -192,7 +156,7 @@ class RivalTransition(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rival(FitPart):
+class Rival(Record):
     """One form of a law (exponential, linear or power) held against the same transitions."""
 
     form: str
@@ -209,7 +173,7 @@ class Rival(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateRun(FitPart):
+class RateRun(Record):
     """One run of a shape that was trained at several learning rates."""
 
     parametrization: str | None
@@ -221,7 +185,7 @@ class RateRun(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contrast(FitPart):
+class Contrast(Record):
     """Two depths at one size: ``contrasts.csv``. Each interval holds by itself."""
 
     shallow: Positive
@@ -242,7 +206,7 @@ class Contrast(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftOutRun(FitPart):
+class LeftOutRun(Record):
     """A run whose loss is impossible beside the other seeds of its shape and the curve of its depth."""
 
     run_id: Any
@@ -255,30 +219,11 @@ class LeftOutRun(FitPart):
     deviations: float | None  # robust standard deviations that the two are apart
 
 
-def csv_text(rows: Iterable[FitPart], kind: type[FitPart]) -> str:
-    """CSV with the columns of ``kind``; None is blank, floats have 10 significant digits."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    columns = kind.keys()
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_field(getattr(row, name)) for name in columns])
-    return buffer.getvalue()
-
-
-def _field(value: Any) -> Any:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:.10g}" if isinstance(value, float) else value
-
-
 Values = tuple[float | None, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampled(FitPart):
+class Sampled(Record):
     """A part whose sequences are columns of one table.
 
     Raises:
@@ -375,7 +320,7 @@ class GuidelineBand(Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimum(FitPart):
+class Optimum(Record):
     """The best depth at one size by the loss surface; None: at or beyond the edge of the depths that were tried."""
 
     ln_x: float
@@ -432,7 +377,7 @@ class FixedSize(Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedModel(FitPart):
+class TrainedModel(Record):
     """A model of GPT-3's paper as it was trained."""
 
     name: str
@@ -442,7 +387,7 @@ class TrainedModel(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitCurves(FitPart):
+class FitCurves(Record):
     """All curves of a fit. Laws by form: ``exponential``, ``linear``, ``power`` where there are any, ``published``."""
 
     axis: str

@@ -1,8 +1,7 @@
 """A sweep's directory as a whole: how it stands at one moment, read while others write it, and results.csv, derived
 from the directories and rebuilt whenever something finished.
 
-What ``train.seconds`` promised each run beside what it took: device-seconds, shape by shape, of the runs that are
-done.
+Seconds that ``train.seconds`` planned for each run, beside the device-seconds that it took, shape by shape.
 
 What a person sees of a sweep that trains: the interface, and lines of text for callers without a terminal.
 
@@ -65,7 +64,7 @@ class Snapshot:
     owners: tuple[tuple[sweep_directory.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
     time: float
     damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
-    promises: tuple[KeptPromise, ...] = ()  # of the runs that are done, where ``train.seconds`` promised them a time
+    promises: tuple[PlannedTime, ...] = ()  # of the runs that are done, where ``train.seconds`` promised them a time
 
     @property
     def is_live(self) -> bool:
@@ -108,7 +107,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
     orphans = len(set(store.run_ids()) - {row.run_id for row in planned})
-    promises = kept_promises(store, (run.plan.run_id for run in runs if run.state.state == DONE))
+    promises = planned_vs_measured(store, (run.plan.run_id for run in runs if run.state.state == DONE))
     name = store.directory.name
     return Snapshot(name, tuple(runs), orphans, progress, owners, time.time(), tuple(damaged), promises)
 
@@ -132,7 +131,7 @@ def time_left(now: Snapshot) -> float | None:
 
 
 def flops_per_token(pack_id: str, now: Snapshot) -> float:
-    """Of the training of one of the pack's runs."""
+    """Count the FLOPs of training one of the pack's runs on a token."""
     run = next(run for run in now.runs if run.pack_id == pack_id)
     return run.plan.flops / run.plan.tokens
 
@@ -182,7 +181,7 @@ EQUAL = 1.1  # factor between the shapes that still counts as equal time
 
 
 @dataclass(frozen=True)
-class KeptPromise:
+class PlannedTime:
     """The finished runs of one shape and length; seconds are device-seconds of one run, its share of its pack."""
 
     label: str  # of the shape
@@ -211,8 +210,8 @@ class KeptPromise:
         return max(self.ratio, 1 / self.ratio)
 
 
-def kept_promises(store: SweepStore, run_ids: Iterable[str]) -> tuple[KeptPromise, ...]:
-    """Of these runs, in the order of depth, width and steps; none where nothing was promised or nothing is done."""
+def planned_vs_measured(store: SweepStore, run_ids: Iterable[str]) -> tuple[PlannedTime, ...]:
+    """Give planned and measured seconds by depth, width and steps; none where none were planned or done."""
     groups: dict[tuple[int, int, int, str], list[tuple[RunConfig, float, str]]] = defaultdict(list)
     for run_id in run_ids:
         config = store.config(run_id)
@@ -225,14 +224,14 @@ def kept_promises(store: SweepStore, run_ids: Iterable[str]) -> tuple[KeptPromis
             shape = config.shape
             key = (shape.depth, shape.width, config.steps, shape.label)
             groups[key].append((config, result.device_seconds, result.device_kind or "?"))
-    return tuple(_kept(found) for _, found in sorted(groups.items()))
+    return tuple(_planned_time(found) for _, found in sorted(groups.items()))
 
 
-def _kept(found: Sequence[tuple[RunConfig, float, str]]) -> KeptPromise:
+def _planned_time(found: Sequence[tuple[RunConfig, float, str]]) -> PlannedTime:
     config = found[0][0]
     assert config.promise is not None
     rate = config.promise.rate
-    return KeptPromise(
+    return PlannedTime(
         label=config.shape.label,
         depth=config.shape.depth,
         width=config.shape.width,
@@ -245,8 +244,8 @@ def _kept(found: Sequence[tuple[RunConfig, float, str]]) -> KeptPromise:
     )
 
 
-def sentence(kept: Sequence[KeptPromise]) -> str:
-    """How well the promises were kept, the shape that missed its own by most named; empty where there are none."""
+def sentence(kept: Sequence[PlannedTime]) -> str:
+    """Compare measured with planned seconds, the shape that is farthest off named; empty where none were planned."""
     if not kept:
         return ""
     runs = sum(len(one.measured) for one in kept)
@@ -362,7 +361,7 @@ def summary(states: Mapping[str, RunState], results_path: Any, trained: bool, st
 
 
 def _by_cause(states: Mapping[str, RunState]) -> dict[str, list[str]]:
-    """Runs that failed, ran out of memory or diverged, by state and cause."""
+    """Group the runs that failed, ran out of memory or diverged by state and cause."""
     found: dict[str, list[str]] = {}
     for name, state in states.items():
         if state.state in (FAILED, OOM, DIVERGED):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,7 @@ def test_a_plan_of_models_with_trillions_of_parameters(tmp_path: Path) -> None:
         [{"device_kind": "x", "depth": None, "width": 8, "tokens_per_second": 1.0, "flops_per_token": 1.0}],
     ],
 )
-def test_rates_that_are_none_are_refused(rows: list[dict[str, Any]]) -> None:
-    with pytest.raises(InputError, match=r"bench.json: row 0 has a value"):
-        run_record.parse(rows, "bench.json")
+def test_rates_that_are_none_are_refused(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    (tmp_path / "bench.json").write_text(json.dumps(rows))
+    with pytest.raises(InputError, match=r"bench.json cannot be read: \[0\]\."):
+        run_record.read(tmp_path / "bench.json")

@@ -231,7 +231,11 @@ def test_a_missing_calibration_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("{", "cannot be read"), ("{}", "a list of rows"), ('[{"depth": 1}]', "row 0 has no device_kind, width")],
+    [
+        ("{", "is not valid JSON"),
+        ("{}", "a valid array"),
+        ('[{"depth": 1}]', r"\[0\]\.device_kind: is missing"),
+    ],
 )
 def test_a_broken_calibration_is_refused(tmp_path: Path, text: str, wanted: str) -> None:
     path = tmp_path / "bench.json"

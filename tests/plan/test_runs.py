@@ -11,6 +11,7 @@ from spec_tools import DATA, spec_of
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, Run, build
 from dwsweep.plan.lengths import phases
+from dwsweep.records.record import parse, to_dict
 
 
 def by_id(plan: Plan) -> dict[str, Run]:
@@ -145,7 +146,7 @@ def test_max_replicas_splits_packs_and_keeps_runs(data: DataFacts | None) -> Non
 
 def test_a_pack_survives_json() -> None:
     for pack in build(spec_of(train={"schedule": "wsd", "token_branches": [50_000]}), data=DATA).packs:
-        assert Pack.from_dict(json.loads(json.dumps(pack.to_dict()))) == pack
+        assert parse(Pack, json.loads(json.dumps(to_dict(pack)))) == pack
 
 
 def test_token_branches_are_runs_of_their_own() -> None:

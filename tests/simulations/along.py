@@ -19,8 +19,8 @@ import numpy as np
 from dwsweep.fit.along import compared
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import read_table
+from dwsweep.records.record import Record
 from dwsweep.records.studies import BASE, NEITHER, OTHER, AlongCurve, ArmsParting, EqualToBaseline
-from dwsweep.records.transitions import FitPart
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 
 LOSS, SLOPE = 4.0, -0.12  # nats at 1e5 parameters, and per unit of ln N
@@ -99,7 +99,7 @@ def along_studies() -> dict[str, AlongStudy]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundGroup(FitPart):
+class FoundGroup(Record):
     """One group of one arm. Each is whether it holds for all values of the group at once."""
 
     best: bool  # what every value is above the best

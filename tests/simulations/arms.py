@@ -30,8 +30,8 @@ from dwsweep.fit.pairing import Arm, pair_arms
 from dwsweep.fit.rows import Row
 from dwsweep.fit.surface import fit_with_gains
 from dwsweep.fit.transitions import analyse_pairs
+from dwsweep.records.record import Record
 from dwsweep.records.studies import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
-from dwsweep.records.transitions import FitPart
 from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 from tests.simulations.sweeps import SmoothTruth, widths
 
@@ -134,7 +134,7 @@ def two_arms() -> dict[str, TwoArms]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found(FitPart):
+class Found(Record):
     """One compared number, and the same without what the arms share."""
 
     kind: str

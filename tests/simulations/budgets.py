@@ -26,7 +26,7 @@ from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.rows import Row
-from dwsweep.records.transitions import FitPart
+from dwsweep.records.record import Record
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, rms
 from tests.simulations.sweeps import widths
 
@@ -226,7 +226,7 @@ def simulation(scenario: BudgetSweep, rng: np.random.Generator, index: int = 0) 
     )
 
 
-def _point(row: FitPart, name: str) -> Point:
+def _point(row: Record, name: str) -> Point:
     return row[name], row[f"{name}_low"], row[f"{name}_high"]
 
 
@@ -250,7 +250,7 @@ def _parabolas(cells: Curves) -> tuple[Point, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score(FitPart):
+class Score(Record):
     """One quantity over all simulations (and depths, and budgets): reached, coverage: shares, the coverage of all
     intervals, open ones too. bias, rmse, width (median): of ln of it, of a loss in nats, where it is reached."""
 

@@ -19,7 +19,7 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.rows import Row
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.fit.width_law import fit_laws
-from dwsweep.records.transitions import FitPart
+from dwsweep.records.record import Record
 from tests.simulations.harness import CONFIDENCE, Interval, Simulated, Study, covers, mean, median, percent, shown
 from tests.simulations.sweeps import Scenario, scenarios, simulate
 
@@ -28,7 +28,7 @@ ORACLE_SIMULATIONS = 100  # the oracle is only asked for its median width
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundPair(FitPart):
+class FoundPair(Record):
     """The crossing of a pair, in ln N."""
 
     status: str
@@ -38,7 +38,7 @@ class FoundPair(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundLaw(FitPart):
+class FoundLaw(Record):
     """The exponential law, and the form that fits clearly better than the others."""
 
     a: float
@@ -49,7 +49,7 @@ class FoundLaw(FitPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found(FitPart):
+class Found(Record):
     """What one fit says."""
 
     pairs: tuple[FoundPair, ...]

@@ -26,8 +26,7 @@ from rich.console import Console
 from rich.progress import track
 
 from dwsweep.records.fit import FitOptions
-from dwsweep.records.record import parse
-from dwsweep.records.transitions import FitPart
+from dwsweep.records.record import Record, parse
 
 CONFIDENCE = 0.95
 OPTIONS = FitOptions(
@@ -39,7 +38,7 @@ Point = tuple[float | None, float | None, float | None]  # a value and the ends 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulated(FitPart):
+class Simulated(Record):
     """One line of a scenario's file."""
 
     index: int  # of the simulation

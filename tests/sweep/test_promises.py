@@ -27,7 +27,7 @@ from dwsweep.report.page import page_tables, sweep_page
 from dwsweep.report.terminal import plan_tables, sweep_status
 from dwsweep.spec import Spec
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import kept_promises, sentence
+from dwsweep.sweep.snapshot import planned_vs_measured, sentence
 from dwsweep.sweep.work_queue import check, fix_rates, plan_of_rest, with_rates_fixed, write_plan
 
 pytestmark = pytest.mark.usefixtures("standin_here")
@@ -360,7 +360,7 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
         took = (one.tokens / SHAPES[one.shape.depth, one.shape.width]) * factor[one.shape.depth, one.shape.width]
         took *= 1.1 if one.seed else 0.9
         reader.write(store.result_path(one.run_id), replace(result, device_seconds=took))
-    kept = kept_promises(store, ids(planned))
+    kept = planned_vs_measured(store, ids(planned))
     assert [(one.depth, one.width) for one in kept] == sorted(SHAPES)
     assert [one.ratio for one in kept] == pytest.approx(list(factor.values()))
     said = (
@@ -381,7 +381,7 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
     store.write_state(ids(planned)[0], RunState("pending"))
     promises = sweep_status.to_json(tmp_path)["promises"]
     assert len(promises[0]["measured"]) == 1
-    assert kept_promises(SweepStore(tmp_path / "nothing"), ["x"]) == () and sentence(()) == ""
+    assert planned_vs_measured(SweepStore(tmp_path / "nothing"), ["x"]) == () and sentence(()) == ""
 
 
 def test_configs_without_a_promise_are_as_they_were(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dwsweep.records.transitions import Cell, GuidelineRow, Rival, TokenTransiti
 from dwsweep.report.figures.style import plain
 from dwsweep.report.page import words
 from dwsweep.report.page.html import details, paragraph, table, without_empty
-from dwsweep.sweep.snapshot import KeptPromise
+from dwsweep.sweep.snapshot import PlannedTime
 from dwsweep.text import format_count
 
 Row = Mapping[str, Any]
@@ -52,7 +52,7 @@ def spread(values: Sequence[Any], form: Callable[[Any], str]) -> str:
     return form(known[0]) if len(known) == 1 else f"{form(known[0])} … {form(known[-1])}"
 
 
-def promises(kept: Sequence[KeptPromise]) -> str:
+def promises(kept: Sequence[PlannedTime]) -> str:
     """One row per shape: the device-seconds that a run of it was promised, and those that its runs took."""
     body = [
         [

@@ -36,7 +36,7 @@ from dwsweep.report.page.html import (
     preformatted,
 )
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import KeptPromise, kept_promises, sentence
+from dwsweep.sweep.snapshot import PlannedTime, planned_vs_measured, sentence
 
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
@@ -100,7 +100,7 @@ def write(directory: str | PathLike[str]) -> Any:
             + details("Cells: the mean of each shape", page_tables.cells(fit.cells, axis))
             + comparison_section.other_runs(every, runs),
         ),
-        *promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
+        *promises(planned_vs_measured(store, (row["run_id"] for row in runs if row.get("run_id")))),
         Section("training", "Training curves", _training(curves)),
         *_conditioning(conditions),
         Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
@@ -223,7 +223,7 @@ def _guideline(fit: FitResult) -> str:
     return body
 
 
-def promises(kept: Sequence[KeptPromise]) -> list[Section]:
+def promises(kept: Sequence[PlannedTime]) -> list[Section]:
     """Of a sweep whose runs are as long as ``train.seconds`` allow."""
     if not kept:
         return []

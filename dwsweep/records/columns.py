@@ -1,0 +1,130 @@
+"""The columns of a table of runs: what each holds, what part it plays in a fit, what other projects call it.
+
+``results.csv`` has those of ``records.sweep.ResultsRow``; a table from elsewhere needs depth, width and loss. Whoever
+asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["size", "outcome", "recipe", "tuning", "identity"]
+Type = Literal["number", "count", "text", "any"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    type: a count is a number between fixed bounds where it is positive, and blank where it is not; a text stays one,
+    be it 7; any: as it reads. role: the size of a net or of its training, what a run ended with, what must be the same
+    for all runs of a shape, what must be so at one learning rate, what names a run. aliases: usual names elsewhere, the
+    likelier first; without any its own name is understood in every case; None: only as it stands here. Counts of
+    parameters have none: no name says whether embeddings are in it. label: of an axis.
+    """
+
+    name: str
+    role: Role
+    type: Type = "any"
+    aliases: tuple[str, ...] | None = None
+    unit: str = ""
+    label: str = ""
+
+
+COLUMNS = (
+    Column(
+        "depth",
+        "size",
+        "number",
+        ("n_layer", "n_layers", "num_layers", "num_hidden_layers", "layers", "nlayers", "num_decoder_layers", "l"),
+        "layers",
+    ),
+    Column(
+        "width",
+        "size",
+        "number",
+        ("d_model", "n_embd", "hidden_size", "hidden_dim", "model_dim", "embed_dim", "emb_dim", "d_x", "dim", "d"),
+    ),
+    Column(
+        "loss",
+        "outcome",
+        "number",
+        ("val_loss", "eval_loss", "validation_loss", "valid_loss", "test_loss", "final_loss", "lm_loss", "nll"),
+        "nats per token",
+    ),
+    Column("learning_rate", "tuning", "number", ("lr", "max_lr", "peak_lr", "max_learning_rate")),
+    Column("tokens", "tuning", "count", ("n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen")),
+    Column("seed", "identity", aliases=("random_seed", "rng_seed")),
+    Column("n_params", "size", "count", (), "parameters", "non-embedding parameters"),
+    Column("n_params_total", "size", "count", (), "parameters", "parameters, embeddings included"),
+    Column("flops", "size", "count", ("total_flops", "train_flops", "training_flops"), "FLOPs", "training FLOPs"),
+    Column("device_seconds", "outcome", "count", (), "s", "device seconds"),
+    Column("budget", "size", unit="parameters"),
+    Column("flops_6nd", "size", unit="FLOPs"),
+    Column("train_flops", "size", "number", unit="FLOPs"),  # what each run was to spend
+    Column("train_seconds", "size", "number", unit="s"),
+    Column("heads", "recipe", "number", ("n_head", "n_heads", "num_heads", "num_attention_heads")),
+    Column("head_size", "recipe", "number", ()),
+    *(Column(name, "recipe") for name in ("parametrization", "optimizer", "schedule", "precision", "batch_size")),
+    Column(
+        "seq_len",
+        "recipe",
+        "number",
+        ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
+        "tokens",
+    ),
+    Column("vocab_size", "recipe", "number", ("n_vocab", "vocabulary_size")),
+    Column("embedding_rank", "recipe", "number"),
+    Column("data_hash", "recipe"),
+    *(
+        Column(name, "tuning")
+        for name in (
+            "steps",
+            "warmup_steps",
+            "weight_decay",
+            "grad_clip",
+            "betas",
+            "beta1",
+            "beta2",
+            "dropout",
+            "min_lr",
+        )
+    ),
+    # settings as tables of others call them
+    *(
+        Column(name, "tuning")
+        for name in (
+            *("warmup", "wd", "lr", "lr_schedule", "scheduler", "batch", "global_batch", "global_batch_size"),
+            *("cooldown", "context_length", "tokenizer", "dataset", "dtype", "optim", "activation", "norm"),
+            *("num_heads", "n_heads"),
+        )
+    ),
+    Column("bits_per_byte", "outcome", "number", unit="bits per byte"),
+    Column("loss_stderr", "outcome", unit="nats per token"),
+    Column("wall_seconds", "outcome", unit="s"),
+    Column("tokens_per_second", "outcome", unit="tokens/s"),
+    *(Column(name, "outcome") for name in ("attention_kernel", "device_kind", "pack_size")),
+    Column("status", "outcome", aliases=()),
+    Column("run_id", "identity", aliases=()),
+    Column("arm", "identity", "text"),
+)
+
+
+def named(*roles: Role) -> tuple[str, ...]:
+    """Name the columns of these roles."""
+    return tuple(column.name for column in COLUMNS if column.role in roles)
+
+
+def of_type(*types: Type) -> tuple[str, ...]:
+    """Name the columns of these types."""
+    return tuple(column.name for column in COLUMNS if column.type in types)
+
+
+REQUIRED = ("depth", "width", "loss")
+AXES = {column.name: column.label for column in COLUMNS if column.label}
+"""Columns that a fit may take for the size at which depths are compared, and how an axis calls them."""
+ALIASES = {column.name: column.aliases for column in COLUMNS if column.aliases}
+"""Usual names elsewhere, the likelier first, by ours."""
+IN_ANY_CASE = tuple(column.name for column in COLUMNS if column.aliases is not None)
+"""Columns that are understood in another case, or under an alias."""

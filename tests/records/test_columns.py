@@ -1,0 +1,44 @@
+"""The list of columns against those who have one of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from dwsweep.cli.options import Axis
+from dwsweep.fit import warnings
+from dwsweep.records.columns import ALIASES, AXES, COLUMNS, IN_ANY_CASE, REQUIRED, named, of_type
+from dwsweep.records.sweep import RESULTS_COLUMNS
+from dwsweep.report.figures import losses
+from dwsweep.report.page import page_data, page_tables
+
+NAMES = [column.name for column in COLUMNS]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(RESULTS_COLUMNS, id="results.csv"),
+        pytest.param(REQUIRED, id="required"),
+        pytest.param(losses.SIZES, id="figures"),
+        pytest.param(warnings.SHOULD_AGREE, id="confounds"),
+        pytest.param(page_data.NUMBERS | page_data.WORDS, id="page's script"),
+        pytest.param([name for name, _ in page_tables.RUN_COLUMNS.values()], id="page's table"),
+    ],
+)
+def test_every_list_names_columns_that_are_known(names: Collection[str]) -> None:
+    assert set(names) <= set(NAMES)
+
+
+def test_a_column_stands_once_and_an_axis_has_an_option() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert list(AXES) == [axis.value for axis in Axis] == list(losses.SIZES)
+    assert set(AXES) <= set(of_type("count")) and set(ALIASES) <= set(IN_ANY_CASE)
+    usual = [alias for aliases in ALIASES.values() for alias in aliases]
+    assert len(set(usual)) == len(usual) and not set(usual) & set(IN_ANY_CASE)
+
+
+def test_a_recipe_is_settled_in_this_order() -> None:
+    assert named("recipe")[:3] == ("heads", "head_size", "parametrization")
+    assert named("tuning")[:3] == ("learning_rate", "tokens", "steps")
