@@ -174,9 +174,9 @@ def test_of_many_at_once_one_gets_it(tmp_path: Path) -> None:
     """Six processes race for the lock of a dead owner."""
     put(tmp_path, replace(Owner.this_process((0, 1)), pid=2**22 - 1, started="gone", nonce="x"))
     code = (
-        "import sys, time\nfrom dwsweep.sweep import ownership\nfrom dwsweep.errors import InputError\n"
+        "import sys, time\nfrom dwsweep.sweep import directory as owned\nfrom dwsweep.errors import InputError\n"
         "sys.stdin.readline()\n"
-        "try:\n    with ownership.hold(sys.argv[1]):\n        print('mine', flush=True)\n        time.sleep(5)\n"
+        "try:\n    with owned.hold(sys.argv[1]):\n        print('mine', flush=True)\n        time.sleep(5)\n"
         "except InputError:\n    print('refused')\n"
     )
     racers = [
