@@ -8,7 +8,7 @@ import html
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -107,6 +107,13 @@ def _rows(records: Iterable[Any]) -> Rows:
 
 class TableResult(FitResult, Shown):
     """All that a table of losses says; the fields are those of ``FitResult``."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the fields are equal; ``other`` may be the record that was read back."""
+        names = [field.name for field in fields(FitResult)]
+        return isinstance(other, FitResult) and all(getattr(self, name) == getattr(other, name) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def _rendered(self) -> RenderableType:
         return fit_tables.render(self)
@@ -303,7 +310,7 @@ class ComparisonResult(_Part):
     @property
     def base(self) -> TransitionsResult:
         """The first arm by itself."""
-        return TransitionsResult(self.record)
+        return TransitionsResult(replace(self.record, comparisons=[]))
 
     @property
     def answer(self) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
     """Where curves over ``axis`` are not what was asked of the runs."""
     equal = ", ".join(format_count(value) for value in sorted(trained.rows))
     said = f"the runs were trained at equal {trained.axis} ({equal})"
-    what = f"`axis` {trained.axis} compares what was asked"
+    what = f"axis {trained.axis} compares what was asked"
     one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""
     if axis in (FLOPS, SECONDS):
         return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ by the shape and are no size{one}; {what}"

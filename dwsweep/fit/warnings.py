@@ -384,7 +384,7 @@ def _flops(runs: Sequence[Run]) -> list[str]:
     top = max(means, key=lambda d: means[d])
     return [
         f"flops: at N = {format_count(math.exp(low))} depth {top} costs {100 * spread:.0f} % more FLOPs per token than "
-        f"the cheapest depth; equal N is not equal compute (see `axis` flops)"
+        f"the cheapest depth; equal N is not equal compute (see axis flops)"
     ]
 
 

@@ -15,11 +15,10 @@ from cli_tools import Command
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.records import fit as fit_record
-from dwsweep.records.fit import FitResult
 from dwsweep.records.studies import NEITHER, OTHER, WORSE, Along
-from dwsweep.report.figures import registry
 from dwsweep.report.page import sweep_page
 from dwsweep.report.terminal import fit_tables
+from dwsweep.results import AlongResult
 from dwsweep.terminal import plain_text
 from tests.simulations.along import STUDY, AlongStudy, along_studies, draw_along, simulation, summary
 
@@ -42,14 +41,14 @@ def along(study: AlongStudy, seed: int = 0, **options: object) -> Along:
 
 
 @pytest.fixture(scope="module")
-def degraded() -> FitResult:
+def degraded() -> AlongResult:
     return dwsweep.fit_along(rows_of(DEGRADES), "heads", draws=DRAWS)
 
 
 # What is said
 
 
-def test_where_it_degrades_and_where_the_arms_part(degraded: FitResult) -> None:
+def test_where_it_degrades_and_where_the_arms_part(degraded: AlongResult) -> None:
     found = degraded.along
     assert found is not None and found.arms == ("standard", "fixed")
     standard = [curve for curve in found.curves if curve.arm == "standard"]
@@ -96,7 +95,7 @@ def test_the_spread_over_depths_is_in_percent_of_the_loss() -> None:
 # What the numbers are
 
 
-def test_what_seeds_share_cancels_and_the_luck_of_a_shape_does_not(degraded: FitResult) -> None:
+def test_what_seeds_share_cancels_and_the_luck_of_a_shape_does_not(degraded: AlongResult) -> None:
     """Seeds move all losses by 0.02 nats; two seeds of noise 0.0005 alone would give a tenth of these errors."""
     assert degraded.along is not None
     default_luck = 0.004
@@ -271,9 +270,9 @@ def test_the_command_writes_one_table_one_figure_and_the_record(
     assert "Loss along heads" in page and "from 8 heads on" in page and 'id="transitions"' not in page
 
 
-def test_the_figure_has_a_line_per_arm_and_open_marks_where_nothing_is_shown(degraded: FitResult) -> None:
-    assert [drawing.name for drawing in registry.drawings(degraded)] == ["along"]
-    made = registry.figures(degraded)["along"]()
+def test_the_figure_has_a_line_per_arm_and_open_marks_where_nothing_is_shown(degraded: AlongResult) -> None:
+    assert degraded.figures == ["along"]
+    made = degraded.plot()
     top, _, bottom, _ = made.axes
     assert [text.get_text() for text in top.get_legend().get_texts()] == ["standard", "fixed"]
     rows = list(degraded.along.curves[2].rows)  # type: ignore[union-attr]

@@ -124,4 +124,4 @@ def test_the_command_writes_the_tables_and_the_figures(dwsweep: Command, tmp_pat
         path.name for path in (tmp_path / "runs-fit").iterdir()
     }
     by_size = dwsweep("fit", table, "--draws", "200")
-    assert "`axis` flops compares what was asked" in re.sub(r"\s+", " ", by_size.stdout).replace(" ", " ")
+    assert "axis flops compares what was asked" in re.sub(r"\s+", " ", by_size.stdout).replace(" ", " ")
