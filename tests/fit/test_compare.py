@@ -17,6 +17,7 @@ from shown import printed
 import dwsweep
 from dwsweep.errors import InputError, options_named
 from dwsweep.fit import arms
+from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.arms import Estimate, compare, ratio
 from dwsweep.fit.pairing import pair_arms
 from dwsweep.fit.surface import LossSurface, fit_with_gains
@@ -366,9 +367,7 @@ def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dw
     assert "Does it change the answer?" in page and "theirs against mine" in page
     text = json.loads(compared.to_json())
     assert text["comparisons"][0]["rows"][0]["quantity"] == TRANSITION
-    assert "comparison" not in {
-        drawing.name for drawing in registry.drawings(dwsweep.fit_table(tables(SMALL)[0], draws=DRAWS))
-    }
+    assert "comparison" not in {drawing.name for drawing in registry.drawings(fit_table(tables(SMALL)[0], draws=DRAWS))}
 
 
 def test_the_tables_fit_eighty_columns(compared: fit_record.FitResult) -> None:
