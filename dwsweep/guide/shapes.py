@@ -288,7 +288,7 @@ def costed(
 
 
 def bounded(candidate: Candidate, n_params: float, source: Source) -> Candidate:
-    """With the interval of what it costs at equal size, which takes longer to know than the cost."""
+    """Add the confidence interval of the size cost (slower to compute than the cost itself)."""
     at_size = size_cost(candidate.depth, candidate.n_params, source)
     if candidate.size is None or at_size is None or at_size.nats_low is None or at_size.nats_high is None:
         return candidate
