@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import select
 import sys
 import time
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 100  # columns where the output is no terminal; tables are made for it
 
 _BYTES_LINE_SECONDS = 15.0  # between two lines of a ``ByteProgress``
+
+_BLANKS_AT_THE_END = re.compile(r" +(?=\n)")
 
 _lost: list[OSError] = []  # of standard output, the first failure
 
@@ -40,6 +43,20 @@ class _Descriptor(io.FileIO):
             return len(data)
 
 
+class _Trimmed:
+    """A stream whose lines end without the blanks that fill a table's last column."""
+
+    def __init__(self, stream: Callable[[], TextIO]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream().write(_BLANKS_AT_THE_END.sub("", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream(), name)
+
+
 def console(stderr: bool = False) -> Console:
     """A rich console on standard output, or on standard error, that never raises.
 
@@ -53,9 +70,11 @@ def console(stderr: bool = False) -> Console:
     # a stream that cannot break is looked up anew for each line: it may be replaced for a while (by a test, a notebook)
     to = {"stderr": stderr} if tolerant is stream else {"file": tolerant}
     made = Console(**to, markup=False, emoji=False)
-    if made.is_terminal or os.environ.get("COLUMNS", "").isdigit():
-        return made
-    made.width = PLAIN_WIDTH
+    if not made.is_terminal:
+        trimmed: Any = _Trimmed(lambda: tolerant if tolerant is not stream else getattr(sys, name))
+        made.file = trimmed
+        if not os.environ.get("COLUMNS", "").isdigit():
+            made.width = PLAIN_WIDTH
     return made
 
 

@@ -54,7 +54,10 @@ def fit(
         typer.Argument(metavar="DIR|TABLE...", parser=path_value, help="Sweep, CSV, TSV, JSON(L) or Parquet."),
     ],
     out: Annotated[
-        PathValue | None, path_option("--out", "DIR", "Folder to write; default DIR/fit, for table.csv table-fit.")
+        PathValue | None,
+        path_option(
+            "--out", "DIR", "Folder to write; default DIR/fit, table.csv: table-fit, a published table: ./fit-NAME."
+        ),
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Each further table, or each arm of the sweep, against the first.")
@@ -119,7 +122,7 @@ def fit(
             beside=beside or (),
         )
         check_fitted(result)
-        out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))
+        out = out or _fit_folder(table)
         note = output.replaced(result, out)
         written = output.write(result, out)
         registry.clear(out)
@@ -131,6 +134,14 @@ def fit(
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
     print("\n".join(written), file=sys.stderr if json else sys.stdout)
+
+
+def _fit_folder(table: PathValue) -> PathValue:
+    """Where a fit goes by default: a published table, a folder that no sweep trains in, is left as it is."""
+    if not table.is_dir():
+        return table.with_name(f"{table.stem}-fit")
+    own = (table / "spec.yaml").exists() or not (table / "results.csv").exists()
+    return table / "fit" if own else paths.as_path(f"fit-{table.name}")
 
 
 @_command(
@@ -235,7 +246,9 @@ def design(
     from dwsweep.report.terminal import design_tables
     from dwsweep.spec import load_spec
 
-    if (spec is None) == (hours is None):
+    if spec is None and hours is None:
+        raise InputError("SPEC: missing; give a sweep spec, or --hours H for one that is written")
+    if spec is not None and hours is not None:
         raise InputError("SPEC: give a sweep spec, or --hours for one that is written; not both")
     if hours is None and (write is not None or depths is not None):
         raise InputError("--write, --depths: shape the spec that --hours writes; allowed with it")
@@ -271,12 +284,15 @@ def _rates_of(directory: PathValue) -> dict[str, Any]:
     return {"calibration": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
 
 
-@_command(epilog="Example: dwsweep report runs/smoke")
-def report(directory: SweepDirectory) -> None:
+@_command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
+def report(
+    directory: SweepDirectory,
+    out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write; default DIR/report.html.")] = None,
+) -> None:
     """One self-contained HTML file with the answer, the figures and the tables."""
     from dwsweep.report.page import sweep_page
 
-    print(sweep_page.write(directory))
+    print(sweep_page.write(directory, out))
 
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")

@@ -19,6 +19,7 @@ from dwsweep.cli.options import (
     Executor,
     OutDirectory,
     Overrides,
+    PathValue,
     RayAddress,
     Retry,
     Shard,
@@ -38,8 +39,10 @@ commands = typer.Typer(rich_markup_mode="rich")
 _command = functools.partial(commands.command, cls=Command)
 
 
-def _default_directory(sweep: Spec) -> Any:
-    return paths.as_path(f"runs/{sweep.name}")
+def _default_directory(spec: PathValue, sweep: Spec) -> Any:
+    """The sweep directory that was given in place of a spec, else one by the spec's name."""
+    given = paths.as_path(spec)
+    return given if (given / "plan.csv").exists() else paths.as_path(f"runs/{sweep.name}")
 
 
 @_command(epilog="Example: dwsweep plan sweeps/levine2020.yaml --set grid.seeds=1")
@@ -51,7 +54,7 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
     from dwsweep.sweep.work_queue import plan_of_rest, with_rates_fixed, write_plan
 
     sweep = load_spec(spec, set_ or ())
-    planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(sweep))
+    planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(spec, sweep))
     if out is not None:
         planned = with_rates_fixed(planned, out)
     terminal.show(lambda: plan_tables.render(planned), lambda: plan_tables.to_json(planned), json)
@@ -103,7 +106,7 @@ def run(
 
     sweep = load_spec(spec, set_ or ())
     part = parse_shard(shard)
-    directory = out or _default_directory(sweep)
+    directory = out or _default_directory(spec, sweep)
     check(sweep, directory)  # everything that is wrong is refused before the data is prepared
     store = prepare_store(sweep.data)
     retries = {item.value for item in retry or ()}
@@ -178,7 +181,7 @@ def bench(
     planned = build(sweep, data=DataFacts.of(store) if store else None)
     shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
     console = terminal.console(stderr=True)
-    directory = out or _default_directory(sweep)
+    directory = out or _default_directory(spec, sweep)
     if compile_only:
         from dwsweep.train import compile_only as compiling
 

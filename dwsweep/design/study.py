@@ -248,9 +248,13 @@ def alternatives(
     if max(judge.crossings) > high - step:
         stop = max(max(judge.crossings) + step, high + step)
         extra = math.ceil((stop - high) / step)
-        consider(f"sizes up to {math.exp(stop):.2g}", grid(judge.depths, high + step, high + extra * step, extra))
+        consider(
+            f"sizes up to {format_count(math.exp(stop))}", grid(judge.depths, high + step, high + extra * step, extra)
+        )
     if min(judge.crossings) < low + step:
-        consider(f"sizes down to {math.exp(low - 2 * step):.2g}", grid(judge.depths, low - 2 * step, low - step, 2))
+        consider(
+            f"sizes down to {format_count(math.exp(low - 2 * step))}", grid(judge.depths, low - 2 * step, low - step, 2)
+        )
     deeper = judge.depths[-1] + (judge.depths[-1] - judge.depths[-2])
     consider(f"depth {deeper} too", grid([deeper], low, high, n_widths), [*judge.depths, deeper])
     return found

@@ -294,7 +294,7 @@ def _at_equal_size(runs: Sequence[Run], name: str) -> list[str]:
     shallow, deep, gap_, x_ = worst
     more, less = (shallow, deep) if gap_ > 0 else (deep, shallow)
     return [
-        f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {math.exp(x_):.3g}) depth {more} has "
+        f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {format_count(math.exp(x_))}) depth {more} has "
         f"{100 * math.expm1(abs(gap_)):.0f} % more than depth {less}"
     ]
 

@@ -204,7 +204,7 @@ def _transitions(shapes: Sequence[Shape]) -> list[str]:
         target = published_law.transition_n_params(shallow)
         low, high = (max(min(sizes[shallow]), min(sizes[deep])), min(max(sizes[shallow]), max(sizes[deep])))
         if not low <= target <= high:
-            outside.append(f"{shallow}/{deep} at N = {target:.2g}")
+            outside.append(f"{shallow}/{deep} at N = {format_count(target)}")
             continue
         # the curve that is read less densely limits what the pair can say
         left, right = (
@@ -212,7 +212,7 @@ def _transitions(shapes: Sequence[Shape]) -> list[str]:
             for start, stop in ((target / NEAR, target), (target, target * NEAR))
         )
         if min(left, right) < NEEDED:
-            thin.append(f"{shallow}/{deep} at N = {target:.2g} ({left} below, {right} above)")
+            thin.append(f"{shallow}/{deep} at N = {format_count(target)} ({left} below, {right} above)")
     found = []
     if outside:
         found.append(
@@ -303,8 +303,8 @@ def _flops(runs: Sequence[Run]) -> list[str]:
         return []
     ratio, budget, low, high = worst
     return [
-        f"equal N is not equal FLOPs: at budget {budget:.2g} {high.label} needs {ratio - 1:.0%} more FLOPs per "
-        f"parameter than {low.label} (attention and unembedding); `fit --axis flops` compares at equal FLOPs"
+        f"equal N is not equal FLOPs: at budget {format_count(budget)} {high.label} needs {ratio - 1:.0%} more FLOPs "
+        f"per parameter than {low.label} (attention and unembedding); `fit --axis flops` compares at equal FLOPs"
     ]
 
 

@@ -26,6 +26,7 @@ from dwsweep.records.run import FixedRate
 from dwsweep.records.sweep import DROP, RUN, SKIP
 from dwsweep.shapes import ROPE_THETA, Block, Shape, match_width
 from dwsweep.spec import Spec, arms_of
+from dwsweep.text import format_count
 
 UNHASHED = "unhashed"
 """Stands for the hash in every id while the data is not prepared."""
@@ -168,7 +169,7 @@ def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
         drop = note = ""
         if best[shape] != budget:
             drop = (
-                f"same width {shape.width} as budget {best[shape]:.3g}, which is nearer; a smaller "
+                f"same width {shape.width} as budget {format_count(best[shape])}, which is nearer; a smaller "
                 f"grid.width_multiple than {grid.width_multiple} tells them apart"
             )
         elif abs(off) > grid.max_mismatch:

@@ -31,6 +31,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
 
+SPEC_FILE = "spec.yaml"  # of a sweep directory
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50
 MAX_VALUES = 100_000  # with every alias counted as often as it is used
@@ -68,16 +69,20 @@ def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] 
 
 
 def _read(path: str | PathLike[str]) -> bytes:
-    """The start of a file, or of the built-in spec of that name where there is no such file.
+    """The start of a file, of the ``spec.yaml`` in a folder, or of the built-in spec of that name where neither is.
 
     Raises:
-        OSError: neither is there, or it cannot be read.
+        OSError: none of them is there, or it cannot be read.
     """
     file = paths.as_path(path)
+    if is_folder := file.is_dir():
+        file = file / SPEC_FILE
+    known = find(str(path))
     try:
         stream = file.open("rb")
     except FileNotFoundError:
-        known = find(str(path))
+        if known is None and is_folder:
+            raise IsADirectoryError(f"it is a folder without a {SPEC_FILE}") from None
         if known is None:
             raise
         stream = known.open("rb")

@@ -72,6 +72,23 @@ def test_wrong_arguments_exit_2_without_a_traceback(
     assert "Traceback" not in result.stderr
 
 
+def test_design_without_a_spec_says_what_is_missing(dwsweep: Command) -> None:
+    done = dwsweep("design")
+    assert done.returncode == 2 and "SPEC: missing" in done.stderr and "not both" not in done.stderr
+
+
+def test_a_sweep_folder_stands_for_its_spec_and_is_its_own_directory(dwsweep: Command, tmp_path: Path) -> None:
+    assert dwsweep("plan", SMOKE, "--out", tmp_path / "own").returncode == 0
+    (tmp_path / "own" / "spec.yaml").write_text(SMOKE.read_text("utf-8"), "utf-8")  # `run` writes it
+    of_folder = json.loads(dwsweep("plan", tmp_path / "own", "--json").stdout)
+    assert of_folder == json.loads(dwsweep("plan", SMOKE, "--out", tmp_path / "own", "--json").stdout)
+
+
+def test_no_line_of_a_table_ends_in_blanks_where_the_output_is_a_pipe(dwsweep: Command) -> None:
+    lines = dwsweep("plan", SMOKE).stdout.splitlines()
+    assert len(lines) > 10 and not [line for line in lines if line != line.rstrip()]
+
+
 @pytest.mark.parametrize(
     "command", ["plan", "prepare", "run", "status", "bench", "fit", "guide", "design", "report", "theory"]
 )
@@ -152,6 +169,18 @@ def test_a_target_that_cannot_be_compiled_for_is_one_line_and_exit_2(
     assert result.returncode == 2
     (line,) = result.stderr.strip().splitlines()
     assert line.startswith("error: --target: ") and all(word in line for word in words), line
+
+
+def test_the_fit_of_a_published_table_leaves_its_folder_alone(dwsweep: Command, tmp_path: Path) -> None:
+    rows = [f"{depth},{width},{3 + 0.1 * depth - width / 1e3}" for depth in (1, 2) for width in (8, 12, 16, 24, 32)]
+    for name in ("table", "sweep"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.csv").write_text("\n".join(["depth,width,loss", *rows]), "utf-8")
+    (tmp_path / "sweep" / "spec.yaml").write_text("name: sweep", "utf-8")
+    for name in ("table", "sweep"):
+        assert dwsweep("fit", tmp_path / name, "--draws", "100", cwd=tmp_path).returncode == 0
+    assert sorted(path.name for path in (tmp_path / "table").iterdir()) == ["results.csv"]
+    assert (tmp_path / "fit-table" / "fit.json").exists() and (tmp_path / "sweep" / "fit" / "fit.json").exists()
 
 
 def test_fit_prints_json_alone_where_it_is_asked_for(dwsweep: Command, tmp_path: Path) -> None:

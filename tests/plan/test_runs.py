@@ -12,6 +12,7 @@ from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, Run, build
 from dwsweep.plan.lengths import phases
 from dwsweep.records.record import parse, to_dict
+from dwsweep.text import format_count
 
 
 def by_id(plan: Plan) -> dict[str, Run]:
@@ -193,7 +194,7 @@ def test_two_budgets_of_one_width_leave_the_nearer() -> None:
     assert first.shape == second.shape
     kept, dropped = sorted((first, second), key=lambda run: abs(run.shape.n_params - run.budget))
     assert (kept.action, dropped.action) == (RUN, DROP)
-    assert f"{kept.budget:.3g}" in dropped.reason and "width_multiple" in dropped.reason
+    assert format_count(kept.budget) in dropped.reason and "width_multiple" in dropped.reason
     assert len(by_id(plan)) == len(plan.runs) and dropped.pack_id == ""
 
 

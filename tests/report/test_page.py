@@ -180,10 +180,12 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
     results = directory / "results.csv"
     before = read(directory / "report.html").text
     assert "unfinished" not in before and "stale" not in before
+    results.touch()  # the same content, written again
+    assert "stale" not in read(sweep_page.write(directory)).text
     results.write_text(results.read_text(encoding="utf-8").replace(",diverged,", ",interrupted,"), encoding="utf-8")
     after = read(sweep_page.write(directory)).text
     assert "unfinished: 1 of 36 runs have no result (35 done, 1 interrupted)" in after
-    assert "stale: results.csv is newer than the fit" in after
+    assert "stale: results.csv is not the one that was fitted" in after
 
 
 def test_a_fit_must_come_first(tmp_path: Path) -> None:
@@ -192,6 +194,16 @@ def test_a_fit_must_come_first(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="an existing sweep directory"):
         sweep_page.write(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_that_is_not_fitted_has_a_page_of_its_runs(pair: Path, tmp_path: Path) -> None:
+    directory = copy(pair, tmp_path / "sweep")
+    shutil.rmtree(directory / "fit")
+    page = tmp_path / "pages" / "mine.html"
+    assert sweep_page.write(directory, page) == page
+    text = read(page).text
+    assert f"Not fitted yet: dwsweep fit {directory}" in text and "All 36 runs" in text
+    assert "Training loss against step" in page.read_text("utf-8")
 
 
 def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:

@@ -198,6 +198,17 @@ def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):
     assert load_spec("smoke").name == "mine"
 
 
+def test_a_folder_is_read_by_its_spec_and_hides_no_built_in_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("smoke").mkdir()
+    assert load_spec("smoke").name == "smoke"
+    Path("own").mkdir()
+    with pytest.raises(InputError, match=r"SPEC: own cannot be read: it is a folder without a spec\.yaml"):
+        load_spec("own")
+    Path("own/spec.yaml").write_text("name: mine\ngrid: {depths: [1], budgets: [1e4]}\ntrain: {steps: 5}\n", "utf-8")
+    assert load_spec("own").name == "mine"
+
+
 def test_the_readme_of_the_keys_is_that_of_the_sections():
     """``python -m dwsweep.spec.reference > dwsweep/spec/README.md`` writes it anew."""
     written = Path(reference.__file__).with_name("README.md").read_text(encoding="utf-8")

@@ -6,7 +6,9 @@ import io
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_tools import Command
@@ -18,7 +20,7 @@ from sweep_tools import make_plan, order, run, start, train_here, wait_for
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.records.run import RunState
+from dwsweep.records.run import DONE, RunState
 from dwsweep.report.terminal import sweep_status as status
 from dwsweep.report.terminal.sweep_progress import ProgressView
 from dwsweep.sweep import directory as sweep_directory
@@ -162,7 +164,18 @@ def test_follow_ends_with_the_sweep(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=100)
     status.follow(tmp_path / "sweep", console)
     assert process.wait(timeout=10) == 0
-    assert "8 runs · 8 done" in console.file.getvalue()  # type: ignore[attr-defined]
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "8 runs · 8 done" in shown
+
+
+def test_follow_says_how_far_and_how_long_between_packs_too(tmp_path: Path) -> None:
+    large(tmp_path)
+    now = snapshot(tmp_path / "sweep")
+    runs = tuple(replace(run, state=RunState(DONE, run.plan.steps, 3.0)) for run in now.runs[: len(now.runs) // 2])
+    me: Any = "me"
+    between = replace(now, runs=(*runs, *now.runs[len(runs) :]), owners=((me, True),))
+    shown = printed(status.show(between, now.time + 187), 200)
+    assert re.search(r" · \d+% · about 3:07 left", shown) and "between packs" in shown
 
 
 def test_the_command_prints_it(dwsweep: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import html
 import io
 from collections import Counter
@@ -57,17 +58,23 @@ WITHOUT_BUDGET = (
 WITHOUT_CHART = "With scripts allowed, a chart of every run stands here; the figures below show the same losses."
 
 
-def write(directory: str | PathLike[str]) -> Any:
-    """Write ``report.html`` into a sweep directory that ``dwsweep fit`` has been run on, or into the folder that it
-    wrote for a table; returns its path. Of a table there are no runs to show, only their cells.
+def write(directory: str | PathLike[str], out: Any = None) -> Any:
+    """Write the page of a sweep directory, or of the folder that ``dwsweep fit`` wrote for a table; returns its path.
+
+    A table has no runs to show, only cells; a sweep that is not fitted has runs and no answer.
+
+    Args:
+        out: the file; ``report.html`` in the directory by default.
 
     Raises:
-        InputError: there is no such directory, or no fit in it.
+        InputError: there is no such directory, or neither a fit nor results in it.
     """
     root = paths.as_path(directory)
     if not root.is_dir():
         raise InputError(f"DIR: {root}; must be an existing sweep directory, or the folder of a table's fit")
     folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
+    if folder is None and (every := _read_csv(root / "results.csv")):
+        return _write_page(out or root / "report.html", *_unfitted(root, every))
     if folder is None:
         raise InputError(f"DIR: {root}; it has no fit/fit.json nor fit.json, run `dwsweep fit {root}` first")
     if folder == root and (root.parent / "results.csv").exists():  # the fit of a sweep: the page is that of the sweep
@@ -79,6 +86,7 @@ def write(directory: str | PathLike[str]) -> Any:
     curves, conditions = _logged(every, runs, root)
     store = SweepStore(root)
     manifest = to_dict(store.manifest)
+    stale = _stale(fit, root / "results.csv")
     # a shape that was trained at several budgets is a cell at each of them
     axis = fit.equal_budgets.axis if fit.equal_budgets and fit.equal_budgets.only else ""
     sections = [
@@ -86,7 +94,7 @@ def write(directory: str | PathLike[str]) -> Any:
         *along_section.sections(fit),
         *comparison_section.sections(fit),
         Section("budget", "Your budget", placeholder("answers-box", WITHOUT_BUDGET)),
-        Section("warnings", "Warnings", _warnings([*_stale(every, root, folder), *fit.warnings])),
+        Section("warnings", "Warnings", _warnings([*_unfinished(every), *stale, *fit.warnings])),
         Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART)),
         Section("figures", "Figures", _figures(fit, folder)),
         Section("transitions", "Transitions", _transitions(fit)),
@@ -113,11 +121,33 @@ def write(directory: str | PathLike[str]) -> Any:
     if fit.along_only and fit.along:
         sections = [section for section in sections if section.anchor not in along_section.LEFT_OUT]
         title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{used} runs used."
-    path = root / "report.html"
     source = source_of(fit, file) if any(section.anchor == "budget" for section in sections) else None
     data = page_data.collected(fit, page_tables.ordered(runs), curves, source, file, root)
-    paths.write_atomic(path, page(title, subtitle, sections, data))
+    return _write_page(out or root / "report.html", title, subtitle, sections, data)
+
+
+def _write_page(path: Any, *content: Any) -> Any:
+    path = paths.as_path(path)
+    paths.make_directory(path.parent)
+    paths.write_atomic(path, page(*content))
     return path
+
+
+def _unfitted(root: Any, runs: Sequence[Mapping[str, str]]) -> tuple[str, str, list[Section]]:
+    """Title, subtitle and sections of a sweep without a fit: what was trained and how."""
+    curves, conditions = _logged(runs, runs, root)
+    store = SweepStore(root)
+    unfitted = f"Not fitted yet: dwsweep fit {root}"
+    sections = [
+        Section("answer", "The answer", box("answer", paragraph(html.escape(unfitted), "headline"))),
+        Section("warnings", "Warnings", _warnings(_unfinished(runs))),
+        Section("runs", "Runs", page_tables.runs(runs)),
+        *promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
+        Section("training", "Training curves", _training(curves)),
+        *_conditioning(conditions),
+        Section("provenance", "Provenance", _provenance(None, runs, to_dict(store.manifest), root)),
+    ]
+    return f"{_name(root)}: how deep and how wide", f"{len(runs)} runs, not fitted.", sections
 
 
 def _name(root: Any) -> str:
@@ -161,17 +191,20 @@ def _warnings(lines: Sequence[str]) -> str:
     return box("warnings", bullets(lines)) if lines else paragraph("None.")
 
 
-def _stale(runs: Sequence[Mapping[str, str]], root: Any, folder: Any) -> list[str]:
-    """What is missing from the sweep, or has changed since the fit."""
-    lines = []
+def _unfinished(runs: Sequence[Mapping[str, str]]) -> list[str]:
     states = Counter(row.get("status") or "unknown" for row in runs)
     missing = sum(number for state, number in states.items() if state not in FINAL)
-    if missing:
-        found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-        lines.append(f"unfinished: {missing} of {len(runs)} runs have no result ({found})")
-    if runs and not _newer(folder / "fit.json", root / "results.csv"):
-        lines.append("stale: results.csv is newer than the fit; run `dwsweep fit` again")
-    return lines
+    found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    return [f"unfinished: {missing} of {len(runs)} runs have no result ({found})"] if missing else []
+
+
+def _stale(fit: FitResult, results: Any) -> list[str]:
+    """Whether the table of results is another than the fit read."""
+    try:
+        same = hashlib.sha256(results.read_bytes()).hexdigest() == fit.provenance.input_sha256
+    except FileNotFoundError:
+        return []
+    return [] if same else ["stale: results.csv is not the one that was fitted; run `dwsweep fit` again"]
 
 
 def _figures(fit: FitResult, folder: Any) -> str:
@@ -278,7 +311,9 @@ def _training(curves: Sequence[TrainingCurve]) -> str:
     return picture(drawn, "Training loss against step, one panel per depth", caption)
 
 
-def _provenance(fit: FitResult, runs: Sequence[Mapping[str, str]], manifest: Mapping[str, Any], root: Any) -> str:
+def _provenance(
+    fit: FitResult | None, runs: Sequence[Mapping[str, str]], manifest: Mapping[str, Any], root: Any
+) -> str:
     """What the numbers were made with: of the runs, of the fit, of each call."""
 
     def distinct(name: str) -> str:
@@ -296,7 +331,8 @@ def _provenance(fit: FitResult, runs: Sequence[Mapping[str, str]], manifest: Map
         calls = manifest.get("calls") or []
         if calls:
             body += "<h3>Last call</h3>" + definitions(flat(calls[-1]))
-    body += "<h3>Fit</h3>" + definitions(flat({**fit.provenance.to_dict(), "noise": fit.noise.to_dict()}))
+    if fit is not None:
+        body += "<h3>Fit</h3>" + definitions(flat({**fit.provenance.to_dict(), "noise": fit.noise.to_dict()}))
     try:
         spec = (root / "spec.yaml").read_text("utf-8")
     except OSError:

@@ -21,7 +21,7 @@ def render(study: Study) -> Group:
     """Tables and sentences of :func:`dwsweep.design.study`."""
     errors = study.errors
     parts: list[Any] = [
-        Text.assemble((study.spec.name, "bold"), f": {study.runs} runs to train, {_power(study.flops)} FLOPs"),
+        Text.assemble((study.spec.name, "bold"), f": {study.runs} runs to train, {format_count(study.flops)} FLOPs"),
         *(_line(text) for text in study.prior.basis),
         Text("\nTransitions that this sweep would find", style="bold"),
         Folded(_pairs(errors)),
@@ -62,7 +62,7 @@ def _pairs(errors: Errors) -> Table:
 
 
 def _pair_cells(pair: PairError) -> list[str]:
-    start = [f"{pair.shallow}/{pair.deep}", f"{pair.n_params:.2g}", f"{pair.width:,.0f}"]
+    start = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
     if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
         return [*start, "outside the sizes", "", "", ""]
     half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
@@ -81,7 +81,7 @@ def _alternatives(study: Study) -> Table:
         table.add_row(
             name,
             f"+{runs}" if runs else str(study.runs),
-            f"+{_power(flops)}" if flops else _power(study.flops),
+            f"+{format_count(flops)}" if flops else format_count(study.flops),
             f"{errors.rms * (errors.depth or 0.0):.2f}" if known else "none",
             f"{errors.stated:.2f}" if known else "",
             f"{errors.rms / study.errors.rms:.0%}" if known and study.errors.known else "",
@@ -95,11 +95,7 @@ def _halving(study: Study) -> Text:
         what = "halves the error at" if study.errors.known else "gives a best depth at"
         return Text(f"None of these changes {what} the target.")
     what = "that halves the error at the target" if study.errors.known else "that gives a best depth at the target"
-    return Text(f"The cheapest of these {what}: {best.name}, {_power(best.flops)} FLOPs more.")
-
-
-def _power(value: float) -> str:
-    return f"{value:.1e}".replace("e+", "e")
+    return Text(f"The cheapest of these {what}: {best.name}, {format_count(best.flops)} FLOPs more.")
 
 
 def _line(text: str) -> Padding:
@@ -121,7 +117,7 @@ def draw(study: Study, path: Any) -> Any:
     from dwsweep.report.figures import style
 
     rows = [("as planned", study.errors.rms)]
-    rows += [(f"+ {a.name}: {_power(a.flops)} FLOPs", a.errors.rms) for a in study.alternatives if a.errors.known]
+    rows += [(f"+ {a.name}: {format_count(a.flops)} FLOPs", a.errors.rms) for a in study.alternatives if a.errors.known]
     known = rows if study.errors.known else rows[1:]
     with style.styled():
         figure = style.figure(5.6, 3.6)

@@ -175,18 +175,14 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, in
         *([format_count(plan.lengths.rate(shape).tokens_per_second)] if plan.lengths.needs_rates else []),
         *([f"{longest.steps:,}"] if plan.lengths.is_budget else []),
         format_count(longest.tokens),
-        _power(cost.flops),
-        _power(cost.flops_6nd),
+        format_count(cost.flops),
+        format_count(cost.flops_6nd),
         "" if memory is None else format_bytes(memory) + ("!" if full else ""),
         "" if not packs else UNKNOWN if None in seconds else format_duration(sum(s for s in seconds if s is not None)),
         format_rate(rate / longest.learning_rate) if several_rates else format_rate(rate),
         f"{cost.residual_multiplier:.3g}",
         " ".join([states, *marks]),
     ]
-
-
-def _power(value: float) -> str:
-    return f"{value:.1e}".replace("e+", "e")
 
 
 def _totals(plan: Plan) -> Table:
@@ -200,7 +196,7 @@ def _totals(plan: Plan) -> Table:
         f"{actions}; in {total.n_packs} packs (of one shape, its seeds and learning rates trained together)",
     )
     table.add_row("tokens", f"{format_count(total.tokens)}")
-    table.add_row("FLOPs", f"{_power(total.flops)}  (6·N·D: {_power(total.flops_6nd)})")
+    table.add_row("FLOPs", f"{format_count(total.flops)}  (6·N·D: {format_count(total.flops_6nd)})")
     seconds = total.device_seconds
     if seconds is None:
         table.add_row("time", Text(f"unknown: {total.basis}"))

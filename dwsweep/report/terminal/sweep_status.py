@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -21,7 +21,7 @@ from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.report.terminal.folding import Folded
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, sentence, snapshot, step_of, time_left
-from dwsweep.text import format_clock
+from dwsweep.text import format_clock, format_count
 
 MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded
 MAX_REASONS = 12
@@ -60,26 +60,35 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
 
 
 def follow(directory: str | os.PathLike[str], console: Console | None = None) -> None:
-    """Show the status anew every two seconds until nobody works on the sweep; Ctrl-C ends it."""
+    """Show the status anew every two seconds until nobody works on the sweep; Ctrl-C ends it.
+
+    Between two packs no rate is known: the time that was left counts down.
+    """
     from rich.live import Live
 
     console = console or Console()
-    now = snapshot(directory)
+    now, ends = snapshot(directory), None
     with Live(show(now), console=console, auto_refresh=False) as live:
         while now.is_live:
+            if (left := time_left(now)) is not None:
+                ends = now.time + left
+            live.update(show(now, ends), refresh=True)
             time.sleep(FOLLOW_SECONDS)
             now = snapshot(directory)
-            live.update(show(now), refresh=True)
+        live.update(show(now), refresh=True)
 
 
-def show(now: Snapshot) -> RenderableType:
-    parts: list[RenderableType] = [_headline(now)]
+def show(now: Snapshot, ends: float | None = None) -> RenderableType:
+    """``ends``: the time by which the sweep was expected to end when a rate was last known."""
+    parts: list[RenderableType] = [_headline(now, ends)]
     shapes = {(run.plan.arm, run.plan.depth, run.plan.width) for run in now.runs}
     by_depth = len(shapes) > MAX_ROWS
     keys = (1 if by_depth else 2) + (len(_arms(now)) > 1)
     parts.append(Folded(_table(now, by_depth), keys=keys))
     if now.progress:
         parts.append(Folded(_running(now)))
+    elif now.is_live:
+        parts.append(Text("between packs: the next one starts", style="dim"))
     parts += _reasons(now)
     if now.promises:
         parts.append(Text(sentence(now.promises)))
@@ -102,12 +111,16 @@ def _damaged(now: Snapshot) -> list[RenderableType]:
     return parts
 
 
-def _headline(now: Snapshot) -> Text:
+def _headline(now: Snapshot, ends: float | None) -> Text:
     text = Text(f"{now.name}: {len(now.runs)} runs", style="bold")
     for state in RUN_STATES:
         if count := now.count(state):
             text.append(f" · {count} {state}", style=_STYLES.get(state, ""))
-    left = time_left(now)
+    work = sum(run.plan.flops for run in now.runs)
+    done = sum(run.plan.flops * step_of(run, now) / run.plan.steps for run in now.runs)
+    if now.is_live and work:
+        text.append(f" · {done / work:.0%}", style="")
+    left = max(0.0, ends - now.time) if ends is not None else time_left(now)
     if left is not None:
         text.append(f" · about {format_clock(left)} left", style="")
     for owner, alive in now.owners:
@@ -140,12 +153,12 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
     for _, runs in sorted(groups.items()):
         done = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
         steps = f"{_percent(runs, now):.0%}" if by_depth else _steps(runs, now)
-        losses = _range(done, "{:.4f}") if by_depth else (f"{sum(done) / len(done):.4f}" if done else "–")
+        losses = _range(done, "{:.4f}".format) if by_depth else (f"{sum(done) / len(done):.4f}" if done else "–")
         table.add_row(
             *([Text(runs[0].plan.arm or "")] if len(arms) > 1 else []),  # a name may hold what rich reads as markup
             str(runs[0].plan.depth),
-            _range([run.plan.width for run in runs], "{}"),
-            _range([run.plan.n_params for run in runs], "{:.3g}").replace("e+0", "e").replace("e+", "e"),
+            _range([run.plan.width for run in runs], "{}".format),
+            _range([run.plan.n_params for run in runs], format_count),
             str(len(runs)),
             *(_counts(runs, states) if by_depth else [_states(runs)]),
             steps,
@@ -225,16 +238,16 @@ def _counts(runs: Sequence[RunView], states: Sequence[str]) -> list[str]:
 
 def _steps(runs: Sequence[RunView], now: Snapshot) -> str:
     done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
-    return f"{_range(done, '{:,}')}/{_range(total, '{:,}')}"
+    return f"{_range(done, '{:,}'.format)}/{_range(total, '{:,}'.format)}"
 
 
 def _percent(runs: Sequence[RunView], now: Snapshot) -> float:
     return sum(step_of(run, now) for run in runs) / max(1, sum(run.plan.steps for run in runs))
 
 
-def _range(values: Iterable[float], form: str) -> str:
+def _range(values: Iterable[float], form: Callable[[float], str]) -> str:
     found = list(values)
     if not found:
         return "–"
-    low, high = form.format(min(found)), form.format(max(found))
+    low, high = form(min(found)), form(max(found))
     return low if low == high else f"{low}–{high}"

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from dwsweep import published_law
 from dwsweep.report.terminal.folding import Folded
+from dwsweep.text import format_count
 from dwsweep.theory import DEPTH_EFFICIENT, RankCheck
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def render(facts: dict[str, Any]) -> Group:
     table.add_row(
         "fitted transition of this depth",
         f"d_x = {facts['published_transition_width']:,.0f}",
-        f"N = {facts['published_transition_n_params']:.3g} non-embedding parameters",
+        f"N = {format_count(facts['published_transition_n_params'])} non-embedding parameters",
     )
     parts: list[Any] = [Folded(table), Text(), Folded(_theorems(facts["theorems"]))]
     if facts["widths_needed"]:
