@@ -51,22 +51,18 @@ class Line:
 
 @dataclass(frozen=True)
 class DrawnLaw:
-    """A law as the figures show it."""
+    """A law as the figures show it: the width of the transition against depth."""
 
     form: str  # average, exponential, linear, power or published
     label: str
     look: LawStyle
-    line: Line  # width of the transition against depth
+    line: Line
 
 
 @dataclass(frozen=True)
-class DrawnGuide:
-    """What advises, as the guideline figure shows it."""
+class DrawnGuide(DrawnLaw):
+    """What advises: the best depth against size, and the best width."""
 
-    form: str
-    label: str
-    look: LawStyle
-    depth_at_size: Line
     width_at_size: Line
     valid_from: float
     valid_to: float
@@ -75,14 +71,13 @@ class DrawnGuide:
 def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
     """The forms of the sweep's own law, the exponential first (none without a width law), then the published."""
     own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
+    worse = {row.form: row.delta_chi2 for row in fit.rivals}
     drawn = []
     for place, form in enumerate([*sorted(own, key=lambda form: form != "exponential"), PUBLISHED]):
-        band = fit.curves.laws[form]
-        worse = next((row.delta_chi2 for row in fit.rivals if row.form == form), None)
-        label = _label(form) + (f", Δχ² {worse:.1f}" if worse else "")
-        drawn.append(
-            DrawnLaw(form, label, _look(form, place), Line.of(band.depth, band.width, band.width_low, band.width_high))
-        )
+        band, above = fit.curves.laws[form], worse.get(form)
+        label = _label(form) + (f", Δχ² {above:.1f}" if above else "")
+        line = Line.of(band.depth, band.width, band.width_low, band.width_high)
+        drawn.append(DrawnLaw(form, label, _look(form, place), line))
     return drawn
 
 
@@ -92,17 +87,9 @@ def drawn_guides(fit: FitResult) -> list[DrawnGuide]:
     drawn = []
     for place, form in enumerate([*forms, PUBLISHED]):
         band = fit.curves.guideline[form]
-        drawn.append(
-            DrawnGuide(
-                form,
-                _label(form),
-                _look(form, place),
-                Line.of(band.n_params, band.depth, band.depth_low, band.depth_high),
-                Line.of(band.n_params, band.width, band.width_low, band.width_high),
-                band.valid_from,
-                band.valid_to,
-            )
-        )
+        depth = Line.of(band.n_params, band.depth, band.depth_low, band.depth_high)
+        width = Line.of(band.n_params, band.width, band.width_low, band.width_high)
+        drawn.append(DrawnGuide(form, _label(form), _look(form, place), depth, width, band.valid_from, band.valid_to))
     return drawn
 
 
@@ -187,16 +174,14 @@ def guideline(fit: FitResult) -> Figure:
 
     laws = drawn_guides(fit)
     main = laws[0]
-    known = main.depth_at_size.x[np.isfinite(main.depth_at_size.y)]
+    known = main.line.x[np.isfinite(main.line.y)]
     low, high = main.valid_from / 2.0, min(LARGEST, 2.0 * float(max(*known, main.valid_to)))
     models = [model for model in fit.curves.gpt3 if low < model.n_params < high / 1.9]
     made = style.figure(style.WIDTH, 6.4)
     upper, lower = made.subplots(2, 1, sharex=True)
     trained = {upper: [m.depth for m in models], lower: [m.width for m in models]}
-    for axes, lines in (
-        (upper, [law.depth_at_size for law in laws]),
-        (lower, [law.width_at_size for law in laws]),
-    ):
+    for axes in (upper, lower):
+        lines = [law.line if axes is upper else law.width_at_size for law in laws]
         shown = []
         for law, line in zip(laws, lines, strict=True):
             within = (line.x >= low) & (line.x <= high) & np.isfinite(line.y)
@@ -253,7 +238,7 @@ CURVES = (
     ("equal time", "time", "#009E73", (0, (1.5, 1.5)), "^"),
 )
 ABOVE_WIDTHS = 34.0  # points between a panel and its title, for the scale of widths
-LABEL_GAP = 0.08  # two widths above the panel are at least this share of its width apart
+LABEL_GAP = 0.15  # two widths above the panel are at least this share of its width apart
 COST_LABEL = "% less compute that would be as good"
 
 
@@ -334,7 +319,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
     _widths(axes, shapes)
     counted = "parameters, embeddings included" if row.total else "non-embedding parameters"
     far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"
-    basis = "; costs from an ASSUMED curvature" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
+    basis = "\ncosts from an ASSUMED curvature" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
     title = f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}"
     axes.set_title(title, loc="left", pad=ABOVE_WIDTHS)
     axes.set_xlabel("depth L")
@@ -384,7 +369,7 @@ def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
     style.log_scale(depths, "x", "y")
     depths.set_xlabel("non-embedding parameters N")
     depths.set_ylabel("depth L")
-    depths.legend(loc="upper left")
+    depths.legend(loc="lower right")
 
 
 def draw_ranks(checks: Sequence[RankCheck], out_dir: Path) -> list[Path]:

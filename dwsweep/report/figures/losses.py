@@ -316,7 +316,7 @@ def _difference_panel(axes: Axes, curve: PairCurve, transition: Transition, conf
     axes.locator_params(axis="y", nbins=6)
     root = transition.axis_value
     if transition.status == "crossed":
-        _interval(axes, 0.0, transition, style.INK, upright=False, linewidth=3.0)
+        _interval(axes, 0.0, transition, style.INK, upright=False, linewidth=2.0, size=4.5)
     where = f" at {format_count(root)}" if root is not None else ""
     unknown = "" if known else "\n(noise unknown)"
     axes.set_title(f"{transition.name}: {transition.status.replace('_', ' ')}{where}{unknown}")

@@ -106,7 +106,7 @@ def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
     made.supxlabel("optimizer step (log scale)")
     made.supylabel("training loss (nats per token)")
     if high > 1.3 * low:  # several budgets
-        bar = made.colorbar(ScalarMappable(norm, scale), ax=made.axes, location="bottom", shrink=0.8, aspect=30)
+        bar = made.colorbar(ScalarMappable(norm, scale), ax=made.axes, location="top", shrink=0.8, aspect=30)
         bar.ax.xaxis.set_major_locator(FixedLocator(style.log_ticks(low, high)))
         bar.ax.xaxis.set_minor_locator(NullLocator())
         bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: format_count(value)))

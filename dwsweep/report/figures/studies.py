@@ -277,7 +277,7 @@ def at_each_budget(fit: FitResult) -> Figure:
     grid = made.subplots(len(shown), 2, squeeze=False, width_ratios=[1.2, 1.0])
     labels = []
     for (left, right), budget in zip(grid, shown, strict=True):
-        style.log_axis(left, "x", min(sizes) / 1.15, max(sizes) * 1.15, at_most=4)
+        style.log_axis(left, "x", min(sizes) / 1.15, max(sizes) * 1.15, at_most=3)
         labels.append(_against_size(left, budget, looks))
         _against_depth(right, budget, looks)
         left.set_title(f"{format_count(budget.best.budget)} {UNITS[found.axis]}")
@@ -350,7 +350,7 @@ def _against_depth(axes: Axes, budget: Budget, looks: dict[int, DepthStyle]) -> 
     best, profile = budget.best, budget.profile
     having = [row for row in budget.depths if row.loss is not None]
     if profile is None and not having:
-        style.says(axes, best.reason or "no depth reaches its minimum", 3)
+        style.says(axes, best.reason or "no depth reaches its minimum", 4)
         return
     values: list[float] = []
     if profile is not None:

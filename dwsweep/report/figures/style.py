@@ -286,8 +286,8 @@ def interval_mark(
 ) -> None:
     """An interval at ``x`` (lying: at the height ``x``) with its value; nothing where neither end is bounded.
 
-    An open end runs to the edge of ``axes``, whose limits must stand, and has an arrow there, as has one beyond the
-    edge. marker: of the value; None draws none.
+    An open end runs to the edge of ``axes`` and has an arrow there, as has one beyond the edge; limits must be set
+    before. marker: of the value; None draws none.
     """
 
     def at(value: float) -> tuple[list[float], list[float]]:
@@ -295,8 +295,10 @@ def interval_mark(
 
     first, last = sorted(axes.get_ylim() if upright else axes.get_xlim())
     if not interval.unbounded:
-        start = first if interval.low is None else min(max(interval.low, first), last)
-        stop = last if interval.high is None else max(min(interval.high, last), first)
+        start = first if interval.low is None else interval.low
+        stop = last if interval.high is None else interval.high
+        if not (axes.get_autoscaley_on() if upright else axes.get_autoscalex_on()):
+            start, stop = min(max(start, first), last), max(min(stop, last), first)
         span = ([x, x], [start, stop]) if upright else ([start, stop], [x, x])
         axes.plot(*span, color=color, linewidth=linewidth, linestyle=linestyle, solid_capstyle="butt", zorder=3)
         for end, place, arrow in ((interval.low, start, "v<"), (interval.high, stop, "^>")):
@@ -397,4 +399,5 @@ def halo() -> list[Any]:
 def says(axes: Axes, text: str, parts: int = 1) -> None:
     """An empty panel, one of ``parts`` side by side, that says why it is empty."""
     axes.set_axis_off()
-    axes.text(0.5, 0.5, lines(text, parts), transform=axes.transAxes, ha="center", va="center", color=FAINT)
+    said = axes.text(0.5, 0.5, lines(text, parts), transform=axes.transAxes, ha="center", va="center", color=FAINT)
+    said.set_in_layout(False)  # a long one would take the room of the other panels
