@@ -211,17 +211,8 @@ def _losses(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool)
         x = [places[float(row.value)] + arm * SHIFT for row in curve.rows]
         y = style.floats([row.loss for row in curve.rows])
         bars = None if any(row.se is None for row in curve.rows) else style.floats([row.se for row in curve.rows])
-        axes.errorbar(
-            x,
-            y,
-            yerr=bars,
-            color=colour,
-            marker=marker,
-            linestyle=style.LINES[arm % len(style.LINES)],
-            linewidth=1.2,
-            elinewidth=1.0,
-            label=curve.arm or None,
-        )
+        dashes, name = style.LINES[arm % len(style.LINES)], curve.arm or None
+        axes.errorbar(x, y, yerr=bars, color=colour, marker=marker, linestyle=dashes, linewidth=1.2, label=name)
     _axis(axes, found)
     if first:
         axes.set_ylabel(f"loss ({found.unit})")
