@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from dwsweep.errors import InputError
 from dwsweep.guide.answers import Answer
 from dwsweep.records.fit import FitResult
+from dwsweep.report import fit_report, guide_report
 from dwsweep.report.figures import laws, registry, style
-from dwsweep.report.terminal import fit_tables, guide_tables
 from dwsweep.terminal import plain_text
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def summary(found: FitResult | Answer) -> str:
     """What `dwsweep fit` or `dwsweep guide` prints, at most 100 columns wide."""
-    return plain_text(guide_tables.render(found) if isinstance(found, Answer) else fit_tables.render(found))
+    return plain_text(guide_report.render(found) if isinstance(found, Answer) else fit_report.render(found))
 
 
 def plot(found: FitResult | Answer, figure: str | None = None) -> Figure:

@@ -32,7 +32,7 @@ from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import THETA as THETA_NAMES
-from dwsweep.report.terminal.fit_tables import to_text
+from dwsweep.report.fit_report import to_text
 from dwsweep.text import format_count
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 

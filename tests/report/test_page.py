@@ -19,8 +19,9 @@ from dwsweep.errors import InputError
 from dwsweep.fit import output
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition, references
+from dwsweep.report import html, page_tables, page_words
+from dwsweep.report import page as sweep_page
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
-from dwsweep.report.page import html, page_tables, sweep_page, words
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -139,11 +140,15 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     text = read(law / "report.html").text
     fit = fit_record.read(law)
     for row in references(fit.transitions):
-        assert words.transition(row) in text
-    best = words.best_depths(fit)
+        assert page_words.transition(row) in text
+    best = page_words.best_depths(fit)
     assert len(best) > 3 and all(line in text for line in best)
     # the answer that needs no law stands first
-    assert text.index(best[0]) < text.index(words.transition(references(fit.transitions)[0])) < text.index("width law:")
+    assert (
+        text.index(best[0])
+        < text.index(page_words.transition(references(fit.transitions)[0]))
+        < text.index("width law:")
+    )
     assert "This sweep's width law: ln d = a + b·L with a = " in text
     assert "2 done, 1 diverged" in text
     for fact in ("0123abcd", "TPU v4", "0.10.2", fit.provenance.input_sha256, *fit.warnings):
@@ -243,12 +248,12 @@ def row(**facts: object) -> Transition:
     ],
 )
 def test_sentences_say_what_the_row_says(facts: Transition, sentence: str) -> None:
-    assert words.transition(facts) == sentence
+    assert page_words.transition(facts) == sentence
 
 
 def test_the_law_of_the_pairs_is_told_from_what_guides() -> None:
     fit = report_sweeps.fit("law")
-    assert "the best depth itself comes from the loss surface" in words.law(fit)[-1]
+    assert "the best depth itself comes from the loss surface" in page_words.law(fit)[-1]
     assert [law.form for law in drawn_laws(fit)][::3] == ["exponential", "published"]
     guides = [guide.label for guide in drawn_guides(fit)]
     assert guides[0] == "own, all forms" and guides[-1] == "published law"
@@ -257,13 +262,15 @@ def test_the_law_of_the_pairs_is_told_from_what_guides() -> None:
 def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
     fit = report_sweeps.fit("law")
     rows = {entry.name: entry for entry in fit.guideline}
-    lines = words.guideline(fit.guideline)
+    lines = page_words.guideline(fit.guideline)
     factor = rows["13B"].extrapolation_factor
     assert factor > 100 and any(f"{factor:,.0f} times outside the range of the law" in line for line in lines)
     refused = [replace(rows["1.3B"], depth=None, law="own: refused, more than 2000 times outside its range")]
-    assert words.guideline(refused) == ["N = 1.21B: no number (own: refused, more than 2000 times outside its range)."]
+    assert page_words.guideline(refused) == [
+        "N = 1.21B: no number (own: refused, more than 2000 times outside its range)."
+    ]
     for low, high, said in ((40.0, 75.2, "40 to 75"), (40.0, 40.0, ""), (None, None, "")):
-        assert words.rivals(replace(rows["1.3B"], rival_depth_min=low, rival_depth_max=high)) == said
+        assert page_words.rivals(replace(rows["1.3B"], rival_depth_min=low, rival_depth_max=high)) == said
 
 
 def test_table_of_runs_folds_replicas_and_names_every_state() -> None:

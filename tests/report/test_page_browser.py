@@ -17,7 +17,7 @@ import pytest
 import report_sweeps
 from matplotlib.image import imread
 
-from dwsweep.report.page import sweep_page
+from dwsweep.report import page as sweep_page
 
 RUNS = 500
 MOST_BYTES = 3_000_000

@@ -1,29 +1,43 @@
-"""``dwsweep report DIR``: one self-contained page with the answer, the figures, the tables and where they come from."""
+"""``dwsweep report DIR``: one self-contained page with the answer, the figures, the tables and where they come from;
+and what its script looks up."""
 
 from __future__ import annotations
 
 import csv
 import html
 import io
+import itertools
+import json
+import math
+import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+from threadpoolctl import threadpool_limits
 
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.fit.guideline import headline, joint_crossings
-from dwsweep.guide import source_of
+from dwsweep.guide import Source, answer, source_of
+from dwsweep.guide.answers import CONSTRAINTS, SPOKEN, Answer
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import FINAL
-from dwsweep.records.transitions import references
+from dwsweep.records.transitions import DepthCurve, references
+from dwsweep.report import guide_report, page_along, page_budgets, page_comparison, page_tables, page_words
 from dwsweep.report.figures import registry, style
 from dwsweep.report.figures import runs as run_figures
+from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import Conditions, TrainingCurve
-from dwsweep.report.page import along_section, budget_words, comparison_section, page_data, page_tables, words
-from dwsweep.report.page.html import (
+from dwsweep.report.html import (
     Section,
     box,
     bullets,
@@ -35,8 +49,243 @@ from dwsweep.report.page.html import (
     placeholder,
     preformatted,
 )
+from dwsweep.report.page_tables import RUN_COLUMNS
+from dwsweep.report.terminal import Folded
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import KeptPromise, kept_promises, sentence
+from dwsweep.text import format_count
+
+LEAST, MOST = 1e3, 1e12  # sizes; guide takes no smaller one of a fit
+BELOW = 2.0  # times below the smallest net, where the list begins
+# sizes of a decade: the first of these lists that asks for no more than so many answers
+DECADES = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,))
+# by one's own losses an answer takes 0.3 s of a CPU, by a law 0.1 s: a page is to take three seconds for them
+MOST_BY_LOSSES, MOST_BY_LAW = 12, 24
+
+
+def guide_answers(fit: FitResult, source: Source, file: Any, directory: Any) -> dict[str, Any]:
+    """What the page's box looks up. ``file``: the fit.json that ``source`` was made from; ``directory``: what a reader
+    passes to ``--fit``.
+
+    blocks: every line and table once. answers: of each constraint and size, the numbers of its blocks.
+    """
+    asked = sizes(fit, source)
+    found = _answered(asked, source, file)
+    pool: dict[str, int] = {}
+    answers = {
+        at: [[pool.setdefault(json.dumps(one), len(pool)) for one in blocks(under(found[n], at))] for n in asked]
+        for at in CONSTRAINTS
+    }
+    largest = max(_trained(fit))
+    return {
+        "constraints": [[at, SPOKEN[at]] for at in CONSTRAINTS],
+        "sizes": [{"n": n, "label": format_count(n)} for n in asked],
+        "start": min(range(len(asked)), key=lambda k: abs(math.log(asked[k] / largest))),
+        "answers": answers,
+        "blocks": [json.loads(one) for one in pool],
+        "command": ["dwsweep guide --params ", " --at ", f" --fit {shlex.quote(str(directory))}"],
+    }
+
+
+def sizes(fit: FitResult, source: Source) -> list[float]:
+    """Round sizes from a bit below the nets of the fit to ``MOST``, less those that guide refuses; but the refused one
+    next to an answer is kept at either end, since it says where answers end."""
+    low = max(LEAST, min(_trained(fit)) / BELOW)
+    listed: list[float] = []
+    for digits in DECADES:
+        decades = range(math.floor(math.log10(low)), round(math.log10(MOST)) + 1)
+        every = [float(f"{digit}e{power}") for power in decades for digit in digits]
+        every = [n for n in every if low <= n <= MOST]
+        guides = [source.at(n) for n in every]
+        spoken = [k for k, n in enumerate(every) if not guides[k].refuses(n)]
+        listed = every[max(0, spoken[0] - 1) : spoken[-1] + 2] if spoken else every[:1]
+        if len(spoken) <= MOST_BY_LAW and sum(guides[k].surface is not None for k in spoken) <= MOST_BY_LOSSES:
+            break
+    return listed
+
+
+def _trained(fit: FitResult) -> list[float]:
+    """Sizes of the nets that were fitted; that of the law where there are none."""
+    return [cell.n_params for cell in fit.cells if not cell.excluded] or [cell.n_params for cell in fit.cells] or [1e6]
+
+
+def _answered(asked: Sequence[float], source: Source, file: Any) -> dict[float, Answer]:
+    """The answer of each size as if it had been asked alone. Sizes that one source guides are asked together, which
+    reads the fit once for all of them."""
+    found: dict[float, Answer] = {}
+    for own in (True, False):
+        group = [n for n in asked if (source.at(n).surface is not None) == own]
+        if group:
+            whole = answer(group, fit=file)
+            found |= {n: replace(whole, budgets=(row,)) for n, row in zip(group, whole.budgets, strict=True)}
+    return found
+
+
+def under(found: Answer, at: str) -> Answer:
+    """The answer under another constraint: what is compared and what it costs is the same under all of them."""
+    return replace(found, budgets=tuple(replace(row, at=at) for row in found.budgets))
+
+
+def blocks(found: Answer) -> list[dict[str, Any]]:
+    """The lines and tables that the terminal prints, as parts of a page: ``{"line": [[text, bold], …], "soft"}`` or
+    ``{"head", "rows", "chosen"}``."""
+    return list(_blocks(guide_report.render(found).renderables))
+
+
+def _blocks(parts: Sequence[RenderableType]) -> Iterator[dict[str, Any]]:
+    for part in parts:
+        inner = part.renderable if isinstance(part, Padding) else part
+        if isinstance(inner, Folded):
+            yield _answer_table(inner.table)
+        elif isinstance(inner, Text) and inner.plain:
+            yield {"line": _spans(inner), "soft": inner.style == "dim"}
+
+
+def _spans(said: Text) -> list[list[Any]]:
+    """[[text, whether it is bold], …]"""
+    bold = [span for span in said.spans if span.style == "bold"]
+    whole = said.style == "bold"
+    stops = sorted({0, len(said), *(span.start for span in bold), *(span.end for span in bold)})
+    return [
+        [said.plain[start:stop], whole or any(span.start <= start and stop <= span.end for span in bold)]
+        for start, stop in itertools.pairwise(stops)
+    ]
+
+
+def _answer_table(table: Table) -> dict[str, Any]:
+    columns = [[str(cell).strip() for cell in column.cells] for column in table.columns]
+    return {
+        "head": [str(column.header).strip() for column in table.columns],
+        "rows": [list(row) for row in zip(*columns, strict=True)],
+        "chosen": [k for k, row in enumerate(table.rows) if row.style == "bold"],
+    }
+
+
+# columns of results.csv by what the script calls them
+NUMBERS = {
+    "depth": "depth",
+    "width": "width",
+    "seed": "seed",
+    "learning_rate": "learning_rate",
+    "n_params": "n",
+    "n_params_total": "total",
+    "flops": "flops",
+    "device_seconds": "seconds",
+    "tokens": "tokens",
+    "loss": "loss",
+    "loss_stderr": "stderr",
+    "bits_per_byte": "bits",
+}
+WORDS = {"run_id": "id", "status": "status"}
+DIGITS = 7
+HALF_TURN = ((-0.574, 1.430, 0.144), (0.426, 0.430, 0.144), (0.426, 1.430, -0.856))  # hue-rotate(180deg)
+
+
+def collected(
+    fit: FitResult,
+    runs: Sequence[Mapping[str, str]],
+    curves: Sequence[TrainingCurve],
+    source: Source | None,
+    file: Any,
+    directory: Any,
+) -> dict[str, Any]:
+    """All of it. ``runs``: rows of results.csv in the order of the page's table of runs; ``source``: what guides, made
+    from the fit.json ``file``; None: a page without answers. ``directory``: what holds the fit, for a reader."""
+    guide = None
+    if source is not None:
+        # small matrices: more threads only wait for each other
+        with threadpool_limits(1, user_api="blas"):
+            guide = guide_answers(fit, source, file, directory)
+    return {"guide": guide, "losses": _losses(fit, runs), "training": _training(curves)}
+
+
+def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    by_depth = {curve.depth: curve for curve in fit.curves.depths}
+    depths = sorted({*by_depth, *(int(float(row["depth"])) for row in runs)})
+    looks = style.depth_styles(depths)
+    level = fit.curves.confidence
+    # where every shape was trained to one value of the axis, the losses stand over their size
+    over_size = fit.equal_budgets is not None and fit.equal_budgets.only
+    axis = "n_params" if over_size else fit.curves.axis
+    return {
+        "axis_label": AXIS_LABELS.get(axis, fit.curves.axis_label),
+        "level": f"{100 * level:.0f} %",
+        "columns": [{**NUMBERS, **WORDS}[name] for name, _ in RUN_COLUMNS.values()],
+        "depths": [
+            {
+                "depth": depth,
+                "on_light": looks[depth]["color"],
+                "on_dark": on_dark(looks[depth]["color"]),
+                "curve": _curve(by_depth[depth], level) if depth in by_depth else None,
+            }
+            for depth in depths
+        ],
+        "cells": [
+            {
+                "depth": cell.depth,
+                "width": cell.width,
+                "fitted": cell.n_params if over_size else cell.axis_value,
+                "loss": cell.mean,
+                "half": None if cell.se is None else float(style.half_band([cell.se], level)[0]),
+            }
+            for cell in fit.cells
+            if not cell.excluded
+        ],
+        "runs": [_run(row, axis) for row in runs],
+    }
+
+
+def on_dark(colour: str) -> str:
+    """A colour as the style sheet turns the figures over in the dark: invert(0.92) hue-rotate(180deg) brightness(1.25),
+    by the matrices of the W3C's Filter Effects, so that a depth has one colour in all drawings of a theme."""
+    inverted = [0.92 - 0.84 * int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    turned = [sum(a * b for a, b in zip(row, inverted, strict=True)) for row in HALF_TURN]
+    return "#" + "".join(f"{round(255 * min(max(1.25 * value, 0.0), 1.0)):02x}" for value in turned)
+
+
+def _run(row: Mapping[str, str], axis: str) -> dict[str, Any]:
+    values: dict[str, Any] = {name: row.get(column) or None for column, name in WORDS.items()}
+    values |= {name: _number(row.get(column)) for column, name in NUMBERS.items()}
+    # what a run that is not finished has lost is no loss of its shape
+    if values["status"] not in (None, "done"):
+        values["loss"] = None
+    return {**values, "fitted": _number(row.get(axis))}
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value or "nan")
+    except ValueError:
+        return None
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def _curve(curve: DepthCurve, level: float) -> dict[str, Any] | None:
+    """The loss of a depth along its sizes, with half its interval."""
+    smooth = curve.smooth
+    if smooth is None:
+        return None
+    half = None if smooth.se is None else style.half_band(smooth.se, level)
+    return {"x": _short(smooth.x), "mean": _short(smooth.mean), "half": None if half is None else _short(half)}
+
+
+def _training(curves: Sequence[TrainingCurve]) -> dict[str, Any]:
+    """{run: [which steps, losses]}; runs that were logged alike share their steps."""
+    steps: dict[tuple[float | None, ...], int] = {}
+    found = {}
+    for curve in curves:
+        at = tuple(_short(curve.step, 4))
+        found[curve.run_id] = [steps.setdefault(at, len(steps)), _short(curve.loss, 5)]
+    return {"steps": [list(at) for at in steps], "curves": found}
+
+
+def _short(values: Any, digits: int = DIGITS) -> list[float | None]:
+    """With so many significant digits; None for what is not finite."""
+    numbers = style.floats(values)
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in numbers]
+
 
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
@@ -75,7 +324,7 @@ def write(directory: str | PathLike[str]) -> Any:
     file = folder / "fit.json"
     fit = fit_record.read(file, "DIR")
     every = _read_csv(root / "results.csv")
-    runs = every if fit.along_only else comparison_section.of_the_fit(every, fit)
+    runs = every if fit.along_only else page_comparison.of_the_fit(every, fit)
     curves, conditions = _logged(every, runs, root)
     store = SweepStore(root)
     manifest = to_dict(store.manifest)
@@ -83,8 +332,8 @@ def write(directory: str | PathLike[str]) -> Any:
     axis = fit.equal_budgets.axis if fit.equal_budgets and fit.equal_budgets.only else ""
     sections = [
         Section("answer", "The answer", _answer(fit)),
-        *along_section.sections(fit),
-        *comparison_section.sections(fit),
+        *page_along.sections(fit),
+        *page_comparison.sections(fit),
         Section("budget", "Your budget", placeholder("answers-box", WITHOUT_BUDGET)),
         Section("warnings", "Warnings", _warnings([*_stale(every, root, folder), *fit.warnings])),
         Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART)),
@@ -98,10 +347,10 @@ def write(directory: str | PathLike[str]) -> Any:
             if fit.along_only
             else page_tables.runs(runs)
             + details("Cells: the mean of each shape", page_tables.cells(fit.cells, axis))
-            + comparison_section.other_runs(every, runs),
+            + page_comparison.other_runs(every, runs),
         ),
         *promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
-        Section("training", "Training curves", _training(curves)),
+        Section("training", "Training curves", _training_figure(curves)),
         *_conditioning(conditions),
         Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
         Section("reading", "How to read it", bullets(HOW_TO_READ)),
@@ -111,12 +360,12 @@ def write(directory: str | PathLike[str]) -> Any:
     used = fit.provenance.rows_used
     subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes; {used} runs used."
     if fit.along_only and fit.along:
-        sections = [section for section in sections if section.anchor not in along_section.LEFT_OUT]
+        sections = [section for section in sections if section.anchor not in page_along.LEFT_OUT]
         title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{used} runs used."
     path = root / "report.html"
     source = source_of(fit, file) if any(section.anchor == "budget" for section in sections) else None
-    data = page_data.collected(fit, page_tables.ordered(runs), curves, source, file, root)
-    paths.write_atomic(path, page(title, subtitle, sections, data))
+    script_data = collected(fit, page_tables.ordered(runs), curves, source, file, root)
+    paths.write_atomic(path, page(title, subtitle, sections, script_data))
     return path
 
 
@@ -141,19 +390,19 @@ def _read_csv(path: Any) -> list[dict[str, str]]:
 def _answer(fit: FitResult) -> str:
     if fit.equal_budgets and fit.equal_budgets.only:
         body = f"<h3>Best depth at equal {html.escape(fit.equal_budgets.axis)}</h3>"
-        return box("answer", body + bullets([*budget_words.best_shapes(fit.equal_budgets), *words.law(fit)]))
-    pairs = [words.transition(row, fit.curves.axis) for row in references(fit.transitions)]
+        return box("answer", body + bullets([*page_budgets.best_shapes(fit.equal_budgets), *page_words.law(fit)]))
+    pairs = [page_words.transition(row, fit.curves.axis) for row in references(fit.transitions)]
     joint = joint_crossings(fit.transitions)
     pairs += [f"{joint[:1].upper()}{joint[1:]}."] if joint else []
     said = headline(fit.surface, fit.curves.size_name) if fit.surface else ""
     body = paragraph(said, "headline") if said else ""
-    body += "<h3>Best depth at each size</h3>" + bullets(words.best_depths(fit))
+    body += "<h3>Best depth at each size</h3>" + bullets(page_words.best_depths(fit))
     body += "<h3>Where the deeper net starts to win</h3>" + (
         bullets(pairs) if pairs else paragraph("Fewer than two depths: there is no pair to compare.")
     )
-    body += "<h3>Width law</h3>" + bullets(words.law(fit))
+    body += "<h3>Width law</h3>" + bullets(page_words.law(fit))
     whose = "this sweep's own losses" if fit.guideline_law else "the published law"
-    body += f"<h3>How deep and how wide, by {whose}</h3>" + bullets(words.guideline(fit.guideline))
+    body += f"<h3>How deep and how wide, by {whose}</h3>" + bullets(page_words.guideline(fit.guideline))
     return box("answer", body)
 
 
@@ -196,7 +445,7 @@ def _newer(path: Any, than: Any) -> bool:
 
 def _transitions(fit: FitResult) -> str:
     rows, budgets = fit.transitions, fit.equal_budgets
-    at_budgets = ("<h3>Best size of each depth</h3>" + budget_words.depths(budgets)) if budgets else ""
+    at_budgets = ("<h3>Best size of each depth</h3>" + page_budgets.depths(budgets)) if budgets else ""
     if not rows:
         none = fit.law_statement.capitalize() if budgets and budgets.only else "Fewer than two depths: no pair"
         return paragraph(f"{none}.") + at_budgets
@@ -269,7 +518,7 @@ def _conditioning(runs: Sequence[Conditions]) -> list[Section]:
     ]
 
 
-def _training(curves: Sequence[TrainingCurve]) -> str:
+def _training_figure(curves: Sequence[TrainingCurve]) -> str:
     if not curves:
         return paragraph("No run has logged a training loss: nothing to draw.", "soft")
     with style.styled():

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dwsweep.records.transitions import Cell, GuidelineRow, Rival, TokenTransition, Transition
+from dwsweep.report import page_words
 from dwsweep.report.figures.style import plain
-from dwsweep.report.page import words
-from dwsweep.report.page.html import details, paragraph, table, without_empty
+from dwsweep.report.html import details, paragraph, table, without_empty
 from dwsweep.sweep.snapshot import KeptPromise
 from dwsweep.text import format_count
 
@@ -200,7 +200,7 @@ def guideline(rows: Sequence[GuidelineRow]) -> str:
                 show(row.width, plain_text),
                 interval(row.width_low, row.width_high, whole),
                 _shape(row.depth_int, row.width_int),
-                words.rivals(row) or "–",
+                page_words.rivals(row) or "–",
                 "inside" if factor <= 1 else f"{plain(factor)} × outside",
                 penalty,
                 row.law,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dwsweep.records.studies import REACHED, TOO_FEW, BestAtBudget, EqualBudgets
 from dwsweep.report.figures.style import plain
-from dwsweep.report.page.html import table, without_empty
-from dwsweep.report.page.page_tables import interval, number, short, show, significant
-from dwsweep.report.page.words import interval as in_words
+from dwsweep.report.html import table, without_empty
+from dwsweep.report.page_tables import interval, number, short, show, significant
+from dwsweep.report.page_words import interval as in_words
 from dwsweep.text import format_count
 
 UNITS = {"flops": "FLOPs", "device_seconds": "device-seconds"}

@@ -1,15 +1,19 @@
-"""What ``dwsweep guide`` says: the verdict in three lines, then the shapes, then what it rests on."""
+"""What ``dwsweep guide`` and ``dwsweep design`` say: the verdict first, then the tables, then what it rests on."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dwsweep import paths
+from dwsweep.design.expected_fit import PairError
+from dwsweep.design.study import Errors, Study
 from dwsweep.guide.answers import (
     CONSTRAINTS,
     SPOKEN,
@@ -25,7 +29,7 @@ from dwsweep.guide.answers import (
 )
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, is_near
 from dwsweep.guide.sources import BUILD_APART, RECIPE_FACTOR
-from dwsweep.report.terminal.folding import Folded
+from dwsweep.report.terminal import Folded
 from dwsweep.text import format_count, format_factor, format_hours
 
 MARK = "►"
@@ -367,3 +371,122 @@ def _overview_legend() -> Padding:
         "told apart. outside: of the sizes of the data, by this factor. `--params N` gives shapes to build, "
         "`--shape LxD` a verdict, `--rule EXPR` judges a rule of thumb."
     )
+
+
+def render_design(study: Study) -> Group:
+    """Tables and sentences of :func:`dwsweep.design.study`."""
+    errors = study.errors
+    parts: list[Any] = [
+        Text.assemble((study.spec.name, "bold"), f": {study.runs} runs to train, {_power(study.flops)} FLOPs"),
+        *(_line(text) for text in study.prior.basis),
+        Text("\nTransitions that this sweep would find", style="bold"),
+        Folded(_pair_errors(errors)),
+        Text(),
+        Text.assemble(("Best depth:", "bold"), f" {depth_text(errors)}"),
+    ]
+    if study.now is not None:
+        parts.append(Text(f"With the finished runs alone: {depth_text(study.now)}"))
+    parts += [Text("\nWhat a change would buy", style="bold"), Folded(_alternatives(study)), Text(), _halving(study)]
+    if study.no_proposal:
+        parts += [Text(), Text(study.no_proposal)]
+    parts += [Text(), _legend()]
+    return Group(*parts)
+
+
+def depth_text(errors: Errors) -> str:
+    """One sentence or two on L*(target)."""
+    at = f"at {format_count(errors.target)} parameters"
+    if errors.depth is None or errors.se_depth is None or errors.stated is None or errors.bias_depth is None:
+        return f"none {at}: {errors.reason}"
+    few = f"; {errors.reason}" if errors.reason else ""
+    error = errors.rms * errors.depth
+    return (
+        f"{errors.depth:.1f} layers {at}; `fit` would state ± {_layers(errors.stated)} and miss it by "
+        f"{_layers(error)} ({errors.rms:.1%}) if the prior holds{few}"
+    )
+
+
+def _layers(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def _pair_errors(errors: Errors) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("pair", "N", "width", "± ln N", "± width", "bias ln N", "P(crossed)"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for pair in errors.pairs:
+        table.add_row(*_pair_cells(pair))
+    return table
+
+
+def _pair_cells(pair: PairError) -> list[str]:
+    start = [f"{pair.shallow}/{pair.deep}", f"{pair.n_params:.2g}", f"{pair.width:,.0f}"]
+    if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
+        return [*start, "outside the sizes", "", "", ""]
+    half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
+    return [*start, f"{pair.se_ln_n:.3f}", f"{half:.1f} %", f"{pair.bias_ln_n:+.3f}", f"{pair.power:.0%}"]
+
+
+def _alternatives(study: Study) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("change")
+    for name in ("runs", "FLOPs", "best depth ±", "stated ±", "of as planned"):
+        table.add_column(name, justify="right", no_wrap=True)
+    rows = [("as planned", 0, 0, study.errors)]
+    rows += [(f"+ {a.name}", a.runs, a.flops, a.errors) for a in study.alternatives]
+    for name, runs, flops, errors in rows:
+        known = errors.depth is not None and errors.stated is not None
+        table.add_row(
+            name,
+            f"+{runs}" if runs else str(study.runs),
+            f"+{_power(flops)}" if flops else _power(study.flops),
+            f"{errors.rms * (errors.depth or 0.0):.2f}" if known else "none",
+            f"{errors.stated:.2f}" if known else "",
+            f"{errors.rms / study.errors.rms:.0%}" if known and study.errors.known else "",
+        )
+    return table
+
+
+def _halving(study: Study) -> Text:
+    best = study.halving
+    if best is None:
+        what = "halves the error at" if study.errors.known else "gives a best depth at"
+        return Text(f"None of these changes {what} the target.")
+    what = "that halves the error at the target" if study.errors.known else "that gives a best depth at the target"
+    return Text(f"The cheapest of these {what}: {best.name}, {_power(best.flops)} FLOPs more.")
+
+
+def _power(value: float) -> str:
+    return f"{value:.1e}".replace("e+", "e")
+
+
+def _legend() -> Padding:
+    return _line(
+        "N, width: of the transition that the prior expects (width: the shallower net's). ± one standard deviation. "
+        "bias: of interpolating between the sizes. P(crossed): chance that `fit` will call it crossed. Best depth ±: "
+        "what noise, and forms of the law that these runs cannot reject, would do to it, in layers; stated ±: half of "
+        "the central 68 % that `fit` would give, which also allows for departures from every form. FLOPs: training, "
+        "all learning rates."
+    )
+
+
+def draw(study: Study, path: Any) -> Any:
+    """The error at the target as planned and after each change, with the FLOPs it adds. PNG or SVG by suffix."""
+    from dwsweep.report.figures import style
+
+    rows = [("as planned", study.errors.rms)]
+    rows += [(f"+ {a.name}: {_power(a.flops)} FLOPs", a.errors.rms) for a in study.alternatives if a.errors.known]
+    known = rows if study.errors.known else rows[1:]
+    with style.styled():
+        figure = style.figure(5.6, 3.6)
+        axes = figure.add_subplot()
+        axes.set_title(f"{study.spec.name}: best depth at {format_count(study.errors.target)} parameters", loc="left")
+        if known:
+            axes.barh([name for name, _ in known], [100 * rms for _, rms in known], color="#0072B2")
+            axes.invert_yaxis()
+            axes.set_xlabel("error of the best depth, %")
+        else:
+            style.says(axes, "no best depth, with or without these changes")
+        paths.make_directory(path.parent)
+        paths.write_atomic(path, style.render(figure, path.suffix[1:]))
+    return path

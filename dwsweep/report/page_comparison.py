@@ -8,9 +8,9 @@ from typing import Any
 
 from dwsweep.records.fit import FitResult
 from dwsweep.records.studies import LOSS, ComparedRow, Comparison
-from dwsweep.report.page.html import Section, box, bullets, details, paragraph, table
-from dwsweep.report.page.page_tables import interval, number, runs, short, show
-from dwsweep.report.terminal.comparison_tables import each_by_itself, paired
+from dwsweep.report.html import Section, box, bullets, details, paragraph, table
+from dwsweep.report.page_tables import interval, number, runs, short, show
+from dwsweep.report.studies_report import each_by_itself, paired
 
 NAMES = {"transition": "transition", "best_depth": "best depth", "loss": "loss"}
 

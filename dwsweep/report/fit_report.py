@@ -31,16 +31,16 @@ def render(result: FitResult) -> RenderableType:
     from rich.text import Text
 
     from dwsweep.fit.guideline import joint_crossings
-    from dwsweep.report.terminal import along_tables, budget_tables, comparison_tables
-    from dwsweep.report.terminal.folding import Folded
+    from dwsweep.report import studies_report
+    from dwsweep.report.terminal import Folded
 
     parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
     if result.along:
-        parts += [Text(""), *along_tables.render(result.along)]
+        parts += [Text(""), *studies_report.render_along(result.along)]
     if result.along_only:
         return Group(*parts, *_warnings(result))
     if result.equal_budgets:
-        parts += [Text(""), *budget_tables.render(result.equal_budgets)]
+        parts += [Text(""), *studies_report.render_budgets(result.equal_budgets)]
     if result.surface and result.surface.optima:
         parts += [Text(""), *_best_depths(result)]
     if result.transitions:
@@ -52,7 +52,7 @@ def render(result: FitResult) -> RenderableType:
             parts.append(Padding(Text(joint), (0, 0, 0, 2)))
     parts += [part for other in result.others for part in (Text(""), _other(result, other))]
     for number, found in enumerate(result.comparisons, start=1):
-        parts += [Text(""), comparison_tables.render(found, arm_letter(number), result.curves.size_name)]
+        parts += [Text(""), studies_report.render_comparison(found, arm_letter(number), result.curves.size_name)]
     if _uncrossed(result):
         parts += [Text(""), Folded(_contrasts(result), beside="interval")]
     if result.by_tokens:
@@ -121,7 +121,7 @@ def _noise_line(result: FitResult) -> str:
 
 
 def _table(title: str, columns: str) -> Any:
-    from dwsweep.report.terminal.folding import empty_table
+    from dwsweep.report.terminal import empty_table
 
     return empty_table(title, columns)
 
@@ -168,7 +168,7 @@ def _other(result: FitResult, other: OtherFit) -> Any:
     from rich.text import Text
 
     from dwsweep.fit.transitions import size_ratio
-    from dwsweep.report.terminal.folding import Folded
+    from dwsweep.report.terminal import Folded
 
     shared = [(row, found) for row in references(result.transitions) if (found := other.crossing(row))]
     if not shared:
@@ -311,7 +311,7 @@ def _best_depths(result: FitResult) -> list[Any]:
     from rich.text import Text
 
     from dwsweep.fit.guideline import headline
-    from dwsweep.report.terminal.folding import Folded
+    from dwsweep.report.terminal import Folded
 
     assert result.surface
     axis = result.curves.size_name

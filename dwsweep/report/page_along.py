@@ -7,8 +7,8 @@ import html
 from dwsweep.fit.along import value_text as column_number
 from dwsweep.records.fit import FitResult
 from dwsweep.records.studies import Along, AlongRow, EqualToBaseline
-from dwsweep.report.page.html import Section, box, bullets, details, paragraph, table
-from dwsweep.report.page.page_tables import interval, number, short, show
+from dwsweep.report.html import Section, box, bullets, details, paragraph, table
+from dwsweep.report.page_tables import interval, number, short, show
 
 LEFT_OUT = ("answer", "budget", "losses", "transitions", "guideline")  # of a page that has no depths to compare
 

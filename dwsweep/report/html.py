@@ -65,7 +65,7 @@ def placeholder(anchor: str, without: str) -> str:
 @cache
 def asset(name: str) -> str:
     """A file of ``assets``."""
-    return (resources.files("dwsweep.report.page") / "assets" / name).read_text(encoding="utf-8")
+    return (resources.files("dwsweep.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
