@@ -121,7 +121,7 @@ def fit(
         check_fitted(result)
         out = out or (table / "fit" if table.is_dir() else table.with_name(f"{table.stem}-fit"))
         note = output.replaced(result, out)
-        written = output.write(result, out)
+        written = output.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
     terminal.show(lambda: fit_report.render(result), result.to_dict, json)
     if note:

@@ -1,22 +1,44 @@
-"""A FitResult for people: one page of tables that fit 100 columns and fold where there are fewer."""
+"""A fit as a document: the answer in at most five lines, then the tables behind it; guideline.md."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dwsweep import published_law
+from dwsweep import paths, published_law
+from dwsweep.fit.along import loses
+from dwsweep.fit.guideline import headline, likely_law, own_guide
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
+from dwsweep.fit.transitions import size_ratio
+from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult, OtherFit
 from dwsweep.records.transitions import Contrast, SizedOptimum, Transition, references
+from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, listed, markdown
+from dwsweep.report.studies_report import along_parts, budget_parts, comparison_parts
 from dwsweep.terminal import plain_text
 from dwsweep.text import arm_letter, format_count, format_factor
-from dwsweep.text import format_range as _range
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-
+ANSWER_LINES = 5
 CONTRASTS_SHOWN = 12
-_BRIEF = {"already_crossed": "already"}  # beside the reference estimator's status, where room is scarce
+SURFACE = "surface"
+CHECKS = ("pchip", "levine", "power")
+"""The estimators that judge a pair by its own two curves."""
+
+
+def tenths(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def whole(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def hundredths(value: float) -> str:
+    return f"{value:.2f}"
 
 
 def to_text(result: FitResult) -> str:
@@ -25,64 +47,95 @@ def to_text(result: FitResult) -> str:
 
 
 def render(result: FitResult) -> RenderableType:
-    """Cells and noise in a sentence; best depth at each size; transitions; law and rivals; guideline; warnings."""
-    from rich.console import Group
-    from rich.padding import Padding
-    from rich.text import Text
+    """What ``dwsweep fit`` prints."""
+    from dwsweep.report import terminal
 
-    from dwsweep.fit.guideline import joint_crossings
-    from dwsweep.report import studies_report
-    from dwsweep.report.terminal import Folded
+    parts: list[Part] = [Lines(answer(result)), Lines([_cells_line(result), _noise_line(result)], apart=True)]
+    for _, _, own in sections(result):
+        parts += own
+    if result.warnings:
+        parts += [Lines(["Warnings"], apart=True), Lines(result.warnings, listed=True)]
+    return terminal.render(parts)
 
-    parts: list[Any] = [Text(_cells_line(result)), Text(_noise_line(result))]
+
+def answer(result: FitResult) -> list[str]:
+    """What the losses say, in at most five sentences."""
+    lines: list[str] = []
+    if result.along_only and result.along:
+        lines = list(result.along.answer)
+    elif result.equal_budgets and result.equal_budgets.only:
+        lines = [_best_at(row) for row in result.equal_budgets.best]
+    else:
+        said = headline(result.surface, result.curves.size_name) if result.surface else ""
+        lines = [said or "Best depth: not known, these losses bound it at no size."]
+        lines += [_crossings(result), _shape_matters(result), _beyond(result)]
+    lines += [line for found in result.comparisons for line in found.answer[:1]]
+    return [line for line in lines if line][:ANSWER_LINES]
+
+
+def _best_at(row: Any) -> str:
+    from dwsweep.report.studies_report import budget_text
+
+    depth = Interval.of(row, "depth")
+    unit = "" if row.axis == "device_seconds" else " FLOPs"
+    if depth.value is None or row.n_params is None:
+        return f"At {budget_text(row)}{unit}: best depth not reached, {row.reason}"
+    size = Interval.of(row, "n_params").format(format_count)
+    return f"At {budget_text(row)}{unit}: {depth.format(tenths)} layers, N = {size}"
+
+
+def _crossings(result: FitResult) -> str:
+    """The verdict on each pair of depths, in one sentence."""
+    said = []
+    for row in verdicts(result):
+        size = Interval.of(row, "n_params")
+        at = f"at N = {size.format(format_count)}" if size.value else _status(row)
+        said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({_ends(row)})'}")
+    return f"Where the deeper net starts to win: {'; '.join(said)}." if said else ""
+
+
+def _beyond(result: FitResult) -> str:
+    """The largest size that the guideline speaks of."""
+    known = [row for row in result.guideline if row.depth is not None]
+    if not known:
+        return ""
+    row = known[-1]
+    whose = "these losses" if result.guideline_law else published_law.NAME
+    far = row.extrapolation_factor
+    outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
+    depth = Interval.of(row, "depth").format(tenths)
+    return f"At N = {format_count(row.n_params)} the best depth is {depth} by {whose}{outside}."
+
+
+def sections(result: FitResult) -> list[tuple[str, str, list[Part]]]:
+    """(anchor, title, parts) of all that the fit found, in the order in which it is read."""
+    size = result.curves.size_name
+    found: list[tuple[str, str, list[Part]]] = []
     if result.along:
-        parts += [Text(""), *studies_report.render_along(result.along)]
+        said = ANSWER_LINES if result.along_only else 0
+        title = f"Loss along {result.along.column.replace('_', ' ')}"
+        found.append(("along", title, along_parts(result.along, said)))
     if result.along_only:
-        return Group(*parts, *_warnings(result))
+        return found
     if result.equal_budgets:
-        parts += [Text(""), *studies_report.render_budgets(result.equal_budgets)]
+        found.append(("budgets", "Best shape at each budget", budget_parts(result.equal_budgets)))
     if result.surface and result.surface.optima:
-        parts += [Text(""), *_best_depths(result)]
+        found.append(("depths", "Best depth at each size", _best_depths(result)))
     if result.transitions:
-        parts += [
-            Text(""),
-            Folded(_transitions(result), beside="interval", optional=("levine", "surface"), file="transitions.csv"),
-        ]
-        if joint := joint_crossings(result.transitions):
-            parts.append(Padding(Text(joint), (0, 0, 0, 2)))
-    parts += [part for other in result.others for part in (Text(""), _other(result, other))]
-    for number, found in enumerate(result.comparisons, start=1):
-        parts += [Text(""), studies_report.render_comparison(found, arm_letter(number), result.curves.size_name)]
+        found.append(("transitions", "Transitions", _transitions(result)))
+    for other in result.others:
+        found.append(("others", f"Beside {other.name}", _other(result, other)))
+    for number, one in enumerate(result.comparisons, start=1):
+        title = f"Does it change the answer? {one.arm} against {one.base}"
+        found.append((f"comparison-{number}", title, comparison_parts(one, arm_letter(number), size)))
     if _uncrossed(result):
-        parts += [Text(""), Folded(_contrasts(result), beside="interval")]
+        found.append(("contrasts", "Differences at equal size", [_contrasts(result)]))
     if result.by_tokens:
-        parts += [Text(""), Folded(_by_tokens(result))]
-    parts += [
-        Text(""),
-        *_law(result),
-        Text(""),
-        Folded(_guideline(result), beside="interval", optional=("trained",), file="guideline.csv"),
-    ]
-    return Group(*parts, *_warnings(result))
-
-
-def _warnings(result: FitResult) -> list[Any]:
-    from rich.text import Text
-
-    return [Text(""), Text("Warnings"), _list(result.warnings)] if result.warnings else []
-
-
-def _list(lines: list[str]) -> Any:
-    """Each line a paragraph that wraps beside its dot, not under it."""
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    for _ in range(2):
-        grid.add_column(overflow="fold")
-    for line in lines:
-        grid.add_row("  ·", Text(line))
-    return grid
+        found.append(("tokens", "Transitions against tokens", [_by_tokens(result)]))
+    found.append(("law", "Width law", _law(result)))
+    if result.guideline:
+        found.append(("guideline", "Guideline", [guideline(result)]))
+    return found
 
 
 def _cells_line(result: FitResult) -> str:
@@ -120,37 +173,50 @@ def _noise_line(result: FitResult) -> str:
     return "; ".join(parts)
 
 
-def _table(title: str, columns: str) -> Any:
-    from dwsweep.report.terminal import empty_table
-
-    return empty_table(title, columns)
-
-
-def _transitions(result: FitResult) -> Any:
-    level = round(100 * result.transitions[0].confidence)
-    table = _table(
-        f"Transitions (where the deeper net overtakes, {level} % intervals)",
-        "pair> status< N> interval< width> interval< surface> levine>",
-    )
-    beside: dict[tuple[int, int], dict[str, str]] = {}
-    for row in result.transitions:
-        status = _BRIEF.get(row.status, row.status.replace("_", " "))
-        text = format_count(row.n_params) if row.n_params else status
-        beside.setdefault((row.shallow, row.deep), {})[row.estimator] = text
+def verdicts(result: FitResult) -> list[Transition]:
+    """One row per pair: where the losses of all depths together cross, else what the pair's own two curves say."""
+    joint = {(row.shallow, row.deep): row for row in result.transitions if row.estimator == SURFACE}
+    found = []
     for row in references(result.transitions):
-        other = beside[row.shallow, row.deep]
-        bounded = row.n_params_low is not None or row.n_params_high is not None
-        table.add_row(
+        by_all = joint.get((row.shallow, row.deep))
+        found.append(by_all if by_all is not None and by_all.status == "crossed" else row)
+    return found
+
+
+def _ends(row: Any, name: str = "n_params", text: Callable[[float], str] = format_count) -> str:
+    """The interval of a row; empty where it has no bound."""
+    found = Interval.of(row, name)
+    return "" if found.unbounded else found.ends(text)
+
+
+def _transitions(result: FitResult) -> list[Part]:
+    level = round(100 * result.transitions[0].confidence)
+    title = f"Transitions (where the deeper net overtakes, {level} % intervals)"
+    table = Table(title, "pair> status< N> interval< width> interval< by<", optional=("by",), file="transitions.csv")
+    for row in verdicts(result):
+        table.add(
             f"{row.shallow}→{row.deep}",
             _status(row),
-            format_count(row.n_params) if row.n_params else "–",
-            _range(row.n_params_low, row.n_params_high, format_count) if bounded else "",
-            f"{row.width:.0f}" if row.width else "–",
-            _range(row.width_low, row.width_high, lambda v: f"{v:.0f}") if bounded else "",
-            other.get("surface", "–"),
-            other.get("levine", "–"),
+            format_count(row.n_params) if row.n_params else MISSING,
+            _ends(row),
+            whole(row.width) if row.width else MISSING,
+            _ends(row, "width", whole),
+            row.estimator,
         )
-    return table
+    estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
+    checks = Table("", "pair> " + " ".join(f"{name}< interval<" for name in estimators), file="transitions.csv")
+    for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
+        by = {row.estimator: row for row in rows}
+        own = [by.get(name) for name in estimators]
+        cells = [
+            [format_count(row.n_params) if row.n_params else _status(row), _ends(row)] if row else ["", ""]
+            for row in own
+        ]
+        checks.add(f"{shallow}→{deep}", *(cell for pair in cells for cell in pair))
+    fold: list[Part] = []
+    if any(row.estimator == SURFACE for row in verdicts(result)):
+        fold = [Fold("Checks: each pair by its own two curves alone", [checks])]
+    return [table, *fold]
 
 
 def _status(row: Transition) -> str:
@@ -163,36 +229,29 @@ def _status(row: Transition) -> str:
     return status
 
 
-def _other(result: FitResult, other: OtherFit) -> Any:
+def _other(result: FitResult, other: OtherFit) -> list[Part]:
     """The pairs that both have, and how far apart their transitions lie."""
-    from rich.text import Text
-
-    from dwsweep.fit.transitions import size_ratio
-    from dwsweep.report.terminal import Folded
-
     shared = [(row, found) for row in references(result.transitions) if (found := other.crossing(row))]
     if not shared:
-        return Text(f"Beside {other.name}: no two neighbouring depths that both have")
-    table = _table(f"Beside {other.name} ({other.input})", "pair> here< there< ratio> interval<")
+        return [Lines([f"Beside {other.name}: no two neighbouring depths that both have"], apart=True)]
+    table = Table(f"Beside {other.name} ({other.input})", "pair> here< there< ratio> interval<")
     for row, found in shared:
-        ratio = size_ratio(row, found)
-        table.add_row(
+        ratio = Interval(*(size_ratio(row, found) or ()))
+        table.add(
             f"{row.shallow}→{row.deep}",
             _place(row),
             _place(found),
-            f"{ratio[0]:.2f}" if ratio else "–",
-            _range(*ratio[1:], lambda v: f"{v:.2f}") if ratio else "",
+            hundredths(ratio.value) if ratio.value else MISSING,
+            ratio.ends(hundredths) if ratio.value else "",
         )
-    return Folded(table, beside="interval")
+    return [table]
 
 
 def _place(row: Transition) -> str:
     """Where a pair crosses, with its interval, or the bound that it has."""
-    bounded = row.n_params_low is not None or row.n_params_high is not None
-    span = _range(row.n_params_low, row.n_params_high, format_count) if bounded else ""
     if row.n_params:
-        return f"{format_count(row.n_params)} ({span})"
-    return " ".join(filter(None, (_status(row), span)))
+        return Interval.of(row, "n_params").format(format_count)
+    return " ".join(filter(None, (_status(row), _ends(row))))
 
 
 def _uncrossed(result: FitResult) -> list[Contrast]:
@@ -202,70 +261,59 @@ def _uncrossed(result: FitResult) -> list[Contrast]:
     return [row for row in result.contrasts if (row.shallow, row.deep) in silent]
 
 
-def _contrasts(result: FitResult) -> Any:
-    rows = _uncrossed(result)
-    table = _table(
-        "Loss of the shallower − the deeper at equal size, nats (contrasts.csv has every two depths)",
-        "pair> N> difference> interval< from<",
-    )
-    for row in rows[:CONTRASTS_SHOWN]:
-        table.add_row(
+def _contrasts(result: FitResult) -> Table:
+    title = "Loss of the shallower − the deeper at equal size, nats (contrasts.csv has every two depths)"
+    table = Table(title, "pair> N> difference> interval< from<")
+    for row in _uncrossed(result)[:CONTRASTS_SHOWN]:
+        table.add(
             f"{row.shallow}→{row.deep}",
-            format_count(row.n_params) if row.n_params else "–",
+            format_count(row.n_params) if row.n_params else MISSING,
             f"{row.difference:+.4f}",
-            _range(row.low, row.high, lambda v: f"{v:+.4f}"),
+            Interval(row.difference, row.low, row.high).ends(lambda v: f"{v:+.4f}"),
             row.rests_on,
         )
     return table
 
 
-def _by_tokens(result: FitResult) -> Any:
+def _by_tokens(result: FitResult) -> Table:
     """N of each pair's transition against the tokens trained."""
-    rows = [row for row in result.by_tokens if row.is_reference]
+    rows = references(result.by_tokens)
     pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
-    table = _table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs))
-    for tokens in dict.fromkeys(row.tokens for row in rows):
-        cells = {(row.shallow, row.deep): row for row in rows if row.tokens == tokens}
-        texts = []
-        for pair in pairs:
-            row = cells.get(pair)
-            n = row.n_params if row else None
-            texts.append(format_count(n) if n else row.status.replace("_", " ") if row else "–")
-        table.add_row(format_count(tokens), *texts)
+    table = Table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs), beside="")
+    for tokens in dict.fromkeys(row.tokens for row in result.by_tokens if row.is_reference):
+        cells = {(row.shallow, row.deep): row for row in result.by_tokens if row.is_reference and row.tokens == tokens}
+        found = [cells.get(pair) for pair in pairs]
+        texts = [(format_count(row.n_params) if row.n_params else _status(row)) if row else MISSING for row in found]
+        table.add(format_count(tokens), *texts)
     return table
 
 
-def _law(result: FitResult) -> list[Any]:
-    from rich.text import Text
-
-    lines: list[Any] = []
+def _law(result: FitResult) -> list[Part]:
     law = result.width_law
     if law is None:
-        lines.append(Text(result.law_statement))
-        lines.append(Text(f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"))
+        lines = [result.law_statement]
+        lines += [f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"]
+        more = []
     else:
         ends = [f"{low:.4g} … {high:.4g}" for low, high in (law.interval_a, law.interval_b)]
-        quality = f"χ² {law.chi2:.2f} for {law.df} degrees of freedom"
-        lines.append(Text(f"Width law: {result.law_statement}"))
-        lines.append(Text(f"  a {ends[0]}, b {ends[1]}; {quality}"))
         span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
-        lines.append(Text(f"  its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L"))
-    if second := _second_route(result):
-        lines.append(Text(second))
+        lines = [f"Width law: {result.law_statement}"]
+        more = [
+            f"a {ends[0]}, b {ends[1]}; χ² {law.chi2:.2f} for {law.df} degrees of freedom",
+            f"its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L",
+        ]
+    more += [line for line in [_second_route(result)] if line]
     for row in result.rivals:
         verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
-        held = row.held_out
-        miss = ""
+        held, miss = row.held_out, ""
         if held and held.error_ln_x is not None:
             miss = f", misses the held-out pair {held.shallow}→{held.deep} by {held.error_ln_x:+.2f} in ln N"
-        lines.append(Text(f"  {row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}{miss}"))
-    return lines
+        more.append(f"{row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}{miss}")
+    return [Lines(lines, apart=True), *([Lines(more, indent=2)] if more else [])]
 
 
 def _second_route(result: FitResult) -> str:
     """The law that the loss surface has in it, beside the one from the crossings."""
-    from dwsweep.fit.guideline import likely_law, own_guide
-
     guide = own_guide(result.surface) if result.curves.axis == "n_params" else None
     if guide is None:
         return ""
@@ -274,86 +322,120 @@ def _second_route(result: FitResult) -> str:
     low, high = law.region.min(axis=0), law.region.max(axis=0)
     ends = ", ".join(f"{name} {u:.4g} … {v:.4g}" for name, u, v in zip("ab", low, high, strict=True))
     return (
-        f"  from the surface ({law.form} form; of the best depth, not of the shallower of two that cross): "
+        f"from the surface ({law.form} form; of the best depth, not of the shallower of two that cross): "
         f"{left} = {law.theta[0]:.4g} + {law.theta[1]:.4g}·{right}; {ends}"
     )
 
 
-def _guideline(result: FitResult) -> Any:
-    law = result.guideline[0].law.split(": refused")[0] if result.guideline else ""
-    table = _table(
-        f"Guideline, {law}",
-        "model> N> trained> depth> interval< width> interval< rivals< outside>",
+def guideline(result: FitResult) -> Table:
+    """Best depth and width at each size; what the trained shape costs and what to build where a law says it."""
+    rows = result.guideline
+    laws = list(dict.fromkeys(row.law.split(": refused")[0] for row in rows))
+    costed = any(row.loss_penalty is not None for row in rows)
+    optional = ("build", *(("trained_costs",) if costed else ()))
+    table = Table(
+        f"Guideline, {'; '.join(laws)}",
+        "model> N> trained> depth> interval< width> interval< rivals< outside> build> "
+        + ("trained_costs> interval<" if costed else ""),
+        optional=[name.replace("_", " ") for name in optional],
+        file="guideline.csv",
     )
-    for row in result.guideline:
-        refused = row.depth is None
-        trained = f"{row.trained_depth}×{row.trained_width}" if row.trained_depth else "–"
-        rivals = "–"
-        if row.rival_depth_min is not None or row.rival_depth_max is not None:
-            rivals = _range(row.rival_depth_min, row.rival_depth_max, lambda v: f"{v:.0f}")
-        factor = row.extrapolation_factor
-        table.add_row(
+    for row in rows:
+        depth, width = Interval.of(row, "depth"), Interval.of(row, "width")
+        rivals = Interval(None, row.rival_depth_min, row.rival_depth_max)
+        refused, factor = depth.value is None, row.extrapolation_factor
+        cost = Interval(row.loss_penalty, row.penalty_low, row.penalty_high)
+        table.add(
             row.name,
             format_count(row.n_params),
-            trained,
-            "refused" if refused and "refused" in row.law else "–" if refused else f"{row.depth:.1f}",
-            "" if refused else _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
-            "–" if refused else f"{row.width:.0f}",
-            "" if refused else _range(row.width_low, row.width_high, lambda v: f"{v:.0f}"),
-            rivals,
+            _shape(row.trained_depth, row.trained_width),
+            "refused" if refused and "refused" in row.law else MISSING if depth.value is None else tenths(depth.value),
+            "" if refused else depth.ends(tenths),
+            MISSING if width.value is None else whole(width.value),
+            "" if refused else width.ends(whole),
+            MISSING if rivals.unbounded else rivals.ends(whole),
             "inside" if factor <= 1 else f"{format_factor(factor)}×",
+            _shape(row.depth_int, row.width_int),
+            *(_costs(cost) if costed else ()),
         )
     return table
 
 
-def _best_depths(result: FitResult) -> list[Any]:
+def _costs(cost: Interval) -> list[str]:
+    if cost.value is None:
+        return [MISSING, ""]
+    return [f"{cost.value:.4f}", cost.ends(lambda v: f"{v:.4f}")]
+
+
+def _shape(depth: int | None, width: int | None) -> str:
+    return MISSING if depth is None or width is None else f"{depth}×{width}"
+
+
+def write_guideline(result: FitResult, folder: Any) -> list[str]:
+    """Write guideline.md beside guideline.csv, where the fit has a guideline; returns its path."""
+    if result.along_only:
+        return []
+    path = paths.as_path(folder) / "guideline.md"
+    title = Heading("Guideline: depth and width at a budget")
+    paths.write_atomic(path, markdown([title, guideline(result), *listed(_guideline_notes(result))]))
+    return [str(path)]
+
+
+def _guideline_notes(result: FitResult) -> list[str]:
+    """What a reader of guideline.md must know."""
+    notes = [
+        f"Law: {result.law_statement}.",
+        "N counts non-embedding parameters, 12·L·d². Intervals are at the fixed budget: the narrow end of d goes with "
+        "the deep end of L.",
+        f"Beyond {EXTRAPOLATION_LIMIT:g} times outside the range of its transitions a law gives no number.",
+    ]
+    if result.own_law:
+        notes.append(
+            "Best depth: where the loss surface of all depths is least. Inside the data that is the loss itself; "
+            "outside, the forms of the law that the data do not reject, averaged by their evidence. Its interval holds "
+            "the form, the parameters and the noise."
+        )
+    else:
+        notes.append(
+            "The published law gives the depth at which the next depth of its grid starts to win, so the best depth "
+            "lies between the two."
+        )
+        notes.append(
+            f"The rows follow {published_law.NAME}: ln d = {published_law.A} + {published_law.B}·L (arXiv 2006.12467); "
+            f"its intervals rest on a covariance that is {published_law.COVARIANCE_TAG}."
+        )
+    return notes + [f"Warning: {line}" for line in result.warnings]
+
+
+def _best_depths(result: FitResult) -> list[Part]:
     """The minimum over depth of the loss of all depths together, at a few sizes: first, as it needs no law."""
-    from rich.text import Text
-
-    from dwsweep.fit.guideline import headline
-    from dwsweep.report.terminal import Folded
-
     assert result.surface
     axis = result.curves.size_name
     level = round(100 * result.surface.confidence)
     title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
     known = result.surface.bounded
     if not known:
-        return [Text(title), Text("  not known: the data bound it at none of their sizes"), *_shape(result)]
-    table = _table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
+        return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
+    table = Table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
     for row in result.surface.optima:
-        bounded = row in known
-        width = f"{(row.n_params / 12 / row.depth) ** 0.5:.0f}" if row.depth and bounded else "–"
-        table.add_row(
+        bounded, depth = row in known, Interval.of(row, "depth")
+        width = whole((row.n_params / 12 / row.depth) ** 0.5) if row.depth and bounded else MISSING
+        # an upper end of one layer says no more than that one layer is best
+        empty = row.is_one_layer and (depth.high is None or tenths(depth.high) == "1.0")
+        table.add(
             format_count(row.n_params),
-            "not known" if not bounded else f"{row.depth:.1f}" if row.depth else row.beyond,
-            _range(row.depth_low, row.depth_high, lambda v: f"{v:.1f}"),
+            "not known" if not bounded else tenths(row.depth) if row.depth else row.beyond,
+            "" if empty else depth.ends(tenths),
             *([width] if axis == "N" else []),
         )
-    return [
-        Text(headline(result.surface, axis), style="bold"),
-        Text(""),
-        Folded(table, beside="interval"),
-        *_shape(result),
-    ]
+    return [table]
 
 
-def _shape(result: FitResult) -> list[Any]:
-    """Nothing where the runs have said it (``--along depth``)."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    said = result.along is not None and result.along.column == "depth"
-    return [] if said else [Padding(Text(shape_matters(result)), (0, 0, 0, 2))]
-
-
-def shape_matters(result: FitResult) -> str:
+def _shape_matters(result: FitResult) -> str:
     """How much the worst of the depths tried loses to the best one, at the smallest and at the largest size."""
     rows = [row for row in (result.surface.optima if result.surface else ()) if row.worst_percent is not None]
-    if not rows:
+    if not rows or (result.along is not None and result.along.column == "depth"):  # the runs say it
         return ""
-    from dwsweep.fit.along import loses
-
     axis = result.curves.size_name
 
     def said(row: SizedOptimum) -> str:
@@ -362,4 +444,4 @@ def shape_matters(result: FitResult) -> str:
         return loses(row.worst_depth, row.worst_percent, row.worst_percent_low, row.worst_percent_high, where)
 
     ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
-    return "shape matters: of the depths tried, " + ", ".join(map(said, ends))
+    return f"Shape matters: of the depths tried, {', '.join(map(said, ends))}."

@@ -6,39 +6,36 @@ from __future__ import annotations
 import csv
 import html
 import io
-import itertools
 import json
 import math
 import shlex
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
 
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.fit.guideline import headline, joint_crossings
 from dwsweep.guide import Source, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN, Answer
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import FINAL
-from dwsweep.records.transitions import DepthCurve, references
-from dwsweep.report import guide_report, page_along, page_budgets, page_comparison, page_tables, page_words
+from dwsweep.records.transitions import Cell, DepthCurve
+from dwsweep.report import fit_report, guide_report
+from dwsweep.report.document import Figure, Heading, Lines, Part, Table
 from dwsweep.report.figures import registry, style
 from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import Conditions, TrainingCurve
+from dwsweep.report.figures.style import plain
 from dwsweep.report.html import (
     Section,
+    body,
     box,
     bullets,
     definitions,
@@ -48,9 +45,8 @@ from dwsweep.report.html import (
     picture,
     placeholder,
     preformatted,
+    table,
 )
-from dwsweep.report.page_tables import RUN_COLUMNS
-from dwsweep.report.terminal import Folded
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import KeptPromise, kept_promises, sentence
 from dwsweep.text import format_count
@@ -129,36 +125,159 @@ def under(found: Answer, at: str) -> Answer:
 def blocks(found: Answer) -> list[dict[str, Any]]:
     """The lines and tables that the terminal prints, as parts of a page: ``{"line": [[text, bold], …], "soft"}`` or
     ``{"head", "rows", "chosen"}``."""
-    return list(_blocks(guide_report.render(found).renderables))
+    made: list[dict[str, Any]] = []
+    for part in guide_report.document(found):
+        match part:
+            case Heading():
+                spans = [[text, bold] for text, bold in ((part.text, True), (part.more, False)) if text]
+                made.append({"line": spans, "soft": False})
+            case Lines():
+                for line in part.lines:
+                    said = [line] if isinstance(line, str) else line
+                    spans = [[one, False] if isinstance(one, str) else [one[0], True] for one in said]
+                    made.append({"line": spans, "soft": part.soft})
+            case Table() if part.rows:
+                rows = [[cell.strip() for cell in row] for row in part.rows]
+                made.append(
+                    {"head": [name.strip() for name in part.heads], "rows": rows, "chosen": sorted(part.strong)}
+                )
+    return made
 
 
-def _blocks(parts: Sequence[RenderableType]) -> Iterator[dict[str, Any]]:
-    for part in parts:
-        inner = part.renderable if isinstance(part, Padding) else part
-        if isinstance(inner, Folded):
-            yield _answer_table(inner.table)
-        elif isinstance(inner, Text) and inner.plain:
-            yield {"line": _spans(inner), "soft": inner.style == "dim"}
+Row = Mapping[str, Any]
+Columns = Mapping[str, tuple[str, Callable[[Any], str]]]  # heading → key of the row, form
 
 
-def _spans(said: Text) -> list[list[Any]]:
-    """[[text, whether it is bold], …]"""
-    bold = [span for span in said.spans if span.style == "bold"]
-    whole = said.style == "bold"
-    stops = sorted({0, len(said), *(span.start for span in bold), *(span.end for span in bold)})
-    return [
-        [said.plain[start:stop], whole or any(span.start <= start and stop <= span.end for span in bold)]
-        for start, stop in itertools.pairwise(stops)
+def show(value: Any, form: Callable[[Any], str] = str) -> str:
+    """A cell: – for what is not there, otherwise ``form`` of it."""
+    if value is None or value == "":
+        return "–"
+    try:
+        return form(value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def number(digits: int) -> Callable[[Any], str]:
+    """Fixed digits after the point."""
+    return lambda value: f"{float(value):,.{digits}f}".replace("-", "−")
+
+
+def significant(digits: int) -> Callable[[Any], str]:
+    return lambda value: f"{float(value):.{digits}g}"
+
+
+def whole(value: Any) -> str:
+    return f"{float(value):,.0f}"
+
+
+def short(value: Any) -> str:
+    return format_count(float(value))
+
+
+def spread(values: Sequence[Any], form: Callable[[Any], str]) -> str:
+    """``5`` or ``5 … 9`` for several values; – for none."""
+    known = sorted({float(value) for value in values if value not in (None, "")})
+    if not known:
+        return "–"
+    return form(known[0]) if len(known) == 1 else f"{form(known[0])} … {form(known[-1])}"
+
+
+def promised_times(kept: Sequence[KeptPromise]) -> str:
+    """One row per shape: the device-seconds that a run of it was promised, and those that its runs took."""
+    body = [
+        [
+            str(one.depth),
+            str(one.width),
+            whole(one.steps),
+            f"{one.time_basis}, {one.device}",
+            significant(4)(one.promised),
+            spread(one.measured, significant(4)),
+            number(2)(one.ratio),
+            ", ".join(one.devices),
+        ]
+        for one in kept
     ]
+    headings = ("L", "d", "steps", "rate", "promised, s", "measured, s", "ratio", "trained on")
+    return table(headings, body, left=("rate", "trained on"))
 
 
-def _answer_table(table: Table) -> dict[str, Any]:
-    columns = [[str(cell).strip() for cell in column.cells] for column in table.columns]
-    return {
-        "head": [str(column.header).strip() for column in table.columns],
-        "rows": [list(row) for row in zip(*columns, strict=True)],
-        "chosen": [k for k, row in enumerate(table.rows) if row.style == "bold"],
+def runs(rows: Sequence[Row]) -> str:
+    """One row per shape, with its runs folded; all runs one by one behind a fold."""
+    if not rows:
+        return paragraph("results.csv is not there or empty: no table of runs.", "soft")
+    shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
+    for row in rows:
+        shapes[float(row["depth"]), float(row["width"])].append(row)
+    body = []
+    for (depth, width), group in sorted(shapes.items()):
+        done = [row for row in group if row.get("status") == "done" and row.get("loss")]
+        states = Counter(str(row.get("status") or "unknown") for row in group)
+        body.append(
+            [
+                plain(depth),
+                plain(width),
+                spread([row.get("n_params") for row in group], short),
+                str(len({row.get("seed") for row in group})),
+                spread([row.get("learning_rate") for row in group], significant(3)),
+                spread([row.get("tokens") for row in group], short),
+                spread([row.get("loss") for row in done], number(4)),
+                ", ".join(
+                    f"{n} {state}" for state, n in sorted(states.items(), key=lambda item: (item[0] != "done", item[0]))
+                ),
+                spread([row.get("tokens_per_second") for row in done], short),
+                whole(sum(float(row.get("wall_seconds") or 0.0) for row in done)) if done else "–",
+            ]
+        )
+    columns = ["depth", "width", "N", "seeds", "learning rate", "tokens", "loss", "status", "tokens/s", "seconds (sum)"]
+    return table(columns, body, left=["status"]) + details(f"All {len(rows)} runs", all_runs(rows), "all-runs")
+
+
+def ordered(rows: Sequence[Row]) -> list[Row]:
+    """The runs as the table of all runs has them."""
+    return sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
+
+
+def all_runs(rows: Sequence[Row]) -> str:
+    body = [[show(row.get(name), form) for name, form in RUN_COLUMNS.values()] for row in ordered(rows)]
+    return table(list(RUN_COLUMNS), body, left=["run", "status"])
+
+
+def plain_text(value: Any) -> str:
+    return plain(float(value))
+
+
+RUN_COLUMNS: Columns = {
+    "run": ("run_id", str),
+    "depth": ("depth", plain_text),
+    "width": ("width", plain_text),
+    "seed": ("seed", str),
+    "learning rate": ("learning_rate", significant(3)),
+    "N": ("n_params", short),
+    "tokens": ("tokens", short),
+    "loss": ("loss", number(5)),
+    "± (documents)": ("loss_stderr", number(5)),
+    "bits/byte": ("bits_per_byte", number(4)),
+    "status": ("status", str),
+}
+
+
+def cells(rows: Sequence[Cell], axis: str = "") -> str:
+    """axis: of ``axis_value``, where cells are told by it too."""
+    columns: Columns = {
+        **({axis: ("axis_value", short)} if axis else {}),
+        "depth": ("depth", plain_text),
+        "width": ("width", plain_text),
+        "N": ("n_params", short),
+        "mean loss": ("mean", number(5)),
+        "± se": ("se", number(5)),
+        "runs": ("n", str),
+        "learning rate": ("learning_rate", significant(3)),
+        "used": ("excluded", lambda excluded: "no" if excluded else "yes"),
+        "remark": ("reason", str),
     }
+    body = [[show(getattr(row, name), form) for name, form in columns.values()] for row in rows]
+    return table(list(columns), body, left=["used"], long=["remark"])
 
 
 # columns of results.csv by what the script calls them
@@ -290,15 +409,14 @@ def _short(values: Any, digits: int = DIGITS) -> list[float | None]:
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out nats per token.",
-    "A transition is the size at which the deeper of two neighbouring depths starts to win. Its status is crossed, not "
-    "reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), undecided "
-    "(neither) or ambiguous. A size is given only for crossed pairs; the others give a bound or nothing.",
-    "Intervals are sets of sizes at which the two nets cannot be told apart, so they may be lopsided or open at an "
-    "end. The estimator pchip is the reference; surface (all depths together), power and levine stand by it, the last "
-    "two with known biases, and pchip>0.001 is where the deeper net is ahead by more than 0.001 nats.",
+    "A transition is the size at which the deeper of two neighbouring depths starts to win. The verdict on a pair is "
+    "the crossing of the losses of all depths together, where there is one, else what its own two curves say: crossed, "
+    "not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), undecided "
+    "(neither) or ambiguous. The checks are the estimators by two curves; power and levine have known biases.",
+    "Intervals are sets of sizes at which the two nets cannot be told apart: they may be lopsided or open at an end.",
     "The width law gives the width at which depth L stops being the better one. It is a statement about this model "
-    "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates.",
-    "At a transition the two depths tie, so the best depth at that size lies between them; the surface says where.",
+    "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates. "
+    "A pair of depths belongs to its shallower one; the best depth itself comes from the loss of all depths together.",
 )
 WITHOUT_BUDGET = (
     "With scripts allowed, this page shows its answers here; `dwsweep guide --params N --fit DIR` says the same."
@@ -324,48 +442,43 @@ def write(directory: str | PathLike[str]) -> Any:
     file = folder / "fit.json"
     fit = fit_record.read(file, "DIR")
     every = _read_csv(root / "results.csv")
-    runs = every if fit.along_only else page_comparison.of_the_fit(every, fit)
-    curves, conditions = _logged(every, runs, root)
+    shown = every if fit.along_only else of_the_fit(every, fit)
+    curves, conditions = _logged(every, shown, root)
     store = SweepStore(root)
-    manifest = to_dict(store.manifest)
+    figures = _figures(fit, folder)
     # a shape that was trained at several budgets is a cell at each of them
     axis = fit.equal_budgets.axis if fit.equal_budgets and fit.equal_budgets.only else ""
+    warned = [*_stale(every, root, folder), *fit.warnings]
+    cells_fold = details("Cells: the mean of each shape", cells(fit.cells, axis))
+    run_tables = all_runs(shown) if fit.along_only else runs(shown) + cells_fold + other_runs(every, shown)
     sections = [
-        Section("answer", "The answer", _answer(fit)),
-        *page_along.sections(fit),
-        *page_comparison.sections(fit),
-        Section("budget", "Your budget", placeholder("answers-box", WITHOUT_BUDGET)),
-        Section("warnings", "Warnings", _warnings([*_stale(every, root, folder), *fit.warnings])),
-        Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART)),
-        Section("figures", "Figures", _figures(fit, folder)),
-        Section("transitions", "Transitions", _transitions(fit)),
-        Section("guideline", "Guideline", _guideline(fit)),
-        Section(
-            "runs",
-            "Runs",
-            page_tables.all_runs(runs)
-            if fit.along_only
-            else page_tables.runs(runs)
-            + details("Cells: the mean of each shape", page_tables.cells(fit.cells, axis))
-            + page_comparison.other_runs(every, runs),
-        ),
-        *promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
+        Section("answer", "The answer", box("answer", body([Lines(fit_report.answer(fit))])) + body(figures[:1])),
+        Section("budget", "Your budget", "" if fit.along_only else placeholder("answers-box", WITHOUT_BUDGET)),
+        Section("warnings", "Warnings", box("warnings", bullets(warned)) if warned else ""),
+        *(Section(anchor, title, body(parts)) for anchor, title, parts in fit_report.sections(fit)),
+        Section("losses", "Losses, run by run", "" if fit.along_only else placeholder("losses-chart", WITHOUT_CHART)),
+        Section("figures", "Figures", body(figures[1:])),
+        Section("runs", "Runs", run_tables),
+        *promises(kept_promises(store, (row["run_id"] for row in shown if row.get("run_id")))),
         Section("training", "Training curves", _training_figure(curves)),
-        *_conditioning(conditions),
-        Section("provenance", "Provenance", _provenance(fit, runs, manifest, root)),
+        Section("conditioning", "Conditioning of attention", _conditioning(conditions)),
         Section("reading", "How to read it", bullets(HOW_TO_READ)),
+        Section(
+            "provenance", "Provenance", details("What the numbers were made with", _provenance(fit, shown, store, root))
+        ),
     ]
+    sections = [section for section in sections if section.body]
     title = f"{_name(root)}: how deep and how wide"
     depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
     used = fit.provenance.rows_used
     subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes; {used} runs used."
     if fit.along_only and fit.along:
-        sections = [section for section in sections if section.anchor not in page_along.LEFT_OUT]
         title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{used} runs used."
     path = root / "report.html"
-    source = source_of(fit, file) if any(section.anchor == "budget" for section in sections) else None
-    script_data = collected(fit, page_tables.ordered(runs), curves, source, file, root)
-    paths.write_atomic(path, page(title, subtitle, sections, script_data))
+    source = None if fit.along_only else source_of(fit, file)
+    paths.write_atomic(
+        path, page(title, subtitle, sections, collected(fit, ordered(shown), curves, source, file, root))
+    )
     return path
 
 
@@ -387,29 +500,6 @@ def _read_csv(path: Any) -> list[dict[str, str]]:
         return []
 
 
-def _answer(fit: FitResult) -> str:
-    if fit.equal_budgets and fit.equal_budgets.only:
-        body = f"<h3>Best depth at equal {html.escape(fit.equal_budgets.axis)}</h3>"
-        return box("answer", body + bullets([*page_budgets.best_shapes(fit.equal_budgets), *page_words.law(fit)]))
-    pairs = [page_words.transition(row, fit.curves.axis) for row in references(fit.transitions)]
-    joint = joint_crossings(fit.transitions)
-    pairs += [f"{joint[:1].upper()}{joint[1:]}."] if joint else []
-    said = headline(fit.surface, fit.curves.size_name) if fit.surface else ""
-    body = paragraph(said, "headline") if said else ""
-    body += "<h3>Best depth at each size</h3>" + bullets(page_words.best_depths(fit))
-    body += "<h3>Where the deeper net starts to win</h3>" + (
-        bullets(pairs) if pairs else paragraph("Fewer than two depths: there is no pair to compare.")
-    )
-    body += "<h3>Width law</h3>" + bullets(page_words.law(fit))
-    whose = "this sweep's own losses" if fit.guideline_law else "the published law"
-    body += f"<h3>How deep and how wide, by {whose}</h3>" + bullets(page_words.guideline(fit.guideline))
-    return box("answer", body)
-
-
-def _warnings(lines: Sequence[str]) -> str:
-    return box("warnings", bullets(lines)) if lines else paragraph("None.")
-
-
 def _stale(runs: Sequence[Mapping[str, str]], root: Any, folder: Any) -> list[str]:
     """What is missing from the sweep, or has changed since the fit."""
     lines = []
@@ -423,16 +513,14 @@ def _stale(runs: Sequence[Mapping[str, str]], root: Any, folder: Any) -> list[st
     return lines
 
 
-def _figures(fit: FitResult, folder: Any) -> str:
+def _figures(fit: FitResult, folder: Any) -> list[Part]:
     """The figures; those that ``dwsweep fit`` drew, unless fit.json is newer."""
     drawings = registry.drawings(fit)
     pictures = [folder / f"{drawing.name}.svg" for drawing in drawings]
     if not all(_newer(path, folder / "fit.json") for path in pictures):
         registry.draw(fit, folder)
-    return "".join(
-        picture(path.read_bytes(), drawing.title, drawing.caption)
-        for path, drawing in zip(pictures, drawings, strict=True)
-    )
+    pairs = zip(pictures, drawings, strict=True)
+    return [Figure(path.read_bytes(), drawing.title, drawing.caption) for path, drawing in pairs]
 
 
 def _newer(path: Any, than: Any) -> bool:
@@ -443,40 +531,11 @@ def _newer(path: Any, than: Any) -> bool:
         return False
 
 
-def _transitions(fit: FitResult) -> str:
-    rows, budgets = fit.transitions, fit.equal_budgets
-    at_budgets = ("<h3>Best size of each depth</h3>" + page_budgets.depths(budgets)) if budgets else ""
-    if not rows:
-        none = fit.law_statement.capitalize() if budgets and budgets.only else "Fewer than two depths: no pair"
-        return paragraph(f"{none}.") + at_budgets
-    reference = references(rows)
-    body = page_tables.transitions(reference)
-    if len(rows) > len(reference):
-        body += details("With the thresholds and the other estimators", page_tables.transitions(rows))
-    if fit.by_tokens:
-        by_tokens = [row for row in fit.by_tokens if row.is_reference]
-        body += "<h3>Against training tokens</h3>" + page_tables.transitions(by_tokens)
-    for other in fit.others:
-        body += f"<h3>Of {html.escape(other.name)}, for comparison</h3>" + page_tables.transitions(other.transitions)
-    return body + at_budgets
-
-
-def _guideline(fit: FitResult) -> str:
-    body = page_tables.guideline(fit.guideline)
-    body += "<h3>The forms of law compared</h3>" + page_tables.rivals(fit.rivals)
-    if not fit.guideline_law:
-        why = "this sweep shows no best depth that carries beyond its sizes"
-        if fit.equal_budgets and fit.equal_budgets.only:
-            why = f"this sweep's own answer is not by size but by {fit.equal_budgets.axis}, above"
-        body = paragraph(f"These rows follow the published law, since {why}.") + body
-    return body
-
-
 def promises(kept: Sequence[KeptPromise]) -> list[Section]:
     """Of a sweep whose runs are as long as ``train.seconds`` allow."""
     if not kept:
         return []
-    return [Section("time", "Promised and measured time", paragraph(f"{sentence(kept)}.") + page_tables.promises(kept))]
+    return [Section("time", "Promised and measured time", paragraph(f"{sentence(kept)}.") + promised_times(kept))]
 
 
 def _logged(
@@ -502,33 +561,33 @@ def _logged(
     return curves, conditions
 
 
-def _conditioning(runs: Sequence[Conditions]) -> list[Section]:
+def _conditioning(logged: Sequence[Conditions]) -> str:
     """Of a sweep whose runs logged it; of all its arms."""
-    if not runs:
-        return []
+    if not logged:
+        return ""
     with style.styled():
-        drawn = style.render(run_figures.over_training(runs), "svg")
+        drawn = style.render(run_figures.over_training(logged), "svg")
     caption = (
         "Condition number of what a block's heads put out, side by side, over the positions of a window: the ratio of "
         "its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). Of each "
         "depth and number of heads the largest size; narrower nets have fewer columns, so compare at one width."
     )
-    return [
-        Section("conditioning", "Conditioning of attention", picture(drawn, "Condition number of attention", caption))
-    ]
+    return picture(drawn, "Condition number of attention", caption)
 
 
 def _training_figure(curves: Sequence[TrainingCurve]) -> str:
     if not curves:
-        return paragraph("No run has logged a training loss: nothing to draw.", "soft")
+        return ""
     with style.styled():
         drawn = style.render(run_figures.training_curves(curves), "svg")
     caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
     return picture(drawn, "Training loss against step, one panel per depth", caption)
 
 
-def _provenance(fit: FitResult, runs: Sequence[Mapping[str, str]], manifest: Mapping[str, Any], root: Any) -> str:
+def _provenance(fit: FitResult, runs: Sequence[Row], store: SweepStore, root: Any) -> str:
     """What the numbers were made with: of the runs, of the fit, of each call."""
+
+    manifest = to_dict(store.manifest)
 
     def distinct(name: str) -> str:
         values = sorted({row[name] for row in runs if row.get(name)}, key=lambda value: (len(value), value))
@@ -539,18 +598,18 @@ def _provenance(fit: FitResult, runs: Sequence[Mapping[str, str]], manifest: Map
         *("schedule", "precision", "attention_kernel", "device_kind", "data_hash"),
     )
     found = {name.replace("_", " "): distinct(name) for name in names}
-    body = "<h3>Runs</h3>" + definitions({key: value for key, value in found.items() if value})
+    made = "<h3>Runs</h3>" + definitions({key: value for key, value in found.items() if value})
     if any(manifest.values()):
-        body += "<h3>Sweep</h3>" + definitions(flat({k: v for k, v in manifest.items() if k not in ("calls", "rates")}))
+        made += "<h3>Sweep</h3>" + definitions(flat({k: v for k, v in manifest.items() if k not in ("calls", "rates")}))
         calls = manifest.get("calls") or []
         if calls:
-            body += "<h3>Last call</h3>" + definitions(flat(calls[-1]))
-    body += "<h3>Fit</h3>" + definitions(flat({**fit.provenance.to_dict(), "noise": fit.noise.to_dict()}))
+            made += "<h3>Last call</h3>" + definitions(flat(calls[-1]))
+    made += "<h3>Fit</h3>" + definitions(flat({**fit.provenance.to_dict(), "noise": fit.noise.to_dict()}))
     try:
         spec = (root / "spec.yaml").read_text("utf-8")
     except OSError:
-        return body
-    return body + details("The spec", preformatted(spec))
+        return made
+    return made + details("The spec", preformatted(spec))
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -562,3 +621,19 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         elif item not in (None, "", [], ()):
             out[f"{prefix}{key}"] = " ".join(map(str, item)) if isinstance(item, (list, tuple)) else str(item)
     return out
+
+
+def of_the_fit(every: Sequence[dict[str, str]], fit: FitResult) -> list[dict[str, str]]:
+    """The runs that the fit is of: where a sweep has arms, those of the base."""
+    arms = {row.get("arm") or "" for row in every}
+    base = fit.comparisons[0].base if fit.comparisons else None
+    return [row for row in every if len(arms) < 2 or base not in arms or row.get("arm") == base]
+
+
+def other_runs(every: Sequence[Mapping[str, str]], shown: Sequence[Mapping[str, str]]) -> str:
+    """The table of runs of each arm that the fit is not of."""
+    left = [row for row in every if row not in shown]
+    arms = dict.fromkeys(row.get("arm") or "" for row in left)
+    return "".join(
+        f"<h3>Of {html.escape(arm)}</h3>" + runs([row for row in left if (row.get("arm") or "") == arm]) for arm in arms
+    )

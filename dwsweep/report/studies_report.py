@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
-
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from dwsweep.fit.along import value_text
+from dwsweep.interval import Interval
 from dwsweep.records import transitions
 from dwsweep.records.studies import (
     BEST_DEPTH,
@@ -33,109 +28,92 @@ from dwsweep.records.studies import (
     EqualShape,
     EqualToBaseline,
 )
-from dwsweep.report.terminal import Folded, empty_table
-from dwsweep.text import format_count, format_duration, format_range
-from dwsweep.text import format_range as between
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+from dwsweep.report.document import MISSING, Lines, Part, Table
+from dwsweep.text import format_count, format_duration
 
 MILLI = 1e3  # nats → 10⁻³ nats
 SYMBOLS = {"n_params": "N", "tokens": "D", "depth": "L", "width": "d"}
 HEADS = {"flops": "FLOPs", "device_seconds": "time"}
-DEPTHS_FILE, BUDGETS_FILE = "equal_budget_depths.csv", "equal_budgets.csv"
 
 
-def render_budgets(found: EqualBudgets) -> list[RenderableType]:
-    """The parts of the page, in the order that they are read in."""
-    from rich.padding import Padding
-    from rich.text import Text
-
+def budget_parts(found: EqualBudgets) -> list[Part]:
+    """The best shape at each budget, the best size of each depth, what to train next."""
     level = round(100 * found.budgets[0].best.confidence)
-    parts: list[RenderableType] = []
-    lines = [*shape_matters(found), *trend_lines(found)]
+    parts: list[Part] = []
     if any(row.status != TOO_FEW for row in found.best):
-        table = Folded(_budget_best(found, level), beside="interval", optional=("tokens/N",), file=BUDGETS_FILE)
-        parts += [table, *(Padding(Text(line), (0, 0, 0, 2)) for line in lines)]
+        parts += [_budget_best(found, level), Lines([*shape_matters(found), *trend_lines(found)], indent=2)]
     if any(row.status != TOO_FEW for row in found.depths):
-        several = len(found.budgets) > 1
-        table = Folded(
-            _budget_depths(found, level, several),
-            keys=2 if several else 1,
-            beside="interval",
-            optional=("width", "tokens", "tokens/N", "loss"),
-            file=DEPTHS_FILE,
-        )
-        parts += [Text(""), table] if parts else [table]
-        parts += [Padding(Text(line), (0, 0, 0, 2)) for line in to_bracket(found)]
-    short = [row for row in found.best if row.status == TOO_FEW]
-    if short:
-        parts += [Text("")] if parts else []
-        parts += [Text(f"{tried(row)}; best depth not known: {row.reason}") for row in short]
-    parts.append(Text(f"budgets from {found.known_from}"))
-    return parts
+        parts += [_budget_depths(found, level, len(found.budgets) > 1), Lines(to_bracket(found), indent=2)]
+    if short := [f"{tried(row)}; best depth not known: {row.reason}" for row in found.best if row.status == TOO_FEW]:
+        parts.append(Lines(short, apart=True))
+    return [*parts, Lines([f"budgets from {found.known_from}"])]
 
 
-def _budget_best(found: EqualBudgets, level: int) -> Any:
-    table = empty_table(
+def _budget_best(found: EqualBudgets, level: int) -> Table:
+    table = Table(
         f"Best depth at each budget, every depth at its best size ({level} % intervals)",
         f"{HEADS[found.axis]}> depth> interval< N> interval< width> interval< tokens> tokens/N> loss> interval<",
+        optional=("tokens/N",),
+        file="equal_budgets.csv",
     )
     for row in found.best:
-        if row.status != TOO_FEW:
-            table.add_row(budget_text(row), *_best_cells(row))
+        if row.status == TOO_FEW:
+            continue
+        cells = [tenths(row.depth) if row.depth else _word(row.status), Interval.of(row, "depth").ends(tenths)]
+        if row.depth is None or row.n_params is None:
+            table.add(budget_text(row), *cells, *[MISSING, "", MISSING, "", MISSING, MISSING, MISSING, ""])
+            continue
+        table.add(
+            budget_text(row),
+            *cells,
+            format_count(row.n_params),
+            Interval.of(row, "n_params").ends(format_count),
+            f"{row.width:.0f}",
+            Interval.of(row, "width").ends(lambda v: f"{v:.0f}"),
+            format_count(row.tokens) if row.tokens else MISSING,
+            f"{row.tokens_per_param:.3g}" if row.tokens_per_param else MISSING,
+            f"{row.loss:.4f}",
+            Interval.of(row, "loss").ends(lambda v: f"{v:.4f}"),
+        )
     return table
 
 
-def _best_cells(row: BestAtBudget) -> list[str]:
-    depth = f"{row.depth:.1f}" if row.depth else _word(row.status)
-    cells = [depth, between(row.depth_low, row.depth_high, lambda v: f"{v:.1f}")]
-    if row.depth is None or row.n_params is None:
-        return [*cells, *["–", "", "–", "", "–", "–", "–", ""]]
-    return [
-        *cells,
-        format_count(row.n_params),
-        between(row.n_params_low, row.n_params_high, format_count),
-        f"{row.width:.0f}",
-        between(row.width_low, row.width_high, lambda v: f"{v:.0f}"),
-        format_count(row.tokens) if row.tokens else "–",
-        f"{row.tokens_per_param:.3g}" if row.tokens_per_param else "–",
-        f"{row.loss:.4f}",
-        between(row.loss_low, row.loss_high, lambda v: f"{v:.4f}"),
-    ]
-
-
-def _budget_depths(found: EqualBudgets, level: int, several: bool) -> Any:
+def _budget_depths(found: EqualBudgets, level: int, several: bool) -> Table:
     unit = "" if found.axis == "device_seconds" else " FLOPs"
     where = "at each budget" if several else f"at {budget_text(found.budgets[0].best)}{unit}"
-    table = empty_table(
+    table = Table(
         f"Best size of each depth {where} ({level} % intervals; above the best depth in 10⁻³ nats)",
         (f"{HEADS[found.axis]}> " if several else "")
         + "depth> N> interval< width> tokens> tokens/N> loss> above> interval<",
+        keys=2 if several else 1,
+        optional=("width", "tokens", "tokens/N", "loss"),
+        file="equal_budget_depths.csv",
     )
     last = None
     for row in found.depths:
         budget = [budget_text(row) if row.budget != last else ""] if several else []
         last = row.budget
-        table.add_row(*budget, str(row.depth), *_depth_cells(row))
+        above = Interval.of(row, "above_best").map(lambda v: MILLI * v)
+        table.add(
+            *budget,
+            str(row.depth),
+            format_count(row.n_params) if row.n_params else _word(row.status),
+            Interval.of(row, "n_params").ends(format_count) if row.status != TOO_FEW else "",
+            f"{row.width:.0f}" if row.width else MISSING,
+            format_count(row.tokens) if row.tokens else MISSING,
+            f"{row.tokens_per_param:.3g}" if row.tokens_per_param else MISSING,
+            f"{row.loss:.4f}" if row.loss else MISSING,
+            *(
+                [tenths(above.value), above.ends(tenths)]
+                if above.value is not None and above.bounded
+                else [MISSING, ""]
+            ),
+        )
     return table
 
 
-def _depth_cells(row: DepthAtBudget) -> list[str]:
-    above = ["–", ""]
-    if row.above_best is not None and row.above_best_low is not None and row.above_best_high is not None:
-        ends = between(MILLI * row.above_best_low, MILLI * row.above_best_high, lambda v: f"{v:.1f}")
-        above = [f"{MILLI * row.above_best:.1f}", ends]
-    return [
-        format_count(row.n_params) if row.n_params else _word(row.status),
-        between(row.n_params_low, row.n_params_high, format_count) if row.status != TOO_FEW else "",
-        f"{row.width:.0f}" if row.width else "–",
-        format_count(row.tokens) if row.tokens else "–",
-        f"{row.tokens_per_param:.3g}" if row.tokens_per_param else "–",
-        f"{row.loss:.4f}" if row.loss else "–",
-        *above,
-    ]
+def tenths(value: float) -> str:
+    return f"{value:.1f}"
 
 
 def _word(status: str) -> str:
@@ -160,7 +138,7 @@ def shape_matters(found: EqualBudgets) -> list[str]:
 
     def said(row: BestAtBudget) -> str:
         assert row.worst_nats is not None
-        ends = between(row.worst_nats_low, row.worst_nats_high, lambda v: f"{v:.2g}")
+        ends = Interval.of(row, "worst_nats").ends(lambda v: f"{v:.2g}")
         return (
             f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % of the loss ({row.worst_nats:.2g} nats, "
             f"{ends}) at {budget_text(row)}"
@@ -199,7 +177,7 @@ def trend_lines(found: EqualBudgets) -> list[str]:
     level = round(100 * found.budgets[0].best.confidence)
     powers = [
         f"{SYMBOLS[trend.quantity]} ∝ C^{trend.exponent:.3f} "
-        f"({between(trend.exponent_low, trend.exponent_high, lambda v: f'{v:.3f}')})"
+        f"({Interval.of(trend, 'exponent').ends(lambda v: f'{v:.3f}')})"
         for trend in found.trends
     ]
     used = max(trend.budgets for trend in found.trends)
@@ -215,38 +193,32 @@ def _and(words: Sequence[str]) -> str:
 EQUAL_SHOWN = 12
 
 
-def render_along(found: Along) -> list[Any]:
-    """Answer, table, shapes that equal the baseline, notes."""
+def along_parts(found: Along, said: int = 0) -> list[Part]:
+    """Answer, table, shapes that equal the baseline, notes. said: lines of the answer that stand above already."""
     arms = len(found.arms) > 1
-    parts: list[Any] = [Text(f"Loss along {found.column}")]
-    parts += [Padding(Text(line), (0, 0, 0, 2)) for line in found.answer]
-    parts += [Text(""), Folded(_along_table(found, arms), keys=2 if arms else 1, beside="interval")]
-    for arm in found.arms[1:]:
-        table = _against(found, arm)
-        parts += [Text(""), Folded(table, beside="interval")] if table.rows else []
+    parts: list[Part] = [Lines([f"Loss along {found.column}"], apart=True), Lines(found.answer[said:], indent=2)]
+    parts += [_along_table(found, arms), *(_against(found, arm) for arm in found.arms[1:])]
     for one in found.equal:
-        parts += [Text(""), *_along_equal(one, arms)]
-    if found.notes:
-        parts += [Text(""), *(Padding(Text(f"{note}."), (0, 0, 0, 2)) for note in found.notes)]
-    return parts
+        parts += _along_equal(one, arms)
+    return [*parts, Lines([f"{note}." for note in found.notes], indent=2, apart=bool(found.notes))]
 
 
 def _along_table(found: Along, arms: bool) -> Table:
     """One row per value of every group; a line between groups."""
     level = round(100 * found.confidence)
-    columns = ("arm< " if arms else "") + f"{found.column}> "
-    columns += "" if found.column == "depth" else "L> "
     sized = any(curve.budget is not None for curve in found.curves)
-    columns += ("N> " if sized else "") + "shape< loss> above_the_best> interval<"
-    table = empty_table(f"{found.unit.capitalize()} at equal size; {level} % intervals, of a group together", columns)
+    columns = [*(["arm<"] if arms else []), f"{found.column}>", *([] if found.column == "depth" else ["L>"])]
+    columns += [*(["N>"] if sized else []), "shape< loss> above_the_best> interval<"]
+    title = f"{found.unit.capitalize()} at equal size; {level} % intervals, of a group together"
+    table = Table(title, " ".join(columns), keys=2 if arms else 1)
     for curve in found.curves:
         for row in curve.rows:
             cells = [_short(row.arm)] if arms else []
             cells += [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
             cells += [format_count(curve.budget)] if curve.budget is not None else [""] if sized else []
-            cells += [_shape(row), "–" if row.loss is None else f"{row.loss:.4f}"]
-            cells += _along_ends(row.above_best, row.above_best_low, row.above_best_high, row.verdict == WORSE)
-            table.add_row(*cells, end_section=row is curve.rows[-1])
+            cells += [_shape(row), MISSING if row.loss is None else f"{row.loss:.4f}"]
+            cells += _starred(Interval.of(row, "above_best"), row.verdict == WORSE)
+            table.add(*cells, end=row is curve.rows[-1])
     return table
 
 
@@ -254,26 +226,25 @@ def _against(found: Along, arm: str) -> Table:
     """An arm − the first one, at the values that both have."""
     columns = f"{found.column}> " + ("" if found.column == "depth" else "L> ") + f"N> loss> {_short(found.arms[0])}> "
     title = f"Loss of {arm} − that of {found.arms[0]}: below zero {arm} is ahead"
-    table = empty_table(title, f"{columns}difference> interval<")
+    table = Table(title, f"{columns}difference> interval<")
     for curve in found.curves:
         rows = [row for row in curve.rows if row.arm == arm and row.above_base is not None]
         for row in rows:
-            low, high = row.above_base_low, row.above_base_high
-            shown = low is not None and high is not None and (low > 0.0 or high < 0.0)
+            above = Interval.of(row, "above_base")
             cells = [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
             cells += ["" if curve.budget is None else format_count(curve.budget)]
-            if row.loss is not None and row.above_base is not None:
-                cells += [f"{row.loss:.4f}", f"{row.loss - row.above_base:.4f}"]
-            table.add_row(*cells, *_along_ends(row.above_base, low, high, shown), end_section=row is rows[-1])
+            if row.loss is not None and above.value is not None:
+                cells += [f"{row.loss:.4f}", f"{row.loss - above.value:.4f}"]
+            table.add(*cells, *_starred(above, above.bounded and 0.0 not in above), end=row is rows[-1])
     return table
 
 
-def _along_ends(value: float | None, low: float | None, high: float | None, shown: bool) -> list[str]:
+def _starred(found: Interval, shown: bool) -> list[str]:
     """A value with its interval; a star where it is shown not to be zero."""
-    if value is None:
+    if found.value is None:
         return ["", ""]
-    ends = "" if low is None or high is None else format_range(low, high, lambda v: f"{v:+.3f}")
-    return [f"{value:+.3f}{'*' if shown else ' '}", ends]
+    ends = found.ends(lambda v: f"{v:+.3f}") if found.bounded else ""
+    return [f"{found.value:+.3f}{'*' if shown else ' '}", ends]
 
 
 def _shape(row: AlongRow | EqualShape) -> str:
@@ -281,28 +252,27 @@ def _shape(row: AlongRow | EqualShape) -> str:
     return f"{row.depth}×{row.width:g}{heads}"
 
 
-def _along_equal(one: EqualToBaseline, arms: bool) -> list[Any]:
+def _along_equal(one: EqualToBaseline, arms: bool) -> list[Part]:
     level = round(100 * one.confidence)
-    table = empty_table(
+    table = Table(
         f"No worse than {one.baseline} by more than {one.margin:.3f} nats? {level} %, all shapes at once",
         "shape< N> saved> worse> at_most> equal<",
+        beside="",
+        apart=False,
     )
     smaller = [row for row in one.rows if row.saved_percent > 0.0]
     for row in smaller[:EQUAL_SHOWN]:
-        table.add_row(
+        table.add(
             _shape(row),
             format_count(row.n_params),
             f"{row.saved_percent:.0f} %",
-            "–" if row.worse is None else f"{row.worse:+.3f}",
-            "–" if row.worse_high is None else f"{row.worse_high:+.3f}",
+            MISSING if row.worse is None else f"{row.worse:+.3f}",
+            MISSING if row.worse_high is None else f"{row.worse_high:+.3f}",
             "yes" if row.equal else "not shown",
         )
-    sentence = Padding(Text((f"{one.arm}: " if arms else "") + one.sentence), (0, 0, 0, 2))
-    if not smaller:
-        return [sentence]
     left = len(smaller) - EQUAL_SHOWN
-    more = [Text(f"{left} more in along_equal.csv")] if left > 0 else []
-    return [sentence, Folded(table), *more]
+    more = [Lines([f"{left} more in along_equal.csv"])] if left > 0 else []
+    return [Lines([(f"{one.arm}: " if arms else "") + one.sentence], indent=2, apart=True), table, *more]
 
 
 def _short(name: str) -> str:
@@ -313,24 +283,19 @@ MILLI = 1e3
 STATUSES = {status.replace("_", " ") for status in transitions.STATUSES}
 
 
-def render_comparison(found: Comparison, letter: str, axis: str) -> RenderableType:
+def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     """letter: of the arm, the base's is A. axis: how a value of the axis is called."""
-    parts: list[Any] = [
-        Text(f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"),
-        *(Padding(Text(line), (0, 0, 0, 2)) for line in (*found.answer, paired(found))),
-    ]
+    title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
+    parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired(found)], indent=2)]
     level = round(100 * found.rows[0].confidence) if found.rows else 95
     for quantity, title, key, text in (
-        (BEST_DEPTH, f"Best depth at each size, {level} % intervals", axis, lambda v: f"{v:.1f}"),
+        (BEST_DEPTH, f"Best depth at each size, {level} % intervals", axis, tenths),
         (TRANSITION, f"Transitions, {level} % intervals", "pair", format_count),
     ):
-        if rows := found.of(quantity):
-            parts += [Text(""), Folded(_ratios(rows, letter, title, key, text), beside="interval")]
-    if found.depths:
-        parts += [Text(""), Folded(_losses(found, letter))]
-    if notes := [*found.notes, each_by_itself(found)]:
-        parts += [Text(""), *(Padding(Text(line), (0, 0, 0, 2)) for line in notes if line)]
-    return Group(*parts)
+        parts.append(_ratios(found.of(quantity), letter, title, key, text))
+    parts.append(_losses(found, letter))
+    notes = [line for line in (*found.notes, each_by_itself(found)) if line]
+    return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]
 
 
 def paired(found: Comparison) -> str:
@@ -351,46 +316,36 @@ def each_by_itself(found: Comparison) -> str:
 
 
 def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text: Callable[[float], str]) -> Table:
-    table = empty_table(title, f"{key}> A< {letter}< {letter}/A> interval< change<")
+    table = Table(title, f"{key}> A< {letter}< {letter}/A> interval< change<")
     for row in rows:
-        name = f"{row.depth}→{row.deep}" if row.deep else format_count(row.n_params or 0.0)
-        open_ended = row.change_low is None and row.change_high is None
-        table.add_row(
-            name,
-            estimate(row.base, row.base_low, row.base_high, row.base_status, text),
-            estimate(row.other, row.other_low, row.other_high, row.other_status, text),
-            "–" if row.change is None else f"{row.change:.2f}",
-            "" if open_ended else format_range(row.change_low, row.change_high, lambda v: f"{v:.2f}"),
-            {UNCHANGED: "not shown", NOT_COMPARABLE: "–"}.get(row.verdict, row.verdict),
+        change = Interval.of(row, "change")
+        table.add(
+            f"{row.depth}→{row.deep}" if row.deep else format_count(row.n_params or 0.0),
+            _estimate(Interval.of(row, "base"), row.base_status, text),
+            _estimate(Interval.of(row, "other"), row.other_status, text),
+            MISSING if change.value is None else f"{change.value:.2f}",
+            "" if change.unbounded else change.ends(lambda v: f"{v:.2f}"),
+            {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),
         )
     return table
 
 
-def estimate(
-    value: float | None, low: float | None, high: float | None, status: str, text: Callable[[float], str]
-) -> str:
+def _estimate(found: Interval, status: str, text: Callable[[float], str]) -> str:
     """With its interval, or the bound that there is."""
-    interval = "" if low is None and high is None else format_range(low, high, text)
-    if value is None:
-        known = status.replace("_", " ")
-        return " ".join(filter(None, ("" if interval and known not in STATUSES else known, interval)))
-    return f"{text(value)} ({interval or 'unbounded'})"
+    known = status.replace("_", " ")
+    if found.value is not None or found.unbounded:
+        return found.format(text, known)
+    return found.ends(text) if known in STATUSES else f"{known} {found.ends(text)}".strip()
 
 
 def _losses(found: Comparison, letter: str) -> Table:
-    table = empty_table(
-        f"Loss of {letter} − A, 10⁻³ {found.unit}: below zero {letter} is ahead",
-        "depth> at_the_smallest_N> at_the_largest_N> ahead<",
-    )
+    title = f"Loss of {letter} − A, 10⁻³ {found.unit}: below zero {letter} is ahead"
+    table = Table(title, "depth> at_the_smallest_N> at_the_largest_N> ahead<")
     for one in found.depths:
-        table.add_row(str(one.curve.depth), _loss_end(one, 0), _loss_end(one, -1), ahead(one, letter))
+        ends = (Interval(one.curve.g[k], one.curve.low[k], one.curve.high[k]) for k in (0, -1))
+        texts = [_estimate(end, "", lambda v: f"{MILLI * v:+.1f}") for end in ends]
+        table.add(str(one.curve.depth), *texts, ahead(one, letter))
     return table
-
-
-def _loss_end(one: ArmsAtDepth, k: int) -> str:
-    g, low, high = (values[k] for values in (one.curve.g, one.curve.low, one.curve.high))
-    thousandths = lambda v: f"{MILLI * v:+.1f}"  # noqa: E731
-    return estimate(g, low, high, "", thousandths)
 
 
 def ahead(one: ArmsAtDepth, letter: str) -> str:

@@ -104,8 +104,8 @@ def test_the_page_answers_with_the_best_shape(tmp_path) -> None:
     output.write(fit, tmp_path / "fit")
     text = sweep_page.write(tmp_path / "fit").read_text()
     best = fit.equal_budgets.best[0]  # type: ignore[union-attr]
-    assert "Best depth at equal flops" in text and f"At 1e18 FLOPs: {best.depth:.1f} layers" in text
-    assert "The best N grows as C^" in text and "Best size of each depth" in text
+    assert "Best shape at each budget" in text and f"At 1e18 FLOPs: {best.depth:.1f} (" in text
+    assert "N ∝ C^" in text and "Best size of each depth" in text
     assert "Fewer than two depths" not in text and "not known" not in text.split("<section")[1]
     # without runs the chart stands on the cells: over their size, not over one value
     assert '"axis_label":"non-embedding parameters' in text
