@@ -30,8 +30,8 @@ from dwsweep.records.studies import (
     EqualBudgets,
 )
 from dwsweep.records.transitions import Cell, Contrast, GuidelineRow, Rival, SizedOptimum, Transition
+from dwsweep.report import fit_report, guide_report
 from dwsweep.report.figures import laws, registry, style
-from dwsweep.report.terminal import fit_tables, guide_tables
 from dwsweep.terminal import plain_text
 from dwsweep.text import parse_count
 
@@ -116,7 +116,7 @@ class TableResult(FitResult, Shown):
     __hash__ = None  # type: ignore[assignment]
 
     def _rendered(self) -> RenderableType:
-        return fit_tables.render(self)
+        return fit_report.render(self)
 
     def _figures(self) -> dict[str, Callable[[], Figure]]:
         return registry.figures(self)
@@ -153,7 +153,7 @@ class _Part(Shown):
         return self.record.provenance
 
     def _rendered(self) -> RenderableType:
-        return fit_tables.render(self.record)
+        return fit_report.render(self.record)
 
     def _figures(self) -> dict[str, Callable[[], Figure]]:
         return {name: draw for name, draw in registry.figures(self.record).items() if self._draws(name)}
@@ -348,7 +348,7 @@ class Guidance(Answer, Shown):
     """What to build; the fields are those of ``dwsweep.guide.answers.Answer``."""
 
     def _rendered(self) -> RenderableType:
-        return guide_tables.render(self)
+        return guide_report.render(self)
 
     def _figures(self) -> dict[str, Callable[[], Figure]]:
         return laws.figures(self)
@@ -520,7 +520,7 @@ def _sizes(params: Any) -> list[float]:
 
 def summary(found: FitResult | Answer) -> str:
     """The text that `dwsweep fit` or `dwsweep guide` prints, at most 100 columns wide."""
-    return plain_text(guide_tables.render(found) if isinstance(found, Answer) else fit_tables.render(found))
+    return plain_text(guide_report.render(found) if isinstance(found, Answer) else fit_report.render(found))
 
 
 def plot(found: FitResult | Answer, figure: str | None = None) -> Figure:

@@ -101,8 +101,14 @@ def show(table: Callable[[], Any], content: Callable[[], Any], wants_json: bool)
         import json
 
         print(json.dumps(content(), indent=1, allow_nan=False))
-    else:
-        console().print(table())
+        return
+    shown = console()
+    if shown.is_terminal:
+        shown.print(table())
+        return
+    with shown.capture() as captured:
+        shown.print(table())
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()), file=shown.file)
 
 
 def tolerant_streams() -> None:

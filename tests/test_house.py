@@ -49,7 +49,7 @@ def loaded_after(statement: str) -> set[str]:
             {"jax", "flax", "orbax"},
         ),
         ("from dwsweep import fit_table; import dwsweep.fit.output", {"jax", "flax", "optax", "orbax"}),
-        ("import dwsweep.report.figures.registry, dwsweep.report.page.sweep_page", {"jax", "flax", "optax", "orbax"}),
+        ("import dwsweep.report.figures.registry, dwsweep.report.page", {"jax", "flax", "optax", "orbax"}),
         ("import dwsweep.train, dwsweep.model, dwsweep.data", {"jax", "flax", "tensorflow"}),
         ("import dwsweep.train.pack_trainer", {"tensorflow"}),
     ],

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dwsweep import FitResult, fit_table
-from dwsweep.report.terminal.fit_tables import to_text
+from dwsweep.report.fit_report import to_text
 from dwsweep.spec import load_spec
 
 ROOT = Path(__file__).parents[1] / "sweeps" / "results"

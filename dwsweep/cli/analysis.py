@@ -92,8 +92,8 @@ def fit(
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.arms import compare_arms
     from dwsweep.fit.warnings import check_fitted
+    from dwsweep.report import fit_report
     from dwsweep.report.figures import registry
-    from dwsweep.report.terminal import fit_tables
 
     table, *others = tables
     if others and not compare and along is None:
@@ -124,9 +124,9 @@ def fit(
         check_fitted(result)
         out = out or _fit_folder(table)
         note = output.replaced(result, out)
-        written = output.write(result, out)
+        written = output.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
-    terminal.show(lambda: fit_tables.render(result), result.to_dict, json)
+    terminal.show(lambda: fit_report.render(result), result.to_dict, json)
     if note:
         print(f"note: {note}", file=sys.stderr)
     sys.stdout.flush()
@@ -176,8 +176,8 @@ def guide(
     """What to build for a budget, what it costs to deviate, and how far to trust it; the verdict on a shape or rule."""
     from dwsweep.cost.duration import Calibration
     from dwsweep.guide import Options, answer, exported
+    from dwsweep.report import guide_report
     from dwsweep.report.figures import laws
-    from dwsweep.report.terminal import guide_tables
 
     if bench is not None and not bench.exists():
         raise InputError(f"--bench: {bench}; no such file or sweep directory, `dwsweep bench` writes one")
@@ -208,7 +208,7 @@ def guide(
     if configuration is not None:
         print(configuration)
     else:
-        terminal.show(lambda: guide_tables.render(found), found.to_dict, json)
+        terminal.show(lambda: guide_report.render(found), found.to_dict, json)
     if out is not None:
         written = laws.draw_guide(found, out)
         lines = [f"wrote {path}" for path in written] or ["nothing to draw: no budget with shapes, and no rule"]
@@ -243,7 +243,7 @@ def design(
     """The error a sweep would leave on each transition and on the best depth; what changes of its grid would buy."""
     from dwsweep.design import fill, study
     from dwsweep.design.expected_fit import make_prior
-    from dwsweep.report.terminal import design_tables
+    from dwsweep.report import guide_report
     from dwsweep.spec import load_spec
 
     if spec is None and hours is None:
@@ -271,9 +271,9 @@ def design(
         paths.make_directory(file.parent)
         paths.write_atomic(file, filled.text)
         print(f"wrote {file}", file=sys.stderr)
-    terminal.show(lambda: design_tables.render(found), found.to_dict, json)
+    terminal.show(lambda: guide_report.render_design(found), found.to_dict, json)
     if out is not None:
-        print(f"wrote {design_tables.draw(found, out / 'design.png')}", file=sys.stderr)
+        print(f"wrote {guide_report.draw(found, out / 'design.png')}", file=sys.stderr)
 
 
 def _rates_of(directory: PathValue) -> dict[str, Any]:
@@ -290,9 +290,9 @@ def report(
     out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write; default DIR/report.html.")] = None,
 ) -> None:
     """One self-contained HTML file with the answer, the figures and the tables."""
-    from dwsweep.report.page import sweep_page
+    from dwsweep.report import page
 
-    print(sweep_page.write(directory, out))
+    print(page.write(directory, out))
 
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
@@ -306,7 +306,7 @@ def theory(
 ) -> None:
     """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs; the bounds, tried."""
     from dwsweep import theory
-    from dwsweep.report.terminal import theory_tables
+    from dwsweep.report import bench_report
 
     if check == (width is not None) or (out is not None and not check):
         raise InputError("--width, --check: the bounds of a width, or a trial of the bounds; --out goes with --check")
@@ -315,20 +315,20 @@ def theory(
         return
     assert width is not None
     facts = theory.summary(width=width, depth=depth, heads=heads)
-    terminal.show(lambda: theory_tables.render(facts), lambda: facts, json)
+    terminal.show(lambda: bench_report.render_theory(facts), lambda: facts, json)
 
 
 def _check_ranks(out: PathValue | None, json: bool) -> None:
     from dwsweep import theory
     from dwsweep.records.record import plain
+    from dwsweep.report import bench_report
     from dwsweep.report.figures import laws
-    from dwsweep.report.terminal import theory_tables
 
     with terminal.waiting("measuring ranks"):
         found = theory.check_ranks()
     heads = theory.check_heads()
     rows = plain({"networks": found, "heads": heads})
-    terminal.show(lambda: theory_tables.render_check(found, heads), lambda: rows, json)
+    terminal.show(lambda: bench_report.render_ranks(found, heads), lambda: rows, json)
     if out is not None:
         print("\n".join(f"wrote {path}" for path in laws.draw_ranks(found, out)), file=sys.stderr)
     if any(row.wrong for row in found) or any(row.wrong for row in heads):

@@ -49,7 +49,7 @@ def _default_directory(spec: PathValue, sweep: Spec) -> Any:
 def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: Overrides = None) -> None:
     """Show the runs: shape, parameters, FLOPs, memory, time, RUN / SKIP / DROP and why. Trains nothing."""
     from dwsweep.data.prepare import find
-    from dwsweep.report.terminal import plan_tables
+    from dwsweep.report import plan_report
     from dwsweep.spec import load_spec
     from dwsweep.sweep.work_queue import plan_of_rest, with_rates_fixed, write_plan
 
@@ -57,7 +57,7 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
     planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(spec, sweep))
     if out is not None:
         planned = with_rates_fixed(planned, out)
-    terminal.show(lambda: plan_tables.render(planned), lambda: plan_tables.to_json(planned), json)
+    terminal.show(lambda: plan_report.render(planned), lambda: plan_report.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
 
@@ -99,7 +99,7 @@ def run(
 ) -> int:
     """Train what the plan says RUN, in isolated workers; resume what was interrupted, skip what is finished."""
     from dwsweep.data.prepare import prepare as prepare_store
-    from dwsweep.report.terminal.sweep_progress import ProgressView
+    from dwsweep.report.progress import ProgressView
     from dwsweep.spec import load_spec
     from dwsweep.sweep.runner import run_sweep
     from dwsweep.sweep.work_queue import check, parse_shard, plan_of_rest
@@ -132,14 +132,14 @@ def status(
     json: AsJson = False,
 ) -> None:
     """Counts and a table of runs: state, step, loss, tokens/s, reason of failure."""
-    from dwsweep.report.terminal import sweep_status
+    from dwsweep.report import progress
 
     if follow and json:
         raise InputError("--json: prints one moment, --follow all of them; allowed: one of them")
     if follow:
-        sweep_status.follow(directory, terminal.console())
+        progress.follow(directory, terminal.console())
     else:
-        terminal.show(lambda: sweep_status.render(directory), lambda: sweep_status.to_json(directory), json)
+        terminal.show(lambda: progress.render(directory), lambda: progress.to_json(directory), json)
 
 
 @_command(
@@ -164,7 +164,7 @@ def bench(
     from dwsweep.plan.lengths import with_nominal_length
     from dwsweep.records import run as run_record
     from dwsweep.records.record import plain
-    from dwsweep.report.terminal import bench_tables
+    from dwsweep.report import bench_report
     from dwsweep.spec import load_spec
     from dwsweep.sweep.local_executor import CPU_DEVICES, cores, each_core_a_device
 
@@ -190,7 +190,7 @@ def bench(
         if target:
             found = run_record.kept(found, directory)
         compiled = list(track(found, "compile", total=shapes * len(places), console=console))
-        terminal.show(lambda: bench_tables.render_compiled(compiled), lambda: plain(compiled), json)
+        terminal.show(lambda: bench_report.render_compiled(compiled), lambda: plain(compiled), json)
         if target:
             print(f"wrote {run_record.write_compiled(compiled, directory)}", file=sys.stderr)
         return
@@ -198,5 +198,5 @@ def bench(
 
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
-    terminal.show(lambda: bench_tables.render(rows), lambda: plain(rows), json)
+    terminal.show(lambda: bench_report.render_bench(rows), lambda: plain(rows), json)
     print(f"wrote {run_record.write(rows, directory)}", file=sys.stderr)

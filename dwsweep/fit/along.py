@@ -27,8 +27,8 @@ from dwsweep.fit.arms import labels
 from dwsweep.fit.bands import Losses, Ranking, apart, losses_of, ranked
 from dwsweep.fit.cells import number
 from dwsweep.fit.curves import Curves
+from dwsweep.fit.drawn_curves import fit_curves
 from dwsweep.fit.guideline import published_record
-from dwsweep.fit.output import fit_curves
 from dwsweep.fit.pairing import Pairing, pair_arms
 from dwsweep.fit.rows import RECIPE, TUNING, arms, check_one_arm
 from dwsweep.fit.table import Table, read_table

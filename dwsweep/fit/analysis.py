@@ -19,9 +19,9 @@ from dwsweep.fit import laws
 from dwsweep.fit.budgets import AtBudgets, TrainedBudgets, budgets_on_axis, other_axis_warning, trained_budgets
 from dwsweep.fit.cells import BadRun, Run, Selection, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import falling_warning, form_guides, guideline_rows, own_guide, published_record
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
-from dwsweep.fit.output import fit_curves, pair_curves
 from dwsweep.fit.rows import Row, check_one_arm
 from dwsweep.fit.surface import LossSurface, fit_loss_model
 from dwsweep.fit.table import Table, read_other, read_table

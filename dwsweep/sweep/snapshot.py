@@ -5,7 +5,7 @@ Seconds that ``train.seconds`` planned for each run, beside the device-seconds t
 
 What a person sees of a sweep that trains: the interface, and lines of text for callers without a terminal.
 
-``report.terminal.sweep_progress`` has the view of the command line, with bars.
+``report.progress`` has the view of the command line, with bars.
 """
 
 from __future__ import annotations

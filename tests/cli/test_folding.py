@@ -15,8 +15,8 @@ from dwsweep import fit_table, theory
 from dwsweep.design import study
 from dwsweep.guide import answer
 from dwsweep.plan import build
-from dwsweep.report.terminal import design_tables, fit_tables, guide_tables, plan_tables, theory_tables
-from dwsweep.report.terminal.folding import Folded
+from dwsweep.report import bench_report, fit_report, guide_report, plan_report
+from dwsweep.report.terminal import Folded
 from dwsweep.spec import load_spec
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
@@ -64,19 +64,19 @@ def own_fit():
 def test_what_the_commands_say_fits_and_no_number_is_cut(width: int, own_fit) -> None:
     mini = load_spec(SWEEPS / "levine-mini.yaml")
     said = {
-        "fit": fit_tables.render(own_fit),
-        "guide": guide_tables.render(answer([3e9, 1e8], ["96x12288"])),
-        "overview": guide_tables.render(answer([], [])),
-        "plan": plan_tables.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
-        "design": design_tables.render(study(mini, noise=0.003)),
-        "theory": theory_tables.render(theory.summary(width=1024, depth=24, heads=2)),
+        "fit": fit_report.render(own_fit),
+        "guide": guide_report.render(answer([3e9, 1e8], ["96x12288"])),
+        "overview": guide_report.render(answer([], [])),
+        "plan": plan_report.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
+        "design": guide_report.render_design(study(mini, noise=0.003)),
+        "theory": bench_report.render_theory(theory.summary(width=1024, depth=24, heads=2)),
     }
     for name, renderable in said.items():
         lines = lines_of(renderable, width)
         assert all(len(line) <= width for line in lines), name
         assert not [line for line in lines if CUT.search(line)], name
     assert (
-        "not reached" in "\n".join(lines_of(fit_tables.render(own_fit), width))
+        "not reached" in "\n".join(lines_of(fit_report.render(own_fit), width))
         or own_fit.transitions[-1].status != "not_reached"
     )
 

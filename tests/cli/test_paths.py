@@ -27,8 +27,8 @@ from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.records import run as run_record
 from dwsweep.records.run import BenchRow
+from dwsweep.report import guide_report, plan_report
 from dwsweep.report.figures import style
-from dwsweep.report.terminal import guide_tables, plan_tables
 from dwsweep.spec import parse_spec
 from dwsweep.sweep import runner
 
@@ -135,7 +135,7 @@ def test_run_plans_with_the_rates_that_plan_showed(
     run_record.write(BENCH, "runs/small")
     shown = dwsweep("plan", "spec.yaml", "--json")
     assert shown.returncode == 0 and dwsweep("run", "spec.yaml").returncode == 0
-    assert json.loads(json.dumps(plan_tables.to_json(carried_out[0]))) == json.loads(shown.stdout)
+    assert json.loads(json.dumps(plan_report.to_json(carried_out[0]))) == json.loads(shown.stdout)
     assert carried_out[0].estimates.device_seconds > 0
 
 
@@ -164,7 +164,7 @@ def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     )
     found = answer([1e9])
     found = replace(found, sources=(replace(found.sources[0], name=HOSTILE),))
-    for renderable in (plan_tables.render(build(spec)), guide_tables.render(found), HOSTILE):
+    for renderable in (plan_report.render(build(spec)), guide_report.render(found), HOSTILE):
         # with markup switched on too, as in somebody's own console
         for console in (terminal.console(), Console(width=200, emoji=False)):
             if renderable == HOSTILE and console._markup:

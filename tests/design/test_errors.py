@@ -251,11 +251,11 @@ def test_one_depth_is_refused() -> None:
 
 def test_tables_and_figure(tmp_path: Path) -> None:
 
-    from dwsweep.report.terminal.design_tables import draw, render
+    from dwsweep.report.guide_report import draw, render_design
 
     for planned in (spec(), spec(budgets=[5e5, 1e6])):
         result = study(planned)
-        text = printed(render(result))
+        text = printed(render_design(result))
         assert max(map(len, text.splitlines())) <= 100 and "What a change would buy" in text
         for name in ("design.png", "design.svg"):
             path = draw(result, tmp_path / name)

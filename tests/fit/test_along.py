@@ -16,8 +16,8 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.records import fit as fit_record
 from dwsweep.records.studies import NEITHER, OTHER, WORSE, Along
-from dwsweep.report.page import sweep_page
-from dwsweep.report.terminal import fit_tables
+from dwsweep.report import fit_report
+from dwsweep.report import page as sweep_page
 from dwsweep.results import AlongResult
 from dwsweep.terminal import plain_text
 from tests.simulations.along import STUDY, AlongStudy, along_studies, draw_along, simulation, summary
@@ -87,7 +87,7 @@ def test_the_spread_over_depths_is_in_percent_of_the_loss() -> None:
         assert curve.spread_low < 0.02 < curve.spread_high
     percent = result.along.curves[0].percent(0.02)
     assert percent == pytest.approx(100 * 0.02 / 4.0, rel=0.02)
-    text = " ".join(result.summary().split())
+    text = " ".join(plain_text(fit_report.render(result)).split())
     assert text.count("shape matters") == 2  # of the runs, at either size; the fitted loss does not say it once more
     assert "shape matters: of the depths tried, 1 layer loses 0.5" in text
 
@@ -265,7 +265,7 @@ def test_the_command_writes_one_table_one_figure_and_the_record(
     again = fit_record.read(out)
     assert again.along is not None and again.along_only
     assert json.loads((out / "fit.json").read_text())["along"]["curves"][0]["best"] == 2
-    assert again.along.answer[0] in " ".join(plain_text(fit_tables.render(again)).split())
+    assert again.along.answer[0] in " ".join(plain_text(fit_report.render(again)).split())
     page = sweep_page.write(out).read_text("utf-8")
     assert "Loss along heads" in page and "from 8 heads on" in page and 'id="transitions"' not in page
 

@@ -16,7 +16,7 @@ import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit.cells import find_bad_runs, select_runs
-from dwsweep.report.terminal.fit_tables import to_text
+from dwsweep.report.fit_report import to_text
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 
 DRAWS = 500

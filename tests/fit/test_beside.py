@@ -17,9 +17,9 @@ from dwsweep.errors import InputError
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition, references
+from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import registry
-from dwsweep.report.page import sweep_page
-from dwsweep.report.terminal.fit_tables import to_text
+from dwsweep.report.fit_report import to_text
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
 DRAWS = 300

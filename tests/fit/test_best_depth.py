@@ -32,7 +32,7 @@ from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import THETA as THETA_NAMES
-from dwsweep.report.terminal.fit_tables import to_text
+from dwsweep.report.fit_report import to_text
 from dwsweep.text import format_count
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 
@@ -171,9 +171,13 @@ def test_what_all_losses_say_of_a_pair_is_told_where_its_own_two_curves_do_not_c
     joint = [row for row in result.transitions if row.estimator == "surface" and row.status == "crossed"]
     more = [row for row in joint if row.name not in own]
     said = joint_crossings(result.transitions)
-    assert more and said in " ".join(to_text(result).split()) and not any(name in said for name in own)
+    lines = to_text(result).splitlines()
+    assert more and not any(name in said for name in own)
     for row in more:
         assert row.name in said
+        # the verdict on the pair: the first row of the table that begins with its name
+        verdict = next(line for line in lines if line.lstrip().startswith(row.name.replace(" ", "")))
+        assert f"crossed  {format_count(row.n_params)}".split() == verdict.split()[1:3] and "surface" in verdict
         assert row.n_params_low < math.exp(truth.crossing(row.shallow, row.deep)) < row.n_params_high
 
 

@@ -25,9 +25,9 @@ from dwsweep.fit.transitions import analyse_pairs, size_ratio
 from dwsweep.records import fit as fit_record
 from dwsweep.records.studies import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
 from dwsweep.records.transitions import Transition
+from dwsweep.report import fit_report
+from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import registry
-from dwsweep.report.page import sweep_page
-from dwsweep.report.terminal import fit_tables
 from dwsweep.terminal import plain_text
 from tests.simulations.arms import ARM_OPTIONS, TwoArms, draw_arms, fitted, simulation, summarise, two_arms
 from tests.simulations.harness import CONFIDENCE
@@ -370,12 +370,12 @@ def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dw
 
 
 def test_the_tables_fit_eighty_columns(compared: fit_record.FitResult) -> None:
-    lines = printed(fit_tables.render(compared), 80).splitlines()
+    lines = printed(fit_report.render(compared), 80).splitlines()
     assert max(map(len, lines)) <= 80
     (line,) = [line for line in lines if line.lstrip().startswith("6→12") and "larger" in line]
     row = compared.comparisons[0].of(TRANSITION)[0]
     assert f"{row.change:.2f}" in line and f"{row.change_low:.2f} … {row.change_high:.2f}" in line
-    assert "against A" in plain_text(fit_tables.render(compared))
+    assert "against A" in plain_text(fit_report.render(compared))
 
 
 def test_a_second_table_needs_compare(dwsweep: Command, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dwsweep.fit.guideline import guideline_rows, guides
 from dwsweep.fit.noise import document_covariance
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
+from dwsweep.report import fit_report
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
 from tests.simulations.sweeps import scenarios, simulate
@@ -44,6 +45,7 @@ def fitted(tmp_path_factory):
     out = tmp_path_factory.mktemp("fit")
     result = dwsweep.fit_table(table, draws=500)
     output.write(result, out / "fit")
+    fit_report.write_guideline(result, out / "fit")
     return result, out
 
 
@@ -111,7 +113,9 @@ def test_the_law_read_back_guides_as_before(fitted):
 
 def test_without_a_law_the_published_one_is_read_back(tmp_path):
     table = simulate(scenarios()["no_effect"], np.random.default_rng(0))
-    output.write(dwsweep.fit_table(table, draws=500), tmp_path)
+    result = dwsweep.fit_table(table, draws=500)
+    output.write(result, tmp_path)
+    fit_report.write_guideline(result, tmp_path)
     content = fit_record.read(tmp_path)
     assert content["width_law"] is None
     assert guides(content) is None and content.guideline[0].law == published_law.NAME

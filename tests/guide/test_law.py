@@ -435,7 +435,7 @@ def test_wrong_options_all_at_once() -> None:
 def test_answers_are_json_and_fit_a_terminal() -> None:
     from rich.console import Console
 
-    from dwsweep.report.terminal.guide_tables import render
+    from dwsweep.report.guide_report import render
 
     several = {"params": [1e6, 3e9, 2e12]}, {"shapes": ["96x12288", "400x40000"]}, {"shapes": ["32x2816"]}
     for arguments in ({}, *several, {"rules": ["gpt3"]}):
@@ -450,7 +450,7 @@ def test_answers_are_json_and_fit_a_terminal() -> None:
 def test_the_verdict_stands_before_the_table() -> None:
     from rich.console import Console
 
-    from dwsweep.report.terminal.guide_tables import MARK, render
+    from dwsweep.report.guide_report import MARK, render
 
     found = answer([3e9])
     console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115

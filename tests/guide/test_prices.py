@@ -141,7 +141,7 @@ def said(found: advice.Answer) -> tuple[str, dict]:
     """What a wide terminal shows, and what --json prints."""
     from rich.console import Console
 
-    from dwsweep.report.terminal.guide_tables import render
+    from dwsweep.report.guide_report import render
 
     console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(render(found))

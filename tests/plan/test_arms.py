@@ -19,7 +19,7 @@ from dwsweep.plan import DataFacts, build
 from dwsweep.plan.lengths import with_nominal_length
 from dwsweep.plan.units import run_config, to_rows
 from dwsweep.records.sweep import PLAN_COLUMNS, RESULTS_COLUMNS, parse_plan_csv, plan_csv
-from dwsweep.report.terminal import plan_tables
+from dwsweep.report import plan_report
 from dwsweep.spec import Spec, arms_of, load_spec, parse_spec
 from dwsweep.sweep import work_queue
 from dwsweep.sweep.directory import SweepStore
@@ -120,7 +120,7 @@ def test_arms_of_equal_flops_have_lengths_of_their_own() -> None:
     assert {run.steps for run in plan.runs if run.arm == "tied"} != {
         run.steps for run in plan.runs if run.arm == "wide"
     }
-    assert "from 1e12 FLOPs per run (train.flops)" in plain_text(plan_tables.render(plan))
+    assert "from 1e12 FLOPs per run (train.flops)" in plain_text(plan_report.render(plan))
 
 
 def test_arms_of_equal_time_have_rates_of_their_own(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_arms_of_equal_time_have_rates_of_their_own(tmp_path: Path) -> None:
     promises = [run_config(run, plan).promise for run in plan.runs]
     assert all(promise and promise.seconds == pytest.approx(60, rel=0.01) for promise in promises)
     assert "no rate is of the block" not in "".join(plan.warnings)
-    text = plain_text(plan_tables.render(plan))
+    text = plain_text(plan_report.render(plan))
     assert "tok/s" in text and "60 device-seconds per run" in text
     fixed = work_queue.fix_rates(plan, SweepStore(tmp_path))
     assert {rate.recipe for rate in SweepStore(tmp_path).manifest.rates} == {
@@ -188,14 +188,14 @@ def test_before_the_data_is_prepared_ids_differ_too() -> None:
 
 def test_the_plan_shows_its_arms_and_keeps_them() -> None:
     plan = build(with_arms({"name": "plain-mlp"}, {"name": "gated-mlp", **GATED}), data=DATA)
-    text = plain_text(plan_tables.render(plan))
+    text = plain_text(plan_report.render(plan))
     assert "2 arms of 4 shapes" in text and text.index("plain-mlp") < text.index("gated-mlp")
     assert PLAN_COLUMNS[-1] == "arm" and RESULTS_COLUMNS[-1] == "arm"
     rows = list(parse_plan_csv(plan_csv(to_rows(plan))))
     assert [row.arm for row in rows] == [r.arm for r in plan.runs]
     (row, *_) = to_rows(build(spec_of(), data=DATA))
     assert row.arm is None and astuple(row)[-1] is None
-    assert "arms of" not in plain_text(plan_tables.render(build(spec_of(), data=DATA)))
+    assert "arms of" not in plain_text(plan_report.render(build(spec_of(), data=DATA)))
 
 
 def test_a_warning_of_one_arm_names_it() -> None:

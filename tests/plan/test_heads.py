@@ -10,7 +10,7 @@ from spec_tools import DATA, spec_of
 from dwsweep.design import study
 from dwsweep.errors import InputError
 from dwsweep.plan import build
-from dwsweep.report.terminal import plan_tables
+from dwsweep.report import plan_report
 from dwsweep.spec import Spec, load_spec, parse_spec
 from dwsweep.terminal import plain_text
 
@@ -65,7 +65,7 @@ def test_arms_have_rules_of_their_own(tmp_path: Any) -> None:
 
 
 def test_the_table_has_the_heads_of_a_depth_in_their_order() -> None:
-    text = plain_text(plan_tables.render(build(with_heads(*FIXED, depths=[2], budgets=[1e5]), data=DATA)))
+    text = plain_text(plan_report.render(build(with_heads(*FIXED, depths=[2], budgets=[1e5]), data=DATA)))
     assert text.index("1×40") < text.index("2×40") < text.index("4×40")
     assert "there is nothing to compare it with" not in text
 

@@ -20,7 +20,7 @@ from dwsweep.errors import InputError
 from dwsweep.plan import Plan, build
 from dwsweep.plan.units import to_rows
 from dwsweep.records.sweep import PLAN_COLUMNS, parse_plan_csv
-from dwsweep.report.terminal import plan_tables
+from dwsweep.report import plan_report
 from dwsweep.spec import load_spec, parse_spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
@@ -33,7 +33,7 @@ MISMATCHED = {
 
 
 def text_of(plan: Plan) -> str:
-    return printed(plan_tables.render(plan))
+    return printed(plan_report.render(plan))
 
 
 def plan_of(**sections: Any) -> Plan:
@@ -135,7 +135,7 @@ def test_csv_and_json_hold_every_run(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == PLAN_COLUMNS
     assert [row["run_id"] for row in rows] == [run.run_id for run in plan.runs]
-    content = plan_tables.to_json(plan)
+    content = plan_report.to_json(plan)
     assert content["runs"] == [asdict(row) for row in to_rows(plan)]
     assert list(parse_plan_csv(path.read_text())) == to_rows(plan)
     assert json.loads(json.dumps(content, allow_nan=False)) == content
@@ -152,7 +152,7 @@ def test_the_disk_that_a_sweep_needs() -> None:
     assert plan_of(execution={"workers": 2}).estimates.disk_bytes == sum(packs[-2:]) + results
     kept = plan_of(execution={"keep_finished_checkpoints": True})
     assert kept.estimates.disk_bytes == sum(packs) + results and kept.estimates.checkpoint_bytes == sum(packs)
-    assert plan_tables.to_json(plan)["totals"]["disk_bytes"] == plan.estimates.disk_bytes
+    assert plan_report.to_json(plan)["totals"]["disk_bytes"] == plan.estimates.disk_bytes
     assert "at most: checkpoints of one pack at a time" in " ".join(text_of(plan).split())
     assert "the checkpoints of all packs are kept" in " ".join(text_of(kept).split())
 

@@ -16,9 +16,9 @@ from shown import printed, words_of
 import dwsweep
 from dwsweep.fit import output
 from dwsweep.records.fit import FitResult
+from dwsweep.report import fit_report
+from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import registry, style
-from dwsweep.report.page import sweep_page
-from dwsweep.report.terminal import fit_tables
 from tests.simulations.budgets import BudgetSweep, every
 
 CASES = {
@@ -45,13 +45,13 @@ def fitted(case: str) -> FitResult:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_tables_fit_the_terminal_and_cut_no_number(case: str, width: int) -> None:
-    text = printed(fit_tables.render(fitted(case)), width)
+    text = printed(fit_report.render(fitted(case)), width)
     assert max(map(len, text.splitlines())) <= width and "…\n" not in text.replace(" … ", "")
     assert "Transitions" not in text and "no loss curve runs over flops" in re.sub(r"\s+", " ", text)
 
 
 def test_the_answer_comes_first_with_its_powers() -> None:
-    text = printed(fit_tables.render(fitted("three budgets")), 100)
+    text = printed(fit_report.render(fitted("three budgets")), 100)
     found = fitted("three budgets").equal_budgets
     assert found is not None
     assert text.index("Best depth at each budget") < text.index("Best size of each depth") < text.index("Guideline")
@@ -61,15 +61,15 @@ def test_the_answer_comes_first_with_its_powers() -> None:
 
 
 def test_what_is_not_reached_is_said_with_what_to_train() -> None:
-    text = re.sub(r"\s+", " ", printed(fit_tables.render(fitted("sizes end below")), 100))
+    text = re.sub(r"\s+", " ", printed(fit_report.render(fitted("sizes end below")), 100))
     assert "not reached >" in text and "larger sizes at L 12, 18, 28" in text.replace("L 8, 12", "L 12")
-    deep = re.sub(r"\s+", " ", printed(fit_tables.render(fitted("too deep")), 100))
+    deep = re.sub(r"\s+", " ", printed(fit_report.render(fitted("too deep")), 100))
     assert (
         "best depth not reached at 1e18" in deep
         and "shallower nets" in deep
         and "best shape tried at 1e18: 16×" in deep
     )
-    alone = re.sub(r"\s+", " ", printed(fit_tables.render(fitted("one size")), 100))
+    alone = re.sub(r"\s+", " ", printed(fit_report.render(fitted("one size")), 100))
     assert "best shape tried at 1e18" in alone and "every depth has fewer than three sizes" in alone
 
 
@@ -104,8 +104,8 @@ def test_the_page_answers_with_the_best_shape(tmp_path) -> None:
     output.write(fit, tmp_path / "fit")
     text = sweep_page.write(tmp_path / "fit").read_text()
     best = fit.equal_budgets.best[0]  # type: ignore[union-attr]
-    assert "Best depth at equal flops" in text and f"At 1e18 FLOPs: {best.depth:.1f} layers" in text
-    assert "The best N grows as C^" in text and "Best size of each depth" in text
+    assert "Best shape at each budget" in text and f"At 1e18 FLOPs: {best.depth:.1f} (" in text
+    assert "N ∝ C^" in text and "Best size of each depth" in text
     assert "Fewer than two depths" not in text and "not known" not in text.split("<section")[1]
     # without runs the chart stands on the cells: over their size, not over one value
     assert '"axis_label":"non-embedding parameters' in text

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import report_sweeps
 
+from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.figures import style
-from dwsweep.report.page import sweep_page
 
 
 def test_it_is_on_the_page_of_a_sweep_that_logged_it(tmp_path: Path) -> None:

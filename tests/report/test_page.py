@@ -17,10 +17,14 @@ import report_sweeps
 
 from dwsweep.errors import InputError
 from dwsweep.fit import output
+from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
-from dwsweep.records.transitions import Transition, references
+from dwsweep.records.transitions import Transition
+from dwsweep.report import fit_report, html
+from dwsweep.report import page as sweep_page
+from dwsweep.report.document import Fold, Table
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
-from dwsweep.report.page import html, page_tables, sweep_page, words
+from dwsweep.text import format_count, format_factor
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -138,13 +142,19 @@ def test_data_holds_what_the_script_draws(law: Path) -> None:
 def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     text = read(law / "report.html").text
     fit = fit_record.read(law)
-    for row in references(fit.transitions):
-        assert words.transition(row) in text
-    best = words.best_depths(fit)
-    assert len(best) > 3 and all(line in text for line in best)
-    # the answer that needs no law stands first
-    assert text.index(best[0]) < text.index(words.transition(references(fit.transitions)[0])) < text.index("width law:")
-    assert "This sweep's width law: ln d = a + b·L with a = " in text
+    answer = fit_report.answer(fit)
+    assert 3 <= len(answer) <= fit_report.ANSWER_LINES and all(text.count(line) == 1 for line in answer)
+    assert text.index(answer[0]) < text.index(sweep_page.WITHOUT_BUDGET) < text.index("Transitions (where")
+    for row in fit_report.verdicts(fit):
+        size = Interval.of(row, "n_params")
+        said = (
+            f"at N = {size.format(format_count)}"
+            if size.value
+            else f"not reached, then a tie ({size.ends(format_count)})"
+        )
+        assert f"{row.shallow}→{row.deep} {said}" in answer[1]
+    # the sentence of the law stands in its section
+    assert text.index("Best depth at each size (minimum") < text.index(f"Width law: {fit.law_statement}")
     assert "2 done, 1 diverged" in text
     for fact in ("0123abcd", "TPU v4", "0.10.2", fit.provenance.input_sha256, *fit.warnings):
         assert fact in text, fact
@@ -165,14 +175,13 @@ def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, t
 def test_page_without_a_law_says_so(case: str, pair: Path, tmp_path: Path) -> None:
     page = pair / "report.html" if case == "one_pair" else sweep_page.write(report_sweeps.sweep(tmp_path / case, case))
     text = read(page).text
-    assert "No width law fitted: " in text and text.count("o width law fitted") == 1
-    assert "In its place the published law stands: ln d = 5.039 + 0.0555·L" in text
-    assert "How deep and how wide, by the published law" in text
-    assert "This sweep's width law" not in text
+    assert "no width law fitted: " in text and text.count("o width law fitted") == 1
+    assert "for reference, levine2020 (published): ln d_x = 5.039 + 0.0555·L" in text
+    assert "Guideline, levine2020 (published)" in text and "Width law: " not in text
     if case == "one_depth":
-        assert "there is no pair to compare" in text
+        assert "Transitions" not in text.split("How to read it")[0]
     if case == "not_reached":
-        assert "Depth 12 → 18: not reached; in this range only the shallower net is ever significantly ahead." in text
+        assert re.search(r"12→18 not reached[^;]* \(> [\d.]+[KM]\)", text)
 
 
 def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pair: Path, tmp_path: Path) -> None:
@@ -212,7 +221,7 @@ def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:
     copy(pair / "fit", bare / "fit")
     text = read(sweep_page.write(bare)).text
     assert "bare: how deep and how wide" in text
-    assert "No run has logged a training loss" in text and "no table of runs" in text
+    assert "Training curves" not in text and "no table of runs" in text
 
 
 def row(**facts: object) -> Transition:
@@ -221,46 +230,41 @@ def row(**facts: object) -> Transition:
 
 
 @pytest.mark.parametrize(
-    ("facts", "sentence"),
+    ("facts", "cells"),
     [
         (
             row(status="crossed", n_params=5e6, n_params_low=4e6, width=264.0, width_low=236.0, width_high=300.0),
-            "Depth 6 → 12: the deeper net overtakes at N = 5M (95 %: from 4M, unbounded above), where the "
-            "shallower net is 264 wide (236 to 300).",
+            ["6→12", "crossed", "5M", "> 4M", "264", "236 … 300", "pchip"],
         ),
-        (
-            row(status="not_reached", n_params_low=2e7),
-            "Depth 6 → 12: not reached; in this range only the shallower net is ever significantly ahead. It lies "
-            "above N = 20M.",
-        ),
+        (row(status="not_reached", n_params_low=2e7), ["6→12", "not reached", "–", "> 20M", "–", "", "pchip"]),
         (
             row(status="not_reached", n_params_low=2e7, tie_low=2e7, tie_high=1e8),
-            "Depth 6 → 12: not reached; in this range only the shallower net is ever significantly ahead. It lies "
-            "above N = 20M. From 20M to 100M the two tie: it may lie there too.",
+            ["6→12", "not reached, then a tie", "–", "> 20M", "–", "", "pchip"],
         ),
-        (
-            row(status="already_crossed", n_params_high=1e6),
-            "Depth 6 → 12: already crossed; in this range only the deeper net is ever significantly ahead. It lies "
-            "below N = 1M.",
-        ),
-        (
-            row(status="undecided", reason="depth 12 has a single size: no curve"),
-            "Depth 6 → 12: undecided; neither net is significantly ahead anywhere "
-            "(depth 12 has a single size: no curve).",
-        ),
-        (
-            row(status="ambiguous"),
-            "Depth 6 → 12: ambiguous; the lead changes in no single, clear place.",
-        ),
+        (row(status="already_crossed", n_params_high=1e6), ["6→12", "already crossed", "–", "< 1M", "–", "", "pchip"]),
+        (row(status="undecided", cause="no curve"), ["6→12", "undecided: no curve", "–", "", "–", "", "pchip"]),
+        (row(status="ambiguous"), ["6→12", "ambiguous", "–", "", "–", "", "pchip"]),
     ],
 )
-def test_sentences_say_what_the_row_says(facts: Transition, sentence: str) -> None:
-    assert words.transition(facts) == sentence
+def test_a_verdict_says_what_the_row_says(facts: Transition, cells: list[str]) -> None:
+    fit = replace(report_sweeps.fit("one_pair"), transitions=[facts])
+    (table,) = {anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]
+    assert isinstance(table, Table) and table.rows == [cells]
+
+
+def test_a_pair_has_one_verdict_and_the_estimators_are_checks_in_a_fold() -> None:
+    own = row(status="not_reached", n_params_low=2e7)
+    joint = row(estimator="surface", status="crossed", n_params=4e7, n_params_low=3e7, n_params_high=5e7)
+    fit = replace(report_sweeps.fit("one_pair"), transitions=[own, joint])
+    table, fold = {anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]
+    assert isinstance(table, Table) and table.rows == [["6→12", "crossed", "40M", "30M … 50M", "–", "", "surface"]]
+    assert isinstance(fold, Fold) and fold.parts[0].rows == [["6→12", "not reached", "> 20M"]]  # type: ignore[union-attr]
+    assert fit_report.answer(fit)[1].count("6→12") == 1
 
 
 def test_the_law_of_the_pairs_is_told_from_what_guides() -> None:
     fit = report_sweeps.fit("law")
-    assert "the best depth itself comes from the loss surface" in words.law(fit)[-1]
+    assert "the best depth itself comes from the loss of all depths together" in sweep_page.HOW_TO_READ[-1]
     assert [law.form for law in drawn_laws(fit)][::3] == ["exponential", "published"]
     guides = [guide.label for guide in drawn_guides(fit)]
     assert guides[0] == "own, all forms" and guides[-1] == "published law"
@@ -269,13 +273,18 @@ def test_the_law_of_the_pairs_is_told_from_what_guides() -> None:
 def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
     fit = report_sweeps.fit("law")
     rows = {entry.name: entry for entry in fit.guideline}
-    lines = words.guideline(fit.guideline)
+    table = fit_report.guideline(fit)
+    (big,) = (cells for cells in table.rows if cells[0] == "13B")
     factor = rows["13B"].extrapolation_factor
-    assert factor > 100 and any(f"{factor:,.0f} times outside the range of the law" in line for line in lines)
-    refused = [replace(rows["1.3B"], depth=None, law="own: refused, more than 2000 times outside its range")]
-    assert words.guideline(refused) == ["N = 1.21B: no number (own: refused, more than 2000 times outside its range)."]
-    for low, high, said in ((40.0, 75.2, "40 to 75"), (40.0, 40.0, ""), (None, None, "")):
-        assert words.rivals(replace(rows["1.3B"], rival_depth_min=low, rival_depth_max=high)) == said
+    assert factor > 100 and big[table.heads.index("outside")] == f"{format_factor(factor)}×"
+    # the law is said once, above the table
+    assert rows["13B"].law in table.title and not any(rows["13B"].law in cell for cells in table.rows for cell in cells)
+    refused = replace(rows["1.3B"], depth=None, width=None, law="own: refused, more than 2000 times outside its range")
+    (cells,) = fit_report.guideline(replace(fit, guideline=[refused])).rows
+    assert cells[table.heads.index("depth") :][:4] == ["refused", "", "–", ""]
+    for low, high, said in ((40.0, 75.2, "40 … 75"), (40.0, None, "> 40"), (None, None, "–")):
+        one = replace(rows["1.3B"], rival_depth_min=low, rival_depth_max=high)
+        assert fit_report.guideline(replace(fit, guideline=[one])).rows[0][table.heads.index("rivals")] == said
 
 
 def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
@@ -285,7 +294,7 @@ def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
     ]
     rows[0] |= {"status": "failed", "loss": ""}
     reader = Reader()
-    reader.feed(page_tables.runs(rows))
+    reader.feed(sweep_page.runs(rows))
     assert reader.text.count("2 done, 1 failed") == 1 and "3 done" in reader.text
     assert sum(tag == "tr" for tag, _ in reader.tags) == (1 + 2) + (1 + 6)
 

@@ -20,8 +20,8 @@ from dwsweep.fit import output
 from dwsweep.guide import Options, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
 from dwsweep.records import fit as fit_record
-from dwsweep.report.page import guide_answers
-from dwsweep.report.terminal import guide_tables
+from dwsweep.report import guide_report
+from dwsweep.report import page as sweep_page
 from dwsweep.text import parse_count
 
 LAPTOP = ROOT / "sweeps" / "results" / "laptop"
@@ -41,7 +41,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     file = folder / "fit.json"
     read = fit_record.read(file)
     with threadpool_limits(1, user_api="blas"):
-        found = guide_answers.collected(read, source_of(read, file), file, folder)
+        found = sweep_page.guide_answers(read, source_of(read, file), file, folder)
     return file, json.loads(json.dumps(found, allow_nan=False))
 
 
@@ -58,11 +58,11 @@ def test_the_page_says_what_guide_says(page: tuple[Path, dict[str, Any]]) -> Non
         with threadpool_limits(1, user_api="blas"):
             expected = answer([n], fit=file, options=Options(at=at))
         stored = [found["blocks"][b] for b in found["answers"][at][k]]
-        assert stored == json.loads(json.dumps(guide_answers.blocks(expected))), (n, at)
+        assert stored == json.loads(json.dumps(sweep_page.blocks(expected))), (n, at)
         # each of these words is printed by the command
         console = Console(width=4000, color_system=None, legacy_windows=False)
         with console.capture() as captured:
-            console.print(guide_tables.render(expected))
+            console.print(guide_report.render(expected))
         printed = captured.get()
         assert all(text in printed for block in stored for text in said(block))
 
@@ -87,7 +87,7 @@ def test_sizes_are_round_and_reach_from_the_data_to_where_guide_ends(page: tuple
     file, found = page
     fit = fit_record.read(file)
     sizes = [one["n"] for one in found["sizes"]]
-    assert sizes == sorted(set(sizes)) and 10 <= len(sizes) <= guide_answers.MOST_BY_LAW + 2
+    assert sizes == sorted(set(sizes)) and 10 <= len(sizes) <= sweep_page.MOST_BY_LAW + 2
     assert [parse_count(one["label"]) for one in found["sizes"]] == sizes
     smallest = min(cell.n_params for cell in fit.cells)
     assert smallest / 2 <= sizes[0] <= 5 * smallest

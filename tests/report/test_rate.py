@@ -14,9 +14,9 @@ from dwsweep.fit import output
 from dwsweep.fit.analysis import fit_table
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import RateRun
+from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import registry, style
 from dwsweep.report.figures import runs as run_figures
-from dwsweep.report.page import sweep_page
 
 RATES = [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2]
 

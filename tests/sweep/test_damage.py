@@ -15,7 +15,7 @@ from shown import printed
 from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, with_standin
 
 from dwsweep.records.run import Metrics
-from dwsweep.report.terminal import sweep_status as status
+from dwsweep.report import progress as status
 from dwsweep.sweep import runner
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.recorder import lost_rows

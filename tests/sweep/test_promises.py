@@ -23,8 +23,8 @@ from dwsweep.plan.lengths import with_nominal_length
 from dwsweep.records import record as reader
 from dwsweep.records import run as run_record
 from dwsweep.records.run import DONE, BenchRow, RunConfig, RunState
-from dwsweep.report.page import page_tables, sweep_page
-from dwsweep.report.terminal import plan_tables, sweep_status
+from dwsweep.report import page as sweep_page
+from dwsweep.report import plan_report, progress
 from dwsweep.spec import Spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import planned_vs_measured, sentence
@@ -336,12 +336,12 @@ def test_the_plan_shows_what_the_steps_were_made_from(tmp_path: Path) -> None:
     bench(tmp_path)
     planned = with_rates_fixed(plan_of_rest(spec(), TOKENS, tmp_path), tmp_path)
     for width in (80, 100):
-        lines = printed(plan_tables.render(planned), width).splitlines()
+        lines = printed(plan_report.render(planned), width).splitlines()
         assert max(map(len, lines)) <= width
         text = " ".join(" ".join(lines).split())
         assert "length: 29 steps at L2-d64-h2 to 59 at L1-d48-h2, from 4 device-seconds per run (train.sec" in text
         assert "rates measured on cpu; fixed 20" in text and "tok/s tokens per second of one device" in text
-    length = plan_tables.to_json(planned)["length"]
+    length = plan_report.to_json(planned)["length"]
     assert (length["key"], length["value"]) == ("seconds", 4.0)
     assert {rate["shape"]: rate["tokens_per_second"] for rate in length["rates"]} == {
         f"L{depth}-d{width}-h2": rate for (depth, width), rate in SHAPES.items()
@@ -368,10 +368,10 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
         "measured for cpu); farthest off: L2-d36-h2, 2.01 s for 4.01 s; the shapes did not get equal time"
     )
     assert sentence(kept) == said
-    assert said in " ".join(printed(sweep_status.render(tmp_path), 80).split())
-    promises: Any = sweep_status.to_json(tmp_path)["promises"]
+    assert said in " ".join(printed(progress.render(tmp_path), 80).split())
+    promises: Any = progress.to_json(tmp_path)["promises"]
     assert [one["ratio"] for one in promises] == pytest.approx(list(factor.values()))
-    table = page_tables.promises(kept)
+    table = sweep_page.promised_times(kept)
     assert "<td>1.50</td>" in table and "measured, cpu" in table and "stand-in" in table
     (section,) = sweep_page.promises(kept)
     assert section.body.endswith(table) and f"{said}." in section.body and sweep_page.promises(()) == []
@@ -379,7 +379,7 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
     assert "0.50 to 0.54 times" in sentence(even) and "equal time" not in sentence(even)
     # one run less, and a sweep that was promised nothing
     store.write_state(ids(planned)[0], RunState("pending"))
-    promises = sweep_status.to_json(tmp_path)["promises"]
+    promises = progress.to_json(tmp_path)["promises"]
     assert len(promises[0]["measured"]) == 1
     assert planned_vs_measured(SweepStore(tmp_path / "nothing"), ["x"]) == () and sentence(()) == ""
 
@@ -389,7 +389,7 @@ def test_configs_without_a_promise_are_as_they_were(tmp_path: Path) -> None:
     run(planned, tmp_path)
     content = json.loads((tmp_path / "runs" / ids(planned)[0] / "config.json").read_text())
     assert "promise" not in content and reader.parse(RunConfig, content).promise is None
-    assert sweep_status.to_json(tmp_path)["promises"] == []
+    assert progress.to_json(tmp_path)["promises"] == []
 
 
 def test_the_commands(dwsweep: Command, tmp_path: Path) -> None:

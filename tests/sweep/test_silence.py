@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dwsweep.report.terminal.sweep_progress import Pace
+from dwsweep.report.progress import Pace
 from dwsweep.sweep import policy
 from dwsweep.sweep.events import Begun, Compiling, Evaluating, Progress
 from dwsweep.sweep.policy import Silence

@@ -21,8 +21,8 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
 from dwsweep.records.run import DONE, RunState
-from dwsweep.report.terminal import sweep_status as status
-from dwsweep.report.terminal.sweep_progress import ProgressView
+from dwsweep.report import progress as status
+from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Progress

@@ -10,8 +10,8 @@ import pytest
 from cli_tools import Command
 
 from dwsweep import theory
+from dwsweep.report.bench_report import render_ranks
 from dwsweep.report.figures import laws
-from dwsweep.report.terminal.theory_tables import render_check
 from dwsweep.terminal import plain_text
 from dwsweep.theory import PRIME, Network, check_ranks, product, rank, separation_rank
 
@@ -65,7 +65,7 @@ def test_one_layer_has_rank_width_plus_one(checks: list[theory.RankCheck]) -> No
 def test_every_network_is_as_the_theorems_say(checks: list[theory.RankCheck]) -> None:
     assert not [row for row in checks if row.wrong]
     assert all(len(row.ranks) == theory.PARTITIONS for row in checks)
-    text = plain_text(render_check(checks, theory.check_heads()))
+    text = plain_text(render_ranks(checks, theory.check_heads()))
     assert "as stated" in text and "Every rank lies between the bounds" in text
 
 
@@ -78,7 +78,7 @@ def test_what_is_not_as_stated_is_said(checks: list[theory.RankCheck]) -> None:
     ):
         assert words in theory._wrong(broken, checks)
     assert "1 of 1 networks are NOT" in plain_text(
-        render_check([replace(row, wrong=("outside the bounds",))], theory.check_heads())
+        render_ranks([replace(row, wrong=("outside the bounds",))], theory.check_heads())
     )
 
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from spec_tools import spec_of
 
 from dwsweep.plan import DataFacts, Pack, Plan, build
-from dwsweep.report.terminal.sweep_progress import ProgressView
+from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import runner, worker
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Ended, Event, Resumed

@@ -17,7 +17,7 @@ from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
 from dwsweep.records import run as run_record
 from dwsweep.records.run import CollectiveRow
-from dwsweep.report.terminal import bench_tables
+from dwsweep.report import bench_report
 from dwsweep.train.bench import bench, sizes
 from dwsweep.train.compile_only import compile_only, here
 from dwsweep.train.program import Blueprint
@@ -41,7 +41,7 @@ def test_rows_are_consistent_and_calibrate_the_plan(store: Store, tmp_path) -> N
         assert row.memory_bytes > 2 * 3 * 4 * pack.shape.n_params_total  # parameters and two moments, two replicas
         assert [point.replicas for point in row.packing] == [1, 2]
     path = run_record.write(rows, tmp_path)
-    bench_tables.render(rows)
+    bench_report.render_bench(rows)
     assert run_record.read(path) == rows
     assert build(spec, data=DataFacts.of(store)).estimates.device_seconds is None
     calibrated = build(spec, data=DataFacts.of(store), calibration=path).estimates
@@ -59,7 +59,7 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, 
         state = 2 * 3 * 4 * pack.shape.n_params_total
         assert state < row.state_bytes < state + 100
         assert row.memory_bytes > row.state_bytes and row.microbatch == spec.train.batch_size
-    bench_tables.render_compiled(rows)
+    bench_report.render_compiled(rows)
     small = build(make_spec(grid={"widths": {1: [8]}, "seeds": 2}, model=few))
     (bare,) = compile_only(small, None, here(small, [1]))  # needs no text
     assert bare.state_bytes == rows[0].state_bytes and bare.n_train_tokens is None
@@ -76,7 +76,7 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, 
         product_flops=bare.product_flops / 8,
         collectives=(CollectiveRow("all-reduce", ("data",), 1, 4.3e7, 4.3e7),),
     )
-    text = printed(bench_tables.render_compiled([far, replace(far, product_flops=far.product_flops / 2)]))
+    text = printed(bench_report.render_compiled([far, replace(far, product_flops=far.product_flops / 2)]))
     assert "1 all-reduce over data, 43 MB" in text and "activations recomputed" in text
     assert text.count("of the model's FLOPs were found") == 1  # of the second, which has half of them
     assert max(map(len, text.splitlines())) <= 100 and text.count("L d_x") == 1
@@ -103,4 +103,4 @@ def test_a_shape_that_fits_nowhere_is_a_row_that_says_so_and_the_others_go_on(mo
     assert "it takes" in next(row for row in compile_only(plan, None, [tight]) if row.width == 16).refused
     found = [replace(row, target="TPU-v5e", device_kind="TPU v5 lite") for row in (refused, other)]
     assert not Calibration.of_compiled(found)
-    assert "L1 d8: does not fit even so: Out of HBM" in printed(bench_tables.render_compiled(found))
+    assert "L1 d8: does not fit even so: Out of HBM" in printed(bench_report.render_compiled(found))

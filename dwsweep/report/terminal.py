@@ -5,28 +5,94 @@ number is cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
+
+from dwsweep.report import document
+from dwsweep.report.document import Fold, Heading, Lines, Part, Said
 
 UNLIMITED = 10_000
 # where words may wrap, a column is not made narrower than this for the sake of its neighbours
 WORDS = 20
 
 
-def empty_table(title: str, columns: str) -> Table:
-    """A table without rows; each word of ``columns`` is a heading and < or > for its side, a _ in it a space."""
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
-    )
-    for word in columns.split():
-        table.add_column(word[:-1].replace("_", " "), justify="left" if word[-1] == "<" else "right", no_wrap=True)
-    return table
+JOINT = "\ue000"  # in place of a space that must not break; rich breaks at no-break spaces too
+TIED = re.compile(r"(?<=\d) × (?=\d)|(?<=[<>]) (?=\d)")  # a shape, a bound
+
+
+class Paragraph:
+    """A text in which no shape (``44 × 2432``) breaks over a line."""
+
+    def __init__(self, said: str | Sequence[Said], style: str = "") -> None:
+        parts = [said] if isinstance(said, str) else said
+        self.text = Text(style=style)
+        for part in parts:
+            text, own = (part, "") if isinstance(part, str) else part
+            self.text.append(TIED.sub(lambda found: found[0].replace(" ", JOINT), text), own or None)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.text, options):
+            yield Segment(segment.text.replace(JOINT, " "), segment.style, segment.control)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self.text)
+
+
+def render(parts: Iterable[Part]) -> Group:
+    """A document for a terminal: tables fold, and a blank line stands where a part is to stand apart."""
+    out: list[RenderableType] = []
+    for part in parts:
+        if isinstance(part, Fold):
+            out += [Text(), Paragraph(part.title), *render(part.parts).renderables]
+            continue
+        empty = (isinstance(part, document.Table) and not part.rows) or (isinstance(part, Lines) and not part.lines)
+        if empty or isinstance(part, document.Figure):
+            continue
+        if part.apart and out:
+            out.append(Text())
+        if isinstance(part, document.Table):
+            out.append(Folded(_rich(part), part.keys, part.beside, part.optional, part.file))
+        elif isinstance(part, Heading):
+            out.append(Paragraph([(part.text, "bold"), part.more] if part.more else [(part.text, "bold")]))
+        elif part.listed:
+            out.append(hanging(("  ·", line) for line in part.lines))
+        else:
+            style = "dim" if part.soft else ""
+            for line in part.lines:
+                said = Paragraph(line, style)
+                out.append(Padding(said, (0, 0, 0, part.indent)) if part.indent else said)
+    return Group(*out)
+
+
+def hanging(paragraphs: Iterable[tuple[str, str | Sequence[Said]]]) -> Table:
+    """Marks, each with a paragraph that wraps beside it, not under it."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for mark, said in paragraphs:
+        grid.add_row(Text(mark), Paragraph(said))
+    return grid
+
+
+def _rich(table: document.Table) -> Table:
+    rule = box.SIMPLE_HEAD if table.ruled else None
+    made = Table(title=table.title or None, title_justify="left", box=rule, pad_edge=False, show_edge=False)
+    made.padding = (0, 1 if table.ruled else 2, 0, 0)
+    made.header_style = "table.header" if table.ruled else "bold"
+    for name, left in zip(table.heads, table.left, strict=True):
+        made.add_column(name, justify="left" if left else "right", no_wrap=True)
+    for k, row in enumerate(table.rows):
+        made.add_row(*row, style="bold" if k in table.strong else "", end_section=k in table.ends)
+    return made
 
 
 class Folded:

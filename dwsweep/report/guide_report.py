@@ -1,15 +1,16 @@
-"""What ``dwsweep guide`` says: the verdict in three lines, then the shapes, then what it rests on."""
+"""What ``dwsweep guide`` and ``dwsweep design`` say: the verdict first, then the tables, then what it rests on."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from rich.console import Group
 
+from dwsweep import paths
+from dwsweep.design.expected_fit import PairError
+from dwsweep.design.study import Errors, Study
 from dwsweep.guide.answers import (
     CONSTRAINTS,
     SPOKEN,
@@ -25,7 +26,9 @@ from dwsweep.guide.answers import (
 )
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, is_near
 from dwsweep.guide.sources import BUILD_APART, RECIPE_FACTOR
-from dwsweep.report.terminal.folding import Folded
+from dwsweep.interval import Interval
+from dwsweep.report import terminal
+from dwsweep.report.document import MISSING, Heading, Lines, Part, Said, Table
 from dwsweep.text import format_count, format_factor, format_hours
 
 MARK = "►"
@@ -34,61 +37,55 @@ NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 
 def render(answer: Answer) -> Group:
+    """What ``dwsweep guide`` prints."""
+    return terminal.render(document(answer))
+
+
+def document(answer: Answer) -> list[Part]:
     """Tables and sentences of :func:`dwsweep.guide.answer`."""
     several = len(answer.sources) > 1
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     for row in answer.budgets:
-        parts += [*_budget(row, answer.assumptions, several), Text()]
+        parts += _budget(row, answer.assumptions, several)
     if len(answer.verdicts) > 1:
-        parts += [Folded(_shapes(answer.verdicts, several)), _line(_costs_explained(answer.assumptions)), Text()]
+        parts += [_shapes(answer.verdicts, several), _soft(_costs_explained(answer.assumptions))]
     else:
         for verdict in answer.verdicts:
-            parts += [*_verdict(verdict, answer.assumptions), Text()]
+            parts += _verdict(verdict, answer.assumptions)
     for rule in answer.rules:
-        parts += [*_rule(rule), Text()]
+        parts += _rule(rule)
     if answer.overview:
-        parts += [Folded(_overview(answer.overview)), _overview_legend(), Text()]
+        parts += [_overview(answer.overview), _soft(OVERVIEW_LEGEND)]
     if answer.notes:
-        parts += [*(_said(f"{note}.") for note in answer.notes), Text()]
-    for source in answer.sources:
-        parts.append(Text(source.name, style="bold"))
-        parts += [_line(note) for note in source.notes]
-    return Group(*parts)
+        parts.append(Lines([f"{note}." for note in answer.notes], indent=2, apart=True))
+    for k, source in enumerate(answer.sources):
+        parts += [Heading(source.name, apart=k == 0), _soft(*source.notes)]
+    return parts
 
 
-def _line(text: str) -> Padding:
-    """A paragraph set in by two."""
-    return Padding(Text(text, style="dim"), (0, 0, 0, 2))
+def _soft(*lines: str, apart: bool = False) -> Lines:
+    """Explanations, set in by two."""
+    return Lines(lines, soft=True, indent=2, apart=apart)
 
 
-def _said(*parts: str | tuple[str, str]) -> Padding:
-    return Padding(Text.assemble(*parts), (0, 0, 0, 2))
+def _said(*parts: Said) -> Lines:
+    return Lines([parts], indent=2)
 
 
-def interval_text(value: float | None, low: float | None, high: float | None, digits: int = 1) -> str:
-    """``48.5 (47.4 … 49.6)``; an end without a bound is said."""
-    if value is None:
-        return "–"
-    ends = ["no bound" if end is None else _number(end, digits) for end in (low, high)]
-    return f"{_number(value, digits)} ({ends[0]} … {ends[1]})"
+def _estimate(found: Interval, digits: int = 1) -> str:
+    """``48.5 (47.4 … 49.6)``."""
+    return found.format(lambda value: f"{value:,.{digits if value < 99.95 else 0}f}", MISSING)
 
 
-def _number(value: float, digits: int) -> str:
-    return f"{value:,.{digits if value < 99.95 else 0}f}"
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, name in enumerate(columns):
-        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
-    return table
+def _table(columns: str) -> Table:
+    return Table("", columns, beside="", ruled=False)
 
 
 def _percent(cost: Cost | None) -> str:
     return "–" if cost is None else f"{cost.less_compute:.1f}"
 
 
-def _trust(trust: Trust) -> Padding:
+def _trust(trust: Trust) -> Lines:
     reasons = "; ".join(trust.reasons)
     return _said((f"Trust: {trust.level}. ", "bold"), f"{reasons[:1].upper()}{reasons[1:]}.")
 
@@ -101,30 +98,26 @@ def _on_device(assumptions: Assumptions) -> str:
     return text
 
 
-def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[RenderableType]:
+def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[Part]:
     best = row.optimum
     counted = "all parameters" if row.total else "non-embedding parameters"
     title = f" {counted}" + (f" = {format_count(best.n_params)} in the blocks" if row.total else "")
-    lines: list[RenderableType] = [Text.assemble((best.name, "bold"), title + (f", {best.source}" if several else ""))]
+    parts: list[Part] = [Heading(best.name, title + (f", {best.source}" if several else ""))]
     if best.refused:
-        return [*lines, _line(best.reach)]
-    lines += [_build(row, assumptions), _free(row), _trust(best.trust), Text()]
-    if row.candidates:
-        lines += [Folded(_candidates(row, assumptions)), Text()]
-    lines += [_line(text) for text in (_best_depth(best), _tolerated(row), _costs_explained(assumptions))]
-    lines += [_line(text) for text in (_decoding(assumptions), f"Nats {row.loss_tag}.")]
+        return [*parts, _soft(best.reach)]
+    said = [_best_depth(best), _tolerated(row), _costs_explained(assumptions), _decoding(assumptions)]
+    said.append(f"Nats {row.loss_tag}.")
     if not all(map(is_near, row.candidates)):
-        lines.append(
-            _line(
-                f"Few shapes come within {NEAR_BUDGET} of the budget, since widths must be a multiple of the "
-                "width multiple and of head size × key/value heads × tensor parallelism: a smaller head size or width "
-                "multiple gives more."
-            )
+        said.append(
+            f"Few shapes come within {NEAR_BUDGET} of the budget, since widths must be a multiple of the "
+            "width multiple and of head size × key/value heads × tensor parallelism: a smaller head size or width "
+            "multiple gives more."
         )
-    return lines
+    parts += [_build(row, assumptions), _free(row), _trust(best.trust), _candidates(row, assumptions)]
+    return [*parts, _soft(*said, apart=True)]
 
 
-def _build(row: BudgetAnswer, assumptions: Assumptions) -> RenderableType:
+def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
     """First line: what to build, and what to build under the other constraints."""
     shape = row.recommended
     if shape is None:
@@ -158,7 +151,7 @@ def _apart(row: BudgetAnswer, depth: int) -> str:
     )
 
 
-def _free(row: BudgetAnswer) -> RenderableType:
+def _free(row: BudgetAnswer) -> Lines:
     """Second line: the depths that cost next to nothing, and what the usual shape costs."""
     near = row.near_best[0]
     # whole numbers of layers inside; the ends lie on a grid
@@ -169,7 +162,7 @@ def _free(row: BudgetAnswer) -> RenderableType:
         f" next to nothing at equal size: {near.percent:g} % of the loss, as if you had "
         f"{near.less_compute:.1f} % less compute."
     )
-    parts: list[str | tuple[str, str]] = [(f"Only a depth of {low} costs" if low == high else depths, "bold"), text]
+    parts: list[Said] = [(f"Only a depth of {low} costs" if low == high else depths, "bold"), text]
     usual = row.usual
     cost = usual.cost(row.at) if usual else None
     if usual and cost:
@@ -179,15 +172,14 @@ def _free(row: BudgetAnswer) -> RenderableType:
 
 
 def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
-    hours = ("hours",) if assumptions.tokens else ()
-    total = ("N total",) if row.total else ()
-    table = _table("  L × d_x", "size", "FLOPs", "time", "+nats", "heads", "N", *total, "off", "decode", *hours)
+    hours, total = "hours>" if assumptions.tokens else "", "N_total> " if row.total else ""
+    table = _table(f"__L_×_d_x< size> FLOPs> time> +nats> heads> N> {total}off> decode> {hours}")
     chosen = row.recommended
     for shape in row.candidates:
         marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
         usual = row.usual is not None and (shape.depth, shape.width) == (row.usual.depth, row.usual.width)
         heads = f"{shape.heads}×{shape.head_size}" + (f"/{shape.kv_heads}" if shape.kv_heads != shape.heads else "")
-        table.add_row(
+        table.add(
             f"{MARK if marked else '·' if usual else ' '} {shape.label}",
             *(_percent(shape.cost(constraint)) for constraint in CONSTRAINTS),
             "–" if shape.size is None else f"{shape.size.nats:.4f}",
@@ -197,7 +189,7 @@ def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
             f"{shape.mismatch:+.1%}",
             f"{shape.decode_seconds_per_token * 1e3:.3g} ms",
             *([_hours(shape, assumptions)] if assumptions.tokens else []),
-            style="bold" if marked else "",
+            strong=marked,
         )
     return table
 
@@ -207,11 +199,11 @@ def _hours(shape: Candidate, assumptions: Assumptions) -> str:
 
 
 def _best_depth(best: BestDepth) -> str:
-    text = f"Best depth {interval_text(best.depth, best.depth_low, best.depth_high)}"
-    text += f", width {interval_text(best.width, best.width_low, best.width_high, 0)}"
-    if (best.depth_low, best.depth_high) != (best.law_low, best.law_high):
+    depth = Interval.of(best, "depth")
+    text = f"Best depth {_estimate(depth)}, width {_estimate(Interval.of(best, 'width'), 0)}"
+    if (depth.low, depth.high) != (best.law_low, best.law_high):
         text += f", over forms, recipes (×{RECIPE_FACTOR:g} in N, ASSUMED) and a step of the grid"
-        text += f"; the law alone: {interval_text(best.depth, best.law_low, best.law_high)}"
+        text += f"; the law alone: {_estimate(Interval(depth.value, best.law_low, best.law_high))}"
         text += f", tied with {best.next_depth:.1f}, one step deeper" if best.next_depth != best.depth else ""
     if best.rivals:
         text += "; by form: " + ", ".join(f"{form} {depth:.1f}" for form, depth in best.rivals.items())
@@ -222,7 +214,7 @@ def _tolerated(row: BudgetAnswer) -> str:
     parts = []
     for near in row.near_best[1:]:
         ends = [
-            "beyond the data" if end is None else interval_text(end, *inside)
+            "beyond the data" if end is None else _estimate(Interval(end, *inside))
             for end, inside in ((near.depth_low, near.depth_low_interval), (near.depth_high, near.depth_high_interval))
         ]
         parts.append(
@@ -251,12 +243,12 @@ def _decoding(assumptions: Assumptions) -> str:
     return f"{MARK} recommended, · usual. {text}"
 
 
-def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[RenderableType]:
+def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     best = row.optimum
     size = f"{row.depth} × {row.width}, {format_count(best.n_params)}"
     if row.verdict == "refused":
-        return [Text.assemble((size, "bold"), f": no verdict; {best.reach}")]
-    lines: list[RenderableType] = [Text.assemble((f"{size}: {row.verdict}", "bold"), f" ({best.source})")]
+        return [Heading(size, f": no verdict; {best.reach}")]
+    lines: list[Part] = [Heading(f"{size}: {row.verdict}", f" ({best.source})")]
     for constraint in CONSTRAINTS:
         cost, better = row.costs[constraint], row.best[constraint]
         if cost is None:
@@ -277,15 +269,15 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[RenderableType]
             )
         )
     lines.append(_trust(best.trust))
-    lines += [_line(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}")]
+    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}")]
     if row.verdict == "undecided":
         beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
-        lines.append(_line(f"Too {beyond} by the law alone, but inside the interval of forms and recipes."))
-    return [*lines, _line(f"Nats {row.loss_tag}.")]
+        lines.append(_soft(f"Too {beyond} by the law alone, but inside the interval of forms and recipes."))
+    return [*lines, _soft(f"Nats {row.loss_tag}.")]
 
 
 def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
-    table = _table("L × d_x", "N", "verdict", "size", "FLOPs", "time", "+nats", "best depth", "trust")
+    table = _table("L_×_d_x< N> verdict> size> FLOPs> time> +nats> best_depth> trust>")
     for row in rows:
         best = row.optimum
         name = f"{row.depth} × {row.width}"
@@ -293,29 +285,29 @@ def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
             name += f" ({'published' if best.source.startswith('levine') else 'own'})"
         costs = [row.costs.get(constraint) for constraint in CONSTRAINTS]
         size = costs[0]
-        table.add_row(
+        table.add(
             name,
             format_count(best.n_params),
             row.verdict,
             *map(_percent, costs),
             "–" if size is None else f"{size.nats:.4f}",
-            interval_text(best.depth, best.depth_low, best.depth_high),
+            _estimate(Interval.of(best, "depth")),
             best.trust.level,
         )
     return table
 
 
-def _rule(rule: RuleAnswer) -> list[RenderableType]:
-    table = _table("  N", "L × d_x", "size", "time", "loss", "best depth", "trust")
+def _rule(rule: RuleAnswer) -> list[Part]:
+    table = _table("__N< L_×_d_x> size> time> loss> best_depth> trust>")
     for row in rule.rows:
         known = row.depth is not None and row.width is not None
-        table.add_row(
+        table.add(
             f"  {format_count(row.n_params)}",
             f"{row.depth:.0f} × {row.width:,.0f}" if known else "none",
             _percent(row.size),
             _percent(row.time),
             "–" if row.loss_percent is None else f"{row.loss_percent:.2f} %",
-            interval_text(row.best_depth, row.best_low, row.best_high),
+            _estimate(Interval(row.best_depth, row.best_low, row.best_high)),
             row.trust,
         )
     spans = [
@@ -324,22 +316,21 @@ def _rule(rule: RuleAnswer) -> list[RenderableType]:
     ]
     where = " and ".join(spans) if spans else "at none of these sizes"
     return [
-        Text.assemble((rule.rule, "bold"), f" ({rule.source})"),
+        Heading(rule.rule, f" ({rule.source})"),
         _said((f"Within {rule.tolerance:g} % of the best loss at equal size {where}.", "bold")),
-        Text(),
-        Folded(table),
-        Text(),
-        _line(
+        table,
+        _soft(
             "size, time: by how many percent less compute, spent on the best shape, would be as good, at equal size "
-            "and at equal training time; loss: the same at equal size in percent of the loss."
+            "and at equal training time; loss: the same at equal size in percent of the loss.",
+            f"Nats {rule.loss_tag}.",
+            apart=True,
         ),
-        _line(f"Nats {rule.loss_tag}."),
     ]
 
 
 def _overview(rows: Sequence[BestDepth]) -> Table:
     several = len({row.source for row in rows}) > 1
-    table = _table("size", "N", "trained", "best L", "best d_x", "forms", "outside", "trust")
+    table = _table("size< N> trained> best_L> best_d_x> forms> outside> trust>")
     for row in rows:
         name = row.name
         if several:
@@ -348,11 +339,11 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
         if row.rival_depth_min is not None and row.rival_depth_max is not None:
             forms = f"{row.rival_depth_min:.0f} … {row.rival_depth_max:.0f}"
         factor = row.extrapolation_factor
-        table.add_row(
+        table.add(
             name,
             format_count(row.n_params),
             f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else "–",
-            "refused" if row.refused else interval_text(row.depth, row.depth_low, row.depth_high),
+            "refused" if row.refused else _estimate(Interval.of(row, "depth")),
             "" if row.refused or row.width is None else f"{row.width:,.0f}",
             forms,
             "inside" if factor <= 1 else f"{format_factor(factor)}×",
@@ -361,9 +352,110 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
     return table
 
 
-def _overview_legend() -> Padding:
-    return _line(
-        "N: non-embedding parameters, 12·L·d_x² of the trained shape. forms: best depths of all forms that cannot be "
-        "told apart. outside: of the sizes of the data, by this factor. `--params N` gives shapes to build, "
-        "`--shape LxD` a verdict, `--rule EXPR` judges a rule of thumb."
+OVERVIEW_LEGEND = (
+    "N: non-embedding parameters, 12·L·d_x² of the trained shape. forms: best depths of all forms that cannot be "
+    "told apart. outside: of the sizes of the data, by this factor. `--params N` gives shapes to build, "
+    "`--shape LxD` a verdict, `--rule EXPR` judges a rule of thumb."
+)
+
+
+def render_design(study: Study) -> Group:
+    """Tables and sentences of :func:`dwsweep.design.study`."""
+    errors = study.errors
+    head = f": {study.runs} runs to train, {format_count(study.flops)} FLOPs"
+    parts: list[Part] = [Heading(study.spec.name, head), _soft(*study.prior.basis)]
+    parts += [Heading("Transitions that this sweep would find"), _pair_errors(errors)]
+    parts.append(Lines([(("Best depth:", "bold"), f" {depth_text(errors)}")], apart=True))
+    if study.now is not None:
+        parts.append(Lines([f"With the finished runs alone: {depth_text(study.now)}"]))
+    parts += [Heading("What a change would buy"), _alternatives(study), Lines([_halving(study)], apart=True)]
+    return terminal.render([*parts, _soft(LEGEND, apart=True)])
+
+
+def depth_text(errors: Errors) -> str:
+    """One sentence or two on L*(target)."""
+    at = f"at {format_count(errors.target)} parameters"
+    if errors.depth is None or errors.se_depth is None or errors.stated is None or errors.bias_depth is None:
+        return f"none {at}: {errors.reason}"
+    few = f"; {errors.reason}" if errors.reason else ""
+    error = errors.rms * errors.depth
+    return (
+        f"{errors.depth:.1f} layers {at}; `fit` would state ± {_layers(errors.stated)} and miss it by "
+        f"{_layers(error)} ({errors.rms:.1%}) if the prior holds{few}"
     )
+
+
+def _layers(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def _pair_errors(errors: Errors) -> Table:
+    table = Table("", "pair> N> width> ±_ln_N> ±_width> bias_ln_N> P(crossed)>", ruled=False, apart=False)
+    for pair in errors.pairs:
+        table.add(*_pair_cells(pair))
+    return table
+
+
+def _pair_cells(pair: PairError) -> list[str]:
+    start = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
+    if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
+        return [*start, "outside the sizes", "", "", ""]
+    half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
+    return [*start, f"{pair.se_ln_n:.3f}", f"{half:.1f} %", f"{pair.bias_ln_n:+.3f}", f"{pair.power:.0%}"]
+
+
+def _alternatives(study: Study) -> Table:
+    table = Table("", "change< runs> FLOPs> best_depth_±> stated_±> of_as_planned>", ruled=False, apart=False)
+    rows = [("as planned", 0, 0, study.errors)]
+    rows += [(f"+ {a.name}", a.runs, a.flops, a.errors) for a in study.alternatives]
+    for name, runs, flops, errors in rows:
+        known = errors.depth is not None and errors.stated is not None
+        table.add(
+            name,
+            f"+{runs}" if runs else str(study.runs),
+            f"+{format_count(flops)}" if flops else format_count(study.flops),
+            f"{errors.rms * (errors.depth or 0.0):.2f}" if known else "none",
+            f"{errors.stated:.2f}" if known else "",
+            f"{errors.rms / study.errors.rms:.0%}" if known and study.errors.known else "",
+        )
+    return table
+
+
+def _halving(study: Study) -> str:
+    best = study.halving
+    if best is None:
+        what = "halves the error at" if study.errors.known else "gives a best depth at"
+        return f"None of these changes {what} the target."
+    what = "that halves the error at the target" if study.errors.known else "that gives a best depth at the target"
+    return f"The cheapest of these {what}: {best.name}, {format_count(best.flops)} FLOPs more."
+
+
+LEGEND = (
+    "N, width: of the transition that the prior expects (width: the shallower net's). ± one standard deviation. "
+    "bias: of interpolating between the sizes. P(crossed): chance that `fit` will call it crossed. Best depth ±: "
+    "what noise, and forms of the law that these runs cannot reject, would do to it, in layers; stated ±: half of "
+    "the central 68 % that `fit` would give, which also allows for departures from every form. FLOPs: training, "
+    "all learning rates."
+)
+
+
+def draw(study: Study, path: Any) -> Any:
+    """The error at the target as planned and after each change, with the FLOPs it adds. PNG or SVG by suffix."""
+    from dwsweep.report.figures import style
+
+    rows = [("as planned", study.errors.rms)]
+    rows += [(f"+ {a.name}: {format_count(a.flops)} FLOPs", a.errors.rms) for a in study.alternatives if a.errors.known]
+    known = rows if study.errors.known else rows[1:]
+    with style.styled():
+        figure = style.figure(5.6, 3.6)
+        axes = figure.add_subplot()
+        axes.set_title(f"{study.spec.name}: best depth at {format_count(study.errors.target)} parameters", loc="left")
+        if known:
+            axes.barh([name for name, _ in known], [100 * rms for _, rms in known], color="#0072B2")
+            axes.invert_yaxis()
+            axes.set_xlabel("error of the best depth, %")
+        else:
+            style.says(axes, "no best depth, with or without these changes")
+        paths.make_directory(path.parent)
+        paths.write_atomic(path, style.render(figure, path.suffix[1:]))
+    return path

@@ -15,7 +15,7 @@ from dwsweep.cost.arithmetic import CONVENTION
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
 from dwsweep.records.record import to_dict
-from dwsweep.report.terminal.folding import Folded
+from dwsweep.report.terminal import Folded
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 WIDTH = 100

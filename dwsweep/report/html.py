@@ -17,6 +17,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from dwsweep.report.document import MISSING, Figure, Fold, Heading, Lines, Part, Said, Table
+
 STYLE_SHEET = "page.css"
 SCRIPTS = (
     *("numbers.js", "dom.js", "plots.js"),
@@ -65,7 +67,7 @@ def placeholder(anchor: str, without: str) -> str:
 @cache
 def asset(name: str) -> str:
     """A file of ``assets``."""
-    return (resources.files("dwsweep.report.page") / "assets" / name).read_text(encoding="utf-8")
+    return (resources.files("dwsweep.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
@@ -88,12 +90,6 @@ def preformatted(value: str) -> str:
 
 def definitions(pairs: Mapping[str, object]) -> str:
     return "<dl>" + "".join(f"<dt>{text(key)}</dt><dd>{text(value)}</dd>" for key, value in pairs.items()) + "</dl>"
-
-
-def without_empty(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """The table less the columns in which every row says –."""
-    kept = [k for k in range(len(columns)) if not rows or any(row[k] != "–" for row in rows)]
-    return [columns[k] for k in kept], [[row[k] for k in kept] for row in rows]
 
 
 def table(
@@ -124,6 +120,40 @@ def picture(svg: bytes, description: str, caption: str) -> str:
         f'<figure><img alt="{text(description)}" src="data:image/svg+xml;base64,{content}">'
         f"<figcaption>{text(caption)}</figcaption></figure>"
     )
+
+
+def body(parts: Iterable[Part]) -> str:
+    """A document as markup; a column in which no row says anything is left out."""
+    out = []
+    for part in parts:
+        match part:
+            case Heading():
+                out.append(f"<h3>{text(part.text)}{text(part.more)}</h3>")
+            case Lines(listed=True):
+                out.append("<ul>" + "".join(f"<li>{_line(line)}</li>" for line in part.lines) + "</ul>")
+            case Lines():
+                kind = ' class="soft"' if part.soft else ""
+                out += [f"<p{kind}>{_line(line)}</p>" for line in part.lines]
+            case Table() if part.rows:
+                out.append(_table(part))
+            case Figure():
+                out.append(picture(part.svg, part.title, part.caption))
+            case Fold():
+                out.append(details(part.title, body(part.parts)))
+    return "".join(out)
+
+
+def _line(line: str | Sequence[Said]) -> str:
+    said = [(one, "") if isinstance(one, str) else one for one in ([line] if isinstance(line, str) else line)]
+    return "".join(f"<strong>{text(one)}</strong>" if style else text(one) for one, style in said)
+
+
+def _table(made: Table) -> str:
+    kept = [k for k in range(len(made.heads)) if any(row[k].strip() not in ("", MISSING) for row in made.rows)]
+    heads = [made.heads[k].strip() for k in kept]
+    rows = [[row[k].strip() for k in kept] for row in made.rows]
+    caption = f"<h4>{text(made.title)}</h4>" if made.title else ""
+    return caption + table(heads, rows, left=[name for name, k in zip(heads, kept, strict=True) if made.left[k]])
 
 
 def page(title: str, subtitle: str, sections: Sequence[Section], data: Mapping[str, Any] | None = None) -> str:

@@ -1,0 +1,200 @@
+"""The curves that the figures of a fit draw, as records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dwsweep import published_law
+from dwsweep.fit import laws
+from dwsweep.fit.curves import Curves, Difference, distinct, pchip
+from dwsweep.fit.guideline import OwnGuide, width_at
+from dwsweep.fit.laws import Law
+from dwsweep.fit.surface import LossSurface
+from dwsweep.fit.transitions import Pair
+from dwsweep.fit.width_law import LawReport
+from dwsweep.records.columns import AXES
+from dwsweep.records.fit import Surface
+from dwsweep.records.transitions import (
+    DepthCurve,
+    FitCurves,
+    FixedSize,
+    GuidelineBand,
+    LawBand,
+    PairCurve,
+    SmoothCurve,
+    SurfaceCut,
+    TrainedModel,
+    numbers,
+)
+
+SMOOTH_POINTS = 81
+GUIDELINE_POINTS = 29
+FIXED_SIZES = 6
+
+
+def fit_curves(
+    curves: Curves | None,
+    pairs: Sequence[Pair],
+    report: LawReport,
+    surface: Surface | None,
+    guide: OwnGuide | None,
+    guide_forms: Sequence[OwnGuide],
+    axis: str,
+    confidence: float,
+) -> FitCurves:
+    """Everything that the figures need; ``curves``: None where there is no usable run."""
+    forms = {**report.laws, "published": laws.published()}
+    guiding: dict[str, Law | OwnGuide] = {guide.form: guide} if guide else {}
+    guiding |= {**{form.form: form for form in guide_forms}, "published": laws.published()}
+    return FitCurves(
+        axis=axis,
+        axis_label=AXES[axis],
+        confidence=confidence,
+        depths=tuple(_depth(curves, d) for d in curves.depths) if curves else (),
+        pairs=pair_curves(pairs),
+        laws={name: _band(law, curves) for name, law in forms.items()},
+        fixed_n=tuple(_fixed(curves, LossSurface(surface) if surface else None)) if curves else (),
+        guideline={name: _guideline(law) for name, law in guiding.items()},
+        gpt3=tuple(
+            TrainedModel(name=name, n_params=n, depth=shape[0], width=shape[1])
+            for name, n, shape in published_law.targets()
+            if shape
+        ),
+    )
+
+
+def _depth(curves: Curves, depth: int) -> DepthCurve:
+    where = curves.at(depth)
+    known = curves.noise.known
+    smooth = None
+    if len(where) >= 2:
+        x, values = distinct(curves.x[where], np.vstack([curves.mean[where], curves.draws[:, where]]))
+        if len(x) >= 2:
+            grid = np.linspace(x[0], x[-1], SMOOTH_POINTS)
+            fitted = pchip(x, values, grid)
+            se = numbers(fitted[1:].std(axis=0)) if known else None
+            smooth = SmoothCurve(x=numbers(np.exp(grid)), mean=numbers(fitted[0]), se=se)
+    return DepthCurve(
+        depth=depth,
+        x=numbers(np.exp(curves.x[where])),
+        width=numbers(curves.width[where]),
+        n_params=numbers(curves.n_params[where]),
+        mean=numbers(curves.mean[where]),
+        se=numbers(curves.se[where]) if known else None,
+        n=tuple(curves.n[where].tolist()),
+        smooth=smooth,
+    )
+
+
+def pair_curves(pairs: Sequence[Pair]) -> tuple[PairCurve, ...]:
+    """The difference curves of the pairs that have one."""
+    return tuple(_pair(pair, pair.difference) for pair in pairs if pair.difference is not None)
+
+
+def _pair(pair: Pair, d: Difference) -> PairCurve:
+    c = pair.crossing
+    critical = c.critical
+    return PairCurve(
+        shallow=pair.shallow,
+        deep=pair.deep,
+        status=c.status,
+        x=numbers(np.exp(d.x)),
+        g=numbers(d.g),
+        se=None if critical is None else numbers(d.se),
+        low=None if critical is None else numbers(d.g - critical * d.se),
+        high=None if critical is None else numbers(d.g + critical * d.se),
+        critical=critical,
+        root=_exp(c.root),
+        root_low=_exp(c.low),
+        root_high=_exp(c.high),
+        reason=c.reason,
+    )
+
+
+def _band(law: Law, curves: Curves | None) -> LawBand:
+    depths = curves.depths if curves else list(published_law.DEPTHS)
+    top = max(depths) * 1.15
+    grid = np.linspace(max(1.0, min(depths) * 0.7), top, SMOOTH_POINTS)
+    with np.errstate(over="ignore"):  # an exponential law at a thousand layers has no width that a float holds
+        best, low, high = (np.exp(values) for values in law.ln_width_band(grid))
+    return LawBand(
+        name=law.name,
+        form=law.form,
+        depth=numbers(grid),
+        width=numbers(best),
+        width_low=numbers(low),
+        width_high=numbers(high),
+        error_tag=law.error_tag,
+    )
+
+
+def _fixed(curves: Curves, surface: LossSurface | None) -> list[FixedSize]:
+    """Loss against depth at sizes where at least three depths (or two, if there are no more) have data."""
+    spans = {d: (curves.x[curves.at(d)][0], curves.x[curves.at(d)][-1]) for d in curves.depths}
+    low, high = min(s[0] for s in spans.values()), max(s[1] for s in spans.values())
+    need = min(3, len(spans))
+    out = []
+    for x in np.linspace(low, high, FIXED_SIZES + 2)[1:-1]:
+        present = [d for d, s in spans.items() if s[0] <= x <= s[1] and len(curves.sizes(d)) >= 2]
+        if len(present) < need:
+            continue
+        mean, se = [], []
+        for d in present:
+            where = curves.at(d)
+            xs, values = distinct(curves.x[where], np.vstack([curves.mean[where], curves.draws[:, where]]))
+            at = pchip(xs, values, np.array([x]))[:, 0]
+            mean.append(float(at[0]))
+            se.append(float(at[1:].std()))
+        out.append(
+            FixedSize(
+                x=math.exp(x),
+                depth=tuple(present),
+                mean=numbers(mean),
+                se=numbers(se) if curves.noise.known else None,
+                surface=_cut(surface, float(x)) if surface else None,
+            )
+        )
+    return out
+
+
+def _cut(surface: LossSurface, x: float) -> SurfaceCut | None:
+    optimum = surface.optimum(x)
+    if optimum is None:
+        return None
+    y, drawn = surface.losses(x)
+    kept = np.flatnonzero((np.exp(y) >= optimum.depth_min - 1e-9) & (np.exp(y) <= optimum.depth_max + 1e-9))[::2]
+    tail = (1.0 - surface.record.confidence) / 2.0
+    low, high = np.quantile(drawn[:, kept], [tail, 1.0 - tail], axis=0)
+    return SurfaceCut(
+        depth=numbers(np.exp(y[kept])),
+        mean=numbers(drawn[:, kept].mean(axis=0)),
+        low=numbers(low),
+        high=numbers(high),
+        optimum=optimum,
+    )
+
+
+def _guideline(law: Law | OwnGuide) -> GuidelineBand:
+    reach = min(10.0, law.limit)
+    n = np.geomspace(law.valid_from / reach, law.valid_to * law.limit, GUIDELINE_POINTS)
+    best, low, high = zip(*(law.depth(float(v)) for v in n), strict=True)
+    width, narrow, wide = ([width_at(float(v), d) for v, d in zip(n, ds, strict=True)] for ds in (best, high, low))
+    return GuidelineBand(
+        name=law.name,
+        n_params=numbers(n),
+        depth=numbers(best),
+        depth_low=numbers(low),
+        depth_high=numbers(high),
+        width=numbers(width),
+        width_low=numbers(narrow),
+        width_high=numbers(wide),
+        valid_from=law.valid_from,
+        valid_to=law.valid_to,
+    )
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None else math.exp(value)

@@ -1,0 +1,446 @@
+"""A fit as a document: the answer in at most five lines, then the tables behind it; guideline.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from dwsweep import paths, published_law
+from dwsweep.fit.along import loses
+from dwsweep.fit.guideline import headline, map_law, own_guide
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
+from dwsweep.fit.transitions import size_ratio
+from dwsweep.interval import Interval
+from dwsweep.records.fit import FitResult, OtherFit
+from dwsweep.records.transitions import Contrast, SizedOptimum, Transition, references
+from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, listed, markdown
+from dwsweep.report.studies_report import along_parts, budget_parts, comparison_parts
+from dwsweep.terminal import plain_text
+from dwsweep.text import arm_letter, format_count, format_factor
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+ANSWER_LINES = 5
+CONTRASTS_SHOWN = 12
+SURFACE = "surface"
+CHECKS = ("pchip", "levine", "power")
+"""The estimators that judge a pair by its own two curves."""
+
+
+def tenths(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def whole(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def hundredths(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def to_text(result: FitResult) -> str:
+    """The summary without colours, at most 100 columns wide."""
+    return plain_text(render(result))
+
+
+def render(result: FitResult) -> RenderableType:
+    """What ``dwsweep fit`` prints."""
+    from dwsweep.report import terminal
+
+    parts: list[Part] = [Lines(answer(result)), Lines([_cells_line(result), _noise_line(result)], apart=True)]
+    for _, _, own in sections(result):
+        parts += own
+    if result.warnings:
+        parts += [Lines(["Warnings"], apart=True), Lines(result.warnings, listed=True)]
+    return terminal.render(parts)
+
+
+def answer(result: FitResult) -> list[str]:
+    """What the losses say, in at most five sentences."""
+    lines: list[str] = []
+    if result.along_only and result.along:
+        lines = list(result.along.answer)
+    elif result.equal_budgets and result.equal_budgets.only:
+        lines = [_best_at(row) for row in result.equal_budgets.best]
+    else:
+        said = headline(result.surface, result.curves.size_name) if result.surface else ""
+        lines = [said or "Best depth: not known, these losses bound it at no size."]
+        lines += [_crossings(result), _shape_matters(result), _beyond(result)]
+    lines += [line for found in result.comparisons for line in found.answer[:1]]
+    return [line for line in lines if line][:ANSWER_LINES]
+
+
+def _best_at(row: Any) -> str:
+    from dwsweep.report.studies_report import budget_text
+
+    depth = Interval.of(row, "depth")
+    unit = "" if row.axis == "device_seconds" else " FLOPs"
+    if depth.value is None or row.n_params is None:
+        return f"At {budget_text(row)}{unit}: best depth not reached, {row.reason}"
+    size = Interval.of(row, "n_params").format(format_count)
+    return f"At {budget_text(row)}{unit}: {depth.format(tenths)} layers, N = {size}"
+
+
+def _crossings(result: FitResult) -> str:
+    """The verdict on each pair of depths, in one sentence."""
+    said = []
+    for row in verdicts(result):
+        size = Interval.of(row, "n_params")
+        at = f"at N = {size.format(format_count)}" if size.value else _status(row)
+        said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({_ends(row)})'}")
+    return f"Where the deeper net starts to win: {'; '.join(said)}." if said else ""
+
+
+def _beyond(result: FitResult) -> str:
+    """The largest size that the guideline speaks of."""
+    known = [row for row in result.guideline if row.depth is not None]
+    if not known:
+        return ""
+    row = known[-1]
+    whose = "these losses" if result.guideline_law else published_law.NAME
+    far = row.extrapolation_factor
+    outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
+    depth = Interval.of(row, "depth").format(tenths)
+    return f"At N = {format_count(row.n_params)} the best depth is {depth} by {whose}{outside}."
+
+
+def sections(result: FitResult) -> list[tuple[str, str, list[Part]]]:
+    """(anchor, title, parts) of all that the fit found, in the order in which it is read."""
+    size = result.curves.size_name
+    found: list[tuple[str, str, list[Part]]] = []
+    if result.along:
+        said = ANSWER_LINES if result.along_only else 0
+        title = f"Loss along {result.along.column.replace('_', ' ')}"
+        found.append(("along", title, along_parts(result.along, said)))
+    if result.along_only:
+        return found
+    if result.equal_budgets:
+        found.append(("budgets", "Best shape at each budget", budget_parts(result.equal_budgets)))
+    if result.surface and result.surface.optima:
+        found.append(("depths", "Best depth at each size", _best_depths(result)))
+    if result.transitions:
+        found.append(("transitions", "Transitions", _transitions(result)))
+    for other in result.others:
+        found.append(("others", f"Beside {other.name}", _other(result, other)))
+    for number, one in enumerate(result.comparisons, start=1):
+        title = f"Does it change the answer? {one.arm} against {one.base}"
+        found.append((f"comparison-{number}", title, comparison_parts(one, arm_letter(number), size)))
+    if _uncrossed(result):
+        found.append(("contrasts", "Differences at equal size", [_contrasts(result)]))
+    if result.by_tokens:
+        found.append(("tokens", "Transitions against tokens", [_by_tokens(result)]))
+    found.append(("law", "Width law", _law(result)))
+    if result.guideline:
+        found.append(("guideline", "Guideline", [guideline(result)]))
+    return found
+
+
+def _cells_line(result: FitResult) -> str:
+    if result.along_only and result.along:
+        arms = f" of {len(result.along.arms)} arms" if len(result.along.arms) > 1 else ""
+        return f"{result.provenance.rows_used} runs{arms}, compared along {result.along.column} at equal n_params"
+    used = [row for row in result.cells if not row.excluded]
+    depths = sorted({row.depth for row in used})
+    excluded = len(result.cells) - len(used)
+    axis = result.curves.axis
+    return (
+        f"{result.provenance.rows_used} runs, {len(used)} shapes, depths {', '.join(map(str, depths)) or 'none'}"
+        + (f", {excluded} shape{'' if excluded == 1 else 's'} excluded (see cells.csv)" if excluded else "")
+        + (f"; compared at equal {axis}" if axis != "n_params" else "")
+        + (f"; columns taken: {', '.join(taken)}" if (taken := result.provenance.columns_taken) else "")
+    )
+
+
+def _noise_line(result: FitResult) -> str:
+    noise = result.noise
+    if noise.source == "none":
+        return "noise: not known"
+    sigmas = [s for s in (noise.sigma or {}).values() if s is not None]
+    parts = [f"noise from {noise.source}"]
+    if sigmas:
+        low, high = min(sigmas), max(sigmas)
+        spread = f"{low:.2g}" if high - low < 1e-12 else f"{low:.2g} … {high:.2g}"
+        parts.append(f"σ of one run {spread} nats" + ("" if noise.pooled else " (differs by depth)"))
+    if noise.tau is not None:
+        parts.append(f"scatter of a cell mean about its curve τ {noise.tau:.2g} nats")
+    if noise.shape_sd and noise.shape_source == "default":
+        parts.append(f"luck of a shape {noise.shape_sd:.2g} nats by default (fewer than six sizes per depth)")
+    if noise.documents:
+        parts.append(f"documents {noise.documents}")
+    return "; ".join(parts)
+
+
+def verdicts(result: FitResult) -> list[Transition]:
+    """One row per pair: where the losses of all depths together cross, else what the pair's own two curves say."""
+    joint = {(row.shallow, row.deep): row for row in result.transitions if row.estimator == SURFACE}
+    found = []
+    for row in references(result.transitions):
+        by_all = joint.get((row.shallow, row.deep))
+        found.append(by_all if by_all is not None and by_all.status == "crossed" else row)
+    return found
+
+
+def _ends(row: Any, name: str = "n_params", text: Callable[[float], str] = format_count) -> str:
+    """The interval of a row; empty where it has no bound."""
+    found = Interval.of(row, name)
+    return "" if found.unbounded else found.ends(text)
+
+
+def _transitions(result: FitResult) -> list[Part]:
+    level = round(100 * result.transitions[0].confidence)
+    title = f"Transitions (where the deeper net overtakes, {level} % intervals)"
+    table = Table(title, "pair> status< N> interval< width> interval< by<", optional=("by",), file="transitions.csv")
+    for row in verdicts(result):
+        table.add(
+            f"{row.shallow}→{row.deep}",
+            _status(row),
+            format_count(row.n_params) if row.n_params else MISSING,
+            _ends(row),
+            whole(row.width) if row.width else MISSING,
+            _ends(row, "width", whole),
+            row.estimator,
+        )
+    estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
+    checks = Table("", "pair> " + " ".join(f"{name}< interval<" for name in estimators), file="transitions.csv")
+    for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
+        by = {row.estimator: row for row in rows}
+        own = [by.get(name) for name in estimators]
+        cells = [
+            [format_count(row.n_params) if row.n_params else _status(row), _ends(row)] if row else ["", ""]
+            for row in own
+        ]
+        checks.add(f"{shallow}→{deep}", *(cell for pair in cells for cell in pair))
+    fold: list[Part] = []
+    if any(row.estimator == SURFACE for row in verdicts(result)):
+        fold = [Fold("Checks: each pair by its own two curves alone", [checks])]
+    return [table, *fold]
+
+
+def _status(row: Transition) -> str:
+    """With why it is undecided, and whether what is bounded ties beyond its bound."""
+    status: str = row.status.replace("_", " ")
+    if row.cause:
+        status += f": {row.cause}"
+    if row.tie_low is not None:
+        status += ", then a tie" if row.status == "not_reached" else ", after a tie"
+    return status
+
+
+def _other(result: FitResult, other: OtherFit) -> list[Part]:
+    """The pairs that both have, and how far apart their transitions lie."""
+    shared = [(row, found) for row in references(result.transitions) if (found := other.crossing(row))]
+    if not shared:
+        return [Lines([f"Beside {other.name}: no two neighbouring depths that both have"], apart=True)]
+    table = Table(f"Beside {other.name} ({other.input})", "pair> here< there< ratio> interval<")
+    for row, found in shared:
+        ratio = Interval(*(size_ratio(row, found) or ()))
+        table.add(
+            f"{row.shallow}→{row.deep}",
+            _place(row),
+            _place(found),
+            hundredths(ratio.value) if ratio.value else MISSING,
+            ratio.ends(hundredths) if ratio.value else "",
+        )
+    return [table]
+
+
+def _place(row: Transition) -> str:
+    """Where a pair crosses, with its interval, or the bound that it has."""
+    if row.n_params:
+        return Interval.of(row, "n_params").format(format_count)
+    return " ".join(filter(None, (_status(row), _ends(row))))
+
+
+def _uncrossed(result: FitResult) -> list[Contrast]:
+    """The contrasts of the neighbouring depths about which the transitions cannot say anything; none where the noise
+    alone is why."""
+    silent = {(row.shallow, row.deep) for row in references(result.transitions) if row.cause not in ("", "noise")}
+    return [row for row in result.contrasts if (row.shallow, row.deep) in silent]
+
+
+def _contrasts(result: FitResult) -> Table:
+    title = "Loss of the shallower − the deeper at equal size, nats (contrasts.csv has every two depths)"
+    table = Table(title, "pair> N> difference> interval< from<")
+    for row in _uncrossed(result)[:CONTRASTS_SHOWN]:
+        table.add(
+            f"{row.shallow}→{row.deep}",
+            format_count(row.n_params) if row.n_params else MISSING,
+            f"{row.difference:+.4f}",
+            Interval(row.difference, row.low, row.high).ends(lambda v: f"{v:+.4f}"),
+            row.rests_on,
+        )
+    return table
+
+
+def _by_tokens(result: FitResult) -> Table:
+    """N of each pair's transition against the tokens trained."""
+    rows = references(result.by_tokens)
+    pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
+    table = Table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs), beside="")
+    for tokens in dict.fromkeys(row.tokens for row in result.by_tokens if row.is_reference):
+        cells = {(row.shallow, row.deep): row for row in result.by_tokens if row.is_reference and row.tokens == tokens}
+        found = [cells.get(pair) for pair in pairs]
+        texts = [(format_count(row.n_params) if row.n_params else _status(row)) if row else MISSING for row in found]
+        table.add(format_count(tokens), *texts)
+    return table
+
+
+def _law(result: FitResult) -> list[Part]:
+    law = result.width_law
+    if law is None:
+        lines = [result.law_statement]
+        lines += [f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"]
+        more = []
+    else:
+        ends = [f"{low:.4g} … {high:.4g}" for low, high in (law.interval_a, law.interval_b)]
+        span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
+        lines = [f"Width law: {result.law_statement}"]
+        more = [
+            f"a {ends[0]}, b {ends[1]}; χ² {law.chi2:.2f} for {law.df} degrees of freedom",
+            f"its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L",
+        ]
+    more += [line for line in [_second_route(result)] if line]
+    for row in result.rivals:
+        verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
+        held, miss = row.held_out, ""
+        if held and held.error_ln_x is not None:
+            miss = f", misses the held-out pair {held.shallow}→{held.deep} by {held.error_ln_x:+.2f} in ln N"
+        more.append(f"{row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}{miss}")
+    return [Lines(lines, apart=True), *([Lines(more, indent=2)] if more else [])]
+
+
+def _second_route(result: FitResult) -> str:
+    """The law that the loss surface has in it, beside the one from the crossings."""
+    guide = own_guide(result.surface) if result.curves.axis == "n_params" else None
+    if guide is None:
+        return ""
+    law = map_law(guide)
+    low, high = law.region.min(axis=0), law.region.max(axis=0)
+    ends = ", ".join(f"{name} {u:.4g} … {v:.4g}" for name, u, v in zip("ab", low, high, strict=True))
+    return (
+        f"from the surface ({law.form} form; of the best depth, not of the shallower of two that cross): "
+        f"{law.equation.left}_x = {law.theta[0]:.4g} + {law.theta[1]:.4g}·{law.equation.right}; {ends}"
+    )
+
+
+def guideline(result: FitResult) -> Table:
+    """Best depth and width at each size; what the trained shape costs and what to build where a law says it."""
+    rows = result.guideline
+    laws = list(dict.fromkeys(row.law.split(": refused")[0] for row in rows))
+    costed = any(row.loss_penalty is not None for row in rows)
+    optional = ("build", *(("trained_costs",) if costed else ()))
+    table = Table(
+        f"Guideline, {'; '.join(laws)}",
+        "model> N> trained> depth> interval< width> interval< rivals< outside> build> "
+        + ("trained_costs> interval<" if costed else ""),
+        optional=[name.replace("_", " ") for name in optional],
+        file="guideline.csv",
+    )
+    for row in rows:
+        depth, width = Interval.of(row, "depth"), Interval.of(row, "width")
+        rivals = Interval(None, row.rival_depth_min, row.rival_depth_max)
+        refused, factor = depth.value is None, row.extrapolation_factor
+        cost = Interval(row.loss_penalty, row.penalty_low, row.penalty_high)
+        table.add(
+            row.name,
+            format_count(row.n_params),
+            _shape(row.trained_depth, row.trained_width),
+            "refused" if refused and "refused" in row.law else MISSING if depth.value is None else tenths(depth.value),
+            "" if refused else depth.ends(tenths),
+            MISSING if width.value is None else whole(width.value),
+            "" if refused else width.ends(whole),
+            MISSING if rivals.unbounded else rivals.ends(whole),
+            "inside" if factor <= 1 else f"{format_factor(factor)}×",
+            _shape(row.depth_int, row.width_int),
+            *(_costs(cost) if costed else ()),
+        )
+    return table
+
+
+def _costs(cost: Interval) -> list[str]:
+    if cost.value is None:
+        return [MISSING, ""]
+    return [f"{cost.value:.4f}", cost.ends(lambda v: f"{v:.4f}")]
+
+
+def _shape(depth: int | None, width: int | None) -> str:
+    return MISSING if depth is None or width is None else f"{depth}×{width}"
+
+
+def write_guideline(result: FitResult, folder: Any) -> list[str]:
+    """Write guideline.md beside guideline.csv, where the fit has a guideline; returns its path."""
+    if result.along_only:
+        return []
+    path = paths.as_path(folder) / "guideline.md"
+    title = Heading("Guideline: depth and width at a budget")
+    paths.write_atomic(path, markdown([title, guideline(result), *listed(_guideline_notes(result))]))
+    return [str(path)]
+
+
+def _guideline_notes(result: FitResult) -> list[str]:
+    """What a reader of guideline.md must know."""
+    notes = [
+        f"Law: {result.law_statement}.",
+        "N counts non-embedding parameters, 12·L·d². Intervals are at the fixed budget: the narrow end of d goes with "
+        "the deep end of L.",
+        f"Beyond {EXTRAPOLATION_LIMIT:g} times outside the range of its transitions a law gives no number.",
+    ]
+    if result.own_law:
+        notes.append(
+            "Best depth: where the loss surface of all depths is least. Inside the data that is the loss itself; "
+            "outside, the forms of the law that the data do not reject, averaged by their evidence. Its interval holds "
+            "the form, the parameters and the noise."
+        )
+    else:
+        notes.append(
+            "The published law gives the depth at which the next depth of its grid starts to win, so the best depth "
+            "lies between the two."
+        )
+        notes.append(
+            f"The rows follow {published_law.NAME}: ln d = {published_law.A} + {published_law.B}·L (arXiv 2006.12467); "
+            f"its intervals rest on a covariance that is {published_law.COVARIANCE_TAG}."
+        )
+    return notes + [f"Warning: {line}" for line in result.warnings]
+
+
+def _best_depths(result: FitResult) -> list[Part]:
+    """The minimum over depth of the loss of all depths together, at a few sizes: first, as it needs no law."""
+    assert result.surface
+    axis = result.curves.size_name
+    level = round(100 * result.surface.confidence)
+    title = f"Best depth at each size (minimum of the loss of all depths together, {level} % intervals)"
+    known = result.surface.bounded
+    if not known:
+        return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
+    table = Table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
+    for row in result.surface.optima:
+        bounded, depth = row in known, Interval.of(row, "depth")
+        width = whole((row.n_params / 12 / row.depth) ** 0.5) if row.depth and bounded else MISSING
+        # an upper end of one layer says no more than that one layer is best
+        empty = row.is_one_layer and (depth.high is None or tenths(depth.high) == "1.0")
+        table.add(
+            format_count(row.n_params),
+            "not known" if not bounded else tenths(row.depth) if row.depth else row.beyond,
+            "" if empty else depth.ends(tenths),
+            *([width] if axis == "N" else []),
+        )
+    return [table]
+
+
+def _shape_matters(result: FitResult) -> str:
+    """How much the worst of the depths tried loses to the best one, at the smallest and at the largest size."""
+    rows = [row for row in (result.surface.optima if result.surface else ()) if row.worst_percent is not None]
+    if not rows or (result.along is not None and result.along.column == "depth"):  # the runs say it
+        return ""
+    axis = result.curves.size_name
+
+    def said(row: SizedOptimum) -> str:
+        where = f"{axis} = {format_count(row.n_params)}"
+        assert row.worst_depth is not None and row.worst_percent is not None
+        return loses(row.worst_depth, row.worst_percent, row.worst_percent_low, row.worst_percent_high, where)
+
+    ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
+    return f"Shape matters: of the depths tried, {', '.join(map(said, ends))}."

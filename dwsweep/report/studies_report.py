@@ -1,0 +1,361 @@
+"""Budgets, the loss along a column and arms against each other, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dwsweep.fit.along import value_text
+from dwsweep.interval import Interval
+from dwsweep.records import transitions
+from dwsweep.records.studies import (
+    BEST_DEPTH,
+    NOT_COMPARABLE,
+    NOT_REACHED_HIGH,
+    NOT_REACHED_LOW,
+    REACHED,
+    TOO_FEW,
+    TRANSITION,
+    UNCHANGED,
+    WORSE,
+    Along,
+    AlongRow,
+    ArmsAtDepth,
+    BestAtBudget,
+    ComparedRow,
+    Comparison,
+    DepthAtBudget,
+    EqualBudgets,
+    EqualShape,
+    EqualToBaseline,
+)
+from dwsweep.report.document import MISSING, Lines, Part, Table
+from dwsweep.text import format_count, format_duration
+
+MILLI = 1e3  # nats → 10⁻³ nats
+SYMBOLS = {"n_params": "N", "tokens": "D", "depth": "L", "width": "d"}
+HEADS = {"flops": "FLOPs", "device_seconds": "time"}
+
+
+def budget_parts(found: EqualBudgets) -> list[Part]:
+    """The best shape at each budget, the best size of each depth, what to train next."""
+    level = round(100 * found.budgets[0].best.confidence)
+    parts: list[Part] = []
+    if any(row.status != TOO_FEW for row in found.best):
+        parts += [_budget_best(found, level), Lines([*shape_matters(found), *trend_lines(found)], indent=2)]
+    if any(row.status != TOO_FEW for row in found.depths):
+        parts += [_budget_depths(found, level, len(found.budgets) > 1), Lines(to_bracket(found), indent=2)]
+    if short := [f"{tried(row)}; best depth not known: {row.reason}" for row in found.best if row.status == TOO_FEW]:
+        parts.append(Lines(short, apart=True))
+    return [*parts, Lines([f"budgets from {found.known_from}"])]
+
+
+def _budget_best(found: EqualBudgets, level: int) -> Table:
+    table = Table(
+        f"Best depth at each budget, every depth at its best size ({level} % intervals)",
+        f"{HEADS[found.axis]}> depth> interval< N> interval< width> interval< tokens> tokens/N> loss> interval<",
+        optional=("tokens/N",),
+        file="equal_budgets.csv",
+    )
+    for row in found.best:
+        if row.status == TOO_FEW:
+            continue
+        cells = [tenths(row.depth) if row.depth else _word(row.status), Interval.of(row, "depth").ends(tenths)]
+        if row.depth is None or row.n_params is None:
+            table.add(budget_text(row), *cells, *[MISSING, "", MISSING, "", MISSING, MISSING, MISSING, ""])
+            continue
+        table.add(
+            budget_text(row),
+            *cells,
+            format_count(row.n_params),
+            Interval.of(row, "n_params").ends(format_count),
+            f"{row.width:.0f}",
+            Interval.of(row, "width").ends(lambda v: f"{v:.0f}"),
+            format_count(row.tokens) if row.tokens else MISSING,
+            f"{row.tokens_per_param:.3g}" if row.tokens_per_param else MISSING,
+            f"{row.loss:.4f}",
+            Interval.of(row, "loss").ends(lambda v: f"{v:.4f}"),
+        )
+    return table
+
+
+def _budget_depths(found: EqualBudgets, level: int, several: bool) -> Table:
+    unit = "" if found.axis == "device_seconds" else " FLOPs"
+    where = "at each budget" if several else f"at {budget_text(found.budgets[0].best)}{unit}"
+    table = Table(
+        f"Best size of each depth {where} ({level} % intervals; above the best depth in 10⁻³ nats)",
+        (f"{HEADS[found.axis]}> " if several else "")
+        + "depth> N> interval< width> tokens> tokens/N> loss> above> interval<",
+        keys=2 if several else 1,
+        optional=("width", "tokens", "tokens/N", "loss"),
+        file="equal_budget_depths.csv",
+    )
+    last = None
+    for row in found.depths:
+        budget = [budget_text(row) if row.budget != last else ""] if several else []
+        last = row.budget
+        above = Interval.of(row, "above_best").map(lambda v: MILLI * v)
+        table.add(
+            *budget,
+            str(row.depth),
+            format_count(row.n_params) if row.n_params else _word(row.status),
+            Interval.of(row, "n_params").ends(format_count) if row.status != TOO_FEW else "",
+            f"{row.width:.0f}" if row.width else MISSING,
+            format_count(row.tokens) if row.tokens else MISSING,
+            f"{row.tokens_per_param:.3g}" if row.tokens_per_param else MISSING,
+            f"{row.loss:.4f}" if row.loss else MISSING,
+            *(
+                [tenths(above.value), above.ends(tenths)]
+                if above.value is not None and above.bounded
+                else [MISSING, ""]
+            ),
+        )
+    return table
+
+
+def tenths(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _word(status: str) -> str:
+    return {NOT_REACHED_LOW: "not reached", NOT_REACHED_HIGH: "not reached", TOO_FEW: "few sizes"}.get(status, status)
+
+
+def budget_text(row: BestAtBudget | DepthAtBudget) -> str:
+    """``1e18`` FLOPs, or a time."""
+    return format_duration(row.budget) if row.axis == "device_seconds" else format_count(row.budget)
+
+
+def tried(row: BestAtBudget) -> str:
+    """The best shape that was trained at a budget."""
+    shape = f"{row.tried_depth}×{row.tried_width:g}" if row.tried_width is not None else "none"
+    loss = f", loss {row.tried_loss:.4f}" if row.tried_loss is not None else ""
+    return f"best shape tried at {budget_text(row)}: {shape}{loss}"
+
+
+def shape_matters(found: EqualBudgets) -> list[str]:
+    """What the worst depth loses, at the smallest and the largest budget; why a best depth was not reached."""
+    rows = [row for row in found.best if row.worst_percent is not None and row.status == REACHED]
+
+    def said(row: BestAtBudget) -> str:
+        assert row.worst_nats is not None
+        ends = Interval.of(row, "worst_nats").ends(lambda v: f"{v:.2g}")
+        return (
+            f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % of the loss ({row.worst_nats:.2g} nats, "
+            f"{ends}) at {budget_text(row)}"
+        )
+
+    lines = []
+    if rows:
+        ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
+        lines.append("depth matters: each at its best size, " + ", ".join(map(said, ends)))
+    for row in found.best:
+        if row.status not in (REACHED, TOO_FEW):
+            lines.append(f"best depth not reached at {budget_text(row)}: {row.reason}; {tried(row)}")
+    return lines
+
+
+def to_bracket(found: EqualBudgets) -> list[str]:
+    """What to train where a minimum is not reached."""
+    lines = []
+    for budget in found.budgets:
+        wanted = []
+        for status, what in ((NOT_REACHED_LOW, "smaller"), (NOT_REACHED_HIGH, "larger")):
+            depths = [str(row.depth) for row in budget.depths if row.status == status]
+            if depths:
+                wanted.append(f"{what} sizes at L {', '.join(depths)}")
+            if budget.best.status == status:
+                wanted.append("shallower nets" if status == NOT_REACHED_LOW else "deeper nets")
+        if wanted:
+            lines.append(f"to reach the minima at {budget_text(budget.best)}: {', '.join(wanted)}")
+    return lines
+
+
+def trend_lines(found: EqualBudgets) -> list[str]:
+    """The powers with which the best shape grows, in one line; that three budgets are needed, where there are two."""
+    if not found.trends:
+        return []
+    level = round(100 * found.budgets[0].best.confidence)
+    powers = [
+        f"{SYMBOLS[trend.quantity]} ∝ C^{trend.exponent:.3f} "
+        f"({Interval.of(trend, 'exponent').ends(lambda v: f'{v:.3f}')})"
+        for trend in found.trends
+    ]
+    used = max(trend.budgets for trend in found.trends)
+    widened = [SYMBOLS[trend.quantity] for trend in found.trends if trend.misfit > 1.0]
+    note = f"; no power law passes {_and(widened)}: errors widened" if widened else ""
+    return [f"over {used} budgets C ({level} %): {', '.join(powers)}{note}"]
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+EQUAL_SHOWN = 12
+
+
+def along_parts(found: Along, said: int = 0) -> list[Part]:
+    """Answer, table, shapes that equal the baseline, notes. said: lines of the answer that stand above already."""
+    arms = len(found.arms) > 1
+    parts: list[Part] = [Lines([f"Loss along {found.column}"], apart=True), Lines(found.answer[said:], indent=2)]
+    parts += [_along_table(found, arms), *(_against(found, arm) for arm in found.arms[1:])]
+    for one in found.equal:
+        parts += _along_equal(one, arms)
+    return [*parts, Lines([f"{note}." for note in found.notes], indent=2, apart=bool(found.notes))]
+
+
+def _along_table(found: Along, arms: bool) -> Table:
+    """One row per value of every group; a line between groups."""
+    level = round(100 * found.confidence)
+    sized = any(curve.budget is not None for curve in found.curves)
+    columns = [*(["arm<"] if arms else []), f"{found.column}>", *([] if found.column == "depth" else ["L>"])]
+    columns += [*(["N>"] if sized else []), "shape< loss> above_the_best> interval<"]
+    title = f"{found.unit.capitalize()} at equal size; {level} % intervals, of a group together"
+    table = Table(title, " ".join(columns), keys=2 if arms else 1)
+    for curve in found.curves:
+        for row in curve.rows:
+            cells = [_short(row.arm)] if arms else []
+            cells += [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
+            cells += [format_count(curve.budget)] if curve.budget is not None else [""] if sized else []
+            cells += [_shape(row), MISSING if row.loss is None else f"{row.loss:.4f}"]
+            cells += _starred(Interval.of(row, "above_best"), row.verdict == WORSE)
+            table.add(*cells, end=row is curve.rows[-1])
+    return table
+
+
+def _against(found: Along, arm: str) -> Table:
+    """An arm − the first one, at the values that both have."""
+    columns = f"{found.column}> " + ("" if found.column == "depth" else "L> ") + f"N> loss> {_short(found.arms[0])}> "
+    title = f"Loss of {arm} − that of {found.arms[0]}: below zero {arm} is ahead"
+    table = Table(title, f"{columns}difference> interval<")
+    for curve in found.curves:
+        rows = [row for row in curve.rows if row.arm == arm and row.above_base is not None]
+        for row in rows:
+            above = Interval.of(row, "above_base")
+            cells = [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
+            cells += ["" if curve.budget is None else format_count(curve.budget)]
+            if row.loss is not None and above.value is not None:
+                cells += [f"{row.loss:.4f}", f"{row.loss - above.value:.4f}"]
+            table.add(*cells, *_starred(above, above.bounded and 0.0 not in above), end=row is rows[-1])
+    return table
+
+
+def _starred(found: Interval, shown: bool) -> list[str]:
+    """A value with its interval; a star where it is shown not to be zero."""
+    if found.value is None:
+        return ["", ""]
+    ends = found.ends(lambda v: f"{v:+.3f}") if found.bounded else ""
+    return [f"{found.value:+.3f}{'*' if shown else ' '}", ends]
+
+
+def _shape(row: AlongRow | EqualShape) -> str:
+    heads = f" {row.heads:g}×{row.head_size:g}" if row.heads and row.head_size else ""
+    return f"{row.depth}×{row.width:g}{heads}"
+
+
+def _along_equal(one: EqualToBaseline, arms: bool) -> list[Part]:
+    level = round(100 * one.confidence)
+    table = Table(
+        f"No worse than {one.baseline} by more than {one.margin:.3f} nats? {level} %, all shapes at once",
+        "shape< N> saved> worse> at_most> equal<",
+        beside="",
+        apart=False,
+    )
+    smaller = [row for row in one.rows if row.saved_percent > 0.0]
+    for row in smaller[:EQUAL_SHOWN]:
+        table.add(
+            _shape(row),
+            format_count(row.n_params),
+            f"{row.saved_percent:.0f} %",
+            MISSING if row.worse is None else f"{row.worse:+.3f}",
+            MISSING if row.worse_high is None else f"{row.worse_high:+.3f}",
+            "yes" if row.equal else "not shown",
+        )
+    left = len(smaller) - EQUAL_SHOWN
+    more = [Lines([f"{left} more in along_equal.csv"])] if left > 0 else []
+    return [Lines([(f"{one.arm}: " if arms else "") + one.sentence], indent=2, apart=True), table, *more]
+
+
+def _short(name: str) -> str:
+    return name.replace(" ", "_") if len(name) <= 16 else f"{name[:15]}…".replace(" ", "_")
+
+
+MILLI = 1e3
+STATUSES = {status.replace("_", " ") for status in transitions.STATUSES}
+
+
+def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
+    """letter: of the arm, the base's is A. axis: how a value of the axis is called."""
+    title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
+    parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired(found)], indent=2)]
+    level = round(100 * found.rows[0].confidence) if found.rows else 95
+    for quantity, title, key, text in (
+        (BEST_DEPTH, f"Best depth at each size, {level} % intervals", axis, tenths),
+        (TRANSITION, f"Transitions, {level} % intervals", "pair", format_count),
+    ):
+        parts.append(_ratios(found.of(quantity), letter, title, key, text))
+    parts.append(_losses(found, letter))
+    notes = [line for line in (*found.notes, each_by_itself(found)) if line]
+    return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]
+
+
+def paired(found: Comparison) -> str:
+    """What the arms share."""
+    return f"paired by {found.pairing}" if found.paired else found.pairing
+
+
+def each_by_itself(found: Comparison) -> str:
+    """What several intervals mean together."""
+    compared = sum(row.verdict != NOT_COMPARABLE for row in found.rows)
+    if compared < 2:
+        return ""
+    level = round(100 * found.rows[0].confidence)
+    return (
+        f"Each interval holds by itself: of {compared} comparisons whose truth is no change, {100 - level} % are "
+        "expected to show one."
+    )
+
+
+def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text: Callable[[float], str]) -> Table:
+    table = Table(title, f"{key}> A< {letter}< {letter}/A> interval< change<")
+    for row in rows:
+        change = Interval.of(row, "change")
+        table.add(
+            f"{row.depth}→{row.deep}" if row.deep else format_count(row.n_params or 0.0),
+            _estimate(Interval.of(row, "base"), row.base_status, text),
+            _estimate(Interval.of(row, "other"), row.other_status, text),
+            MISSING if change.value is None else f"{change.value:.2f}",
+            "" if change.unbounded else change.ends(lambda v: f"{v:.2f}"),
+            {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),
+        )
+    return table
+
+
+def _estimate(found: Interval, status: str, text: Callable[[float], str]) -> str:
+    """With its interval, or the bound that there is."""
+    known = status.replace("_", " ")
+    if found.value is not None or found.unbounded:
+        return found.format(text, known)
+    return found.ends(text) if known in STATUSES else f"{known} {found.ends(text)}".strip()
+
+
+def _losses(found: Comparison, letter: str) -> Table:
+    title = f"Loss of {letter} − A, 10⁻³ {found.unit}: below zero {letter} is ahead"
+    table = Table(title, "depth> at_the_smallest_N> at_the_largest_N> ahead<")
+    for one in found.depths:
+        ends = (Interval(one.curve.g[k], one.curve.low[k], one.curve.high[k]) for k in (0, -1))
+        texts = [_estimate(end, "", lambda v: f"{MILLI * v:+.1f}") for end in ends]
+        table.add(str(one.curve.depth), *texts, ahead(one, letter))
+    return table
+
+
+def ahead(one: ArmsAtDepth, letter: str) -> str:
+    """Which arm is ahead where, by the simultaneous band."""
+    x = one.curve.x
+    said = []
+    for part in one.partings:
+        who = letter if part.ahead == "other" else "A"
+        first, last = part.start == x[0], part.end == x[-1]
+        where = "everywhere" if first and last else f"from {format_count(part.start)}" if last else ""
+        where = where or (f"to {format_count(part.end)}" if first else "")
+        said.append(f"{who} {where or f'{format_count(part.start)} … {format_count(part.end)}'}")
+    return ", ".join(said) or "neither"
