@@ -10,8 +10,8 @@ from dwsweep.cli.options import Axis
 from dwsweep.fit import warnings
 from dwsweep.records.columns import ALIASES, AXES, COLUMNS, IN_ANY_CASE, REQUIRED, named, of_type
 from dwsweep.records.sweep import RESULTS_COLUMNS
+from dwsweep.report import page
 from dwsweep.report.figures import losses
-from dwsweep.report.page import page_data, page_tables
 
 NAMES = [column.name for column in COLUMNS]
 
@@ -23,8 +23,8 @@ NAMES = [column.name for column in COLUMNS]
         pytest.param(REQUIRED, id="required"),
         pytest.param(losses.SIZES, id="figures"),
         pytest.param(warnings.SHOULD_AGREE, id="confounds"),
-        pytest.param(page_data.NUMBERS | page_data.WORDS, id="page's script"),
-        pytest.param([name for name, _ in page_tables.RUN_COLUMNS.values()], id="page's table"),
+        pytest.param(page.NUMBERS | page.WORDS, id="page's script"),
+        pytest.param([name for name, _ in page.RUN_COLUMNS.values()], id="page's table"),
     ],
 )
 def test_every_list_names_columns_that_are_known(names: Collection[str]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import report_sweeps
-from dwsweep.report.page.page_data import on_dark
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -21,6 +20,7 @@ from dwsweep.interval import Interval
 from dwsweep.records.transitions import PairCurve
 from dwsweep.report.figures import losses, registry, style
 from dwsweep.report.figures import runs as run_figures
+from dwsweep.report.page import on_dark
 from dwsweep.text import format_count
 
 ALWAYS = ["loss_vs_depth", "loss_vs_size", "differences"]
