@@ -162,7 +162,7 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
 
 def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, tmp_path: Path) -> None:
     directory = copy(pair, tmp_path / "sweep")
-    figure = directory / "fit" / "width_law.svg"
+    figure = directory / "fit" / "differences.svg"
     drawn = figure.stat().st_mtime_ns
     sweep_page.write(directory)
     assert figure.stat().st_mtime_ns == drawn

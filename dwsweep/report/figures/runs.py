@@ -288,7 +288,7 @@ def over_training(runs: Sequence[Conditions]) -> Figure:
         label = ", ".join([*([arm] if named["arm"] else []), f"L {depth}", *([f"H {heads}"] if named["heads"] else [])])
         _line(left, right, members, colour, looks[depth]["linestyle"], label)
     style.log_scale(left, "x", "y")
-    left.set_xlabel("optimizer step (leftmost: before the first)")
+    left.set_xlabel("optimizer step (left end: 0)")
     left.set_ylabel("condition number κ of a block's attention")
     right.set_xlabel("layer, at the end of training")
     right.xaxis.set_major_locator(MaxNLocator(integer=True))

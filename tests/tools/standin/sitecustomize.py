@@ -1,8 +1,10 @@
 """Python reads this at its start, where this folder is in PYTHONPATH: in workers of a sweep the stand-in trainer then
-stands where the real one would be imported from, and opens no store."""
+stands where the real one would be imported from, and opens no store. ``gs://`` leads to the folder of ``SWEEP_BUCKET``
+where a test names one."""
 
 from __future__ import annotations
 
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -24,3 +26,6 @@ def take_the_trainers_place(modules: Any) -> None:
 
 if "dwsweep.sweep.worker" in sys.orig_argv:
     take_the_trainers_place(sys.modules)
+
+if "SWEEP_BUCKET" in os.environ:
+    import sweep_bucket  # noqa: F401
