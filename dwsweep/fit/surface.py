@@ -331,7 +331,7 @@ class LossSurface:
         middle = self.frame.centre[1]
         running = self.profile(x)
         at_middle = _between(self.grid, running, np.array([middle]))[:, 0]
-        shared = np.concatenate([group.coefficients @ self.frame.basis(x, middle)[0] for group in self.groups])
+        shared = np.concatenate([group.coefficients @ self.frame.basis(x, middle) for group in self.groups])
         return self.grid[self.inside], running[:, self.inside] + (shared - at_middle)[:, None]
 
     def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -354,7 +354,7 @@ class LossSurface:
             # the mean of all draws is that of their slopes, of which one row is to be integrated
             mean = _integral(trained, self._slopes(x, self.inside).mean(axis=0, keepdims=True))
             at_middle = _between(trained, mean, np.array([middle]))[0, 0]
-            basis = self.frame.basis(x, middle)[0]
+            basis = self.frame.basis(x, middle)
             shared = np.concatenate([group.coefficients @ basis for group in self.groups]).mean()
             self._levels[x] = float(mean.min() - at_middle + shared)
         return self._levels[x]

@@ -44,7 +44,9 @@ from dwsweep.records.fit import THETA
 
 P = len(THETA)
 ENDS = slice(-P, 2 - P)  # of the terms and θ: x_T at both ends
-HIGHEST_X, HIGHEST_L = 8, 8
+PARABOLA = 3  # terms of f0 that are not shrunk: the Legendre polynomials of x up to its square
+WAVES_X, WAVES_L = 5, 12  # the highest frequencies, in half periods of the box
+BOX = 1.5  # half its side, where the data reach from −1 to 1
 QUADRATURE = 8
 FARTHEST = 40.0  # from the middle of x, of a transition at either end of the depths
 LEAST_GAIN = 1e-5
@@ -74,24 +76,24 @@ class Frame:
 
     @cached_property
     def terms(self) -> np.ndarray:
-        """(T, 2) powers (j, k) of the Legendre polynomials in x and y; k = 0 belongs to f0."""
-        return np.array(
-            [(j, k) for k in range(HIGHEST_L + 1) for j in range(HIGHEST_X + 1) if j + k <= max(HIGHEST_X, HIGHEST_L)]
-        )
+        """(T, 2) of every term. The first three are the parabola of f0, powers (j, −1). The others are waves, products
+        of cosines with j and k half periods in the box; k = 0 belongs to f0."""
+        parabola = [(j, -1) for j in range(PARABOLA)]
+        shared = [(j, 0) for j in range(1, WAVES_X + 1)]
+        return np.array(parabola + shared + [(j, k) for k in range(1, WAVES_L + 1) for j in range(WAVES_X + 1)])
 
     def basis(self, x: np.ndarray | float, y: np.ndarray | float, derivative: bool = False) -> np.ndarray:
-        """(…, T) the polynomials at x and y, or their derivatives with respect to y."""
-        from numpy.polynomial import legendre
-
+        """(…, T) the terms at x and y, or their derivatives with respect to y."""
         (x0, l0), (dx, dl) = self.centre, self.scale
-        in_x = legendre.legvander((np.asarray(x, dtype=float) - x0) / dx, HIGHEST_X)
-        in_l = legendre.legvander((np.asarray(y, dtype=float) - l0) / dl, HIGHEST_L)
-        if derivative:
-            matrix = np.zeros((HIGHEST_L + 1, HIGHEST_L + 1))
-            for k in range(1, HIGHEST_L + 1):
-                matrix[:k, k] = legendre.legder(np.eye(HIGHEST_L + 1)[k])[:k]
-            in_l = in_l @ matrix / dl
-        return in_x[..., self.terms[:, 0]] * in_l[..., self.terms[:, 1]]
+        u, v = np.broadcast_arrays((np.asarray(x, dtype=float) - x0) / dx, (np.asarray(y, dtype=float) - l0) / dl)
+        pace = np.pi / (2.0 * BOX)
+        in_x = np.cos(pace * np.arange(WAVES_X + 1) * (u[..., None] + BOX))
+        frequency = pace * np.arange(WAVES_L + 1)
+        phase = frequency * (v[..., None] + BOX)
+        in_l = -frequency * np.sin(phase) / dl if derivative else np.cos(phase)
+        parabola = np.stack([np.ones_like(u), u, 1.5 * u * u - 0.5], axis=-1) * (0.0 if derivative else 1.0)
+        j, k = self.terms[PARABOLA:].T
+        return np.concatenate([parabola, in_x[..., j] * in_l[..., k]], axis=-1)
 
 
 def to_leads(theta: np.ndarray, frame: Frame) -> np.ndarray:
@@ -186,16 +188,23 @@ def linearised(
 PHI_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.3, 0.25])
 GAIN, GAIN_POWER, GAIN_FALL = 0.02, 2.1, 0.3
 PRIOR_PHI = np.array([0.0, 0.0, GAIN, GAIN_POWER, GAIN_FALL, 0.0])
-# hyperparameters: ln amplitude and logit of the rate for f0; the same for δ, with a rate for x and one for y; ln τ.
-# (mean, sd) of the normal prior, and bounds. δ: 0.0025 nats within a factor of 4.5; a polynomial in y has 0.45 (0.27 …
-# 0.65) of the amplitude of the one before. Few depths hardly tell that rate, for they cannot see what happens between
-# them. Where the law makes a wave of 10 % in N over five depths, intervals held the best depth in 82 to 98 % of sweeps;
-# with a rate of 0.38 in 72 to 85 %, at 0.85 times the width; with more and slower falling departures in 88 to 98 %, but
-# three depths then said next to nothing (tests/simulations/best_depths.py). τ: luck of a shape, 0.001 nats within a
-# factor of 3: reruns agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004.
-PRIOR = ((-3.0, 3.0), (-0.5, 1.0), (-6.0, 1.5), (-0.5, 1.0), (-0.2, 0.8), (math.log(1.0e-3), 1.1))
-BOUNDS = ((-14.0, 4.0), (-4.0, 3.0), (-16.0, 4.0), (-4.0, 3.0), (-4.0, 3.0), (-14.0, -2.0))
-START = (-1.5, -0.8, -6.0, -1.0, -0.5, math.log(7e-4))
+# Hyperparameters, in units of half the span of x and of y: ln sd and ln length of f0's waves; ln sd, ln length in x
+# and ln length in y of δ; ln τ. (mean, sd) of the normal prior, and bounds. The sd of δ is counted in units of the effect
+# of depth (``Problem.effect``): a form holds to within a share of what it describes, so a table that is too noisy to
+# show departures has them all the same. τ: luck of a shape, 0.001 nats within a factor of 3: reruns agree to 0.001,
+# shapes of public sweeps scatter by 0.002 to 0.004.
+SHARE = 0.2
+PRIOR = (
+    (math.log(0.02), 1.5),
+    (0.0, 0.5),
+    (math.log(SHARE), 0.5),
+    (math.log(1.2), 0.5),
+    (0.0, 0.6),
+    (math.log(1.0e-3), 1.1),
+)
+BOUNDS = ((-12.0, 2.0), (-1.5, 2.0), (-4.0, 1.5), (-1.0, 2.0), (-1.6, 2.0), (-14.0, -2.0))
+START = (math.log(0.02), 0.0, math.log(SHARE), math.log(1.2), 0.0, math.log(7e-4))
+LEAST_EFFECT = 1e-4  # nats: losses that are equal to that leave no room for departures
 JITTER = 1e-12  # nats²: losses kept as float32 are no better
 
 
@@ -204,7 +213,8 @@ class Problem:
     """Cell means in the basis where their covariance is diagonal.
 
     rotation: (K, K), or None where it is diagonal as it stands. means, variances: (K,). B: (K, T). free: (T,) which
-    terms are not shrunk.
+    terms are not shrunk. effect: sd in nats that the means keep when a parabola in x is taken out, which is what depth
+    does.
     """
 
     frame: Frame
@@ -215,16 +225,20 @@ class Problem:
     variances: np.ndarray
     B: np.ndarray
     free: np.ndarray
+    effect: float
 
     @classmethod
     def of(cls, x: np.ndarray, depth: np.ndarray, means: np.ndarray, C: np.ndarray, frame: Frame) -> Problem:
         y = np.log(depth.astype(float))
         B = frame.basis(x, y)
-        free = (frame.terms[:, 1] == 0) & (frame.terms[:, 0] <= 2)
+        free = frame.terms[:, 1] < 0
+        parabola = B[:, free]
+        left = means - parabola @ np.linalg.lstsq(parabola, means, rcond=None)[0]
+        effect = max(float(left.std()), LEAST_EFFECT)
         if np.allclose(C, np.diag(np.diagonal(C)), rtol=0.0, atol=1e-12):
-            return cls(frame, x, y, None, means, np.diagonal(C).copy(), B, free)
+            return cls(frame, x, y, None, means, np.diagonal(C).copy(), B, free, effect)
         values, Q = np.linalg.eigh((C + C.T) / 2.0)
-        return cls(frame, x, y, Q.T, Q.T @ means, np.maximum(values, 0.0), Q.T @ B, free)
+        return cls(frame, x, y, Q.T, Q.T @ means, np.maximum(values, 0.0), Q.T @ B, free, effect)
 
     def rotated(self, columns: np.ndarray) -> np.ndarray:
         return columns if self.rotation is None else self.rotation @ columns
@@ -233,11 +247,32 @@ class Problem:
     def n_free(self) -> int:
         return int(self.free.sum())
 
-    def prior_sd(self, h: np.ndarray) -> np.ndarray:
-        """Prior sd of the shrunk polynomials: amplitude · rate_x^j · rate_l^k."""
-        rate0, rate_x, rate_l = (-math.log1p(math.exp(-h[i])) for i in (1, 3, 4))
+    @cached_property
+    def _waves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(whether it belongs to f0, frequency in x, frequency in y) of every shrunk term."""
         j, k = self.frame.terms[~self.free].T
-        return np.exp(np.where(k == 0, h[0] + j * rate0, h[2] + j * rate_x + k * rate_l))
+        pace = math.pi / (2.0 * BOX)
+        return k == 0, pace * j, pace * k
+
+    def prior_sd(self, h: np.ndarray) -> np.ndarray:
+        """Prior sd of the waves, by the spectral density of their process: exp(−r²/2ℓ²) in x, Matérn-3/2 in y (Solin and
+        Särkkä 2020)."""
+        shared, in_x, in_l = self._waves
+        j = self.frame.terms[~self.free][:, 0]
+        length = np.exp(np.where(shared, h[1], h[3]))
+        ln_x = 0.5 * (math.log(math.sqrt(2.0 * math.pi)) + np.log(length) - 0.5 * (length * in_x) ** 2 - np.log(np.where(j == 0, 2.0 * BOX, BOX)))
+        a = math.sqrt(3.0) * math.exp(-h[4])
+        ln_l = 0.5 * (math.log(4.0) + 3.0 * math.log(a) - 2.0 * np.log(a * a + in_l**2) - math.log(BOX))
+        return np.exp(np.where(shared, h[0] + ln_x, h[2] + math.log(self.effect) + ln_x + ln_l))
+
+    def prior_slopes(self, h: np.ndarray) -> np.ndarray:
+        """(S, 5) derivatives of the logarithm of :meth:`prior_sd` with respect to h[:5]."""
+        shared, in_x, in_l = self._waves
+        a2 = 3.0 * math.exp(-2.0 * h[4])
+        by_x = [0.5 * (1.0 - (math.exp(h[i]) * in_x) ** 2) for i in (1, 3)]
+        by_l = 0.5 * (4.0 * a2 / (a2 + in_l**2) - 3.0)
+        own, zero = 1.0 - shared, np.zeros(len(shared))
+        return np.stack([shared + zero, shared * by_x[0], own, own * by_x[1], own * by_l], axis=1)
 
     def scale(self, h: np.ndarray) -> np.ndarray:
         """(T,) of the free and the shrunk coefficients in standard units."""
@@ -365,18 +400,8 @@ class Linear:
         weighted = A / d[:, None]
         trace = (1.0 / d).sum() - np.einsum("km,km->", weighted @ C, weighted)
         each = (u**2 - 1.0 + np.diagonal(C))[n_free : n_free + shrunk]
-        j, k = self.problem.frame.terms[~self.problem.free].T
-        own, shared = np.where(k == 0, 0.0, each), np.where(k == 0, each, 0.0)
-        slope = 1.0 / (1.0 + np.exp(h[[1, 3, 4]]))  # of the log rates with respect to their logits
-        gradient = np.array(
-            [
-                shared.sum(),
-                (shared * j).sum() * slope[0],
-                own.sum(),
-                (own * j).sum() * slope[1],
-                (own * k).sum() * slope[2],
-                shape_variance * (projected @ projected - trace),
-            ]
+        gradient = np.append(
+            each @ self.problem.prior_slopes(h), shape_variance * (projected @ projected - trace)
         )
         return value, gradient - (h - mean) / sd**2
 
