@@ -142,7 +142,7 @@ def _unfitted(root: Any, runs: Sequence[Mapping[str, str]]) -> tuple[str, str, l
         Section("answer", "The answer", box("answer", paragraph(html.escape(unfitted), "headline"))),
         Section("warnings", "Warnings", _warnings(_unfinished(runs))),
         Section("runs", "Runs", page_tables.runs(runs)),
-        *promises(kept_promises(store, (row["run_id"] for row in runs if row.get("run_id")))),
+        *promises(planned_vs_measured(store, (row["run_id"] for row in runs if row.get("run_id")))),
         Section("training", "Training curves", _training(curves)),
         *_conditioning(conditions),
         Section("provenance", "Provenance", _provenance(None, runs, to_dict(store.manifest), root)),
