@@ -8,14 +8,13 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 CHIPS ?= .venv-chips
 JOBS ?= 3
 
-.PHONY: help smoke install test test-slow test-chips bench house lint clean
+.PHONY: help smoke install test test-slow test-chips bench lint clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
 	@echo "make test       venv, test extras, ruff, mypy, pytest"
 	@echo "make test-slow  the slow tier: coverage by simulation, many kills, Ray"
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
-	@echo "make house      modules, functions and rooms that grow too large; prints, never fails"
 	@echo "make bench      side by side with PyTorch, where that is installed"
 
 $(VENV)/made:
@@ -65,9 +64,6 @@ test-chips: $(CHIPS)/installed
 
 bench: $(VENV)/installed-test
 	$(BIN)/python tests/benchmarks/bench_train.py
-
-house:
-	@$(PYTHON) tests/tools/house.py
 
 clean:
 	rm -rf $(VENV) $(CHIPS) build *.egg-info

@@ -295,8 +295,8 @@ class Silence:
                     f"it is killed in {rest:.0f} s, with Ctrl-C again at once ({where})"
                 )
 
-    def unresponsive(self) -> Iterator[str]:
-        """Yield each pack, once, that has not responded to the stop request within the limit."""
+    def deaf(self) -> Iterator[str]:
+        """Packs to be ended, each once: nothing was heard of them for too long after a stop was asked for."""
         for name, pack in self._packs.items():
             if self._stop_asked is not None and not pack.given_up and self._silent(pack) >= STOP_KILL_SECONDS:
                 pack.given_up = True

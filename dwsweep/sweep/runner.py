@@ -163,7 +163,7 @@ class _Sweep:
                 self._handle(*self.inbox.get(timeout=0.5))
             for notice in self.silence.notices():
                 self.view.say(notice)
-            for pack_id in self.silence.unresponsive():
+            for pack_id in self.silence.deaf():
                 self.executor.kill(pack_id)
 
     def _start(self, unit: Unit) -> None:

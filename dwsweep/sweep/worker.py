@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import importlib
 import os
 import platform
 import queue
@@ -20,6 +21,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,7 @@ from dwsweep.sweep.multihost import Group
 from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.train.recorder import Recorder
 
+TRAINER_VARIABLE = "DWSWEEP_TRAINER"  # module:function in place of the trainer; for tests of failures
 RELEASED_BY_LOSS = 3  # exit status of a slice whose process 0 lost its parent
 AUTOGROUP = Path("/proc/self/autogroup")
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
@@ -191,11 +194,13 @@ def attempt(job: Job, channel: Channel) -> Ended:
         return follow(job, channel)
     recorder: RunRecorder | None = None
     try:
+        train, open_store = find_trainer()
         with one_worker(store.pack_directory(job.pack.pack_id), waiting=lambda text: _note(channel, text)):
             extra = run_recorder.make(job.pack.execution.loggers, store, job.pack)
             recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
             outcome = train(
-                job,
+                job.pack,
+                open_store(job.store_path),
                 paths.make_directory(store.pack_directory(job.pack.pack_id)),
                 recorder,
                 should_stop=channel.should_stop,
@@ -222,19 +227,24 @@ def follow(job: Job, channel: Channel) -> Ended:
     """A process of a slice other than process 0: the same steps, and nothing written but its part of the
     checkpoints."""
     try:
+        train, open_store = find_trainer()
         directory = SweepStore(job.directory).pack_directory(job.pack.pack_id)
-        outcome = train(job, directory, Recorder(), should_stop=channel.should_stop)
+        outcome = train(job.pack, open_store(job.store_path), directory, Recorder(), should_stop=channel.should_stop)
     except Exception as error:
         traceback.print_exc()
         return Ended(*policy.of_exception(error))
     return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
 
 
-def train(job: Job, directory: Any, recorder: Recorder, **more: Any) -> Any:
-    """Train the job's pack by ``train.pack_trainer``, which brings JAX: imported for the first pack, not before."""
-    from dwsweep.train.pack_trainer import Store, train_pack
+def find_trainer() -> tuple[Callable[..., Any], Callable[[str], Any]]:
+    """(train_pack, what opens its store); a stand-in from the environment gets the store's path."""
+    if name := os.environ.get(TRAINER_VARIABLE):
+        module, _, function = name.partition(":")
+        return getattr(importlib.import_module(module), function), lambda path: path
+    from dwsweep.data.token_store import Store
+    from dwsweep.train.pack_trainer import train_pack
 
-    return train_pack(job.pack, Store.open(job.store_path), directory, recorder, **more)
+    return train_pack, Store.open
 
 
 def log_to(path: str, job: Job, group: Group | None = None) -> None:

@@ -1,7 +1,7 @@
 """What is chosen for a pack on the devices at hand: one frozen record, made before anything is compiled.
 
 Whatever is not fixed by the spec is decided here, by facts of the pack and of the hardware; ``program`` compiles it.
-Where the program then does not fit into a device's memory, ``reduce_memory`` gives the choices that ask for less of it.
+Where the program then does not fit into a device's memory, ``concede`` gives the choices that ask for less of it.
 
 The attention kernel of a pack: the faster of those that can run here, measured at the pack's own shape.
 
@@ -174,7 +174,7 @@ def _keeps_weights(pack: Pack, hardware: Hardware, kernel: str) -> bool:
     return kernel == XLA and not hardware.on_cpu and pack.shape.attention == "softmax"
 
 
-def reduce_memory(choices: Choices, pack: Pack) -> Choices | None:
+def concede(choices: Choices, pack: Pack) -> Choices | None:
     """Choices that ask for less of a device's memory by one step, the cheapest first; None when nothing is left.
 
     Counted for an H200 (24 × 1020, 3 seeds, 256 × 128): half the microbatch takes 58 in place of 90 GB and 2 % longer,

@@ -38,16 +38,7 @@ from dwsweep.model.transformer import Model, build
 from dwsweep.plan import Pack
 from dwsweep.plan.lengths import multipliers
 from dwsweep.records.pack import StartFacts
-from dwsweep.train.choices import (
-    Choices,
-    Hardware,
-    choose,
-    concessions,
-    pack_seeds,
-    reduce_memory,
-    too_large,
-    with_kernel,
-)
+from dwsweep.train.choices import Choices, Hardware, choose, concede, concessions, pack_seeds, too_large, with_kernel
 from dwsweep.train.mesh import Layout, all_agree
 from dwsweep.train.optimizer import ParamLayout
 from dwsweep.train.step import REST, HeldoutLoss, State, heldout_losses, init_state, make_dispatch, make_evaluate
@@ -339,10 +330,10 @@ def compile_program(
 
     ``asked_kernel`` in place of the spec's: that of the checkpoint which training resumes from. While the program does
     not fit into the device's memory, by its own analysis or because the compiler refuses it, less is asked of that
-    memory (``choices.reduce_memory``) and it is compiled again, after ``trying`` was called with the microbatch.
+    memory (``choices.concede``) and it is compiled again, after ``trying`` was called with the microbatch.
 
     Raises:
-        jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when the memory cannot be reduced further.
+        jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when nothing is left to concede.
     """
     began = time.monotonic()
     first, blueprint, dispatch, refusal = fitting_dispatch(blueprint, asked_kernel, trying)
@@ -369,13 +360,13 @@ def fitting_dispatch(
 
     Returns:
         (the choices before any concession, the blueprint that was compiled, the compiled function, the refusal). The
-        refusal is the compiler's RESOURCE_EXHAUSTED when the memory cannot be reduced; the function is None then.
+        refusal is the compiler's RESOURCE_EXHAUSTED when nothing is left to concede; the function is None then.
     """
     pack = blueprint.pack
     first = with_kernel(blueprint.choices, pack, asked_kernel)
     blueprint = blueprint.under(first)
     while True:
-        less = reduce_memory(blueprint.choices, pack)
+        less = concede(blueprint.choices, pack)
         if less is not None and too_large(blueprint.choices, pack):
             blueprint = blueprint.under(less)
             continue

@@ -206,6 +206,7 @@ def test_a_warning_of_one_arm_names_it() -> None:
 
 def test_a_sweep_of_arms_is_trained_recorded_and_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On the stand-in trainer. Without a word about arms a fit refuses to average them."""
+    monkeypatch.setenv("DWSWEEP_TRAINER", "sweep_standin:train_pack")
     train_here(monkeypatch)
     sizes = {"depths": [1, 2], "budgets": {"from": 1e4, "to": 1e6, "count": 6}, "seeds": 2}
     content = {"name": "two", "grid": {**sizes, "arms": [{"name": "a"}, {"name": "b", "model.norm": "post"}]}}

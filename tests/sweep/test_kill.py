@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkout import ROOT
 from cli_tools import DWSWEEP, begun
 from sweep_tools import assert_complete, environment, make_plan, order, start, wait_for, with_standin, workers_of
 
@@ -150,7 +149,7 @@ def test_the_real_trainer_really_out_of_memory(tmp_path: Path) -> None:
         .replace("seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5", "seq_len: 256, batch_size: 512, steps: 2")
         .replace("checkpoint_steps: 20", "microbatch: 512, checkpoint_steps: 1")
     )
-    env = environment(JAX_PLATFORMS="cpu", DWSWEEP_CACHE=str(tmp_path / "cache"), PYTHONPATH=str(ROOT))
+    env = environment(JAX_PLATFORMS="cpu", DWSWEEP_CACHE=str(tmp_path / "cache"), DWSWEEP_TRAINER="")
     command = f'ulimit -v 3000000; exec {" ".join(DWSWEEP)} run "$0" --out {tmp_path / "sweep"}'
     done = subprocess.run(["bash", "-c", command, str(spec)], env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -167,7 +166,7 @@ def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path
     # long enough that twenty kills a few seconds apart all find it at work
     long = SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache").replace("steps: 400", "steps: 6000")
     spec.write_text(long.replace("checkpoint_steps: 20", "checkpoint_steps: 100"))
-    real = {"JAX_PLATFORMS": "cpu", "DWSWEEP_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    real = {"JAX_PLATFORMS": "cpu", "DWSWEEP_CACHE": str(tmp_path / "cache"), "DWSWEEP_TRAINER": ""}
 
     def begin(directory: Path) -> subprocess.Popen[str]:
         return begun("run", spec, "--out", directory, **real)

@@ -43,7 +43,7 @@ def test_a_worker_that_stands_still_is_named_with_its_process_and_log(clock: Clo
     quiet.heard("p", Evaluating(0.5))
     clock.now += policy.NOTICE_SECONDS
     assert "5 min while evaluating" in next(quiet.notices())
-    assert not list(quiet.unresponsive())  # nobody asked it to stop
+    assert not list(quiet.deaf())  # nobody asked it to stop
     quiet.end("p")
     clock.now += 1e6
     assert not list(quiet.notices())
@@ -59,7 +59,7 @@ def test_a_worker_that_does_not_heed_a_stop_is_ended_and_one_that_does_is_waited
     assert [line.split(":")[1] for line in quiet.notices()] == [" deaf", " slow"]
     quiet.heard("slow", Progress(7, 30))
     clock.now += policy.STOP_KILL_SECONDS - policy.STOP_NOTICE_SECONDS
-    assert list(quiet.unresponsive()) == ["deaf"] and list(quiet.unresponsive()) == []
+    assert list(quiet.deaf()) == ["deaf"] and list(quiet.deaf()) == []
     assert [line for line in quiet.notices() if "slow: has not answered the request to stop for 240 s" in line]
 
 

@@ -19,8 +19,7 @@ def free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def environment(*folders: Path, **more: str) -> dict[str, str]:
-    """Of a process that finds the package of this checkout and the modules beside this one; with
-    modules from ``folders``, and with ``more`` in it."""
-    path = [*map(str, folders), str(ROOT), str(TOOLS), *filter(None, [os.environ.get("PYTHONPATH")])]
+def environment(**more: str) -> dict[str, str]:
+    """Of a process that finds the package of this checkout and the modules beside this one, with ``more`` in it."""
+    path = [str(ROOT), str(TOOLS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **more}

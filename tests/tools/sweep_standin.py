@@ -1,6 +1,6 @@
 """A small trainer in place of the real one: steps, checkpoints, resumes and fails as told, in milliseconds, no JAX.
 
-``standin/sitecustomize.py`` puts it into workers. Each replica's state is a hash chain, so that a
+The worker imports it by ``DWSWEEP_TRAINER=sweep_standin:train_pack``. Each replica's state is a hash chain, so that a
 result is right only if every step was taken once and in order. What shall go wrong stands in a JSON file named by
 ``SWEEP_STANDIN``: ``{"<pack label>": {…}}``, or ``"*"`` for every pack.
 """

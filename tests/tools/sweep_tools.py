@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import sweep_standin
-from checkout import TOOLS, environment, free_address
+from checkout import environment, free_address
 from rich.console import Console
 from spec_tools import spec_of
 
@@ -42,7 +42,7 @@ def make_plan(**changes: Any) -> Plan:
 
 def with_standin(**more: str) -> dict[str, str]:
     """An environment in which workers train with the stand-in."""
-    return environment(TOOLS / "standin", **more)
+    return environment(DWSWEEP_TRAINER="sweep_standin:train_pack", **more)
 
 
 def order(folder: Path, each: dict[str, Any] | None = None, **every: Any) -> None:
@@ -83,10 +83,6 @@ def train_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "local_workers", lambda *_, **__: [WorkerHere()])
 
 
-def train_with_standin(job: Any, directory: Any, recorder: Any, **more: Any) -> Any:
-    return sweep_standin.train_pack(job.pack, job.store_path, directory, recorder, **more)
-
-
 class WorkerHere:
     """A worker without a process: packs train in this one, so that a hundred sweeps take seconds.
 
@@ -105,10 +101,7 @@ class WorkerHere:
             on_event(event)
 
         channel: Any = SimpleNamespace(emit=emit, group=None, stop_cause="stopped", should_stop=self.should_stop)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(worker, "train", train_with_standin)
-            ended = worker.attempt(job, channel)
-        return replace(ended, resumed_step=resumed[-1].step)
+        return replace(worker.attempt(job, channel), resumed_step=resumed[-1].step)
 
     def should_stop(self) -> bool:
         self.asked += 1

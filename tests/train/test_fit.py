@@ -13,7 +13,7 @@ from train_support import Kept, make_pack, make_spec
 from dwsweep.cost.arithmetic import TOKEN_STORE_SHARE, resident_bytes
 from dwsweep.data.token_store import Store
 from dwsweep.plan import DataFacts, build
-from dwsweep.train.choices import at_hand, choose, concessions, reduce_memory, with_kernel
+from dwsweep.train.choices import at_hand, choose, concede, concessions, with_kernel
 from dwsweep.train.mesh import Layout, Load, divide
 from dwsweep.train.pack_trainer import train_pack
 from dwsweep.train.program import Blueprint, compile_program, memory_of
@@ -56,7 +56,7 @@ def test_what_costs_least_is_conceded_first(store: Store) -> None:
     pack = make_pack(store)
     first = last = choose(pack, store, at_hand(as_accelerator=True))
     steps = []
-    while (less := reduce_memory(last, pack)) is not None:
+    while (less := concede(last, pack)) is not None:
         steps.append((less.microbatch, less.compute.keep_weights, less.compute.remat))
         last = less
     assert steps == [(2, True, False), (1, True, False), (1, False, False), (1, True, True)]
@@ -65,7 +65,7 @@ def test_what_costs_least_is_conceded_first(store: Store) -> None:
     between = replace(last, compute=replace(last.compute, remat=False, keep_weights=False))
     assert concessions(first, between, pack) == [halved, "attention's weights computed again"]
     asked = make_pack(store, make_spec(execution={"remat": True, "microbatch": 1}))
-    assert reduce_memory(choose(asked, store, at_hand(as_accelerator=True)), asked) is None
+    assert concede(choose(asked, store, at_hand(as_accelerator=True)), asked) is None
 
 
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
