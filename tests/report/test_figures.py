@@ -12,19 +12,13 @@ import pytest
 import report_sweeps
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from shown import words_of
 
-from dwsweep.fit.surface import LossSurface
-from dwsweep.interval import Interval
-from dwsweep.records.transitions import PairCurve
 from dwsweep.report.figures import losses, registry, style
 from dwsweep.report.figures import runs as run_figures
-from dwsweep.report.page.page_data import on_dark
 from dwsweep.text import format_count
 
-ALWAYS = ["loss_vs_depth", "loss_vs_size", "differences"]
-LAWS = ["width_law", "guideline"]
+ALWAYS = ["loss_vs_depth", "loss_vs_size", "differences", "width_law", "guideline"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -50,7 +44,7 @@ def test_draw_writes_png_and_svg_that_parse_and_repeat(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("case", "name"),
-    [("two_lengths", "tokens"), *(("law", name) for name in LAWS), *itertools.product(report_sweeps.CASES, ALWAYS)],
+    [("two_lengths", "tokens"), *itertools.product(report_sweeps.CASES, ALWAYS)],
 )
 def test_no_text_lies_over_text_or_outside(case: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     report_sweeps.assert_readable(drawn(case)[name], monkeypatch)
@@ -66,75 +60,11 @@ def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
     assert "inside the data" in words_of(drawn("law")["guideline"])
 
 
-@pytest.mark.parametrize("case", ["one_pair", "one_depth", "noise_unknown"])
-def test_no_figure_of_a_law_where_there_is_none(case: str, tmp_path: Path) -> None:
-    fit = report_sweeps.fit(case)
-    assert fit.width_law is None and "width_law" not in drawn(case)
-    assert ("guideline" in drawn(case)) == fit.own_law
-    stale = [tmp_path / "width_law.png", tmp_path / "width_law.svg"]
-    for path in stale:
-        path.touch()
-    registry.draw(fit, tmp_path)
-    assert not any(path.exists() for path in stale)
-
-
-def test_the_published_law_is_drawn_in_its_own_range_only() -> None:
-    fit = report_sweeps.fit("law")
-    for axes in drawn("law")["guideline"].axes:
-        (line,) = [line for line in axes.lines if line.get_label() == "published law"]
-        sizes = line.get_xdata()
-        assert fit.published.valid_from / 1.02 <= min(sizes) and max(sizes) <= fit.published.valid_to * 1.02
-
-
-def test_bars_of_differences_leave_out_what_the_depths_share() -> None:
-    fit = report_sweeps.fit("law")
-    size = replace(
-        fit.curves.fixed_n[0], x=1e6, depth=(6, 12, 18), mean=(3.02, 3.0, 3.01), se=(0.05, 0.05, 0.05), surface=None
-    )
-
-    def pair(shallow: int, deep: int, se: float) -> PairCurve:
-        return replace(
-            fit.curves.pairs[0],
-            shallow=shallow,
-            deep=deep,
-            x=(1e5, 1e7),
-            g=(0.0, 0.0),
-            se=(se, se),
-            low=None,
-            high=None,
-        )
-
-    shared = replace(fit, curves=replace(fit.curves, pairs=(pair(6, 12, 0.01), pair(12, 18, 0.01))))
-    above, se = losses.differences_at(shared, size)
-    assert se is not None and above == pytest.approx([0.02, 0.0, 0.01])
-    # (0.05² + 0.05² − 0.01²)/2 is shared; 0.05² less that is 0.01²/2 a depth: the difference of two has 0.01² again
-    assert se == pytest.approx([0.01, 0.0, 0.01])
-    above, se = losses.differences_at(shared, replace(size, se=None))
-    assert se is None
-
-
-def test_the_band_clears_zero_where_the_best_depth_is_significant() -> None:
-    fit = report_sweeps.fit("law")
-    assert fit.surface is not None
-    surface = LossSurface(fit.surface)
-    for size in fit.curves.fixed_n:
-        assert size.surface is not None and size.surface.optimum is not None
-        depth, mean, low, high, _ = losses.surface_above(surface, size.surface, size.x, fit.curves.confidence)
-        best = size.surface.optimum
-        assert mean.min() == 0.0 and (low <= mean + 1e-12).all() and (mean <= high + 1e-12).all()
-        if best.depth is not None and best.depth_low is not None and best.depth_high is not None:
-            span = best.depth_high - best.depth_low
-            far = (depth < best.depth_low - span) | (depth > best.depth_high + span)
-            assert (low[far] > 0.0).all()
-
-
-def test_text_is_9_px_on_a_telephone() -> None:
-    for case, names in (("law", [*ALWAYS, *LAWS]), ("two_lengths", ["tokens"]), ("many", ALWAYS)):
-        for name in names:
-            made = drawn(case)[name]
-            pixel = (390 - 2 * 20 - 15) / (made.get_figwidth() * 72)  # the page's margins and the figure's own
-            for text in made.findobj(Text):
-                assert text.get_fontsize() * pixel >= 9.0, (case, name, text.get_text())
+@pytest.mark.parametrize("case", ["one_pair", "not_reached", "one_depth"])
+def test_without_a_law_the_figures_say_so_and_show_the_published_one(case: str) -> None:
+    assert "No width law fitted" in words_of(drawn(case)["width_law"])
+    words = words_of(drawn(case)["guideline"])
+    assert "by the published law (this sweep's own does not extrapolate)" in words and "own exponential" not in words
 
 
 def test_the_trend_of_few_sizes_does_not_swing_between_them() -> None:
@@ -193,41 +123,14 @@ def test_nothing_finished_says_so() -> None:
             drawing.draw(fit)
 
 
-def luminance(colour: str) -> float:
-    """As WCAG 2 defines it."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
-    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def contrast(one: str, other: str) -> float:
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
 @pytest.mark.parametrize("number", [1, 2, 7, 11])
 def test_depths_differ_in_grey_and_without_colour(number: int) -> None:
     looks = style.depth_styles(range(2, 2 + number)).values()
     grey = [sum(w * c for w, c in zip((0.299, 0.587, 0.114), to_rgb(look["color"]), strict=True)) for look in looks]
     assert all(later - earlier > 0.03 for earlier, later in itertools.pairwise(grey))
-    for look in looks:  # on a white page and its cards; in the dark figures are turned over
-        assert all(contrast(look["color"], page) >= 3.0 for page in ("#ffffff", "#f6f7f8"))
-        assert contrast(on_dark(look["color"]), "#17191b") >= 3.0
-        assert contrast(on_dark(look["color"]), on_dark("#ffffff")) >= 3.0
+    assert grey[-1] < 0.75  # still seen on white
     shapes = [(look["marker"], str(look["linestyle"])) for look in looks]
     assert len(set(shapes)) == number
-
-
-@pytest.mark.parametrize("upright", [True, False])
-def test_an_open_end_is_an_arrow_at_the_edge(upright: bool) -> None:
-    with style.styled():
-        axes = style.figure(4.0, 3.0).subplots()
-        axes.set_xlim(0.0, 10.0)
-        axes.set_ylim(0.0, 10.0)
-        style.interval_mark(axes, 5.0, Interval(4.0, 2.0, None), upright=upright)
-        style.interval_mark(axes, 5.0, Interval(), upright=upright)
-    data = [line.get_ydata() if upright else line.get_xdata() for line in axes.lines]
-    assert [list(values) for values in data] == [[2.0, 10.0], [2.0], [10.0], [4.0]]
-    assert [line.get_marker() for line in axes.lines] == ["None", *("_^" if upright else "|>"), "o"]
 
 
 @pytest.mark.parametrize(

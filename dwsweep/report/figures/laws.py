@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
-from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import Transition, references
 from dwsweep.report.figures import style
@@ -51,18 +50,21 @@ class Line:
 
 @dataclass(frozen=True)
 class DrawnLaw:
-    """A law as the figures show it: the width of the transition against depth."""
+    """A law as the figures show it."""
 
     form: str  # average, exponential, linear, power or published
     label: str
     look: LawStyle
-    line: Line
+    line: Line  # width of the transition against depth
 
 
 @dataclass(frozen=True)
-class DrawnGuide(DrawnLaw):
-    """What advises: the best depth against size, and the best width."""
+class DrawnGuide:
+    """What advises, as the guideline figure shows it."""
 
+    label: str
+    look: LawStyle
+    depth_at_size: Line
     width_at_size: Line
     valid_from: float
     valid_to: float
@@ -71,13 +73,14 @@ class DrawnGuide(DrawnLaw):
 def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
     """The forms of the sweep's own law, the exponential first (none without a width law), then the published."""
     own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
-    worse = {row.form: row.delta_chi2 for row in fit.rivals}
     drawn = []
     for place, form in enumerate([*sorted(own, key=lambda form: form != "exponential"), PUBLISHED]):
-        band, above = fit.curves.laws[form], worse.get(form)
-        label = _label(form) + (f", Δχ² {above:.1f}" if above else "")
-        line = Line.of(band.depth, band.width, band.width_low, band.width_high)
-        drawn.append(DrawnLaw(form, label, _look(form, place), line))
+        band = fit.curves.laws[form]
+        worse = next((row.delta_chi2 for row in fit.rivals if row.form == form), None)
+        label = _label(form) + (f", Δχ² {worse:.1f}" if worse else "")
+        drawn.append(
+            DrawnLaw(form, label, _look(form, place), Line.of(band.depth, band.width, band.width_low, band.width_high))
+        )
     return drawn
 
 
@@ -87,9 +90,16 @@ def drawn_guides(fit: FitResult) -> list[DrawnGuide]:
     drawn = []
     for place, form in enumerate([*forms, PUBLISHED]):
         band = fit.curves.guideline[form]
-        depth = Line.of(band.n_params, band.depth, band.depth_low, band.depth_high)
-        width = Line.of(band.n_params, band.width, band.width_low, band.width_high)
-        drawn.append(DrawnGuide(form, _label(form), _look(form, place), depth, width, band.valid_from, band.valid_to))
+        drawn.append(
+            DrawnGuide(
+                _label(form),
+                _look(form, place),
+                Line.of(band.n_params, band.depth, band.depth_low, band.depth_high),
+                Line.of(band.n_params, band.width, band.width_low, band.width_high),
+                band.valid_from,
+                band.valid_to,
+            )
+        )
     return drawn
 
 
@@ -109,45 +119,40 @@ def _look(form: str, place: int) -> LawStyle:
 
 def width_law(fit: FitResult) -> Figure:
     """Transition width (log) against the depth of the shallower net: crossed pairs as points with their intervals,
-    pairs bounded on one side as arrows, laws as lines, the guiding one with its band.
-
-    The published law is drawn where its own data are, and only where they meet those of the sweep.
-    """
+    pairs bounded on one side as arrows, laws as lines, the guiding law (or else the published one) with its band."""
     import numpy as np
 
     laws, transitions = drawn_laws(fit), references(fit.transitions)
-    main = laws[0]
-    made = style.figure(style.WIDTH, 4.4)
+    main, published = laws[0], laws[-1]
+    made = style.figure(7.4, 4.6)
     axes = made.subplots()
     depths = sorted({curve.depth for curve in fit.curves.depths})
-    first, last = depths[0], depths[-1]
+    first, last = (depths[0], depths[-1]) if depths else (float(published.line.x[0]), 48.0)
     room = 0.05 * (last - first) or 2.0
+    ends_of_axis = (max(first - room, 0.5), last + room)
     known = [w for t in transitions for w in (t.width, t.width_low, t.width_high) if w is not None]
-    known += [float(w) for w in np.interp([first, last], main.line.x, main.line.y) if np.isfinite(w)]
+    for law in (main, published):
+        line = law.line
+        known += [float(w) for w in np.interp([first, last], line.x, line.y) if np.isfinite(w)]
     low, high = min(known) / 1.35, max(known) * 1.35
     style.log_axis(axes, "y", low, high, label=style.plain)
-    axes.set_xlim(max(first - room, 0.5), last + room)
-    axes.set_xticks(style.thinned(depths, 10))
-    line = main.line
-    style.band(axes, line.x, _finite(line.low, low), _finite(line.high, high), main.look["color"])
+    axes.set_xlim(*ends_of_axis)
+    axes.set_xticks(style.thinned(depths, 14))
+    band, tint = main.line, main.look["color"]
+    axes.fill_between(band.x, _finite(band.low, low), _finite(band.high, high), color=tint, alpha=0.18, linewidth=0)
+    ends: list[tuple[float, float, str, str]] = []
     for law in laws:
-        n, line = 12.0 * law.line.x * law.line.y**2, law.line
-        inside = (line.y >= low) & (line.y <= high)
-        if law.form == PUBLISHED:
-            inside &= (n >= fit.published.valid_from) & (n <= fit.published.valid_to)
-        if inside.any():
-            axes.plot(line.x[inside], line.y[inside], **law.look, label=law.label)
+        line = law.line
+        axes.plot(line.x, line.y, **law.look)
+        there = np.flatnonzero((line.x <= ends_of_axis[1]) & (line.y >= low) & (line.y <= high))
+        if len(there):
+            ends.append((float(line.x[there[-1]]), float(line.y[there[-1]]), law.label, law.look["color"]))
     for transition in transitions:
-        crossed = transition.status == "crossed"
-        if crossed or transition.status in ("not_reached", "already_crossed"):
-            value = transition.width if crossed else None
-            interval = Interval(value, transition.width_low, transition.width_high)
-            style.interval_mark(axes, transition.shallow, interval)
+        _point(axes, transition, low, high)
     axes.set_xlabel("depth L of the shallower net of the pair")
     axes.set_ylabel("transition width d_x (log scale)")
-    axes.set_title(_headline(transitions))
-    made.legend(loc="outside lower center", ncols=2, handlelength=3.0)
-    return style.settle(made)
+    axes.set_title(_headline(transitions, len(laws) > 1))
+    return style.settle(made, style.label_right(axes, ends))
 
 
 def _finite(values: Any, otherwise: float) -> Any:
@@ -156,69 +161,88 @@ def _finite(values: Any, otherwise: float) -> Any:
     return np.where(np.isfinite(values), values, otherwise)
 
 
-def _headline(transitions: Sequence[Transition]) -> str:
+def _headline(transitions: Sequence[Transition], has_law: bool) -> str:
+    if not transitions:
+        return "No width law fitted: there is no pair of depths to compare"
     crossed = sum(t.status == "crossed" for t in transitions)
     censored = sum(t.status in ("not_reached", "already_crossed") for t in transitions)
     found = f"{crossed} crossed, {censored} bounded on one side (arrows)" if censored else f"{crossed} crossed"
-    return f"Width law and transitions:\n{found}"
+    return f"Width law and transitions: {found}" if has_law else f"No width law fitted; transitions: {found}"
+
+
+def _point(axes: Axes, transition: Transition, low: float, high: float) -> None:
+    """A crossed pair as a point with its interval; a pair bounded on one side as an arrow from its bound."""
+    at = transition.shallow
+    if transition.status == "crossed" and transition.width is not None:
+        bottom = transition.width_low if transition.width_low is not None else low * 1.05
+        top = transition.width_high if transition.width_high is not None else high / 1.05
+        axes.plot([at, at], [bottom, top], color=style.INK, linewidth=1.6, zorder=4)
+        for end, place, unbounded in ((transition.width_low, bottom, "v"), (transition.width_high, top, "^")):
+            axes.plot([at], [place], marker=unbounded if end is None else "_", markersize=7, color=style.INK, zorder=4)
+        axes.plot(
+            [at], [transition.width], marker="o", markersize=6, color="white", markeredgecolor=style.INK, zorder=5
+        )
+        return
+    if transition.status == "not_reached" and transition.width_low is not None:
+        start, end = transition.width_low, transition.width_low * 1.22
+    elif transition.status == "already_crossed" and transition.width_high is not None:
+        start, end = transition.width_high, transition.width_high / 1.22
+    else:
+        return
+    arrow = {"arrowstyle": "-|>", "color": style.INK, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", xy=(at, end), xytext=(at, start), arrowprops=arrow, zorder=4)
+    axes.plot([at], [start], marker="_", markersize=9, color=style.INK, zorder=4)
 
 
 def guideline(fit: FitResult) -> Figure:
     """Best depth and best width against N: what guides with its band at fixed N, its forms, the published law, GPT-3.
 
     The sizes at which the best depth lies inside the data are shaded: all else is extrapolation, and nothing is drawn
-    where a number is refused, nor of the published law outside its range. Models are shown at the sizes that the law
-    reaches.
+    where a number is refused.
     """
     import numpy as np
 
-    laws = drawn_guides(fit)
+    laws, models = drawn_guides(fit), fit.curves.gpt3
     main = laws[0]
-    known = main.line.x[np.isfinite(main.line.y)]
-    low, high = main.valid_from / 2.0, min(LARGEST, 2.0 * float(max(*known, main.valid_to)))
-    models = [model for model in fit.curves.gpt3 if low < model.n_params < high / 1.9]
-    made = style.figure(style.WIDTH, 6.4)
+    made = style.figure(7.6, 6.4)
     upper, lower = made.subplots(2, 1, sharex=True)
+    low = min(main.valid_from, *(model.n_params for model in models)) / 2.0
+    high = min(LARGEST, max(float(main.depth_at_size.x[-1]), *(model.n_params * 2.0 for model in models)))
+    labels = []
     trained = {upper: [m.depth for m in models], lower: [m.width for m in models]}
-    for axes in (upper, lower):
-        lines = [law.line if axes is upper else law.width_at_size for law in laws]
-        shown = []
-        for law, line in zip(laws, lines, strict=True):
-            within = (line.x >= low) & (line.x <= high) & np.isfinite(line.y)
-            if law.form == PUBLISHED:
-                within &= (line.x >= law.valid_from / 1.01) & (line.x <= law.valid_to * 1.01)
-            shown.append(within)
-        values = np.concatenate([trained[axes], *(line.y[k] for line, k in zip(lines, shown, strict=True))])
+    for axes, lines, band in (
+        (upper, [law.depth_at_size for law in laws], main.depth_at_size),
+        (lower, [law.width_at_size for law in laws], main.width_at_size),
+    ):
+        seen = [line.y[(line.x >= low) & (line.x <= high)] for line in lines]
+        values = np.concatenate([*seen, trained[axes]])
+        values = values[np.isfinite(values)]
         bottom, top = float(values.min()) / 1.3, float(values.max()) * 1.6
         style.log_axis(axes, "y", bottom, top, label=style.plain)
-        _band(axes, lines[0], bottom, top, main.look["color"])
-        for law, line, within in zip(laws, lines, shown, strict=True):
-            if within.any():
-                axes.plot(line.x[within], line.y[within], **law.look, label=law.label)
-        style.log_axis(axes, "x", low, high, at_most=6)
+        _band(axes, band, bottom, top, main.look["color"])
+        ends = []
+        for law, line in zip(laws, lines, strict=True):
+            axes.plot(line.x, line.y, **law.look)
+            last = np.flatnonzero((line.x <= high) & np.isfinite(line.y))
+            if len(last):
+                place = last[-1]
+                ends.append((float(line.x[place]), float(line.y[place]), law.label, law.look["color"]))
+        style.log_axis(axes, "x", low, high)
         axes.axvspan(main.valid_from, main.valid_to, color=style.INK, alpha=0.07, linewidth=0)
-    named = 0.0
-    for model in sorted(models, key=lambda model: model.n_params):
-        for axes, value in ((upper, model.depth), (lower, model.width)):
-            axes.plot(
-                [model.n_params], [value], marker="D", markersize=5, color="white", markeredgecolor=style.INK, zorder=5
-            )
-        if model.n_params > 3.0 * named:  # the names of near ones would run into each other
-            named = model.n_params
-            lower.annotate(
-                model.name, xy=(named, model.width), xytext=(-5, 5), textcoords="offset points", ha="right",
-                va="center", path_effects=style.halo(), zorder=6,
-            )  # fmt: skip
+        if axes is upper:
+            _models(fit, main, upper, lower)
+        labels.append(style.label_right(axes, ends))
+    shaded = "best depth\ninside the data" if len(laws) > 1 else "range of\nthe law"
     upper.text(
-        (main.valid_from * main.valid_to) ** 0.5, 0.98, "best depth\ninside the data",
-        transform=upper.get_xaxis_transform(), ha="center", va="top", color=style.FAINT,
+        (main.valid_from * main.valid_to) ** 0.5, 0.98, shaded,
+        transform=upper.get_xaxis_transform(), ha="center", va="top", fontsize=7.5, color=style.FAINT,
     )  # fmt: skip
-    upper.set_title("Best shape by this sweep's losses" + (";\ndiamonds: GPT-3 as trained" if models else ""))
+    whose = "this sweep's losses" if len(laws) > 1 else "the published law (this sweep's own does not extrapolate)"
+    upper.set_title(f"Best shape by {whose}; diamonds: GPT-3 as trained")
     upper.set_ylabel("best depth L (log scale)")
     lower.set_ylabel("best width d_x (log scale)")
     lower.set_xlabel("non-embedding parameters N = 12·L·d²")
-    made.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=2, handlelength=3.0)
-    return style.settle(made)
+    return style.settle(made, *labels)
 
 
 def _band(axes: Axes, line: Line, bottom: float, top: float, colour: str) -> None:
@@ -227,8 +251,33 @@ def _band(axes: Axes, line: Line, bottom: float, top: float, colour: str) -> Non
 
     low = np.where(np.isfinite(line.low), line.low, bottom)
     high = np.where(np.isfinite(line.high), line.high, top)
-    known = np.isfinite(line.y)
-    style.band(axes, line.x[known], low[known], high[known], colour)
+    axes.fill_between(line.x, low, high, where=list(np.isfinite(line.y)), color=colour, alpha=0.2, linewidth=0)
+
+
+def _models(fit: FitResult, main: DrawnGuide, upper: Axes, lower: Axes) -> None:
+    """Labels on the side away from the law, and one line further out where the neighbour is near."""
+    before, lifted = 0.0, False
+    for model in sorted(fit.curves.gpt3, key=lambda model: model.n_params):
+        lifted = model.n_params < 2.6 * before and not lifted
+        before = model.n_params
+        away = 1 if model.depth > _at(main.depth_at_size, model.n_params) else -1
+        _model(upper, model.n_params, model.depth, model.name, (0, away * (18 if lifted else 9)), "center")
+        _model(lower, model.n_params, model.width, model.name, (-5, 5), "right")
+
+
+def _at(line: Line, n: float) -> float:
+    import numpy as np
+
+    known: Floats = np.isfinite(line.y)
+    return float(np.interp(np.log(n), np.log(line.x[known]), line.y[known])) if known.any() else np.inf
+
+
+def _model(axes: Axes, n: float, value: float, name: str, shift: tuple[float, float], side: str) -> None:
+    axes.plot([n], [value], marker="D", markersize=5, color="white", markeredgecolor=style.INK, zorder=5)
+    axes.annotate(
+        name, xy=(n, value), xytext=shift, textcoords="offset points", ha=side, va="center",
+        fontsize=7.5, color=style.INK, path_effects=style.halo(), zorder=6,
+    )  # fmt: skip
 
 
 # label, constraint, colour, line, marker: told apart in grey too
@@ -238,7 +287,7 @@ CURVES = (
     ("equal time", "time", "#009E73", (0, (1.5, 1.5)), "^"),
 )
 ABOVE_WIDTHS = 34.0  # points between a panel and its title, for the scale of widths
-LABEL_GAP = 0.15  # two widths above the panel are at least this share of its width apart
+LABEL_GAP = 0.08  # two widths above the panel are at least this share of its width apart
 COST_LABEL = "% less compute that would be as good"
 
 
@@ -262,17 +311,16 @@ def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
 
 
 def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
-    made = style.figure(style.WIDTH, 0.5 + 4.4 * len(rows))
+    made = style.figure(6.4, 0.5 + 3.5 * len(rows))
     for axes, row in zip(made.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
         _panel(axes, row, assumptions)
     return made
 
 
 def _rules(rules: Sequence[RuleAnswer]) -> Figure:
-    made = style.figure(style.WIDTH, 0.3 + 5.4 * len(rules))
-    panels = style.panels(made, 2 * len(rules), 1)
-    for costs, depths, rule in zip(panels[::2], panels[1::2], rules, strict=True):
-        _rule(costs, depths, rule)
+    made = style.figure(9.0, 0.3 + 3.3 * len(rules))
+    for pair, rule in zip(made.subplots(len(rules), 2, squeeze=False), rules, strict=True):
+        _rule(pair[0], pair[1], rule)
     return made
 
 
@@ -300,7 +348,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
         if near.less_compute < top:
             axes.axhline(near.less_compute, color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
             share, across = f" {near.percent:g} % of the loss", axes.get_yaxis_transform()
-            axes.text(1.0, near.less_compute, share, transform=across, va="center", color=style.FAINT)
+            axes.text(1.0, near.less_compute, share, transform=across, va="center", fontsize=7.5, color=style.FAINT)
     for shape, said in ((row.recommended, "recommended"), (row.usual, "usual")):
         cost = shape.cost(row.at) if shape else None
         if shape and cost:
@@ -314,17 +362,18 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
                 textcoords=("data", "axes fraction"),
                 ha="left" if where[0] < left + 0.2 * (right - left) else "center",
                 va="top",
+                fontsize=8,
                 arrowprops={"arrowstyle": "-", "linewidth": 0.6, "color": style.FAINT, "shrinkB": 6},
             )
     _widths(axes, shapes)
     counted = "parameters, embeddings included" if row.total else "non-embedding parameters"
     far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"
-    basis = "\ncosts from an ASSUMED curvature" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
+    basis = "; costs from an ASSUMED curvature" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
     title = f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}"
     axes.set_title(title, loc="left", pad=ABOVE_WIDTHS)
     axes.set_xlabel("depth L")
     axes.set_ylabel(COST_LABEL)
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16), frameon=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=2, frameon=False)
 
 
 def _widths(axes: Axes, shapes: Sequence[Candidate]) -> None:
@@ -369,7 +418,7 @@ def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
     style.log_scale(depths, "x", "y")
     depths.set_xlabel("non-embedding parameters N")
     depths.set_ylabel("depth L")
-    depths.legend(loc="lower right")
+    depths.legend(loc="upper left")
 
 
 def draw_ranks(checks: Sequence[RankCheck], out_dir: Path) -> list[Path]:
@@ -380,9 +429,9 @@ def draw_ranks(checks: Sequence[RankCheck], out_dir: Path) -> list[Path]:
     with style.styled():
         import numpy as np
 
-        made = style.figure(style.WIDTH, 0.6 + 2.6 * -(-len(heads) // 2))
+        made = style.figure(3.2 + 2.4 * len(heads), 3.6)
         looks = style.depth_styles([row.depth for row in checks])
-        for axes, number in zip(style.panels(made, len(heads), 2, sharey=True), heads, strict=True):
+        for axes, number in zip(style.panels(made, len(heads), len(heads), sharey=True), heads, strict=True):
             for place, depth in enumerate(sorted(looks)):
                 rows = [row for row in checks if row.heads == number and row.depth == depth]
                 if not rows:
@@ -395,7 +444,8 @@ def draw_ranks(checks: Sequence[RankCheck], out_dir: Path) -> list[Path]:
             axes.set_title(f"{number} head{'s' if number > 1 else ''}")
             axes.set_xlabel("width d_x")
             axes.set_xticks(sorted({row.width for row in checks if row.heads == number}))
-            axes.legend()
-        made.supylabel("log₃ of the separation rank")
-        style.note(made, "Points: measured, exact. Bars: from the lower to the upper bound.")
+            axes.legend(fontsize=8)
+        made.supylabel("log₃ of the separation rank", fontsize=9)
+        note = "Points: measured, exact. Bars: from the lower to the upper bound."
+        made.suptitle(note, x=0.01, ha="left", fontsize=7.5, color=style.FAINT)
         return style.save(style.settle(made), folder, "theory")

@@ -7,12 +7,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dwsweep.fit.surface import LossSurface
-from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult
-from dwsweep.records.transitions import DepthCurve, FixedSize, PairCurve, SurfaceCut, Transition, references
+from dwsweep.records.transitions import DepthCurve, FixedSize, PairCurve, Transition, references
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
 
@@ -32,8 +30,6 @@ SIZES = {
 }
 
 MILLI = 1e3  # nats → 10⁻³ nats
-DIFFERENCE = "loss of the shallower − deeper\n(10⁻³ nats per token)"
-BOUNDED = ("crossed", "not_reached", "already_crossed")
 
 
 def against_size(fit: FitResult) -> Figure:
@@ -45,10 +41,11 @@ def against_size(fit: FitResult) -> Figure:
     """
     curves, transitions = fit.curves.depths, references(fit.transitions)
     strip = 0.45 + 0.2 * max(len(transitions), 2)
+    made = style.figure(7.6, 6.1 + strip)
     if not curves:
-        return style.empty("No finished run: there is no loss to draw.")
-    made = style.figure(style.WIDTH, 6.6 + strip)
-    top, middle, bottom = made.subplots(3, 1, sharex=True, height_ratios=[3.0, 3.0, strip])
+        style.says(made.subplots(), "No finished run: there is no loss to draw.")
+        return style.settle(made)
+    top, middle, bottom = made.subplots(3, 1, sharex=True, height_ratios=[2.9, 2.9, strip])
     looks = style.depth_styles([curve.depth for curve in curves])
     sizes = [n for curve in curves for n in curve.x if n is not None]
     low, high = min(sizes), max(sizes)
@@ -62,7 +59,7 @@ def against_size(fit: FitResult) -> Figure:
         for axes, at_cells, on_grid in ((top, 0.0, 0.0), (middle, trend(n), trend(grid_n))):
             line = grid_loss - on_grid
             if half is not None:
-                style.band(axes, grid_n, line - half, line + half, look["color"])
+                axes.fill_between(grid_n, line - half, line + half, color=look["color"], alpha=0.18, linewidth=0)
             axes.plot(grid_n, line, color=look["color"], linestyle=look["linestyle"])
             axes.plot(n, loss - at_cells, color=look["color"], marker=look["marker"], linestyle="none")
         top.plot([], [], **look, label=f"L = {curve.depth}")
@@ -70,17 +67,17 @@ def against_size(fit: FitResult) -> Figure:
         ends.append((float(grid_n[-1]), last, f"L = {curve.depth}", str(look["color"])))
     top.set_ylabel("held-out loss\n(nats per token)")
     top.set_title(f"Loss of each depth{_banded(fit)}")
-    top.legend(loc="upper right", ncols=1 + len(curves) // 5, handlelength=2.6)
+    top.legend(loc="upper right", ncols=2 if len(curves) > 4 else 1, fontsize=8, handlelength=3.2)
     middle.set_ylabel("distance from the trend\n(nats per token)")
     middle.locator_params(axis="y", nbins=5)  # fewer digits: labels that grow after the layout would leave the page
-    middle.set_title("The same without the trend common to all depths:\nthe lowest curve is the best depth")
+    middle.set_title("The same without the trend common to all depths: the lowest curve is the best depth")
     for axes in (top, middle):
         for transition in transitions:
             if transition.axis_value is not None:
                 axes.axvline(transition.axis_value, color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0.5)
-    style.log_axis(bottom, "x", low / 1.12, high * 1.12, at_most=6)
-    _strip(bottom, transitions, low, high)
-    bottom.set_title("Transitions: right of the point the deeper net is ahead")
+    style.log_axis(bottom, "x", low / 1.12, high * 1.12)
+    _strip(bottom, transitions, low / 1.08, high * 1.08)
+    bottom.set_title("Transitions: to the right of the point the deeper net of the pair is ahead")
     bottom.set_xlabel(axis_label(fit))
     return style.settle(made, style.label_right(middle, ends))
 
@@ -113,7 +110,7 @@ def _trend(curves: Sequence[DepthCurve]) -> Callable[[Floats], Floats]:
 
 
 def _strip(axes: Axes, transitions: Sequence[Transition], low: float, high: float) -> None:
-    """One row per pair: the root and its interval, or the verdict in words beside its bound."""
+    """One row per pair: the root and its interval, an arrow where it is unbounded, or the verdict in words."""
     axes.grid(axis="y", visible=False)
     if not transitions:
         axes.set_yticks([])
@@ -122,143 +119,98 @@ def _strip(axes: Axes, transitions: Sequence[Transition], low: float, high: floa
     axes.set_ylim(len(transitions) - 0.4, -0.6)
     axes.set_yticks(range(len(transitions)), [transition.name for transition in transitions])
     for row, transition in enumerate(transitions):
-        if transition.status in BOUNDED:
-            against = transition.status == "not_reached"
-            _interval(axes, row, transition, style.AGAINST if against else style.OWN, upright=False, linewidth=2.0)
-        if transition.status == "crossed":
-            continue
-        bound = {"not_reached": transition.axis_low, "already_crossed": transition.axis_high}.get(transition.status)
-        place = bound or (low * high) ** 0.5
-        # on the side where the row is empty, if there is room
-        way = math.log(place / low) / (math.log(high / low) or 1.0)
-        left = way > (0.3 if transition.status == "not_reached" else 0.7)
-        axes.annotate(
-            transition.status.replace("_", " "), xy=(place, row), xytext=(-6 if left else 6, 0),
-            textcoords="offset points", ha="right" if left else "left", va="center", color=style.FAINT,
-            path_effects=style.halo(),
-        )  # fmt: skip
+        root = transition.axis_value if transition.status == "crossed" else None
+        left = low if transition.axis_low is None else max(transition.axis_low, low)
+        right = high if transition.axis_high is None else min(transition.axis_high, high)
+        if root is not None or transition.status in ("not_reached", "already_crossed"):
+            colour = style.AGAINST if transition.status == "not_reached" else style.OWN
+            dashes = "-" if root is not None else (0, (3, 1.5))
+            axes.plot([left, right], [row, row], color=colour, linewidth=2.0, linestyle=dashes, solid_capstyle="butt")
+            for end, place, arrow in ((transition.axis_low, left, "<"), (transition.axis_high, right, ">")):
+                if end is None:
+                    axes.plot([place], [row], marker=arrow, color=colour)
+        if root is not None:
+            axes.plot([root], [row], marker="o", markersize=6, color=style.OWN, markeredgecolor="white")
+        elif transition.status == "not_reached":
+            _word(axes, "not reached", left, row, low, high)
+        elif transition.status == "already_crossed":
+            _word(axes, "already crossed", right, row, low, high)
+        else:
+            _word(axes, transition.status, (low * high) ** 0.5, row, low, high)
 
 
-def _interval(axes: Axes, at: float, transition: Transition, colour: str, **look: Any) -> None:
-    """Where the pair crosses, on the axis of the fit; dashed where there is but a bound."""
-    crossed = transition.status == "crossed"
-    value = transition.axis_value if crossed else None
-    interval = Interval(value, transition.axis_low, transition.axis_high)
-    style.interval_mark(axes, at, interval, colour, linestyle="-" if crossed else (0, (3, 1.5)), **look)
+def _word(axes: Axes, word: str, n: float, row: int, low: float, high: float) -> None:
+    """A verdict next to ``n``, on the side where the row is empty."""
+    left = n > (low * high) ** 0.5
+    axes.annotate(
+        word, xy=(n, row), xytext=(-6 if left else 6, 0), textcoords="offset points",
+        ha="right" if left else "left", va="center", fontsize=8, color=style.FAINT, path_effects=style.halo(),
+    )  # fmt: skip
 
 
 def against_depth(fit: FitResult) -> Figure:
-    """Loss above the best at a few fixed sizes, against depth: differences, without the noise that depths share.
+    """Loss against depth at a few fixed sizes, with the fitted surface and its lowest point where there is one.
 
-    With a fitted surface its difference to its lowest point is drawn with the band of that difference, which all sizes
-    narrow, as they do the interval of the best depth; else the measured differences to the lowest depth, with bars.
+    Each panel has its own scale: what counts is the shape and the place of the minimum, not the level.
     """
     sizes = [size for size in fit.curves.fixed_n if len(size.depth) > 1]
     if not sizes:
-        return style.empty("No size at which two depths were trained:\nnothing to compare at fixed size.")
-    columns = min(2, len(sizes))
-    made = style.figure(style.WIDTH, 1.5 + 1.9 * -(-len(sizes) // columns))
+        made = style.figure(7.6, 1.3)
+        style.says(made.subplots(), "No size at which two depths were trained: nothing to compare at fixed size.")
+        return style.settle(made)
+    columns = min(3, len(sizes))
+    rows = -(-len(sizes) // columns)
+    made = style.figure(max(7.6 * columns / 3, 5.0), 0.85 + 2.1 * rows)
     depths = sorted({depth for size in sizes for depth in size.depth})
     looks = style.depth_styles([curve.depth for curve in fit.curves.depths])
-    surface = None if fit.surface is None else LossSurface(fit.surface)
     for axes, size in zip(style.panels(made, len(sizes), columns, sharex=True), sizes, strict=True):
-        _panel(axes, fit, size, surface, looks)
+        _panel(axes, size, fit.curves.confidence, looks)
         axes.set_title(SIZES.get(fit.curves.axis, "{}").format(format_count(size.x)))
-        axes.set_xticks(style.thinned(depths, 6))
+        axes.set_xticks(style.thinned(depths, 8))
         axes.locator_params(axis="y", nbins=5)
-    made.supxlabel("depth L")
-    made.supylabel("held-out loss above the best (10⁻³ nats per token)")
-    level, several = f"{100 * fit.curves.confidence:.0f} %", any(size.surface for size in sizes)
-    if several:
-        text = (
-            f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: measured, "
-            "each with the luck of its shapes. Below: interval of the best depth; arrow: no bound."
+    made.supxlabel("depth L", fontsize=9)
+    made.supylabel("held-out loss (nats per token)", fontsize=9)
+    if any(size.surface for size in sizes):
+        note = (
+            "Line and pale band: fitted surface. Bar below: interval of its lowest point; arrow: no bound on that side."
         )
-    elif any(size.se for size in sizes):
-        text = f"Bars: {level} of the difference from the lowest depth, without the noise that depths share."
-    else:
-        text = "No bars: the noise is not known."
-    style.note(made, text)
+        made.suptitle(note, x=0.01, ha="left", fontsize=7.5, color=style.FAINT)
     return style.settle(made)
 
 
-def differences_at(fit: FitResult, size: FixedSize) -> tuple[Floats, Floats | None]:
-    """Of each depth at one size: its loss above that of the lowest depth, and the standard error of that difference.
-
-    The noise that two neighbours share is (se_i² + se_j² − se_ij²)/2, where se_ij is that of their difference curve;
-    its mean over the neighbours is taken off the variance of every depth. Without standard errors: None.
-    """
-    import numpy as np
-
-    loss = style.floats(size.mean)
-    best = int(loss.argmin())
-    if size.se is None:
-        return loss - loss[best], None
-    variance, shared = style.floats(size.se) ** 2, []
-    for curve in fit.curves.pairs:
-        if curve.se is not None and set(curve.pair) <= set(size.depth):
-            i, j = (size.depth.index(depth) for depth in curve.pair)
-            of_pair = np.interp(math.log(size.x), np.log(style.floats(curve.x)), style.floats(curve.se))
-            shared.append((variance[i] + variance[j] - of_pair**2) / 2)
-    own = np.maximum(variance - (np.mean(shared) if shared else 0.0), 0.0)
-    se = np.sqrt(own + own[best])
-    se[best] = 0.0
-    return loss - loss[best], se
-
-
-def surface_above(
-    surface: LossSurface, cut: SurfaceCut, x: float, confidence: float
-) -> tuple[Floats, Floats, Floats, Floats, float]:
-    """(depths, mean, low, high, lowest loss): the surface above its lowest point at one size, draw by draw."""
-    import numpy as np
-
-    y, drawn = surface.losses(math.log(x))
-    inside = (np.exp(y) >= float(cut.depth[0] or 1) - 1e-9) & (np.exp(y) <= float(cut.depth[-1] or 1) + 1e-9)
-    y, drawn = y[inside], drawn[:, inside]
-    lowest = int(drawn.mean(axis=0).argmin())
-    above = drawn - drawn[:, [lowest]]
-    low, high = np.quantile(above, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    return np.exp(y), above.mean(axis=0), low, high, float(drawn[:, lowest].mean())
-
-
-def _panel(
-    axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | None, looks: dict[int, DepthStyle]
-) -> None:
-    cut, confidence = size.surface, fit.curves.confidence
-    above, se = differences_at(fit, size)
-    bars: list[tuple[int, Interval]] = []
-    values = [0.0]
-    axes.axhline(0.0, color=style.FAINT, linewidth=0.8, zorder=1)
-    if cut is not None and surface is not None:
-        x, mean, low, high, level = surface_above(surface, cut, size.x, confidence)
-        style.band(axes, x, MILLI * low, MILLI * high, style.OWN, alpha=0.25)
-        axes.plot(x, MILLI * mean, color=style.OWN, linewidth=1.1)
-        above = style.floats(size.mean) - level
-        values += [*(MILLI * low), *(MILLI * high)]
+def _panel(axes: Axes, size: FixedSize, confidence: float, looks: dict[int, DepthStyle]) -> None:
+    loss, surface = style.floats(size.mean), size.surface
+    values = list(loss)
+    if surface is not None:
+        x, y, low_y, high_y = (style.floats(v) for v in (surface.depth, surface.mean, surface.low, surface.high))
+        axes.fill_between(x, low_y, high_y, color=style.OWN, alpha=0.15, linewidth=0)
+        axes.plot(x, y, color=style.OWN, linewidth=1.1)
+        values += [*low_y, *high_y]
     else:
-        axes.plot(size.depth, MILLI * above, color=style.FAINT, linewidth=0.9)
-        if se is not None:
-            df = min((t.df for t in references(fit.transitions) if t.df is not None), default=None)
-            half = MILLI * style.half_band(list(se), confidence, df)
-            bars = [
-                (d, Interval.around(MILLI * v, h)) for d, v, h in zip(size.depth, above, half, strict=True) if h > 0
-            ]
-            values += [*(MILLI * above - half), *(MILLI * above + half)]
-    values += [*(MILLI * above)]
+        axes.plot(size.depth, loss, color=style.FAINT, linewidth=0.9)
+    if size.se is not None:
+        half = style.half_band(size.se, confidence)
+        axes.vlines(size.depth, loss - half, loss + half, color=style.INK, linewidth=1.2)
+        values += [*(loss - half), *(loss + half)]
+    for depth, value in zip(size.depth, loss, strict=True):
+        axes.plot(
+            [depth], [value], marker=looks[depth]["marker"], color=looks[depth]["color"],
+            markeredgewidth=0.0, markersize=6.5,
+        )  # fmt: skip
     bottom, top = min(values), max(values)
-    room = (top - bottom) or 1.0
-    axes.set_ylim(bottom - 0.24 * room, top + 0.08 * room)
-    depths = [depth for one in fit.curves.fixed_n for depth in one.depth]
-    space = 0.06 * (max(depths) - min(depths))
-    axes.set_xlim(min(depths) - space, max(depths) + space)
-    for depth, bar in bars:
-        style.interval_mark(axes, depth, bar, marker=None)
-    for depth, value in zip(size.depth, MILLI * above, strict=True):
-        look = looks[depth]
-        axes.plot([depth], [value], marker=look["marker"], color=look["color"], linestyle="none", zorder=5)
-    if cut is not None and cut.optimum is not None:
-        best = Interval.of(cut.optimum, "depth")
-        style.interval_mark(axes, bottom - 0.13 * room, best, upright=False, size=4.5)
+    room = (top - bottom) or 0.01
+    axes.set_ylim(bottom - 0.22 * room, top + 0.08 * room)
+    if surface is not None and surface.optimum is not None:
+        best, low, high = surface.optimum.depth, surface.optimum.depth_low, surface.optimum.depth_high
+        level = bottom - 0.12 * room
+        left = float(x[0]) if low is None else low
+        right = float(x[-1]) if high is None else high
+        axes.plot([left, right], [level, level], color=style.INK, linewidth=1.6, solid_capstyle="butt")
+        for end, place, arrow in ((low, left, "<"), (high, right, ">")):
+            if end is None:
+                axes.plot([place], [level], marker=arrow, color=style.INK, markersize=4)
+        if best is not None:
+            axes.plot([best], [level], marker="o", markersize=5, color="white", markeredgecolor=style.INK)
 
 
 def differences(fit: FitResult) -> Figure:
@@ -271,23 +223,26 @@ def differences(fit: FitResult) -> Figure:
     rows_of = {(row.shallow, row.deep): row for row in references(fit.transitions)}
     pairs = [(curve, rows_of[curve.shallow, curve.deep]) for curve in fit.curves.pairs]
     if not pairs:
+        made = style.figure(7.6, 1.3)
         why = "; ".join(f"{t.name}: {t.reason}" for t in rows_of.values() if t.reason)
-        return style.empty(f"No two depths to compare{': ' + why if why else '.'}")
-    columns = min(2, len(pairs))
-    made = style.figure(style.WIDTH, 1.7 + (2.1 if columns > 1 else 2.8) * -(-len(pairs) // columns))
+        style.says(made.subplots(), f"No two depths to compare{': ' + why if why else '.'}")
+        return style.settle(made)
+    columns = 1 if len(pairs) == 1 else 2 if len(pairs) in (2, 4) else 3
+    rows = math.ceil(len(pairs) / columns)
+    made = style.figure(7.6, 0.95 + 2.05 * rows if columns > 1 else 3.6)
     ends = [style.floats(curve.x)[[0, -1]] for curve, _ in pairs]
     low, high = min(float(first) for first, _ in ends), max(float(last) for _, last in ends)
     for axes, (curve, transition) in zip(style.panels(made, len(pairs), columns), pairs, strict=True):
-        style.log_axis(axes, "x", low / 1.12, high * 1.12, at_most=4 if columns > 1 else 7)
         _difference_panel(axes, curve, transition, fit.curves.confidence)
-    made.supxlabel(axis_label(fit))
-    made.supylabel(DIFFERENCE, multialignment="center")
-    style.note(
-        made,
+        style.log_axis(axes, "x", low / 1.12, high * 1.12, at_most=5 if columns > 1 else 9)
+    made.supxlabel(axis_label(fit), fontsize=9)
+    made.supylabel("loss of the shallower − deeper\n(10⁻³ nats per token)", fontsize=9, multialignment="center")
+    made.suptitle(
         f"Above zero the deeper net is ahead. Dark band: pointwise {100 * fit.curves.confidence:.0f} %; pale: "
-        "simultaneous, from which the verdict is read. Bar on zero: interval of the transition. Strip at the foot: "
-        "significantly ahead (filled: the deeper, hatched: the shallower).",
-    )
+        "simultaneous (sup-t), from which the verdict is read.\nBar on the zero line: interval of the transition. "
+        "Strip at the foot: one net significantly ahead (filled: the deeper, hatched: the shallower).",
+        x=0.01, ha="left", fontsize=7.5, color=style.FAINT,
+    )  # fmt: skip
     return style.settle(made)
 
 
@@ -299,8 +254,8 @@ def _difference_panel(axes: Axes, curve: PairCurve, transition: Transition, conf
     else:
         low, high = MILLI * style.floats(curve.low), MILLI * style.floats(curve.high)
         half = MILLI * style.half_band(curve.se, confidence, transition.df)
-        style.band(axes, x, low, high, style.OWN, alpha=0.13)
-        style.band(axes, x, g - half, g + half, style.OWN, alpha=0.28)
+        axes.fill_between(x, low, high, color=style.OWN, alpha=0.13, linewidth=0)
+        axes.fill_between(x, g - half, g + half, color=style.OWN, alpha=0.28, linewidth=0)
         bottom, top = min(float(low.min()), 0.0), max(float(high.max()), 0.0)
         # hatched for one side, so that grey tells them apart
         foot = axes.get_xaxis_transform()
@@ -315,11 +270,14 @@ def _difference_panel(axes: Axes, curve: PairCurve, transition: Transition, conf
     axes.set_ylim(bottom - 0.14 * room, top + 0.06 * room)
     axes.locator_params(axis="y", nbins=6)
     root = transition.axis_value
-    if transition.status == "crossed":
-        _interval(axes, 0.0, transition, style.INK, upright=False, linewidth=2.0, size=4.5)
+    if transition.status == "crossed" and root is not None:
+        left = float(x[0]) if transition.axis_low is None else transition.axis_low
+        right = float(x[-1]) if transition.axis_high is None else transition.axis_high
+        axes.plot([left, right], [0.0, 0.0], color=style.INK, linewidth=4.0, solid_capstyle="butt", zorder=3)
+        axes.plot([root], [0.0], marker="o", markersize=6, color="white", markeredgecolor=style.INK, zorder=4)
     where = f" at {format_count(root)}" if root is not None else ""
-    unknown = "" if known else "\n(noise unknown)"
-    axes.set_title(f"{transition.name}: {transition.status.replace('_', ' ')}{where}{unknown}")
+    unknown = "" if known else " (noise unknown)"
+    axes.set_title(f"{transition.name}: {transition.status.replace('_', ' ')}{where}{unknown}", fontsize=9)
 
 
 def beside_others(fit: FitResult) -> Figure:
@@ -330,31 +288,33 @@ def beside_others(fit: FitResult) -> Figure:
         if beside:
             shared.append([(own, "this sweep"), *beside])
     if not shared:
+        made = style.figure(7.6, 1.3)
         names = ", ".join(other.name for other in fit.others)
-        return style.empty(f"No two neighbouring depths that {names} has too: nothing to compare.")
+        style.says(made.subplots(), f"No two neighbouring depths that {names} has too: nothing to compare.")
+        return style.settle(made)
     columns = min(2, len(shared))
-    made = style.figure(style.WIDTH, 1.4 + (2.4 if columns > 1 else 2.9) * -(-len(shared) // columns))
+    made = style.figure(7.6, 1.0 + (2.6 if columns > 1 else 3.2) * -(-len(shared) // columns))
     looks = [(style.OWN, "-"), *zip(style.RIVALS, style.LINES[1:], strict=False)]
     for axes, curves in zip(style.panels(made, len(shared), columns), shared, strict=True):
         for (curve, name), (colour, dashes) in zip(curves, itertools.cycle(looks), strict=False):
             x, g = style.floats(curve.x), MILLI * style.floats(curve.g)
             if curve.se is not None:
                 half = MILLI * style.half_band(curve.se, fit.curves.confidence)
-                style.band(axes, x, g - half, g + half, colour)
+                axes.fill_between(x, g - half, g + half, color=colour, alpha=0.18, linewidth=0)
             axes.plot(x, g, color=colour, linestyle=dashes, label=name)
             if curve.status == "crossed" and curve.root is not None:
                 axes.plot(
                     [curve.root], [0.0], marker="o", markersize=5.5, color="white", markeredgecolor=colour, zorder=4
                 )
         ends = [end for curve, _ in curves for end in style.floats(curve.x)[[0, -1]]]
-        style.log_axis(axes, "x", min(ends) / 1.12, max(ends) * 1.12, at_most=4 if columns > 1 else 7)
+        style.log_axis(axes, "x", min(ends) / 1.12, max(ends) * 1.12, at_most=5 if columns > 1 else 9)
         axes.axhline(0.0, color=style.INK, linewidth=0.9)
         axes.set_title("{} → {}".format(*curves[0][0].pair))
-        axes.legend()
-    made.supxlabel(axis_label(fit))
-    made.supylabel(DIFFERENCE, multialignment="center")
-    level = f"{100 * fit.curves.confidence:.0f} %"
-    style.note(made, f"Above zero the deeper net is ahead. Bands: pointwise {level}. Circle: crossed.")
+        axes.legend(fontsize=8)
+    made.supxlabel(axis_label(fit), fontsize=9)
+    made.supylabel("loss of the shallower − deeper\n(10⁻³ nats per token)", fontsize=9, multialignment="center")
+    note = f"Above zero the deeper net is ahead. Bands: pointwise {100 * fit.curves.confidence:.0f} %. Circle: crossed."
+    made.suptitle(note, x=0.01, ha="left", fontsize=7.5, color=style.FAINT)
     return style.settle(made)
 
 
@@ -363,15 +323,16 @@ def against_tokens(fit: FitResult) -> Figure:
 
     Points of the pairs at one token count are shifted a little apart, so that intervals do not hide each other.
     """
+    made = style.figure(7.4, 4.4)
+    axes = made.subplots()
     rows = [row for row in fit.by_tokens if row.is_reference]
     counts = sorted({row.tokens for row in rows})
     names = sorted({(row.shallow, row.deep) for row in rows})
     looks = style.depth_styles([shallow for shallow, _ in names])
     bounds = [n for t in rows for n in (t.axis_value, t.axis_low, t.axis_high) if n is not None]
     if not bounds:
-        return style.empty("No pair crosses or bounds its crossing at any token count.")
-    made = style.figure(style.WIDTH, 3.6)
-    axes = made.subplots()
+        style.says(axes, "No pair crosses or bounds its crossing at any token count.")
+        return style.settle(made)
     low, high = min(bounds) / 1.6, max(bounds) * 1.6
     style.log_axis(axes, "y", low, high)
     style.log_axis(axes, "x", counts[0] / 1.5, counts[-1] * 1.5)
@@ -384,11 +345,21 @@ def against_tokens(fit: FitResult) -> Figure:
         crossed = [(x, t.axis_value) for x, t in there if t.status == "crossed" and t.axis_value is not None]
         axes.plot([x for x, _ in crossed], [n for _, n in crossed], **look)
         for x, transition in there:
-            if transition.status in BOUNDED:
-                _interval(axes, x, transition, str(look["color"]), marker=None)
+            _token_interval(axes, x, transition, low, high, str(look["color"]))
         if crossed:
             ends.append((*crossed[-1], f"{pair[0]} → {pair[1]}", str(look["color"])))
     axes.set_xlabel("training tokens")
-    axes.set_ylabel(style.lines(f"transition: {axis_label(fit)}", 2))
-    axes.set_title("Transitions against training tokens;\narrows: bounded on one side")
+    axes.set_ylabel(f"transition: {axis_label(fit)}")
+    axes.set_title("Transitions against training tokens; arrows: bounded on one side")
     return style.settle(made, style.label_right(axes, ends))
+
+
+def _token_interval(axes: Axes, x: float, transition: Transition, low: float, high: float, colour: str) -> None:
+    if transition.status not in ("crossed", "not_reached", "already_crossed"):
+        return
+    bottom = low * 1.03 if transition.axis_low is None else transition.axis_low
+    top = high / 1.03 if transition.axis_high is None else transition.axis_high
+    dashes = "-" if transition.status == "crossed" else (0, (2, 1.5))
+    axes.plot([x, x], [bottom, top], color=colour, linewidth=1.2, linestyle=dashes)
+    for end, place, arrow in ((transition.axis_low, bottom, "v"), (transition.axis_high, top, "^")):
+        axes.plot([x], [place], marker=arrow if end is None else "_", color=colour, markersize=6)

@@ -53,11 +53,8 @@ DRAWINGS = (
     ),
     Drawing(
         "loss_vs_depth",
-        "Loss above the best against depth at fixed sizes, with the fitted loss surface",
-        "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained. All is "
-        "measured from the lowest point of a size, so what the depths share (seeds, text) is in no bar. The band rests "
-        "on all sizes together, as the interval of the best depth does: where it clears zero a depth is worse. A point "
-        "is one size alone and has the luck of its shapes.",
+        "Loss against depth at fixed sizes, with the fitted loss surface",
+        "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained.",
         losses.against_depth,
         _has_curves,
     ),
@@ -119,16 +116,15 @@ DRAWINGS = (
         "side only; they take part in the law too. Δχ²: how much worse a form fits than the best one; 4 or more "
         "rejects it.",
         laws.width_law,
-        lambda fit: fit.width_law is not None and _has_curves(fit),
+        _has_curves,
     ),
     Drawing(
         "guideline",
         "Best depth and best width against size, beside the GPT-3 models",
         "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
-        "extrapolated, and forms that fit equally well inside it part ways. The published law is drawn in the range of "
-        "its own sizes only.",
+        "extrapolated, and forms that fit equally well inside it part ways.",
         laws.guideline,
-        lambda fit: fit.own_law and not fit.along_only,
+        lambda fit: not fit.along_only,
     ),
     Drawing(
         "tokens",
@@ -175,6 +171,5 @@ def draw(fit: FitResult, out_dir: Path) -> list[Path]:
     """
     out = paths.as_path(out_dir)
     paths.make_directory(out)
-    clear(out)
     with style.styled():
         return [path for name, figure in figures(fit).items() for path in style.save(figure(), out, name)]

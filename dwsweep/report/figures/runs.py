@@ -72,18 +72,17 @@ def _usable(row: Mapping[str, Any]) -> bool:
 
 def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
     """Panels share both axes, so that depths compare; lightness is the size, and a diverged run is dashed."""
-    import numpy as np
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     depths = sorted({c.depth for c in curves})
-    columns = min(2, len(depths))
+    columns = min(3, len(depths))
     rows = -(-len(depths) // columns)
-    made = style.figure(style.WIDTH, 1.2 + 1.8 * rows if columns > 1 else 3.2)
+    made = style.figure(8.0 if columns > 1 else 5.4, 0.5 + 2.2 * rows if columns > 1 else 3.2)
     panels = style.panels(made, len(depths), columns, sharex=True, sharey=True)
-    scale = LinearSegmentedColormap.from_list("sizes", colormaps["inferno"](np.linspace(*style.DEPTH_COLOURS, 21)))
+    scale = LinearSegmentedColormap.from_list("sizes", colormaps["cividis"]([i / 20 * 0.8 for i in range(21)]))
     low, high = min(c.n_params for c in curves), max(c.n_params for c in curves)
     norm = LogNorm(low / 1.001, high * 1.001)
     for axes, depth in zip(panels, depths, strict=True):
@@ -97,19 +96,19 @@ def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
                 axes.plot(c.step[-1:], c.loss[-1:], marker="x", color=style.AGAINST, markersize=6)
         axes.set_title(f"L = {depth}   ({len(there)} run{'s' if len(there) > 1 else ''})")
     first, last = min(float(c.step[0]) for c in curves), max(float(c.step[-1]) for c in curves)
-    style.log_axis(panels[0], "x", first / 1.05, max(last, first * 2) * 1.1, at_most=4)
+    style.log_axis(panels[0], "x", first / 1.05, max(last, first * 2) * 1.1, at_most=5)
     # one bad spike must not flatten all other curves
     healthy = [c for c in curves if not c.diverged] or list(curves)
     bottom, top = min(float(c.loss.min()) for c in healthy), max(float(c.loss[0]) for c in healthy)
     room = 0.05 * (top - bottom) or 0.1
     panels[0].set_ylim(bottom - room, top + room)
-    made.supxlabel("optimizer step (log scale)")
-    made.supylabel("training loss (nats per token)")
+    made.supxlabel("optimizer step (log scale)", fontsize=9)
+    made.supylabel("training loss (nats per token)", fontsize=9)
     if high > 1.3 * low:  # several budgets
-        bar = made.colorbar(ScalarMappable(norm, scale), ax=made.axes, location="top", shrink=0.8, aspect=30)
-        bar.ax.xaxis.set_major_locator(FixedLocator(style.log_ticks(low, high)))
-        bar.ax.xaxis.set_minor_locator(NullLocator())
-        bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: format_count(value)))
+        bar = made.colorbar(ScalarMappable(norm, scale), ax=made.axes, shrink=0.7, pad=0.02, aspect=30)
+        bar.ax.yaxis.set_major_locator(FixedLocator(style.log_ticks(low, high)))
+        bar.ax.yaxis.set_minor_locator(NullLocator())
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _place: format_count(value)))
         bar.set_label("non-embedding parameters N")
     return style.settle(made)
 
@@ -182,7 +181,7 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
         groups[curve.parametrization, curve.width].append(curve)
     columns = min(2, max(1, len(groups)))
     rows = -(-max(1, len(groups)) // columns)
-    made = style.figure(style.WIDTH, 0.4 + 3.2 * rows)
+    made = style.figure(8.6 if columns > 1 else 5.4, 0.4 + 3.2 * rows)
     panels = style.panels(made, max(1, len(groups)), columns, sharex=True, sharey=True)
     if not groups:
         style.says(panels[0], f"No shape was trained at {FEWEST_RATES} learning rates.")
@@ -195,13 +194,13 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
         for curve in sorted(members, key=lambda c: c.depth):
             _draw_rates(axes, curve, looks[curve.depth], lowest - room)
         axes.set_title(", ".join(part for part in (name, f"d = {style.plain(width)}") if part))
-        axes.legend(title="depth: best rate", loc="upper center")
+        axes.legend(title="depth: best rate", fontsize=8, title_fontsize=8, loc="upper center")
     style.log_axis(panels[0], "x", min(rates) / 1.3, max(rates) * 1.3, label=lambda value: f"{value:g}")
     # the legend stands in the free space above the curves
     deepest = max(len(members) for members in groups.values())
     panels[0].set_ylim(lowest - room, highest + room + (highest - lowest) * (0.14 + 0.09 * deepest))
-    made.supxlabel("base learning rate (log scale)")
-    made.supylabel("held-out loss (nats per token)")
+    made.supxlabel("base learning rate (log scale)", fontsize=9)
+    made.supylabel("held-out loss (nats per token)", fontsize=9)
     return style.settle(made)
 
 
@@ -281,7 +280,7 @@ def over_training(runs: Sequence[Conditions]) -> Figure:
     }
     arms = list(dict.fromkeys(arm for arm, _, _ in lines))
     looks = style.depth_styles(sorted({depth for _, depth, _ in lines}))
-    made = style.figure(style.WIDTH, 3.4 + 0.14 * len(lines))
+    made = style.figure(8.0, 3.6 + 0.13 * len(lines))
     left, right = style.panels(made, 2, 2, sharey=True)
     for (arm, depth, heads), members in lines.items():
         colour = COLOURS[arms.index(arm) % len(COLOURS)] if named["arm"] else looks[depth]["color"]
@@ -292,7 +291,7 @@ def over_training(runs: Sequence[Conditions]) -> Figure:
     left.set_ylabel("condition number κ of a block's attention")
     right.set_xlabel("layer, at the end of training")
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
-    made.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    made.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     return style.settle(made)
 
 

@@ -1,11 +1,8 @@
 """The look that all figures share: colours, line styles, ticks, label placement, deterministic saving.
 
-Depth is an ordered quantity, so depths take a perceptually uniform scale (inferno, cut where it has 3:1 of contrast to
-white) whose lightness alone orders them: grey prints and colour-blind readers lose nothing. Markers and line styles
-repeat the same information. Laws and verdicts take the Okabe–Ito colours.
-
-Every figure is WIDTH inches wide and no text is below TEXT points, so that a telephone shows it at 9 px or more: a page
-390 px wide leaves 335 px to a figure.
+Depth is an ordered quantity, so depths take a perceptually uniform scale (cividis, cut before its pale end) whose
+lightness alone orders them: grey prints and colour-blind readers lose nothing. Markers and line styles repeat the same
+information, and every curve carries its label beside it. Laws and verdicts take the Okabe–Ito colours.
 
 Matplotlib is imported inside the functions, and pyplot (global state, display backends) never.
 """
@@ -22,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from dwsweep import paths
-from dwsweep.interval import Interval
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
@@ -35,10 +31,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-WIDTH = 4.6  # inches
-TEXT = 9.0  # points
-LINE = 66  # letters that a line of the whole width holds
-DEPTH_COLOURS = (0.05, 0.64)  # of inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 Dashes = str | tuple[float, tuple[float, ...]]
 """A line style as Matplotlib takes it."""
@@ -53,11 +45,11 @@ AGAINST = "#D55E00"  # the shallower net ahead
 SETTINGS: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # ships with Matplotlib: the same figure on every machine
-    "font.size": TEXT,
-    "axes.titlesize": TEXT,
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
     "axes.titley": 1.0,  # not above what stands there: to measure that takes a sixth of the drawing
-    "axes.labelsize": TEXT,
+    "axes.labelsize": 9.0,
     "axes.edgecolor": "#555555",
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
@@ -76,15 +68,10 @@ SETTINGS: Any = {
     "axes.labelcolor": INK,
     "xtick.color": "#444444",
     "ytick.color": "#444444",
-    "xtick.labelsize": TEXT,
-    "ytick.labelsize": TEXT,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
     "xtick.minor.visible": False,
     "ytick.minor.visible": False,
-    "legend.fontsize": TEXT,
-    "legend.title_fontsize": TEXT,
-    "legend.borderaxespad": 0.2,
-    "figure.labelsize": TEXT,
-    "figure.titlesize": TEXT,
     "legend.frameon": True,
     "legend.framealpha": 0.9,
     "legend.edgecolor": "white",
@@ -108,11 +95,6 @@ def half_band(se: Sequence[float | None], confidence: float, df: float | None = 
     from dwsweep.fit.noise import t_two_sided
 
     return t_two_sided(confidence, math.inf if df is None else df) * floats(se)
-
-
-def band(axes: Axes, x: Floats, low: Floats, high: Floats, color: str, alpha: float = 0.18) -> None:
-    """A pale area between two ends."""
-    axes.fill_between(x, low, high, color=color, alpha=alpha, linewidth=0)
 
 
 @contextmanager
@@ -139,25 +121,6 @@ def render(made: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     made.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else {"Date": None, "Creator": None})
     return buffer.getvalue()
-
-
-def empty(text: str) -> Figure:
-    """A figure that says why it is empty."""
-    made = figure(WIDTH, 1.3)
-    says(made.subplots(), text)
-    return settle(made)
-
-
-def lines(text: str, parts: int = 1) -> str:
-    """``text`` broken where a line over one of ``parts`` columns ends; its own line breaks stay."""
-    return "\n".join(
-        part for line in text.replace(" %", "\u00a0%").splitlines() for part in textwrap.wrap(line, LINE // parts)
-    )
-
-
-def note(made: Figure, text: str) -> None:
-    """How to read the figure, above its panels."""
-    made.suptitle(lines(text), x=0.01, ha="left", color=FAINT)
 
 
 def panels(made: Figure, number: int, columns: int, sharex: bool = False, sharey: bool = False) -> list[Axes]:
@@ -207,13 +170,12 @@ def depth_styles(depths: Sequence[int]) -> dict[int, DepthStyle]:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    low, high = DEPTH_COLOURS
-    scale = colormaps["inferno"]
+    scale = colormaps["cividis"]
     ordered = sorted(set(depths))
     last = max(len(ordered) - 1, 1)
     return {
         depth: {
-            "color": to_hex(scale(low + (high - low) * place / last)),
+            "color": to_hex(scale(0.8 * place / last)),
             "marker": MARKERS[place % len(MARKERS)],
             "linestyle": LINES[place % len(LINES)],
         }
@@ -237,21 +199,35 @@ def thinned(places: Sequence[int], at_most: int) -> list[int]:
 def log_ticks(low: float, high: float, at_most: int = 7) -> list[float]:
     """Round tick places on a log axis from ``low`` to ``high`` (both > 0): the finest set with at most ``at_most``.
 
-    Decades alone leave a narrow axis bare, and Matplotlib's own minor labels run into each other. Below about a factor
-    of 1.5 even steps read better than odd multiples.
+    Decades alone leave a narrow axis bare, and Matplotlib's own minor labels run into each other.
     """
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    sets: list[Sequence[float]] = [
+        (1,),
+        (1, 3),
+        (1, 2, 5),
+        (1, 1.5, 2, 3, 5, 7),
+        (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9),
+    ]
     best: list[float] = []
-    for subs in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)):
-        found = LogLocator(subs=subs, numticks=at_most + 2).tick_values(low, high)
-        places = [float(place) for place in found if low <= place <= high]
-        if len(best) < len(places) <= at_most:
+    for step in (4, 3, 2):
+        places = [10.0**k for k in range(first, last + 1) if k % step == 0 and low <= 10.0**k <= high]
+        if len(places) <= at_most and len(places) > len(best):
+            best = places
+    for multiples in sets:
+        places = [m * 10.0**k for k in range(first, last + 1) for m in multiples if low <= m * 10.0**k <= high]
+        if len(places) <= at_most and len(places) > len(best):
             best = places
     if len(best) >= 3:
         return best
-    even = MaxNLocator(at_most - 1, steps=[1, 2, 5, 10]).tick_values(low, high)
-    return [float(place) for place in even if low <= place <= high]
+    # less than about a factor of 1.5: even steps read better than odd multiples
+    span = high - low
+    for even in (m * 10.0**k for k in range(math.floor(math.log10(span)) - 2, 40) for m in (1, 2, 5)):
+        start = math.ceil(low / even - 1e-9)
+        places = [even * n for n in range(start, math.floor(high / even + 1e-9) + 1)] if span / even <= 50 else []
+        if places and len(places) <= at_most:
+            return places
+    return best
 
 
 def log_axis(axes: Axes, side: str, low: float, high: float, label: Any = format_count, at_most: int = 7) -> None:
@@ -269,43 +245,6 @@ def log_axis(axes: Axes, side: str, low: float, high: float, label: Any = format
     axis.set_major_locator(FixedLocator(log_ticks(low, high, at_most)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _place: label(value)))
-
-
-def interval_mark(
-    axes: Axes,
-    x: float,
-    interval: Interval,
-    color: str = INK,
-    *,
-    upright: bool = True,
-    marker: str | None = "o",
-    face: str = "white",
-    linewidth: float = 1.5,
-    size: float = 5.5,
-    linestyle: Dashes = "-",
-) -> None:
-    """An interval at ``x`` (lying: at the height ``x``) with its value; nothing where neither end is bounded.
-
-    An open end runs to the edge of ``axes`` and has an arrow there, as has one beyond the edge; limits must be set
-    before. marker: of the value; None draws none.
-    """
-
-    def at(value: float) -> tuple[list[float], list[float]]:
-        return ([x], [value]) if upright else ([value], [x])
-
-    first, last = sorted(axes.get_ylim() if upright else axes.get_xlim())
-    if not interval.unbounded:
-        start = first if interval.low is None else interval.low
-        stop = last if interval.high is None else interval.high
-        if not (axes.get_autoscaley_on() if upright else axes.get_autoscalex_on()):
-            start, stop = min(max(start, first), last), max(min(stop, last), first)
-        span = ([x, x], [start, stop]) if upright else ([start, stop], [x, x])
-        axes.plot(*span, color=color, linewidth=linewidth, linestyle=linestyle, solid_capstyle="butt", zorder=3)
-        for end, place, arrow in ((interval.low, start, "v<"), (interval.high, stop, "^>")):
-            cap = ("_" if upright else "|") if end == place else arrow[not upright]
-            axes.plot(*at(place), marker=cap, color=color, markersize=5.5, zorder=3, clip_on=False)
-    if interval.value is not None and marker is not None:
-        axes.plot(*at(interval.value), marker=marker, markersize=size, color=face, markeredgecolor=color, zorder=4)
 
 
 def log_scale(axes: Axes, *sides: str) -> None:
@@ -346,11 +285,11 @@ class EndLabels:
     axes: Axes
     texts: Sequence[Annotation]
     points: Sequence[tuple[float, float]]
+    size: float
 
 
-def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> EndLabels:
-    """Labels in the right margin beside their curves' ends, each with a light dotted line back to it, which cannot be
-    taken for a curve; ``settle`` places them.
+def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]], size: float = 8.0) -> EndLabels:
+    """Labels in the right margin beside their curves' ends, each with a thin line back to it; ``settle`` places them.
 
     labels: (x and y in data units, one line of text, colour).
     """
@@ -362,16 +301,17 @@ def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> 
             textcoords="axes fraction",
             va="center",
             ha="left",
+            fontsize=size,
             color=INK,
             annotation_clip=False,
             arrowprops={
-                **{"arrowstyle": "-", "color": colour, "linewidth": 0.7, "alpha": 0.6},
-                **{"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 4, "linestyle": ":"},
+                **{"arrowstyle": "-", "color": colour, "linewidth": 0.8, "alpha": 0.8},
+                **{"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 3},
             },
         )
         for x, y, text, colour in labels
     ]
-    return EndLabels(axes, texts, [(x, y) for x, y, _, _ in labels])
+    return EndLabels(axes, texts, [(x, y) for x, y, _, _ in labels], size)
 
 
 def settle(made: Figure, *labels: EndLabels) -> Figure:
@@ -382,7 +322,7 @@ def settle(made: Figure, *labels: EndLabels) -> Figure:
     made.set_layout_engine(None)  # it would be solved anew for every file
     for group in labels:
         box = group.axes.get_window_extent()
-        gap = TEXT * 1.35 * made.dpi / 72
+        gap = group.size * 1.35 * made.dpi / 72
         levels = [float(group.axes.transData.transform(point)[1]) for point in group.points]
         for text, place in zip(group.texts, spread(levels, gap, box.y0, box.y1), strict=True):
             text.set_position((1.02, (place - box.y0) / box.height))
@@ -396,8 +336,8 @@ def halo() -> list[Any]:
     return [withStroke(linewidth=2.4, foreground="white")]
 
 
-def says(axes: Axes, text: str, parts: int = 1) -> None:
-    """An empty panel, one of ``parts`` side by side, that says why it is empty."""
+def says(axes: Axes, text: str) -> None:
+    """An empty panel that says why it is empty; a narrow one gives its own lines."""
     axes.set_axis_off()
-    said = axes.text(0.5, 0.5, lines(text, parts), transform=axes.transAxes, ha="center", va="center", color=FAINT)
-    said.set_in_layout(False)  # a long one would take the room of the other panels
+    words = "\n".join(part for line in text.splitlines() for part in textwrap.wrap(line, 76))
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=FAINT)
