@@ -140,7 +140,7 @@ def _fit_folder(table: PathValue) -> PathValue:
     """Where a fit goes by default: a published table, a folder that no sweep trains in, is left as it is."""
     if not table.is_dir():
         return table.with_name(f"{table.stem}-fit")
-    own = (table / "spec.yaml").exists() or not (table / "results.csv").exists()
+    own = "://" in str(table) or (table / "spec.yaml").exists() or not (table / "results.csv").exists()
     return table / "fit" if own else paths.as_path(f"fit-{table.name}")
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import fsspec
 import pytest
 import sweep_bucket
+from checkout import ROOT, SWEEPS
 from cli_tools import Command
 from report_sweeps import rows
 from rich.console import Console
 
 from dwsweep import paths, terminal
-from dwsweep.cli import app
 from dwsweep.data import prepare
 from dwsweep.errors import InputError
 from dwsweep.guide import answer
@@ -32,7 +32,7 @@ from dwsweep.report.terminal import guide_tables, plan_tables
 from dwsweep.spec import parse_spec
 from dwsweep.sweep import runner
 
-PACKAGE = Path(app.__file__).parent
+PACKAGE = ROOT / "dwsweep"
 SPEC = """
 name: small
 grid: {depths: [1, 2], budgets: [1.0e4, 3.0e4], heads: {count: 2}, seeds: 1}
@@ -77,7 +77,7 @@ def test_every_command_reads_and_writes_in_a_bucket(
     assert {"b/sweep/fit/cells.csv", "b/sweep/fit/width_law.png", "b/sweep/fit/width_law.svg"} <= bucket()
     assert done("report", "gs://b/sweep") == "gs://b/sweep/report.html\n"
     done("guide", "--params", "1M", "--fit", "gs://b/sweep", "--bench", "gs://b/sweep/bench.json", "--out", "gs://b/g")
-    paths.write_atomic(paths.as_path("gs://b/mini.yaml"), (PACKAGE.parent / "sweeps/levine-mini.yaml").read_text())
+    paths.write_atomic(paths.as_path("gs://b/mini.yaml"), (SWEEPS / "levine-mini.yaml").read_text())
     done("design", "gs://b/mini.yaml", "--fit", "gs://b/sweep", "--out", "gs://b/d")
     out = done("plan", "gs://b/spec.yaml", "--json", "--out", "gs://b/sweep")
     assert json.loads(out)["totals"]["time_basis"].startswith("measured by `bench` on NVIDIA H200")

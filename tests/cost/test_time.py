@@ -82,11 +82,17 @@ def test_assumed_mfu_is_a_roofline() -> None:
     assert few < rates[1]  # the optimizer's traffic is shared by fewer tokens
 
 
+TWO_DEPTHS = {
+    "name": "t",
+    "grid": {"depths": [6, 12], "budgets": [1e6, 4e6], "seeds": 2},
+    "train": {"steps": 100},
+}
+
+
 def plan(**execution: Any) -> Plan:
     precision = execution.pop("precision", "bfloat16")
     calibration = execution.pop("calibration", None)
-    grid, train = {"depths": [6, 12], "budgets": [1e6, 4e6]}, {"precision": precision}
-    return build(spec_of(grid=grid, train=train, execution=execution), calibration=calibration)
+    return build(spec_of(TWO_DEPTHS, train__precision=precision, execution=execution), calibration=calibration)
 
 
 def test_times_on_a_named_device_are_called_an_assumption() -> None:

@@ -122,7 +122,7 @@ def test_seven_depths_ten_widths_three_seeds_take_seconds():
 def test_fit_needs_no_jax():
     code = "import dwsweep.fit.output, tests.simulations.crossings, sys; from dwsweep import fit_table; "
     code += "assert not {'jax', 'flax', 'optax', 'tensorflow', 'matplotlib'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
 def change(base, **changes):

@@ -530,7 +530,7 @@ def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: A
     assert [guide_sources.judge(source, n).level for n in (3e7, 1e9)] == ["high", "low"]
     near = 2.9 * source.law.valid_to
     forms = (*source.alternatives, *source.rejected)
-    sure = replace(source, rivals=forms[:1], rejected=())
+    sure = replace(source, alternatives=forms[:1], rejected=())
     doubtful = replace(sure, rejected=forms[1:])
     assert [guide_sources.judge(which, near).level for which in (sure, doubtful)] == ["medium", "low"]
     assert guide_sources.judge(doubtful, 3e7) == guide_sources.judge(

@@ -78,7 +78,9 @@ def _analyse(rows: list[Row], declared: dict[int, float] | None, draws: int) -> 
     shape_sd = None if declared is None else 0.0  # the oracle's σ holds it
     curves = build_curves(runs, declared, draws, np.random.default_rng(0), shape_sd=shape_sd)
     pairs = analyse_pairs(curves, CONFIDENCE, estimators=False)
-    law = fit_laws(curves, pairs, CONFIDENCE, FORMS if declared is None else FORMS[:1], held_out=False).width_law
+    law = fit_laws(
+        curves, pairs, CONFIDENCE, tuple(FORMS) if declared is None else tuple(FORMS)[:1], held_out=False
+    ).width_law
     crossings, names = [pair.crossing for pair in pairs], FoundLaw.keys()
     return curves.noise.source, Found(
         pairs=tuple(FoundPair(status=c.status, root=c.root, low=c.low, high=c.high) for c in crossings),
