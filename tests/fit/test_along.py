@@ -87,7 +87,7 @@ def test_the_spread_over_depths_is_in_percent_of_the_loss() -> None:
         assert curve.spread_low < 0.02 < curve.spread_high
     percent = result.along.curves[0].percent(0.02)
     assert percent == pytest.approx(100 * 0.02 / 4.0, rel=0.02)
-    text = " ".join(plain_text(fit_report.render(result)).split())
+    text = " ".join(result.summary().split())
     assert text.count("shape matters") == 2  # of the runs, at either size; the fitted loss does not say it once more
     assert "shape matters: of the depths tried, 1 layer loses 0.5" in text
 
