@@ -45,7 +45,7 @@ from dwsweep.records.fit import THETA
 P = len(THETA)
 ENDS = slice(-P, 2 - P)  # of the terms and θ: x_T at both ends
 PARABOLA = 3  # terms of f0 that are not shrunk: the Legendre polynomials of x up to its square
-WAVES_X, WAVES_L = 5, 12  # the highest frequencies, in half periods of the box
+WAVES_X, WAVES_L = 7, 12  # the highest frequencies, in half periods of the box
 BOX = 1.5  # half its side, where the data reach from −1 to 1
 QUADRATURE = 8
 FARTHEST = 40.0  # from the middle of x, of a transition at either end of the depths
@@ -198,7 +198,7 @@ PRIOR = (
     (math.log(0.02), 1.5),
     (0.0, 0.5),
     (math.log(SHARE), 0.5),
-    (math.log(1.2), 0.5),
+    (math.log(0.9), 0.5),
     (0.0, 0.6),
     (math.log(1.0e-3), 1.1),
 )
