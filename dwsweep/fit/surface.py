@@ -44,24 +44,22 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.curves import Curves
-from dwsweep.fit.laws import FORMS
+from dwsweep.fit.curves import Curves, distinct
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface_model import (
     BOUNDS,
-    GAIN_FALLS,
-    GAIN_POWERS,
-    PHI_SD,
+    MEANS,
     START,
+    TAU_AND_NOISE,
     Frame,
     GivenLeads,
     Linear,
     P,
     Problem,
+    bounded,
     fall,
     from_leads,
     in_theta,
-    least_gain,
     levelled,
     newton_steps,
     speed,
@@ -318,8 +316,29 @@ class LossSurface:
         }
 
     def present(self, x: float) -> list[int]:
-        """The depths that have shapes of that size."""
-        return [d.depth for d in self.record.spans if d.low - SAME_BUDGET <= x <= d.high + SAME_BUDGET]
+        """The depths among which the data can compare at that size: those inside the hull of all shapes."""
+        shallow, deep = self._hull
+        if not shallow[0][0] - SAME_BUDGET <= x <= shallow[0][-1] + SAME_BUDGET:
+            return []
+        least, most = (float(np.interp(x, *line)) for line in (shallow, deep))
+        return [span.depth for span in self.record.spans if least - 1e-9 <= math.log(span.depth) <= most + 1e-9]
+
+    @cached_property
+    def _hull(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """(x, ln L) of the corners of the lower and of the upper half of the convex hull of the shapes."""
+        ends = sorted({(end, math.log(span.depth)) for span in self.record.spans for end in (span.low, span.high)})
+        halves = []
+        for side in (1.0, -1.0):
+            corners: list[tuple[float, float]] = []
+            for x, y in ends:
+                while len(corners) > 1:
+                    (x0, y0), (x1, y1) = corners[-2:]
+                    if side * ((x1 - x0) * (y - y0) - (x - x0) * (y1 - y0)) > 0.0:
+                        break
+                    corners.pop()
+                corners.append((x, y))
+            halves.append((np.array([x for x, _ in corners]), np.array([y for _, y in corners])))
+        return halves[0], halves[1]
 
     def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
         """(D, M) nats that ``depths`` lose at a size against the best whole number of layers, or against the best
@@ -438,22 +457,25 @@ LEAST_CURVATURE = 0.25  # of the log posterior along an axis: its sd is at most 
 
 
 def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
-    """The model with every form; None with fewer than three depths, too few cells, or no noise estimate."""
+    """The model with every form; None with fewer than nine shapes, three depths or three sizes. The shapes may lie
+    anywhere."""
     found = fit_with_gains(curves, confidence)
     return found[0] if found else None
 
 
 def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str, np.ndarray]] | None:
     """The model, and of each form how its coefficients and θ (T + P) follow the cell means (K): nats⁻¹ for each."""
-    sizes = [len(curves.sizes(d)) for d in curves.depths]
-    enough = len(curves.x) >= FEWEST_CELLS and sum(n >= FEWEST_SIZES for n in sizes) >= 2
-    if len(sizes) < FEWEST_DEPTHS or not enough or not curves.noise.known:
+    sizes = distinct(curves.x, curves.x[None])[0]
+    enough = len(curves.x) >= FEWEST_CELLS and len(sizes) >= FEWEST_SIZES and len(curves.depths) >= FEWEST_DEPTHS
+    if not enough or np.ptp(curves.x) <= SAME_BUDGET:
         return None
     frame = surface_frame(curves)
     problem = Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
+    if not curves.noise.known:  # the scatter of the shapes about the surface is all the noise that there is
+        problem = replace(problem, tau_prior=TAU_AND_NOISE)
     df = curves.noise.replicate_df
     noise_df = df if 0.0 < df < math.inf else None
-    fits = [_fit_form(form, problem, noise_df) for form in FORMS]
+    fits = [_fit_form(form, problem, noise_df) for form in MEANS]
     record = with_optima(surface_record(curves, frame, fits, noise_df, confidence))
     return record, {fit.form: fit.gain for fit in fits if fit.gain is not None}
 
@@ -565,7 +587,7 @@ def _fit_form(form: str, problem: Problem, noise_df: float | None) -> _Fit:
         value, gradient = model.value_and_gradient(v)
         return -value, -gradient
 
-    theta = start_theta(problem.frame)
+    theta = start_theta(form, problem.frame)
     h = np.array(START)
     before = -math.inf
     for turn in range(ROUNDS):
@@ -636,7 +658,7 @@ DRAW_NODES = 16  # hyperparameters that the chains are spread over
 CHAINS = 384  # a multiple of 2·NODES
 STEPS = 60
 LONG_STEP = 10  # every so many steps a chain may go from one mode to another
-STRIDE = 2.38 / math.sqrt(2.0 * len(PHI_SD))  # of the difference of two chains, the best one for a Gaussian
+STRIDE = 2.38 / math.sqrt(2.0 * P)  # of the difference of two chains, the best one for a Gaussian
 EVIDENCE_DRAWS, TAILS = 2000, 5.0
 LEAST_SPREAD = 1e-6
 JITTER = 1e-3  # of the prior's sd
@@ -666,14 +688,14 @@ def draw_model(
     mean, covariance = start
     values, vectors = np.linalg.eigh(covariance)
     wide = rng.standard_normal((CHAINS, len(mean))) * np.sqrt(np.clip(values, 0.0, None))
-    phi = _within_bounds(mean + wide @ vectors.T)
+    phi = bounded(mean + wide @ vectors.T, form)
     halves = phi[0::2], phi[1::2]  # views
     here = [model.density(half) for half in halves]
     for step in range(STEPS):
         stride = 1.0 if step % LONG_STEP == LONG_STEP - 1 else STRIDE
         for k, (own, others) in enumerate((halves, halves[::-1])):
             a, b = rng.integers(len(others), size=(2, len(own)))
-            tried = own + stride * (others[a] - others[b]) + JITTER * PHI_SD * rng.standard_normal(own.shape)
+            tried = own + stride * (others[a] - others[b]) + JITTER * MEANS[form].sd * rng.standard_normal(own.shape)
             there = model.density(tried)
             taken = np.log(rng.random(len(own))) < precision[k::2] * (there - here[k])
             own[taken], here[k][taken] = tried[taken], there[taken]
@@ -692,25 +714,16 @@ def log_likelihood(model: GivenLeads, draws: np.ndarray) -> float:
     ``draws`` (D, P) of θ.
     """
     rng = np.random.default_rng(0)
-    phi = to_leads(draws, model.problem.frame) / PHI_SD
+    phi = to_leads(draws, model.problem.frame) / MEANS[model.form].sd
     centre, covariance = phi.mean(axis=0), np.cov(phi, rowvar=False) + LEAST_SPREAD**2 * np.eye(phi.shape[1])
     root = np.linalg.cholesky(covariance)
     z = rng.standard_normal((EVIDENCE_DRAWS, len(root)))
     t = z / np.sqrt(rng.chisquare(TAILS, len(z)) / TAILS)[:, None]
     proposed = -0.5 * (TAILS + len(root)) * np.log1p((t**2).sum(axis=1) / TAILS) - np.log(np.diagonal(root)).sum()
-    weight = model.density((centre + t @ root.T) * PHI_SD) - proposed
+    weight = model.density((centre + t @ root.T) * MEANS[model.form].sd) - proposed
     largest = float(weight.max())
     size = len(root)
     # the t's density, and the normal's of the prior, at their middles
     middle = math.lgamma((TAILS + size) / 2.0) - math.lgamma(TAILS / 2.0) - 0.5 * size * math.log(0.5 * TAILS)
     determinants = 0.5 * float(np.log(model.precisions).sum()) + float(np.log(np.diagonal(model.half[0])).sum())
     return determinants - middle + largest + math.log(np.exp(weight - largest).mean())
-
-
-def _within_bounds(phi: np.ndarray) -> np.ndarray:
-    phi = phi.copy()
-    phi[:, 5] = np.abs(phi[:, 5])
-    phi[:, 4] = np.clip(phi[:, 4], *GAIN_FALLS)
-    phi[:, 3] = np.clip(phi[:, 3], *GAIN_POWERS)
-    phi[:, 2] = np.maximum(np.abs(phi[:, 2]), least_gain(phi))
-    return phi

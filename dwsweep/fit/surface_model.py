@@ -39,7 +39,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from dwsweep.fit.laws import FORMS
+from dwsweep.fit.laws import FORMS, POWER, LawForm
 from dwsweep.records.fit import THETA
 
 P = len(THETA)
@@ -108,10 +108,21 @@ def least_gain(phi: np.ndarray) -> np.ndarray:
     return np.maximum(np.abs(phi[..., :2]).max(axis=-1) / FARTHEST, LEAST_GAIN)
 
 
+def bounded(phi: np.ndarray, form: str) -> np.ndarray:
+    """φ (…, P) moved to where its prior allows it: a gain of another sign or a saturation below zero is mirrored."""
+    phi = np.array(phi)
+    phi[..., 5] = np.abs(phi[..., 5])
+    phi[..., 4] = np.clip(phi[..., 4], *GAIN_FALLS)
+    phi[..., 3] = np.clip(phi[..., 3], *GAIN_POWERS)
+    size = np.maximum(np.abs(phi[..., 2]), least_gain(phi))
+    phi[..., 2] = np.copysign(size, phi[..., 2]) if MEANS[form].falls else size
+    return phi
+
+
 def from_leads(phi: np.ndarray, frame: Frame) -> np.ndarray:
-    """θ (…, P) of φ (…, P); a gain below the least is raised to it."""
+    """θ (…, P) of φ (…, P); a gain nearer to zero than the least is moved to it."""
     theta = np.array(phi, dtype=float)
-    theta[..., 2] = np.maximum(phi[..., 2], least_gain(phi))
+    theta[..., 2] = np.copysign(np.maximum(np.abs(phi[..., 2]), least_gain(phi)), phi[..., 2])
     theta[..., :2] = frame.centre[0] + phi[..., :2] / theta[..., 2:3]
     return theta
 
@@ -126,7 +137,7 @@ def by_leads(theta: np.ndarray, frame: Frame) -> np.ndarray:
 
 def transition(form: str, theta: np.ndarray, depth: np.ndarray, frame: Frame) -> np.ndarray:
     """x_T at ``depth`` for theta (..., P), broadcast: ln of the size at which that depth is the best one."""
-    return FORMS[form].transition(theta, depth, frame.shallowest, frame.deepest)
+    return MEANS[form].law.transition(theta, depth, frame.shallowest, frame.deepest)
 
 
 def gradient(form: str, theta: np.ndarray, x: np.ndarray | float, y: np.ndarray, frame: Frame) -> np.ndarray:
@@ -185,14 +196,42 @@ def linearised(
 # Priors of φ (loss_forms.py): sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p, a, s.
 # κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (design/prior.py), and so is
 # that gains fall as N^(−0.3).
-PHI_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.3, 0.25])
 GAIN, GAIN_POWER, GAIN_FALL = 0.02, 2.1, 0.3
-PRIOR_PHI = np.array([0.0, 0.0, GAIN, GAIN_POWER, GAIN_FALL, 0.0])
-# Hyperparameters, in units of half the span of x and of y: ln sd and ln length of f0's waves; ln sd, ln length in x
-# and ln length in y of δ; ln τ. (mean, sd) of the normal prior, and bounds. The sd of δ is counted in units of the effect
-# of depth (``Problem.effect``): a form holds to within a share of what it describes, so a table that is too noisy to
-# show departures has them all the same. τ: luck of a shape, 0.001 nats within a factor of 3: reruns agree to 0.001,
-# shapes of public sweeps scatter by 0.002 to 0.004.
+
+
+@dataclass(frozen=True)
+class Mean:
+    """What depth does before anything departs from it: the form of the transition, and the prior of φ.
+
+    prior, sd: (P,). falls: whether the best depth may fall with the size (the gain c may be negative).
+    """
+
+    law: LawForm
+    prior: np.ndarray
+    sd: np.ndarray
+    falls: bool = False
+
+
+FREE = "free"
+PINNED = 1e-4  # sd of a parameter that a mean does not have
+_LAW_PRIOR = np.array([0.0, 0.0, GAIN, GAIN_POWER, GAIN_FALL, 0.0])
+_LAW_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.3, 0.25])
+# no law: a quadratic in ln N and ln L. Its transition is straight in ln L, as that of the power law, and may fall;
+# gains are the same at every depth and size.
+MEANS = {name: Mean(law, _LAW_PRIOR, _LAW_SD) for name, law in FORMS.items()} | {
+    FREE: Mean(
+        POWER,
+        np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0]),
+        np.array([0.3, 0.3, 0.1, PINNED, PINNED, PINNED]),
+        falls=True,
+    )
+}
+
+# Hyperparameters, in units of half the span of x and of y: ln sd and ln length of f0's waves; ln sd, ln length in x and
+# ln length in y of δ; ln τ. (mean, sd) of the normal prior, and bounds. The sd of δ is counted in units of the effect of
+# depth (``Problem.effect``): a form holds to within a share of what it describes. A table that is too noisy to show
+# departures has them all the same. τ: scatter of a shape, 0.001 nats within a factor of 3: reruns agree to 0.001, shapes
+# of public sweeps scatter by 0.002 to 0.004.
 SHARE = 0.2
 PRIOR = (
     (math.log(0.02), 1.5),
@@ -203,6 +242,7 @@ PRIOR = (
     (math.log(1.0e-3), 1.1),
 )
 BOUNDS = ((-12.0, 2.0), (-1.5, 2.0), (-4.0, 1.5), (-1.0, 2.0), (-1.6, 2.0), (-14.0, -2.0))
+TAU_AND_NOISE = (math.log(2.0e-3), 1.5)  # the prior of τ where nothing else says how noisy the losses are
 START = (math.log(0.02), 0.0, math.log(SHARE), math.log(1.2), 0.0, math.log(7e-4))
 LEAST_EFFECT = 1e-4  # nats: losses that are equal to that leave no room for departures
 JITTER = 1e-12  # nats²: losses kept as float32 are no better
@@ -226,6 +266,7 @@ class Problem:
     B: np.ndarray
     free: np.ndarray
     effect: float
+    tau_prior: tuple[float, float] = PRIOR[5]
 
     @classmethod
     def of(cls, x: np.ndarray, depth: np.ndarray, means: np.ndarray, C: np.ndarray, frame: Frame) -> Problem:
@@ -244,6 +285,12 @@ class Problem:
         return columns if self.rotation is None else self.rotation @ columns
 
     @property
+    def prior(self) -> tuple[np.ndarray, np.ndarray]:
+        """(mean, sd) of the hyperparameters, (6,) each."""
+        mean, sd = np.array([*PRIOR[:5], self.tau_prior]).T
+        return mean, sd
+
+    @property
     def n_free(self) -> int:
         return int(self.free.sum())
 
@@ -255,12 +302,14 @@ class Problem:
         return k == 0, pace * j, pace * k
 
     def prior_sd(self, h: np.ndarray) -> np.ndarray:
-        """Prior sd of the waves, by the spectral density of their process: exp(−r²/2ℓ²) in x, Matérn-3/2 in y (Solin and
-        Särkkä 2020)."""
+        """Prior sd of the waves, by the spectral density of their process: exp(−r²/2ℓ²) in x, Matérn-3/2 in y.
+
+        Solin and Särkkä 2020, "Hilbert space methods for reduced-rank Gaussian process regression".
+        """
         shared, in_x, in_l = self._waves
-        j = self.frame.terms[~self.free][:, 0]
-        length = np.exp(np.where(shared, h[1], h[3]))
-        ln_x = 0.5 * (math.log(math.sqrt(2.0 * math.pi)) + np.log(length) - 0.5 * (length * in_x) ** 2 - np.log(np.where(j == 0, 2.0 * BOX, BOX)))
+        ln_length = np.where(shared, h[1], h[3])
+        box = np.where(in_x == 0.0, 2.0 * BOX, BOX)  # the constant wave has twice the norm
+        ln_x = 0.5 * (0.5 * math.log(2.0 * math.pi) + ln_length - np.log(box) - 0.5 * (np.exp(ln_length) * in_x) ** 2)
         a = math.sqrt(3.0) * math.exp(-h[4])
         ln_l = 0.5 * (math.log(4.0) + 3.0 * math.log(a) - 2.0 * np.log(a * a + in_l**2) - math.log(BOX))
         return np.exp(np.where(shared, h[0] + ln_x, h[2] + math.log(self.effect) + ln_x + ln_l))
@@ -334,13 +383,15 @@ class GivenLeads:
 
     def density(self, phi: np.ndarray) -> np.ndarray:
         """(C·N,) log posterior of φ, the coefficients integrated out, up to a constant of each node."""
-        inside = (phi[:, 5] >= 0.0) & (phi[:, 2] >= least_gain(phi))
+        mean = MEANS[self.form]
+        gain = np.abs(phi[:, 2]) if mean.falls else phi[:, 2]
+        inside = (phi[:, 5] >= 0.0) & (gain >= least_gain(phi))
         inside &= (phi[:, 4] >= GAIN_FALLS[0]) & (phi[:, 4] <= GAIN_FALLS[1])
         inside &= (phi[:, 3] >= GAIN_POWERS[0]) & (phi[:, 3] <= GAIN_POWERS[1])
         rest = self._rest(phi)
         explained = rest @ self.explaining.swapaxes(1, 2)
         misfit = (rest**2 @ self.precisions[:, :, None])[..., 0] - (explained**2).sum(axis=-1)
-        away = (phi - PRIOR_PHI) / PHI_SD
+        away = (phi - mean.prior) / mean.sd
         return np.where(inside, -0.5 * (misfit.T.reshape(-1) + (away**2).sum(axis=1)), -math.inf)
 
     def coefficients(self, phi: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
@@ -363,9 +414,10 @@ class Linear:
         self.problem, self.form, self.theta = problem, form, theta
         value, columns = linearised(form, theta, problem.x, problem.y, problem.frame)
         self.phi = to_leads(theta, problem.frame)
-        self.offset = PRIOR_PHI - self.phi  # the mean of the prior, seen from here
-        self.columns = problem.rotated(columns @ by_leads(theta, problem.frame)) * PHI_SD
-        self.means = problem.means - problem.rotated(value) - self.columns @ (self.offset / PHI_SD)
+        self.sd = MEANS[form].sd
+        self.offset = MEANS[form].prior - self.phi  # the mean of the prior, seen from here
+        self.columns = problem.rotated(columns @ by_leads(theta, problem.frame)) * self.sd
+        self.means = problem.means - problem.rotated(value) - self.columns @ (self.offset / self.sd)
 
     def log_posterior(self, h: np.ndarray) -> float:
         """Restricted log likelihood times the priors of the hyperparameters, up to a constant."""
@@ -373,7 +425,7 @@ class Linear:
 
     def log_likelihood(self, h: np.ndarray) -> float:
         """The first of the two, up to the same constant."""
-        mean, sd = np.array(PRIOR).T
+        mean, sd = self.problem.prior
         return self.log_posterior(h) + 0.5 * float((((h - mean) / sd) ** 2).sum())
 
     def value_and_gradient(self, h: np.ndarray) -> tuple[float, np.ndarray]:
@@ -383,7 +435,7 @@ class Linear:
         projection that restricted likelihood works with and a_t = p_t·sd_t: a_t'·P_m·a_t = 1 − C_tt and
         a_t'·P_m·y = u_t, so that d ln p / d ln sd_t = u_t² − 1 + C_tt, and d ln p / d ln τ = τ²·(|P_m·y|² − tr P_m).
         """
-        mean, sd = np.array(PRIOR).T
+        mean, sd = self.problem.prior
         shape_variance = math.exp(2.0 * h[5])
         try:
             A, d, root, C, u = self._solved(h)
@@ -400,9 +452,7 @@ class Linear:
         weighted = A / d[:, None]
         trace = (1.0 / d).sum() - np.einsum("km,km->", weighted @ C, weighted)
         each = (u**2 - 1.0 + np.diagonal(C))[n_free : n_free + shrunk]
-        gradient = np.append(
-            each @ self.problem.prior_slopes(h), shape_variance * (projected @ projected - trace)
-        )
+        gradient = np.append(each @ self.problem.prior_slopes(h), shape_variance * (projected @ projected - trace))
         return value, gradient - (h - mean) / sd**2
 
     def _solved(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -423,13 +473,13 @@ class Linear:
 
     def _scale(self, h: np.ndarray) -> np.ndarray:
         """Units of the free, the shrunk and φ."""
-        return np.concatenate([self.problem.scale(h), PHI_SD])
+        return np.concatenate([self.problem.scale(h), self.sd])
 
     @property
     def _back(self) -> np.ndarray:
         """Order from free, shrunk and φ to all terms in their order, and φ."""
         order = self.problem.order
-        return np.argsort(np.concatenate([order, len(order) + np.arange(len(PHI_SD))]))
+        return np.argsort(np.concatenate([order, len(order) + np.arange(P)]))
 
     def coefficients(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean, covariance) of the coefficients of all terms, in their order, and of φ."""
@@ -449,9 +499,8 @@ class Linear:
         """
         mean, covariance = self.coefficients(h)
         prior = np.zeros(len(mean))  # precisions
-        n = len(PHI_SD)
-        prior[:-n][~self.problem.free] = self.problem.prior_sd(h) ** -2.0
-        prior[-n:] = PHI_SD**-2.0
+        prior[:-P][~self.problem.free] = self.problem.prior_sd(h) ** -2.0
+        prior[-P:] = self.sd**-2.0
         noise = len(self.means) - (1.0 - np.diagonal(covariance) * prior).sum()
         sampling = covariance - covariance @ (prior[:, None] * covariance)
         return self.log_posterior(h) - 0.5 * float(noise), mean, covariance, sampling
@@ -459,12 +508,12 @@ class Linear:
     def leads(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean (P,), covariance (P, P)) of φ."""
         mean, covariance = self.coefficients(h)
-        n = len(PHI_SD)
-        return mean[-n:], covariance[-n:, -n:]
+        return mean[-P:], covariance[-P:, -P:]
 
 
-def start_theta(frame: Frame) -> np.ndarray:
-    theta = from_leads(PRIOR_PHI, frame)
+def start_theta(form: str, frame: Frame) -> np.ndarray:
+    theta = from_leads(_LAW_PRIOR, frame)
+    theta[3:] = MEANS[form].prior[3:]
     theta[:2] += np.array([-0.5, 0.5]) * frame.scale[0]
     return theta
 
@@ -487,8 +536,7 @@ def newton_steps(form: str, problem: Problem, theta: np.ndarray, h: np.ndarray, 
         step = np.clip(mean[-P:] - phi, -LARGEST_STEP, LARGEST_STEP)
         for share in 0.5 ** np.arange(HALVINGS):
             there = phi + share * step
-            there[2:] = np.maximum(there[2:], np.array([least_gain(there), -2.0, GAIN_FALLS[0], 0.0]))
-            there[4] = min(there[4], GAIN_FALLS[1])
+            there = bounded(there, form)
             density = given.density(there[None])[0]
             if density > here:
                 break
@@ -496,6 +544,6 @@ def newton_steps(form: str, problem: Problem, theta: np.ndarray, h: np.ndarray, 
             break
         moved = np.abs(there - phi)
         theta, here = from_leads(there, problem.frame), density
-        if (moved / PHI_SD).max() < 1e-4:
+        if (moved / MEANS[form].sd).max() < 1e-4:
             break
     return theta

@@ -53,7 +53,7 @@ class DepthSpan(Record):
 
 # what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface/loss_forms.py)
 THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "saturation")
-LawForm = Annotated[str, one_of("exponential", "power", "linear")]
+LawForm = Annotated[str, one_of("exponential", "power", "linear", "free")]
 ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law) + departures, Legendre polynomials"]
 (LOSS_FORM,) = get_args(ModelForm)
 

@@ -163,7 +163,7 @@ def oracle(curves: Curves, sweep: Sweep) -> OwnGuide:
     covariance = np.diag(np.full(len(curves.x), sweep.sigma**2 / sweep.seeds))
     problem = Problem.of(curves.x, curves.depth, curves.mean, covariance, frame)
     h = np.array([*START[:2], BOUNDS[2][0], *START[3:5], math.log(max(sweep.luck, 1e-6))])
-    theta = newton_steps(sweep.truth.form, problem, start_theta(frame), h, 12)
+    theta = newton_steps(sweep.truth.form, problem, start_theta(sweep.truth.form, frame), h, 12)
     fit = with_draws(Linear(problem, sweep.truth.form, theta), h, h[None], np.ones(1))
     return OwnGuide(LossSurface(surface_record(curves, frame, [fit], None, CONFIDENCE)), "oracle", *sweep.span)
 
