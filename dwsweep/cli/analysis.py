@@ -84,6 +84,10 @@ def fit(
     confidence: Annotated[float, number_option("SHARE", "Of every interval, from 0.5 to below 1.")] = 0.95,
     draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, 100 to 100,000.")] = 2000,
     shape_noise: Annotated[float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.")] = None,
+    at_tokens: Annotated[
+        float | None,
+        count_option("TOKENS", "Compare losses after this many tokens, such as 100B; default the commonest."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
@@ -120,6 +124,7 @@ def fit(
             confidence=confidence,
             params=params or (),
             beside=beside or (),
+            at_tokens=at_tokens,
         )
         check_fitted(result)
         out = out or _fit_folder(table)

@@ -56,6 +56,7 @@ def fit_table(
     confidence: float = 0.95,
     params: Iterable[float] = (),
     documents: bool = True,
+    at_tokens: float | None = None,
     beside: Iterable[Any] = (),
 ) -> FitResult:
     """Depth-efficiency transitions, width law and guideline of any table of runs.
@@ -70,13 +71,15 @@ def fit_table(
     columns: ``{ours: theirs}``; where: row filters. draws, seed: Gaussian draws behind the errors. confidence: of every
     interval. params: further budgets (non-embedding parameters) for the guideline.
     documents: use the held-out losses per document of a sweep directory, where every run has them.
+    at_tokens: compare losses after this many tokens, where runs were measured at several; default: the count that most
+        shapes have, the larger of two.
     beside: other tables, read and fitted with the same options: what they say of each pair stands beside this one's
     (``others``); nothing of them enters the fit.
 
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    given = fit_options(axis, noise, shape_noise, columns, where, draws, seed, confidence, documents)
+    given = fit_options(axis, noise, shape_noise, columns, where, draws, seed, confidence, documents, at_tokens)
     return _fitted(table, given, params, beside, _of_table)
 
 
@@ -120,9 +123,12 @@ def fit_options(
     seed: int = 0,
     confidence: float = 0.95,
     documents: bool = True,
+    at_tokens: float | None = None,
 ) -> FitOptions:
     """The options of a fit as its record has them; the defaults are those of ``fit_table``."""
     check_options(draws, confidence)
+    if at_tokens is not None and not 0.0 < at_tokens < math.inf:
+        raise InputError(f"{argument('at_tokens')}: {at_tokens:g}; allowed: a number of tokens above zero")
     return FitOptions(
         axis=axis,
         noise=noise,
@@ -133,9 +139,11 @@ def fit_options(
         seed=seed,
         confidence=confidence,
         documents=documents,
+        at_tokens=at_tokens,
     )
 
 
+SAME_TOKENS = 0.005  # in ln tokens: a loss needs no interpolation
 Question = Callable[[Table, FitOptions, TrainedBudgets | None, Iterable[float]], FitResult]
 
 
@@ -158,7 +166,7 @@ def _fitted(
 def _other(table: Any, options: FitOptions) -> OtherFit:
     data = read_other(table, options.columns, options.where, argument("beside", "--with"))
     trained = trained_budgets(data, options.axis)
-    groups = _groups(data.rows, trained)
+    groups = _groups(data, trained, options)
     group = TokenGroup.of(data, groups[largest(groups)], options, shorter=trained is not None and trained.only)
     return OtherFit(
         name=PurePath(data.directory or data.source).stem or data.source,
@@ -259,7 +267,7 @@ def _transitions_found(
     data: Table, options: FitOptions, trained: TrainedBudgets | None, params: Iterable[float]
 ) -> FitResult:
     """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
-    groups = _groups(data.rows, trained)
+    groups = _groups(data, trained, options)
     main = largest(groups)
     shorter = trained is not None and trained.only
     by_count = {key: TokenGroup.of(data, rows, options, shorter) for key, rows in groups.items()}
@@ -313,7 +321,9 @@ def _token_warnings(groups: dict[float | None, list[Row]], main: float | None) -
         return []
     others = ", ".join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
     used = format_count(main) if main is not None else "an unknown number of"
-    return [f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference"]
+    return [
+        f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference; --at-tokens asks for another"
+    ]
 
 
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
@@ -362,9 +372,44 @@ def check_options(draws: int, confidence: float) -> None:
         raise InputError(f"{argument('confidence')}: {confidence!r}; must be a number from 0.5 to below 1")
 
 
-def _groups(rows: Sequence[Row], trained: TrainedBudgets | None) -> dict[float | None, list[Row]]:
-    """Rows that may be compared: of the main budget where all were trained to one, else of each token count."""
-    return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(rows)
+def _groups(data: Table, trained: TrainedBudgets | None, options: FitOptions) -> dict[float | None, list[Row]]:
+    """Rows that may be compared: those after the number of tokens that was asked for, of the main budget where all were
+    trained to one, else of each token count."""
+    if options.at_tokens is not None:
+        return {options.at_tokens: _rows_after(options.at_tokens, data)}
+    return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(data.rows)
+
+
+def _rows_after(tokens: float, data: Table) -> list[Row]:
+    """One row for each run that was measured before and after ``tokens``: its loss there, interpolated in ln tokens by
+    a monotone cubic.
+
+    Raises:
+        InputError: no run has such measurements.
+    """
+    from scipy.interpolate import PchipInterpolator
+
+    runs: dict[tuple[Any, ...], dict[float, Row]] = defaultdict(dict)
+    for row in data.rows:
+        if row.get("tokens") and row["loss"] is not None and math.isfinite(row["loss"]):
+            key = tuple(row.get(name) for name in ("arm", "depth", "width", "learning_rate", "seed"))
+            runs[key][row["tokens"]] = row
+    found = list[Row]()
+    for measured in runs.values():
+        counts = sorted(measured)
+        nearest = min(counts, key=lambda count: abs(math.log(count / tokens)))
+        if abs(math.log(nearest / tokens)) < SAME_TOKENS:
+            found.append(measured[nearest])
+        elif counts[0] < tokens < counts[-1]:
+            curve = PchipInterpolator(np.log(counts), [measured[count]["loss"] for count in counts])
+            found.append({**measured[nearest], "tokens": tokens, "loss": float(curve(math.log(tokens)))})
+    if not found:
+        counts = sorted({row["tokens"] for row in data.rows if row.get("tokens")})
+        between = (
+            f"between {format_count(counts[0])} and {format_count(counts[-1])}" if counts else "none, no row has any"
+        )
+        raise InputError(f"{argument('at_tokens')}: {tokens:g}; allowed, as {data.source} has them: {between}")
+    return found
 
 
 def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:

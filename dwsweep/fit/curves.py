@@ -319,5 +319,5 @@ def _normal_scores(n: int, key: int) -> np.ndarray:
 def from_values(curves: Curves, shallow: int, deep: int, grid: np.ndarray, values: np.ndarray) -> Difference:
     """A Difference from values (1 + D, G): the estimate first, then its draws."""
     variances = [float(np.mean(curves.se[curves.at(d)] ** 2)) for d in (shallow, deep)]
-    df = curves.noise.df_of((shallow, deep), variances)
+    df = curves.noise.df_of((shallow, deep), variances) if curves.noise.known else math.inf
     return Difference(shallow, deep, grid, values[0], values[1:] - values[1:].mean(axis=0), df)

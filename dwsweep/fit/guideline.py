@@ -22,9 +22,8 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, ellipse, outside, 
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface import LossSurface, accepted_forms
 from dwsweep.fit.surface_model import ENDS
-from dwsweep.fit.transitions import SURFACE
 from dwsweep.records.fit import FitResult, PublishedLaw, Surface
-from dwsweep.records.transitions import REFERENCE, GuidelineRow, SizedOptimum, Transition
+from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.text import format_count
 
 AVERAGE = "average"
@@ -286,19 +285,6 @@ def headline(record: Surface, size: str) -> str:
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
     listed = [f"{_depth(row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown]
     return f"{_trend(record, known[0], known[-1], size)}: {', '.join(listed)}."
-
-
-def joint_crossings(transitions: Sequence[Transition]) -> str:
-    """The pairs that cross by the losses of all depths together and not by their own two curves; empty if none."""
-    crossed = {(row.shallow, row.deep) for row in transitions if row.estimator == REFERENCE and row.status == "crossed"}
-    found = [
-        f"{row.name} at N = {format_count(row.n_params)} "
-        f"({100.0 * row.confidence:.0f} %: {format_count(row.n_params_low)} to {format_count(row.n_params_high)})"
-        for row in transitions
-        if row.estimator == SURFACE and row.status == "crossed" and (row.shallow, row.deep) not in crossed
-        if row.n_params is not None and row.n_params_low is not None and row.n_params_high is not None
-    ]
-    return f"by the losses of all depths together (surface): {', '.join(found)}" if found else ""
 
 
 def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str) -> str:

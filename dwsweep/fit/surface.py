@@ -316,12 +316,17 @@ class LossSurface:
         }
 
     def present(self, x: float) -> list[int]:
-        """The depths among which the data can compare at that size: those inside the hull of all shapes."""
+        """The depths among which the data can compare at that size."""
+        least, most = self.reach(x)
+        return [span.depth for span in self.record.spans if least - 1e-9 <= math.log(span.depth) <= most + 1e-9]
+
+    def reach(self, x: float) -> tuple[float, float]:
+        """ln of the shallowest and of the deepest depth inside the hull of all shapes at ln axis x; (inf, −inf) beyond
+        the sizes of the data."""
         shallow, deep = self._hull
         if not shallow[0][0] - SAME_BUDGET <= x <= shallow[0][-1] + SAME_BUDGET:
-            return []
-        least, most = (float(np.interp(x, *line)) for line in (shallow, deep))
-        return [span.depth for span in self.record.spans if least - 1e-9 <= math.log(span.depth) <= most + 1e-9]
+            return math.inf, -math.inf
+        return float(np.interp(x, *shallow)), float(np.interp(x, *deep))
 
     @cached_property
     def _hull(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:

@@ -259,38 +259,57 @@ def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) ->
 
 
 def with_surface(pairs: Sequence[Pair], curves: Curves, surface: LossSurface, confidence: float) -> list[Pair]:
-    """The pairs with the crossing of the joint loss model as one more estimator, ``surface``."""
-    usable = [p for p in pairs if p.difference is not None and p.crossing.critical is not None]
-    if not usable:
-        return list(pairs)
-    x = np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS)
-    values = dict(zip(usable, surface.differences(x, [(p.shallow, p.deep) for p in usable]), strict=True))
+    """The pairs with the verdict of the losses of all depths together, estimator ``surface``, where both depths lie
+    inside the data. It holds what the pair's own two curves say beside it."""
+    grid = np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS)
+    values = surface.differences(grid, [(pair.shallow, pair.deep) for pair in pairs])
+    within = np.array([surface.reach(x) for x in grid])
     found = []
-    for pair in pairs:
-        if pair in values and pair.difference is not None:
-            inside = (x >= pair.difference.x[0] - 1e-9) & (x <= pair.difference.x[-1] + 1e-9)
-            if np.count_nonzero(inside) > 1:
-                joint = from_values(curves, pair.shallow, pair.deep, x[inside], values[pair][:, inside])
-                pair = replace(pair, others=(*pair.others, (SURFACE, classify(joint, confidence))))
+    for pair, drawn in zip(pairs, values, strict=True):
+        if pair.difference is None:
+            inside = (within[:, 0] <= math.log(pair.shallow) + 1e-9) & (within[:, 1] >= math.log(pair.deep) - 1e-9)
+        else:
+            inside = (grid >= pair.difference.x[0] - 1e-9) & (grid <= pair.difference.x[-1] + 1e-9)
+        if np.count_nonzero(inside) > 1:
+            joint = from_values(curves, pair.shallow, pair.deep, grid[inside], drawn[:, inside])
+            verdict = _holding(classify(joint, confidence), pair.crossing)
+            pair = replace(pair, others=(*pair.others, (SURFACE, verdict)))
         found.append(pair)
     return found
 
 
+def _holding(joint: Crossing, own: Crossing) -> Crossing:
+    """The verdict by all losses, its interval wide enough for what the pair's own two curves say where the two are
+    further apart than their errors allow."""
+    if joint.status != "crossed" or joint.low is None or joint.high is None:
+        return joint
+    if _apart(joint, own) > FAR_APART:
+        return replace(joint, low=min(joint.low, own.low or -math.inf), high=max(joint.high, own.high or math.inf))
+    if own.status == "not_reached" and own.low is not None and own.low > joint.high:
+        return replace(joint, high=None)
+    if own.status == "already_crossed" and own.high is not None and own.high < joint.low:
+        return replace(joint, low=None)
+    return joint
+
+
+def _apart(joint: Crossing, own: Crossing) -> float:
+    """Standard errors between two crossings; 0 where one of them is none."""
+    if joint.root is None or own.root is None or not joint.se or not own.se:
+        return 0.0
+    return abs(joint.root - own.root) / math.hypot(joint.se, own.se)
+
+
 def disagreements(pairs: Sequence[Pair]) -> list[str]:
-    """A line for each pair whose crossing by the joint model is more than two standard errors from the reference's."""
-    lines = []
-    for pair in pairs:
-        own = next((c for name, c in pair.others if name == SURFACE), None)
-        one, other = pair.crossing, own
-        if other is None or one.root is None or other.root is None or not one.se or not other.se:
-            continue
-        apart = (other.root - one.root) / math.hypot(one.se, other.se)
-        if abs(apart) > FAR_APART:
-            lines.append(
-                f"surface: {pair.shallow}→{pair.deep} at {format_count(math.exp(other.root))}, by the pair alone at "
-                f"{format_count(math.exp(one.root))}, {abs(apart):.1f} standard errors apart"
-            )
-    return lines
+    """A line for each pair whose crossing by all losses is more than two standard errors from that of its own curves:
+    no form fits there."""
+    return [
+        f"surface: {pair.shallow}→{pair.deep} at {format_count(math.exp(joint.root))}, by the pair alone at "
+        f"{format_count(math.exp(pair.crossing.root))}, {apart:.1f} standard errors apart: no form fits there"
+        for pair in pairs
+        for name, joint in pair.others
+        if name == SURFACE and (apart := _apart(joint, pair.crossing)) > FAR_APART
+        if joint.root is not None and pair.crossing.root is not None
+    ]
 
 
 def _no_range(curves: Curves, shallow: int, deep: int) -> Crossing:

@@ -222,6 +222,7 @@ class FitOptions(Record):
     confidence: float
     documents: bool
     shape_noise: Any = None
+    at_tokens: float | None = None
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""

@@ -22,6 +22,7 @@ from dwsweep.text import arm_letter, format_count, format_factor
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+NAMED_PAIRS = 6
 ANSWER_LINES = 5
 CONTRASTS_SHOWN = 12
 SURFACE = "surface"
@@ -85,12 +86,16 @@ def _best_at(row: Any) -> str:
 
 
 def _crossings(result: FitResult) -> str:
-    """The verdict on each pair of depths, in one sentence."""
+    """The verdict on each pair of depths, in one sentence; of many pairs those that say something."""
+    rows = verdicts(result)
+    told = rows if len(rows) <= NAMED_PAIRS else [row for row in rows if row.status != "undecided"][:NAMED_PAIRS]
     said = []
-    for row in verdicts(result):
+    for row in told:
         size = Interval.of(row, "n_params")
         at = f"at N = {size.format(format_count)}" if size.value else _status(row)
         said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({_ends(row)})'}")
+    if len(told) < len(rows):
+        said.append(f"{len(rows) - len(told)} more of {len(rows)} pairs in the table")
     return f"Where the deeper net starts to win: {'; '.join(said)}." if said else ""
 
 
@@ -174,13 +179,9 @@ def _noise_line(result: FitResult) -> str:
 
 
 def verdicts(result: FitResult) -> list[Transition]:
-    """One row per pair: where the losses of all depths together cross, else what the pair's own two curves say."""
+    """One row per pair: what the losses of all depths together say, else what the pair's own two curves say."""
     joint = {(row.shallow, row.deep): row for row in result.transitions if row.estimator == SURFACE}
-    found = []
-    for row in references(result.transitions):
-        by_all = joint.get((row.shallow, row.deep))
-        found.append(by_all if by_all is not None and by_all.status == "crossed" else row)
-    return found
+    return [joint.get((row.shallow, row.deep), row) for row in references(result.transitions)]
 
 
 def _ends(row: Any, name: str = "n_params", text: Callable[[float], str] = format_count) -> str:
