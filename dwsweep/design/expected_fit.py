@@ -150,8 +150,9 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     own = guides(found) if found else None
     law, gain = laws.published(), Gain()
     if own and found and found.surface:
-        law = map_law(own[0])
-        gain = _gain(found.surface, law.form)
+        fitted = map_law(own[0])
+        if fitted is not None:
+            law, gain = fitted, _gain(found.surface, fitted.form)
     basis = [f"law: {law.name}"]
     if own:
         basis.append(f"gain of a layer: {_power_law(gain)}, as fitted")

@@ -322,7 +322,8 @@ def _token_warnings(groups: dict[float | None, list[Row]], main: float | None) -
     others = ", ".join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
     used = format_count(main) if main is not None else "an unknown number of"
     return [
-        f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference; --at-tokens asks for another"
+        f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference; "
+        f"{argument('at_tokens')} asks for another count"
     ]
 
 

@@ -117,11 +117,13 @@ def form_guides(guide: OwnGuide, rejected: bool = False) -> list[OwnGuide]:
     ]
 
 
-def map_law(guide: OwnGuide) -> Law:
+def map_law(guide: OwnGuide) -> Law | None:
     """The most probable form as a law with its confidence region: ln d at the shallowest and the deepest depth, from
-    x_T there, is what the surface estimates of it."""
+    x_T there, is what the surface estimates of it. None where every form of the law is rejected."""
     record = guide.surface.record
-    form = accepted_forms(record)[0]
+    form = next((form for form in accepted_forms(record) if form.form in FORMS), None)
+    if form is None:
+        return None
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
     ends = np.array(form.draws)[:, ENDS]
     logs = (ends - np.log([12.0 * first, 12.0 * last])) / 2.0

@@ -4,7 +4,7 @@ With x = ln N and y = ln L
 
     loss(x, y) = f0(x) + h(x, y; θ) + δ(x, y)
 
-f0   what all depths share: a parabola in x, and higher Legendre polynomials that are shrunk.
+f0   what all depths share: a parabola in x, and a smooth Gaussian process in x.
 h    what depth does if the transition follows a form of the law: one more layer gains κ·S(x − x_T), so that
 
          dh/dl = −c·(L/L_m)^(1−p)·(N/N_m)^(−a)·S(x − x_T(y)),    S(u) = u / √(1 + s·u²),    h = 0 at depth L_m
@@ -13,7 +13,13 @@ h    what depth does if the transition follows a form of the law: one more layer
      inverse is the best depth), ln d exponential, power or linear in L (laws.py). κ falls with depth as L^(−p), and
      with the size as N^(−a), as all losses get closer: in three public and own sets of losses a is 0.2 to 0.6, and h
      with it e⁵ to e⁹ times as probable as without. s lets a lead level off far from x_T.
-δ    how the data depart from that form: products of Legendre polynomials in x and y, shrunk.
+δ    how the data depart from that form: a Gaussian process, smooth in x (Gaussian kernel) and rough in y (Matérn-3/2,
+     whose slope may turn at any depth). Its sd is believed to be a share of the effect of depth.
+
+A fourth mean, ``free``, has no law: h is a quadratic in x and y, whose best depth may fall with the size.
+
+Both processes are sums of cosine waves whose prior sd is their spectral density (Solin and Särkkä 2020), so the model
+stays linear in its coefficients and its cost grows with the number of shapes, not with its cube.
 
 θ = (x_T at the shallowest depth, at the deepest, c in nats per unit of x and y, p, a, s): P numbers.
 
@@ -227,11 +233,11 @@ MEANS = {name: Mean(law, _LAW_PRIOR, _LAW_SD) for name, law in FORMS.items()} | 
     )
 }
 
-# Hyperparameters, in units of half the span of x and of y: ln sd and ln length of f0's waves; ln sd, ln length in x and
-# ln length in y of δ; ln τ. (mean, sd) of the normal prior, and bounds. The sd of δ is counted in units of the effect of
-# depth (``Problem.effect``): a form holds to within a share of what it describes. A table that is too noisy to show
-# departures has them all the same. τ: scatter of a shape, 0.001 nats within a factor of 3: reruns agree to 0.001, shapes
-# of public sweeps scatter by 0.002 to 0.004.
+# Hyperparameters, in units of half the span of x and of y: ln sd and ln length of f0's waves; ln sd, ln length in x
+# and ln length in y of δ; ln τ. (mean, sd) of the normal prior, and bounds. The sd of δ is counted in units of the
+# effect of depth (``Problem.effect``): a form holds to within a share of what it describes. A table that is too noisy
+# to show departures has them all the same. τ: scatter of a shape, 0.001 nats within a factor of 3: reruns agree to
+# 0.001, shapes of public sweeps scatter by 0.002 to 0.004.
 SHARE = 0.2
 PRIOR = (
     (math.log(0.02), 1.5),

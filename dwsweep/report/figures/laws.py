@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 PUBLISHED, AVERAGE = "published", "average"
-RIVAL_LINES: tuple[Dashes, ...] = ((0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)))
+RIVAL_LINES: tuple[Dashes, ...] = (
+    *((0, (6, 2)), (0, (1.5, 1.5))),
+    *((0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), (0, (3, 3))),
+)
 PUBLISHED_LINE: Dashes = (0, (9, 2, 2, 2))
 LARGEST = 1.5e12  # the guideline's own largest size is 1T
 
@@ -96,7 +99,7 @@ def drawn_guides(fit: FitResult) -> list[DrawnGuide]:
 def _label(form: str) -> str:
     if form == PUBLISHED:
         return "published law"
-    return "own, all forms" if form == AVERAGE else f"own {form}"
+    return {AVERAGE: "own, all forms", "free": "own, without a law"}.get(form, f"own {form}")
 
 
 def _look(form: str, place: int) -> LawStyle:
