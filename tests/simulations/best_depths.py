@@ -2,6 +2,9 @@
 
 ``python -m tests.simulations.best_depths --out DIR [--n 150] [--processes 2] [SCENARIO …]``
 
+With ``--estimator fit|MODULE:FUNCTION`` any estimator of the best depth is scored (``scores.py``), on these sweeps and
+on those whose truths no model of the fit holds (``scenarios.py``); ``--list`` names them.
+
 The transitions are those of neighbouring depths (estimator ``surface``). The oracle knows the form of the law, the
 noise and the luck, and that nothing departs from the form.
 """
@@ -24,6 +27,8 @@ from dwsweep.fit.surface import LossSurface, fit_loss_model, surface_frame, surf
 from dwsweep.fit.surface_model import BOUNDS, START, Linear, Problem, newton_steps, start_theta
 from dwsweep.fit.transitions import analyse_pairs, with_surface
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, percent, rms, shown
+from tests.simulations.scenarios import At, scenarios
+from tests.simulations.scores import Scores, study
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 
 SIZES = (1.0e7, 3.0e7, 1.0e8, 1.0e9)  # the last one lies outside the data
@@ -247,7 +252,36 @@ def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:
     ]
 
 
-STUDY = Study(__doc__, sweeps(), simulation, Simulation, 150, HEAD, cells)
+@dataclass(frozen=True)
+class Asked:
+    """A sweep of this module as the scorer of any estimator takes it."""
+
+    sweep: Sweep
+
+    def numbered(self, index: int) -> Asked:
+        return Asked(self.sweep.with_phase(index))
+
+    @property
+    def at(self) -> tuple[At, ...]:
+        return tuple((n, None) for n in self.sweep.at)
+
+    def rows(self, rng: np.random.Generator) -> list[Row]:
+        return self.sweep.rows(rng)
+
+    def best_depth(self, n: float, tokens: float | None = None) -> float | None:
+        return self.sweep.truth.best_depth(n) if self.sweep.truth.effect else None
+
+    def excess(self, depth: float, n: float, tokens: float | None = None) -> float:
+        x = math.log(n)
+        return float(self.sweep.smooth.loss(depth, x) - self.sweep.smooth.loss(self.sweep.truth.best_depth(n), x))
+
+
+def by_estimator(name: str) -> Study[Scores]:
+    """fit or MODULE:FUNCTION, whose best depths are scored"""
+    return study(name, {**scenarios(), **{of: Asked(sweep) for of, sweep in sweeps().items()}})
+
+
+STUDY = Study(__doc__, sweeps(), simulation, Simulation, 150, HEAD, cells, by_estimator=by_estimator)
 
 if __name__ == "__main__":
     STUDY.main()

@@ -7,7 +7,7 @@ the root of a checkout:
 
 Every simulation is one line of DIR/<scenario>.jsonl. The name of the scenario and the number of the simulation seed it.
 An interrupted run therefore goes on where it stopped, and any number of processes gives the same table. Studies have
-scenarios of the same name, so each needs a DIR of its own.
+scenarios of the same name, so each needs a DIR of its own, as does every estimator (``scores.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -53,7 +55,8 @@ class Study(Generic[Line]):
 
     simulate: it draws a scenario, fits what it drew, and keeps what the fit found, of type ``kind``. n: simulations per
     scenario. head: the columns of the table. cells: the rows of one scenario in it. fast: ``simulate`` without what
-    takes most of the time; its docstring is the help of ``--fast``.
+    takes most of the time; its docstring is the help of ``--fast``. by_estimator: the study of what an estimator of
+    this name answers; its docstring is the help of ``--estimator``.
     """
 
     doc: str | None
@@ -64,6 +67,7 @@ class Study(Generic[Line]):
     head: str
     cells: Callable[[str, Sequence[Line]], Iterable[Sequence[str]]]
     fast: Callable[[Any, np.random.Generator, int], Line] | None = None
+    by_estimator: Callable[[str], Study[Any]] | None = None
 
     def one(self, name: str, index: int) -> Line:
         """Simulation ``index`` of a scenario."""
@@ -107,16 +111,33 @@ class Study(Generic[Line]):
         return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
 
     def main(self) -> None:
-        parser = argparse.ArgumentParser(description=self.doc)
-        parser.add_argument("names", nargs="*", default=list(self.scenarios))
-        parser.add_argument("--out", required=True)
-        parser.add_argument("--n", type=int, default=self.n)
-        parser.add_argument("--processes", type=int, default=2)
+        parser = argparse.ArgumentParser(
+            description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        )
+        parser.add_argument("names", nargs="*", metavar="SCENARIO", help="all of them where none is named")
+        parser.add_argument("--scenario", action="append", default=[], metavar="SCENARIO", help="the same, repeatable")
+        parser.add_argument("--list", action="store_true", help="the names of the scenarios")
+        parser.add_argument("--out", help="folder that keeps the simulations; by default none does")
+        parser.add_argument("--n", "--sweeps", type=int, help="simulations per scenario")
+        parser.add_argument("--processes", "--jobs", type=int, default=2)
         if self.fast:
             parser.add_argument("--fast", action="store_true", help=self.fast.__doc__)
+        if self.by_estimator:
+            parser.add_argument("--estimator", metavar="NAME", help=self.by_estimator.__doc__)
+            parser.add_argument("--path", action="append", default=[], help="where Python looks for the estimator too")
         args = parser.parse_args()
-        study = replace(self, simulate=self.fast) if self.fast and args.fast else self
-        print(self.table(study.run(args.out, args.names, args.n, args.processes)))
+        study: Study[Any] = replace(self, simulate=self.fast) if self.fast and args.fast else self
+        if self.by_estimator and args.estimator:
+            sys.path[:0] = args.path  # spawned processes take it over
+            study = self.by_estimator(args.estimator)
+        names = [*args.names, *args.scenario] or list(study.scenarios)
+        if unknown := [name for name in names if name not in study.scenarios]:
+            parser.error(f"scenario {unknown[0]!r}; allowed: {', '.join(map(repr, study.scenarios))}")
+        if args.list:
+            print("\n".join(names))
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            print(study.table(study.run(args.out or folder, names, args.n or study.n, args.processes)))
 
 
 def covers(low: float | None, high: float | None, value: float) -> bool:

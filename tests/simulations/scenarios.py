@@ -1,0 +1,198 @@
+"""Sweeps whose truths the fit's models do not hold: a truth, the shapes that were trained, and their noise.
+
+A scenario answers what the scorer (``scores.py``) asks: ``rows``, the points ``at``, ``best_depth`` and ``excess``.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from dwsweep.fit.rows import Row
+from tests.simulations.sweeps import widths
+from tests.simulations.truths import TRUTHS, Power, Truth
+
+Shape = tuple[int, int]  # depth and width
+At = tuple[float, float | None]  # a size and a number of tokens (None: the sweep has one)
+
+LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop" / "results.csv"
+GOLDEN_RATIO = (1.0 + math.sqrt(5.0)) / 2.0
+BEYOND = 1.7  # times the largest size trained: the last size asked for
+
+# McLeish et al. 2025 (github.com/mcleish7/gemstone-scaling-laws, MIT)
+GEMSTONES: tuple[Shape, ...] = (
+    *((3, 768), (7, 1792), (8, 2560), (11, 512), (12, 512), (12, 3072), (13, 384), (13, 512), (14, 512), (15, 1280)),
+    *((16, 512), (18, 1792), (23, 256), (27, 256), (27, 2048), (28, 1024), (36, 384), (36, 1280), (45, 768)),
+    *((50, 1536), (71, 256), (80, 256)),
+)
+
+
+def n_params(depth: float, width: float) -> float:
+    """Non-embedding parameters."""
+    return 12.0 * depth * width**2
+
+
+def grid(depths: Sequence[int], sizes: int, span: tuple[float, float] = (1.0e6, 6.0e8)) -> tuple[Shape, ...]:
+    """Every depth at about the same sizes."""
+    budgets = np.geomspace(*span, sizes).tolist()
+    return tuple((depth, width) for depth in depths for width in widths(depth, budgets, 4))
+
+
+@functools.cache
+def laptop_shapes() -> tuple[Shape, ...]:
+    """Those of the project's own study."""
+    with LAPTOP.open(encoding="utf-8") as file:
+        return tuple(sorted({(int(row["depth"]), int(row["width"])) for row in csv.DictReader(file)}))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Sources of noise, in nats.
+
+    sigma: sd of one run. seed_sd: sd of what a seed adds to all shapes. luck: sd of what all runs of a shape share.
+    deep_seed: what the first seed adds to the deepest net, and in proportion to ln L to those between. off: by how many
+    sigma one run is worse than it should be.
+    """
+
+    sigma: float = 0.002
+    seed_sd: float = 0.003
+    luck: float = 0.0
+    deep_seed: float = 0.0
+    off: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A sweep to draw, and the points at which its best depth is asked for.
+
+    tokens: every shape's loss is read after each of these; empty: the table has no such column. inside: sizes asked
+    for, within the data. asked_tokens: at which of ``tokens`` they are asked for. moved: each simulation has its L* at
+    another place, by up to this much in ln L, since what an interval holds depends on where the depths trained lie.
+    """
+
+    truth: Truth
+    shapes: tuple[Shape, ...] = grid((6, 12, 18, 24, 30), 9)
+    noise: Noise = field(default_factory=Noise)
+    seeds: int = 3
+    tokens: tuple[float, ...] = ()
+    inside: tuple[float, ...] = (1.0e7, 3.0e7, 1.0e8)
+    asked_tokens: tuple[float, ...] = ()
+    moved: float = 0.2
+
+    @property
+    def sizes(self) -> tuple[float, ...]:
+        """Those asked for: three inside the data, and one outside."""
+        return (*self.inside, BEYOND * max(n_params(*shape) for shape in self.shapes))
+
+    @property
+    def at(self) -> tuple[At, ...]:
+        return tuple((n, tokens) for tokens, n in product(self.asked_tokens or (None,), self.sizes))
+
+    def numbered(self, index: int) -> Scenario:
+        """That of simulation ``index``; the places of L* fill their range evenly."""
+        place = 2.0 * (index * GOLDEN_RATIO % 1.0) - 1.0
+        return replace(self, truth=replace(self.truth, depth=self.truth.depth * math.exp(self.moved * place)))
+
+    def best_depth(self, n: float, tokens: float | None = None) -> float | None:
+        """The true one; None where depth does nothing."""
+        return self.truth.best_depth(n, tokens)
+
+    def excess(self, depth: float, n: float, tokens: float | None = None) -> float:
+        """Nats by which a depth is worse than the best one."""
+        return self.truth.excess(depth, n, tokens)
+
+    def rows(self, rng: np.random.Generator) -> list[Row]:
+        """One simulated table of runs, under the columns that ``dwsweep.fit_table`` reads."""
+        noise = self.noise
+        first, last = (math.log(end([depth for depth, _ in self.shapes])) for end in (min, max))
+        shared = rng.normal(0.0, noise.seed_sd, self.seeds)
+        rows = list[Row]()
+        for depth, width in self.shapes:
+            n, luck = n_params(depth, width), rng.normal(0.0, noise.luck)
+            place = (math.log(depth) - first) / (last - first)
+            for seed, tokens in product(range(self.seeds), self.tokens or (None,)):
+                loss = self.truth.loss(depth, n, tokens) + luck + shared[seed] + rng.normal(0.0, noise.sigma)
+                loss += noise.deep_seed * place * (seed == 0)
+                row: Row = {"depth": depth, "width": width, "seed": seed, "n_params": n, "loss": float(loss)}
+                rows.append(row if tokens is None else {**row, "tokens": tokens})
+        if noise.off:
+            rows[int(rng.integers(len(rows)))]["loss"] += noise.off * noise.sigma
+        return rows
+
+
+def _place(truth: Truth) -> dict[str, Scenario]:
+    """A truth on tables of every kind, with its optimum amid the depths that each of them has."""
+    base = Scenario(truth)
+    laptop = replace(
+        base,
+        truth=replace(truth, size=3.0e5, depth=2.0),
+        shapes=laptop_shapes(),
+        noise=Noise(sigma=0.012, luck=0.003),
+        inside=(1.0e5, 3.0e5, 8.0e5),
+    )
+    growing = replace(truth, size=3.0e8, depth=20.0, effect=0.13)
+    if isinstance(truth.optimum, Power):
+        growing = replace(growing, optimum=Power(0.43))
+    gemstones = replace(
+        base,
+        truth=growing,
+        shapes=GEMSTONES,
+        noise=Noise(sigma=0.0015, seed_sd=0.0, luck=0.0015),
+        seeds=1,
+        inside=(6.0e7, 3.0e8, 7.0e8),
+    )
+    # 20 layers at 3e8 after 11e9 tokens, 29 after 100e9
+    with_tokens = replace(
+        gemstones,
+        truth=replace(growing, token_power=math.log(29.0 / 20.0) / math.log(100.0 / 11.0)),
+        tokens=(11.0e9, 30.0e9, 100.0e9),
+        asked_tokens=(11.0e9, 100.0e9),
+    )
+    levine = tuple((depth, width) for depth in (6, 12, 18, 24) for width in (128, 184, 256, 360, 512, 720, 1024))
+    return {
+        "": base,
+        "4 sizes": replace(base, shapes=grid((6, 12, 18, 24, 30), 4)),
+        "1 seed": replace(base, seeds=1),
+        "1 2 4 8 16": replace(base, truth=replace(truth, depth=5.0), shapes=grid((1, 2, 4, 8, 16), 9)),
+        "levine": replace(base, truth=replace(truth, depth=14.0), shapes=levine),
+        "laptop": laptop,
+        "laptop, scatter 0.006": replace(laptop, noise=replace(laptop.noise, luck=0.006)),
+        "laptop, scatter 0.012": replace(laptop, noise=replace(laptop.noise, luck=0.012)),
+        "gemstones": gemstones,
+        "gemstones, tokens": with_tokens,
+    }
+
+
+def _hostile() -> dict[str, Scenario]:
+    """What goes wrong in real sweeps, one thing at a time and all at once."""
+    base = Scenario(TRUTHS["asymmetric"])
+    falling = replace(base.truth, fall=0.4)
+    deep_seed, off = Noise(deep_seed=0.02), Noise(off=25.0)
+    return {
+        "gains fall": replace(base, truth=falling),
+        "a seed worse when deep": replace(base, noise=deep_seed),
+        "a run off": replace(base, noise=off),
+        "hostile": replace(base, truth=falling, noise=replace(deep_seed, off=25.0)),
+        "hostile, bent": replace(base, truth=replace(falling, penalty=TRUTHS["bent"].penalty), noise=deep_seed),
+    }
+
+
+EVERYWHERE = ("bent", "asymmetric", "flat")  # the truths that every kind of table is drawn from
+
+
+def scenarios() -> dict[str, Scenario]:
+    """By name: the truth, and the kind of table unless it has 5 depths, 9 sizes from 1e6 to 6e8 and 3 seeds."""
+    found = {
+        f"{name}, {table}" if table else name: scenario
+        for name, truth in TRUTHS.items()
+        for table, scenario in _place(truth).items()
+        if not table or name in EVERYWHERE
+    }
+    return {**found, **_hostile()}

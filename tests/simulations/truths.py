@@ -1,0 +1,156 @@
+"""Truths of the loss from outside the fit's own family of models.
+
+Every one is, with x = ln N, l = ln L and u = l − ln L*(N, tokens), in nats,
+
+    loss = level(x, tokens) + effect·(N/N₀)^(−fall)·penalty(u) − gain(ln d − ln d₀),    d = √(N/(12·L))
+
+The penalty vanishes at u = 0. The gain of width, where there is one, moves the best depth away from L*. The best depth
+is therefore found on a grid of ln L, exact to 2e-4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+Penalty = Callable[[np.ndarray], np.ndarray]  # nats, of ln L − ln L*
+Optimum = Callable[[float], float]  # L*(N)/L*(N₀), of ln N − ln N₀
+Gain = Callable[[np.ndarray], np.ndarray]  # nats, of ln d − ln d₀
+
+TOKENS = 11.0e9  # to which a truth belongs that is asked for no other number
+DEEPEST, DEPTHS = 400.0, 40_001
+LEAST_SHARE = 0.05  # of the best depth at N₀, so that a logarithmic law stays above zero
+
+
+@dataclass(frozen=True)
+class Bent:
+    """Two half parabolas: their slopes meet at the optimum, their curvatures do not. Both in nats per (ln L)²."""
+
+    shallow: float = 0.25
+    deep: float = 0.12
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        return np.where(u < 0.0, self.shallow, self.deep) * u**2
+
+
+@dataclass(frozen=True)
+class Skewed:
+    """A smooth valley, steeper on the shallow side: curvature·u²·(1 − skew·u/3 + …)."""
+
+    curvature: float = 0.18
+    skew: float = 0.7
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        return 2.0 * self.curvature / self.skew**2 * (np.exp(-self.skew * u) + self.skew * u - 1.0)
+
+
+def flat(u: np.ndarray) -> np.ndarray:
+    """Depth does nothing: the curves of all depths are identical."""
+    return np.zeros_like(u)
+
+
+@dataclass(frozen=True)
+class Power:
+    """L* ∝ N^exponent."""
+
+    exponent: float = 0.25
+
+    def __call__(self, x: float) -> float:
+        return math.exp(self.exponent * x)
+
+
+@dataclass(frozen=True)
+class Logarithmic:
+    """L* is linear in ln N: it grows by ``share`` of its value at N₀ per unit of ln N."""
+
+    share: float = 0.26
+
+    def __call__(self, x: float) -> float:
+        return max(1.0 + self.share * x, LEAST_SHARE)
+
+
+def no_gain(w: np.ndarray) -> np.ndarray:
+    return np.zeros_like(w)
+
+
+@dataclass(frozen=True)
+class Kink:
+    """A gain that sets in at a width: ``slope`` nats per unit of ln d above it."""
+
+    slope: float = 0.1
+
+    def __call__(self, w: np.ndarray) -> np.ndarray:
+        return self.slope * np.maximum(w, 0.0)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A net at least ``beyond`` times as wide as d₀ is better by ``height`` nats."""
+
+    height: float = 0.015
+    beyond: float = 1.15
+
+    def __call__(self, w: np.ndarray) -> np.ndarray:
+        return np.where(w >= math.log(self.beyond), self.height, 0.0)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A loss of size, depth and tokens.
+
+    size, depth: N₀ and L*(N₀, TOKENS); d₀ is the width that they make. token_power: L* ∝ tokens^token_power. effect: a
+    factor on the penalty and on the gain. fall: what depth does goes as (N/N₀)^(−fall).
+    """
+
+    penalty: Penalty = Skewed()
+    optimum: Optimum = Power()
+    gain: Gain = no_gain
+    size: float = 3.0e7
+    depth: float = 17.0
+    token_power: float = 0.0
+    effect: float = 1.0
+    fall: float = 0.0
+
+    def valley(self, n_params: float, tokens: float | None = None) -> float:
+        """L*: where the penalty vanishes."""
+        longer = ((tokens or TOKENS) / TOKENS) ** self.token_power
+        return self.depth * self.optimum(math.log(n_params / self.size)) * longer
+
+    def above(self, depth: np.ndarray, n_params: float, tokens: float | None = None) -> np.ndarray:
+        """What depth does to the loss, in nats up to a constant of the size and the tokens."""
+        y, x = np.log(np.asarray(depth, dtype=float)), math.log(n_params / self.size)
+        w = (x - (y - math.log(self.depth))) / 2.0
+        effect = self.penalty(y - math.log(self.valley(n_params, tokens))) - self.gain(w)
+        return self.effect * math.exp(-self.fall * x) * effect
+
+    def loss(self, depth: float, n_params: float, tokens: float | None = None) -> float:
+        """Nats per token."""
+        level = 1.5 + 3.0 * (n_params / 1.0e7) ** -0.08 + 0.4 * ((tokens or TOKENS) / TOKENS) ** -0.3
+        return level + float(self.above(np.array(depth), n_params, tokens))
+
+    def best_depth(self, n_params: float, tokens: float | None = None) -> float | None:
+        """The depth at which the loss of this size is least; None where depth does nothing."""
+        depths = np.geomspace(1.0, DEEPEST, DEPTHS)
+        above = self.above(depths, n_params, tokens)
+        return float(depths[above.argmin()]) if np.ptp(above) > 0.0 else None
+
+    def excess(self, depth: float, n_params: float, tokens: float | None = None) -> float:
+        """Nats by which a depth is worse than the best one."""
+        best = self.best_depth(n_params, tokens)
+        if best is None:
+            return 0.0
+        at = self.above(np.array([depth, best]), n_params, tokens)
+        return max(float(at[0] - at[1]), 0.0)
+
+
+TRUTHS = {
+    "bent": Truth(Bent()),
+    "bent, ln N": Truth(Bent(), Logarithmic()),
+    "asymmetric": Truth(),
+    "kinked": Truth(gain=Kink()),
+    "stepped": Truth(gain=Step()),
+    "flat": Truth(flat),
+}
