@@ -102,6 +102,16 @@ def one_recipe(
     return out, warnings
 
 
+def why_no_loss(row: Row) -> str:
+    """Why a row has no loss that counts, apart from one that diverged; empty where it has one."""
+    status, loss = str(row.get("status") or "done").lower(), row.get("loss")
+    if status not in ("done", "diverged"):
+        return status
+    if status == "done" and loss is None:
+        return "no loss"
+    return "loss is NaN" if status == "done" and loss != loss else ""
+
+
 def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Rows by their arm, in the order of the table; "" for those without one."""
     found: dict[str, list[Row]] = defaultdict(list)

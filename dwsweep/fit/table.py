@@ -22,7 +22,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.rows import ARM, Row, compile_expression
+from dwsweep.fit.rows import ARM, Row, compile_expression, why_no_loss
 from dwsweep.records.columns import ALIASES, IN_ANY_CASE, REQUIRED, named, of_type
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, printable
 
@@ -144,16 +144,6 @@ def unit_named(column: str) -> str:
     if "bpb" in words or "bits_per_byte" in _plain(column):
         return BITS
     return BITS_PER_TOKEN if "bits" in words else NATS
-
-
-def why_no_loss(row: Row) -> str:
-    """Why a row has no loss that counts, apart from one that diverged; empty where it has one."""
-    status, loss = str(row.get("status") or "done").lower(), row.get("loss")
-    if status not in ("done", "diverged"):
-        return status
-    if status == "done" and loss is None:
-        return "no loss"
-    return "loss is NaN" if status == "done" and loss != loss else ""
 
 
 def as_number(value: Any) -> Any:
