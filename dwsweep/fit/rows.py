@@ -71,8 +71,9 @@ def one_recipe(
     out: dict[int, str] = {}
     warnings: list[str] = []
     open_: dict[str, Hashable] = {}  # column → a cell where it varies
+    present = {name for row in rows for name in row}
     for name in dict.fromkeys((*RECIPE, *TUNING, *named)):
-        if not any(name in row for row in rows):
+        if name not in present or len({_setting(row, name) for row in rows}) < 2:
             continue
         left = [k for k in range(len(rows)) if k not in out]
         values: dict[Hashable, set[Any]] = defaultdict(set)

@@ -16,7 +16,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from os import PathLike
 from typing import Any
 
@@ -34,6 +34,7 @@ LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the ran
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
 LARGEST_INT = 10**300  # what a float still holds
 LARGEST_LOSS = 1e6
+ROWS_AT_A_TIME = 50_000
 COUNTS = frozenset(of_type("count"))
 FINISHED = {"finished", "completed", "complete", "success", "succeeded"}  # what trackers call a run that is done
 CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # where trackers put settings
@@ -155,12 +156,10 @@ def as_number(value: Any) -> Any:
     if hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a NumPy scalar
         return as_number(value.item())
     text = str(value).strip()
-    if text.lower() in MISSING_TEXT:
-        return None
     try:
         number = float(text)
     except ValueError:
-        return text
+        return None if text.lower() in MISSING_TEXT else text
     return int(number) if number.is_integer() and "e" not in text.lower() and "." not in text else number
 
 
@@ -219,16 +218,16 @@ def _load_path(name: str) -> tuple[list[Row], str, str, str | None]:
         if suffix in (".csv", ".tsv"):
             held = _read_csv(name, content.decode("utf-8-sig"))
         elif suffix == ".json":
-            held = _read_json(name, content.decode("utf-8-sig"))
+            held = _numbers(_read_json(name, content.decode("utf-8-sig")))
         elif suffix == ".parquet":
-            held = _read_parquet(content)
+            held = _numbers(_read_parquet(content))
         else:
-            held = _of_rows(_read_json_lines(name, content.decode("utf-8-sig")))
+            held = _numbers(_of_rows(_read_json_lines(name, content.decode("utf-8-sig"))))
     except InputError:
         raise
     except (UnicodeDecodeError, ValueError, OSError, RecursionError, csv.Error) as error:
         raise InputError(f"table: {name}; not readable as {suffix[1:]}: {str(error).splitlines()[0]}") from error
-    return _numbers(held), str(path), digest, directory
+    return held, str(path), digest, directory
 
 
 def _read_parquet(content: bytes) -> Columns:
@@ -292,15 +291,20 @@ def _read_csv(name: str, text: str) -> Columns:
     """Columns of a CSV or TSV, whose fields a comma, a semicolon or a tab separates: what the header has most of."""
     header = text.lstrip().partition("\n")[0]
     reader = csv.reader(io.StringIO(text), delimiter=max("\t,;", key=header.count))
-    names, *rows = [row for row in reader if row] or [[]]
-    names = [field.strip() for field in names]
+    lines = filter(None, reader)
+    names = [printable(field.strip()) for field in next(lines, [])]
     twice = sorted({field for field in names if names.count(field) > 1})
     if twice:
         raise InputError(f"table: {name}; column {twice[0]!r} is there twice, a name must be there once")
-    if any(len(row) > len(names) for row in rows):
-        raise InputError(f"table: {name}; a row has more fields than the header")
-    columns = zip_longest(*rows, fillvalue=None)
-    return {field: list(next(columns, [None] * len(rows))) for field in names}
+    held: Columns = {field: [] for field in names}
+    while rows := list(islice(lines, ROWS_AT_A_TIME)):
+        if any(len(row) > len(names) for row in rows):
+            raise InputError(f"table: {name}; a row has more fields than the header")
+        columns = zip_longest(*rows)
+        texts = {field: list(next(columns, [None] * len(rows))) for field in names}
+        for field, column in _numbers(texts).items():
+            held[field] += column
+    return held
 
 
 def _numbers(held: Mapping[Any, list[Any]]) -> Columns:
@@ -317,11 +321,8 @@ def _numbers(held: Mapping[Any, list[Any]]) -> Columns:
         read: dict[Any, Any] = {}
         column = []
         for value in values:
-            if value is None or value.__class__ is float:
-                column.append(value)
-                continue
             if value.__class__ is not str:
-                column.append(_as_read(ours, value))
+                column.append(value if value.__class__ is float else _as_read(ours, value))
                 continue
             if value not in read:
                 read[value] = _as_read(ours, value)
