@@ -91,10 +91,10 @@ def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = 
     """Choose the rows that count as losses. named: columns that the user has named, each part of a run's recipe.
 
     Rows that failed, are not finished or have NaN for a loss are missing at random: their seeds keep their pairing. A
-    diverged replica (or an infinite loss) is not at random, and averaging only the good seeds of a deep net would flatter depth:
-    a learning rate that diverged is no candidate while another one stayed finite at that shape. Where none did, the
-    cell is censored, unless that would take more than a quarter of a depth's sizes: then the seed is dropped at every
-    depth, provided that two seeds remain.
+    diverged replica (or an infinite loss) is not at random, and averaging only the good seeds of a deep net would
+    flatter depth: a learning rate that diverged is no candidate while another one stayed finite at that shape. Where
+    none did, the cell is censored, unless that would take more than a quarter of a depth's sizes: then the seed is
+    dropped at every depth, provided that two seeds remain.
     """
     if axis not in AXES:
         raise InputError(f"{argument('axis')}: {axis!r}; must be one of {', '.join(AXES)}")
@@ -353,9 +353,7 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
         for run in members:
             seed[run.seed].append(run.loss - middle)
     # a seed of a cell or two would take the loss that is off for its own part
-    shared = {
-        name: median(values) if name is not None and len(values) > 2 else 0.0 for name, values in seed.items()
-    }
+    shared = {name: median(values) if name is not None and len(values) > 2 else 0.0 for name, values in seed.items()}
     losses = {key: np.array([run.loss - shared[run.seed] for run in members]) for key, members in several.items()}
     gaps = np.concatenate([np.abs(v[k:] - v[:-k]) for v in losses.values() for k in range(1, min(len(v), MOST_GAPS))])
     if len(gaps) < FEWEST_SIZES:

@@ -88,7 +88,7 @@ class CellMeans:
     """Least squares of loss = cell + seed, n runs in K cells.
 
     mean: (K,) nats. residual, leverage: (n,). paired: seeds are shared between cells, so that their common part
-    cancels. cells: (n,) of each run; codes: (n,) its seed, and shares (K, S) of the seeds in each cell, gain (S, S): the
+    cancels. cells: (n,) of each run; codes: (n,) its seed; shares (K, S) of the seeds in each cell; gain (S, S): the
     seeds' effects are gain · Σ (losses − mean of their cell); S = 0 where they are not paired.
     """
 
@@ -185,7 +185,9 @@ def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable],
         residual = _but_rounding(losses - average[cells])
         nothing = np.zeros((n_cells, 0))
         return CellMeans(average, residual, 1.0 / counts[cells], False, cells, codes, nothing, np.zeros((0, 0)))
-    shares = np.bincount(cells * n_seeds + codes, minlength=n_cells * n_seeds).reshape(n_cells, n_seeds) / counts[:, None]
+    shares = (
+        np.bincount(cells * n_seeds + codes, minlength=n_cells * n_seeds).reshape(n_cells, n_seeds) / counts[:, None]
+    )
     # the scatter of linked seeds lacks the direction of their sum alone, which their effects do not have
     gain = np.linalg.inv(_within(shares, counts) + 1.0 / n_seeds) - 1.0 / n_seeds
     effects = gain @ np.bincount(codes, losses - average[cells], n_seeds)
