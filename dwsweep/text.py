@@ -22,8 +22,10 @@ def format_count(value: float) -> str:
     return f"{float(f'{value:.3g}'):g}"
 
 
-NATS, BITS = "nats per token", "bits per byte"
+NATS, BITS_PER_TOKEN, BITS = "nats per token", "bits per token", "bits per byte"
 """What losses are counted in."""
+SHORT = {NATS: "nats", BITS_PER_TOKEN: "bits", BITS: "bits per byte"}
+"""The same behind a number."""
 
 
 def format_range(low: float | None, high: float | None, text: Callable[[float], str]) -> str:

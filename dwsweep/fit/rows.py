@@ -71,8 +71,9 @@ def one_recipe(
     out: dict[int, str] = {}
     warnings: list[str] = []
     open_: dict[str, Hashable] = {}  # column → a cell where it varies
+    present = {name for row in rows for name in row}
     for name in dict.fromkeys((*RECIPE, *TUNING, *named)):
-        if not any(name in row for row in rows):
+        if name not in present or len({_setting(row, name) for row in rows}) < 2:
             continue
         left = [k for k in range(len(rows)) if k not in out]
         values: dict[Hashable, set[Any]] = defaultdict(set)
@@ -100,6 +101,16 @@ def one_recipe(
     if open_:
         raise InputError(_refusal(rows[:counted], cells, open_))
     return out, warnings
+
+
+def why_no_loss(row: Row) -> str:
+    """Why a row has no loss that counts, apart from one that diverged; empty where it has one."""
+    status, loss = str(row.get("status") or "done").lower(), row.get("loss")
+    if status not in ("done", "diverged"):
+        return status
+    if status == "done" and loss is None:
+        return "no loss"
+    return "loss is NaN" if status == "done" and loss != loss else ""
 
 
 def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:

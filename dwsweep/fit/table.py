@@ -13,15 +13,20 @@ import json
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from os import PathLike
 from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.rows import ARM, Row, compile_expression
+from dwsweep.fit.rows import ARM, Row, compile_expression, why_no_loss
 from dwsweep.records.columns import ALIASES, IN_ANY_CASE, REQUIRED, named, of_type
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, printable
+
+Columns = dict[str, list[Any]]
 
 MEASURED = {*named("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
 MISSING_TEXT = {"", "none", "null", "na", "n/a", "<na>", "nat"}
@@ -29,6 +34,15 @@ LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the ran
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
 LARGEST_INT = 10**300  # what a float still holds
 LARGEST_LOSS = 1e6
+ROWS_AT_A_TIME = 50_000
+COUNTS = frozenset(of_type("count"))
+FINISHED = {"finished", "completed", "complete", "success", "succeeded"}  # what trackers call a run that is done
+CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # where trackers put settings
+SUMMARY = {"summary", "metrics", "final", "throughput"}  # … what a run ended with, or was
+EVAL = {"eval", "val"}  # … and its held-out losses
+BUDGETS = {"flops_budget", "compute_budget", "budget"}  # what a run was to spend
+MOST_PARAMETERS = 1e13  # beyond any net: a budget above it is of FLOPs
+UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 
 
@@ -45,6 +59,7 @@ class Table:
     loss_column: what the table calls the loss.
     named: columns beyond those that the analysis reads to which the user gave a name.
     taken: ``ours = theirs`` for columns that were found under another usual name.
+    unit: of the losses. left_out: why runs have no loss that counts → how many.
     """
 
     rows: list[Row]
@@ -56,51 +71,80 @@ class Table:
     named: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
     loss_column: str = "loss"
+    unit: str = NATS
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
-def read_other(table: Any, columns: Any, where: Iterable[str], option: str) -> Table:
+def read_other(table: Any, columns: Any, where: Iterable[str], option: str, unit: str | None = None) -> Table:
     """``read_table`` of a further table; an error names the option that gave it."""
     try:
-        return read_table(table, columns, where)
+        return read_table(table, columns, where, unit)
     except InputError as error:
         raise InputError(*(f"{option}: {line.removeprefix('table: ')}" for line in error.templates)) from None
 
 
-def read_table(table: Any, columns: Any = None, where: Iterable[str] = ()) -> Table:
+def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit: str | None = None) -> Table:
     """Read ``table`` and rename and select its rows.
 
     table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
     Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table.
     columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
     where: expressions over the columns, such as ``"warmup == 400"``; a row stays if all are true.
+    unit: of the losses, one of ``UNITS``; default: what the name of their column says, else nats.
 
     Raises InputError for a missing file, format or column, a text where a number belongs, or a bad expression.
     """
-    rows, source, digest, directory = _load(table)
-    n_read = len(rows)
+    if unit is not None and unit not in UNITS:
+        raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
+    held, source, digest, directory = _load(table)
+    n_read = len(next(iter(held.values()), ()))
     renamed = _mapping(columns)
-    rows = _rename(rows, renamed)
-    taken = understood(list(dict.fromkeys(name for row in rows for name in row)))
-    given = dict.fromkeys(name for row in rows for name in row)
-    rows = _rename(rows, taken)
-    names = tuple(dict.fromkeys(name for row in rows for name in row))
-    _require(names, tuple(given), renamed, source, n_read)
-    rows = [{name: _blank_if_nan(name, value) for name, value in row.items()} for row in rows]
+    held = _rename(held, renamed)
+    given = tuple(held)
+    taken = understood(given)
+    known = {*held, *taken}
+    asked = [name for name in given if _plain(name).removeprefix("config_") in BUDGETS and name not in taken.values()]
+    if asked and "train_flops" not in known and _are_flops(held[asked[0]]):
+        taken["train_flops"] = asked[0]
+    if "bits_per_byte" in known and "loss" not in known:
+        taken["loss"] = taken.pop("bits_per_byte", "bits_per_byte")
+    held = _rename(held, taken)
+    _require(tuple(held), given, renamed, source, n_read)
+    for name, values in held.items():
+        if name not in REQUIRED:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
+            held[name] = [None if value != value else value for value in values]
+    if "status" in held:
+        held["status"] = ["done" if str(v).lower() in FINISHED else v for v in held["status"]]
+    rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
     for expression in [where] if isinstance(where, str) else where:
-        keep = compile_expression(expression, names)
+        keep = compile_expression(expression, tuple(held))
         rows = [row for row in rows if keep(row)]
     if n_read and not rows and where:
         raise InputError(f"{argument('where')}: {' and '.join(where)!r}; keeps none of the {n_read} rows of {source}")
-    _check_numbers(rows)
+    reasons = [why_no_loss(row) for row in rows]
+    left_out = Counter(filter(None, reasons))
+    sized = [row["depth"] is not None and row["width"] is not None for row in rows]
+    rows = [row for row, reason, has_size in zip(rows, reasons, sized, strict=True) if has_size or not reason]
+    _check_numbers(rows, tuple(held))
     named = tuple(name for name in renamed if name not in MEASURED)
     said = tuple(f"{ours} = {theirs}" for ours, theirs in taken.items())
     loss = {**taken, **renamed}.get("loss", "loss")
-    return Table(rows, names, source, digest, directory, n_read, named, said, loss)
+    of_loss = UNITS[unit] if unit else unit_named(loss)
+    return Table(rows, tuple(held), source, digest, directory, n_read, named, said, loss, of_loss, dict(left_out))
 
 
-def _blank_if_nan(name: str, value: Any) -> Any:
-    """A frame's NaN is a blank, save for the loss of a run that diverged; and NaN equals no other NaN as a key."""
-    return None if name not in REQUIRED and isinstance(value, float) and math.isnan(value) else value
+def _are_flops(values: Sequence[Any]) -> bool:
+    """Whether they are a budget of compute: of parameters, no net has as many."""
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return bool(numbers) and min(numbers) > MOST_PARAMETERS
+
+
+def unit_named(column: str) -> str:
+    """What the name of a column of losses says that they are counted in; nats per token where it says nothing."""
+    words = _plain(column).split("_")
+    if "bpb" in words or "bits_per_byte" in _plain(column):
+        return BITS
+    return BITS_PER_TOKEN if "bits" in words else NATS
 
 
 def as_number(value: Any) -> Any:
@@ -112,26 +156,28 @@ def as_number(value: Any) -> Any:
     if hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a NumPy scalar
         return as_number(value.item())
     text = str(value).strip()
-    if text.lower() in MISSING_TEXT:
-        return None
     try:
         number = float(text)
     except ValueError:
-        return text
+        return None if text.lower() in MISSING_TEXT else text
     return int(number) if number.is_integer() and "e" not in text.lower() and "." not in text else number
 
 
-def _load(table: Any) -> tuple[list[Row], str, str, str | None]:
+def _load(table: Any) -> tuple[Columns, str, str, str | None]:
     table = _columns_of_frame(table)
     if isinstance(table, Mapping):
-        rows = _numbers(_of_columns("table:", table))
-        return rows, "a dict of columns", _digest(rows), None
-    if isinstance(table, Sequence) and not isinstance(table, str | bytes):
+        held, source = _numbers(_of_columns("table:", table)), "a dict of columns"
+    elif isinstance(table, Sequence) and not isinstance(table, str | bytes):
         if not all(isinstance(row, Mapping) for row in table):
             raise InputError("table: a list whose items are not all dicts; must be a list of dicts")
-        rows = _numbers([dict(row) for row in table])
-        return rows, "a list of rows", _digest(rows), None
-    return _load_path(str(table))
+        held, source = _numbers(_of_rows(table)), "a list of rows"
+    else:
+        return _load_path(str(table))
+    return held, source, hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest(), None
+
+
+def _of_rows(rows: Sequence[Mapping[Any, Any]]) -> Columns:
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
 
 
 def _columns_of_frame(table: Any) -> Any:
@@ -152,7 +198,7 @@ def _columns_of_frame(table: Any) -> Any:
     return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
 
 
-def _load_path(name: str) -> tuple[list[Row], str, str, str | None]:
+def _load_path(name: str) -> tuple[Columns, str, str, str | None]:
     path = paths.reachable(name)
     directory = None
     if path.is_dir():
@@ -161,6 +207,8 @@ def _load_path(name: str) -> tuple[list[Row], str, str, str | None]:
             raise InputError(f"table: {name}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
     elif not path.exists():
         raise InputError(f"table: {name}; no such file or directory")
+    elif not path.is_file():
+        raise InputError(f"table: {name}; a pipe or a device, must be a file or a sweep directory")
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise InputError(f"table: {name}; the name must end in one of {', '.join(FORMATS)}, or be a sweep directory")
@@ -168,24 +216,33 @@ def _load_path(name: str) -> tuple[list[Row], str, str, str | None]:
     digest = hashlib.sha256(content).hexdigest()
     try:
         if suffix in (".csv", ".tsv"):
-            rows = _read_csv(name, content.decode("utf-8-sig"), "\t" if suffix == ".tsv" else None)
+            held = _read_csv(name, content.decode("utf-8-sig"))
         elif suffix == ".json":
-            rows = _read_json(name, content.decode("utf-8-sig"))
+            held = _numbers(_read_json(name, content.decode("utf-8-sig")))
         elif suffix == ".parquet":
-            import pyarrow.parquet as pq
-
-            rows = pq.read_table(io.BytesIO(content)).to_pylist()
+            held = _numbers(_read_parquet(content))
         else:
-            rows = _read_json_lines(name, content.decode("utf-8-sig"))
+            held = _numbers(_of_rows(_read_json_lines(name, content.decode("utf-8-sig"))))
     except InputError:
         raise
     except (UnicodeDecodeError, ValueError, OSError, RecursionError, csv.Error) as error:
         raise InputError(f"table: {name}; not readable as {suffix[1:]}: {str(error).splitlines()[0]}") from error
-    return _numbers(rows), str(path), digest, directory
+    return held, str(path), digest, directory
 
 
-def _of_columns(what: str, columns: Mapping[Any, Any]) -> list[Row]:
-    """Rows of a dict of columns; a column is a sequence, or a dict by row label (what pandas writes as JSON)."""
+def _read_parquet(content: bytes) -> Columns:
+    """Columns of plain values and of structs (config.n_layer); lists and maps hold nothing that a fit reads, and take
+    long."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(content))
+    plain = [one.name for one in file.schema_arrow if pa.types.is_struct(one.type) or not pa.types.is_nested(one.type)]
+    return file.read(columns=plain).to_pydict()
+
+
+def _of_columns(what: str, columns: Mapping[Any, Any]) -> Columns:
+    """Columns of one length; a column is a sequence, or a dict by row label (what pandas writes as JSON)."""
     held = {str(name): list(v.values()) if isinstance(v, Mapping) else v for name, v in columns.items()}
     single = [name for name, values in held.items() if isinstance(values, str) or not _has_length(values)]
     if single:
@@ -193,7 +250,7 @@ def _of_columns(what: str, columns: Mapping[Any, Any]) -> list[Row]:
     lengths = {name: len(values) for name, values in held.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{what} columns of different lengths {lengths}; all columns need the same length")
-    return [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
+    return {name: list(values) for name, values in held.items()}
 
 
 def _has_length(values: Any) -> bool:
@@ -204,14 +261,14 @@ def _has_length(values: Any) -> bool:
     return True
 
 
-def _read_json(name: str, text: str) -> list[Row]:
-    """Rows of a JSON file: a list of records, or an object of columns."""
+def _read_json(name: str, text: str) -> Columns:
+    """Columns of a JSON file: a list of records, or an object of columns."""
     found = json.loads(text)
     if isinstance(found, dict):
         return _of_columns(f"table: {name};", found)
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise InputError(f"table: {name}; must be a list of objects, one per run, or an object of columns")
-    return found
+    return _of_rows(found)
 
 
 def _read_json_lines(name: str, text: str) -> list[Row]:
@@ -230,32 +287,53 @@ def _read_json_lines(name: str, text: str) -> list[Row]:
     return rows
 
 
-def _read_csv(name: str, text: str, delimiter: str | None) -> list[Row]:
-    """Rows of a CSV, whose fields a comma, a semicolon or a tab separates: whichever the header has most of."""
+def _read_csv(name: str, text: str) -> Columns:
+    """Columns of a CSV or TSV, whose fields a comma, a semicolon or a tab separates: what the header has most of."""
     header = text.lstrip().partition("\n")[0]
-    reader = csv.DictReader(io.StringIO(text), delimiter=delimiter or max(",;\t", key=header.count))
-    rows = [dict(row) for row in reader]
-    names = [field.strip() for field in reader.fieldnames or ()]
-    twice = sorted({field for field in names if names.count(field) > 1})
+    reader = csv.reader(io.StringIO(text), delimiter=max("\t,;", key=header.count))
+    lines = filter(None, reader)
+    names = [printable(text.strip()) for text in next(lines, [])]
+    twice = sorted({text for text in names if names.count(text) > 1})
     if twice:
         raise InputError(f"table: {name}; column {twice[0]!r} is there twice, a name must be there once")
-    if any(None in row for row in rows):
-        raise InputError(f"table: {name}; a row has more fields than the header")
-    return rows
+    held: Columns = {column: [] for column in names}
+    while rows := list(islice(lines, ROWS_AT_A_TIME)):
+        if any(len(row) > len(names) for row in rows):
+            raise InputError(f"table: {name}; a row has more fields than the header")
+        columns = zip_longest(*rows)
+        texts = {column: list(next(columns, [None] * len(rows))) for column in names}
+        for column, values in _numbers(texts).items():
+            held[column] += values
+    return held
 
 
-def _numbers(rows: list[Row]) -> list[Row]:
-    named = [{str(name).strip(): value for name, value in row.items()} for row in rows]
-    return [{name: _as_read(name, value) for name, value in row.items()} for row in named]
+def _numbers(held: Mapping[Any, list[Any]]) -> Columns:
+    """The columns as numbers where texts read as some. What a table calls its columns and holds in them enters here,
+    so that nothing of it steers a terminal; the name of an arm stays a text, be it 7 or none. A column of dicts is as
+    many as they have keys (config.n_layer)."""
+    found: Columns = {}
+    for name, values in held.items():
+        ours = printable(str(name).strip())
+        inner = [{} if value is None else value for value in values]
+        if any(inner) and all(isinstance(value, Mapping) for value in inner):
+            found |= {f"{ours}.{key}": column for key, column in _numbers(_of_rows(inner)).items()}
+            continue
+        read: dict[Any, Any] = {}
+        column = []
+        for value in values:
+            if value.__class__ is not str:
+                column.append(value if value.__class__ is float else _as_read(ours, value))
+                continue
+            if value not in read:
+                read[value] = _as_read(ours, value)
+            column.append(read[value])
+        found[ours] = column
+    return found
 
 
 def _as_read(name: str, value: Any) -> Any:
-    """A number where a text reads as one; but the name of an arm stays a text, be it 7 or none."""
-    return value.strip() or None if name == ARM and isinstance(value, str) else as_number(value)
-
-
-def _digest(rows: list[Row]) -> str:
-    return hashlib.sha256(json.dumps(rows, sort_keys=True, default=str).encode()).hexdigest()
+    read = value.strip() or None if name == ARM and isinstance(value, str) else as_number(value)
+    return printable(read) if isinstance(read, str) else read
 
 
 def _mapping(columns: Any) -> dict[str, str]:
@@ -272,22 +350,15 @@ def _mapping(columns: Any) -> dict[str, str]:
     return pairs
 
 
-def _rename(rows: list[Row], mapping: dict[str, str]) -> list[Row]:
-    if not mapping:
-        return rows
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    missing = [theirs for theirs in mapping.values() if theirs not in names]
+def _rename(held: Columns, mapping: dict[str, str]) -> Columns:
+    missing = [theirs for theirs in mapping.values() if theirs not in held]
     if missing:
-        raise InputError(
-            *(
-                f"{argument('columns', '--column')}: {name!r}; not in the table{_nearest(name, names)}"
-                for name in missing
-            )
-        )
+        name = argument("columns", "--column")
+        raise InputError(*(f"{name}: {one!r}; not in the table{_nearest(one, tuple(held))}" for one in missing))
     back = {theirs: ours for ours, theirs in mapping.items()}
     # a column that a renamed one displaces is dropped: loss=val_loss must win over an old "loss"
     displaced = set(mapping) - set(back)
-    return [{back.get(key, key): value for key, value in row.items() if key not in displaced} for row in rows]
+    return {back.get(name, name): values for name, values in held.items() if name not in displaced}
 
 
 def rename(name: str) -> str:
@@ -329,54 +400,66 @@ def _shown(value: Any) -> str:
         return "a whole number beyond all floats"
 
 
-def _check_numbers(rows: list[Row]) -> None:
-    lines = []
-    numbers, counts = of_type("number", "count"), of_type("count")
-    for number, row in enumerate(rows, start=1):
-        for name in numbers:
-            value = row.get(name)
-            if isinstance(value, str | bool):
-                lines.append(f"{name}: {str(value)[:40]!r} in row {number}; must be a number")
-        for name in ("depth", "width"):
-            value = row.get(name)
-            if value is None or (not isinstance(value, str) and not 1 <= value <= LARGEST[name]):
-                lines.append(f"{name}: {_shown(value)} in row {number}; must be a number from 1 to {LARGEST[name]:g}")
-            elif name == "depth" and isinstance(value, float) and not value.is_integer():
-                lines.append(f"depth: {value:g} in row {number}; must be a whole number of layers")
-        for name in counts:
-            value = row.get(name)
-            # zero or less is a blank: the row has no such count
-            if isinstance(value, int | float) and 0 < value < math.inf and not LEAST_COUNT <= value <= LARGEST_COUNT:
-                lines.append(
-                    f"{name}: {float(value):g} in row {number}; must be from {LEAST_COUNT:g} to {LARGEST_COUNT:g}"
-                )
-        value = row.get("bits_per_byte")
-        if isinstance(value, int | float) and value < 0:
-            lines.append(f"bits_per_byte: {value:g} in row {number}; must not be negative")
-        value = row.get("learning_rate")
-        if isinstance(value, int | float) and not 0 < value < math.inf:
-            lines.append(f"learning_rate: {value:g} in row {number}; must be positive and finite")
-        value = row.get("loss")
-        if isinstance(value, int | float) and math.isfinite(value) and abs(value) > LARGEST_LOSS:
-            lines.append(
-                f"loss: {value:g} in row {number}; must be nats per token, at most {LARGEST_LOSS:g} "
-                "(nan marks a run that diverged)"
-            )
+def _check_numbers(rows: list[Row], names: Sequence[str]) -> None:
+    found = []
+    for order, name in enumerate(one for one in of_type("number", "count") if one in names):
+        kinds = {(type(value), value) for row in rows if (value := row.get(name)) is not None or name in LARGEST}
+        bad = {kind: line for kind in kinds if (line := _wrong(name, kind[1]))}
+        if bad:
+            kind_of = ((number, type(row.get(name)), row.get(name)) for number, row in enumerate(rows, start=1))
+            found += [(number, order, bad[kind, value]) for number, kind, value in kind_of if (kind, value) in bad]
+    lines = [line.format(row=number) for number, _, line in sorted(found)]
     if lines:
         more = [f"table: {len(lines) - 5} more bad values"] if len(lines) > 5 else []
         raise InputError(*lines[:5], *more)
 
 
+def _wrong(name: str, value: Any) -> str:
+    """What is wrong with a number of the column, with {row} for its place; empty where nothing is."""
+    shown = _shown(value).replace("{", "{{").replace("}", "}}")
+    said = f"{name}: {shown} in row {{row}}; must"
+    if isinstance(value, str | bool):
+        return f"{name}: {str(value)[:40]!r}".replace("{", "{{").replace("}", "}}") + " in row {row}; must be a number"
+    if name in LARGEST:
+        if value is None or not 1 <= value <= LARGEST[name]:
+            return f"{said} be a number from 1 to {LARGEST[name]:g}"
+        if name == "depth" and not float(value).is_integer():
+            return f"{said} be a whole number of layers"
+    # zero or less is a blank: the row has no such count
+    elif name in COUNTS and 0 < value < math.inf and not LEAST_COUNT <= value <= LARGEST_COUNT:
+        return f"{said} be from {LEAST_COUNT:g} to {LARGEST_COUNT:g}"
+    elif name == "bits_per_byte" and value < 0:
+        return f"{said} not be negative"
+    elif name == "learning_rate" and not 0 < value < math.inf:
+        return f"{said} be positive and finite"
+    elif name == "loss" and math.isfinite(value) and abs(value) > LARGEST_LOSS:
+        return f"{said} be a cross-entropy, at most {LARGEST_LOSS:g} (inf marks a run that diverged)"
+    return ""
+
+
 def understood(names: Sequence[str]) -> dict[str, str]:
     """``{ours: theirs}`` for each of our columns that a table lacks and has under a usual name, whatever its case and
-    whatever joins its words (``eval/loss``, ``Num-Layers``)."""
-    have = {_plain(name): name for name in reversed(names)}
-    free = {plain: name for plain, name in have.items() if name not in IN_ANY_CASE}
+    whatever joins its words (``eval/loss``, ``Num-Layers``), also where a tracker keeps it (``config.n_layer``)."""
+    free = {plain: name for name in reversed(names) if name not in IN_ANY_CASE and (plain := _plain(name))}
+    settings, ends = dict(free), dict(free)
+    for plain, name in list(free.items()):
+        words = plain.removesuffix("_value").split("_")
+        while len(words) > 1 and words[0] in CONFIG | SUMMARY | EVAL:
+            place = words.pop(0)
+            if place not in EVAL:
+                settings.setdefault("_".join(words), name)
+            if place not in CONFIG:
+                ends.setdefault("_".join(words), name)
+    outcomes = named("outcome")
     # those without an alias first: what an alias takes is theirs under their own name
     known = {**dict.fromkeys(IN_ANY_CASE, ()), **ALIASES}
-    ordered = sorted(known.items(), key=lambda item: bool(item[1]))
-    found = {ours: next((free[one] for one in (ours, *usual) if one in free), None) for ours, usual in ordered}
-    return {ours: theirs for ours, theirs in found.items() if theirs is not None and ours not in names}
+    found = {}
+    for ours, usual in sorted(known.items(), key=lambda item: bool(item[1])):
+        among = ends if ours in outcomes else settings
+        theirs = next((among[one] for one in (ours, *usual) if one in among), None)
+        if theirs is not None and ours not in names:
+            found[ours] = theirs
+    return found
 
 
 def likely(ours: str, names: Sequence[str]) -> str:

@@ -22,7 +22,10 @@ from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import Transition, references
 from dwsweep.text import format_count
 
-KNOWN_STATUSES = {"done", "diverged", "failed", "oom", "interrupted", "pending", "running"}
+KNOWN_STATUSES = {
+    *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
+    *("crashed", "killed", "preempted", "preempting", "canceled", "cancelled", "error", "timeout"),
+}
 COUNT_FACTOR = 30.0  # n_params / (12·L·d²) of any block stays well within it; thousands and millions do not
 HIGHEST_LOSS = 12.0  # nats per token; the logarithm of a vocabulary of 160,000
 OTHER_QUANTITIES = {  # parts of a column's name → what it holds

@@ -20,8 +20,8 @@ class Column:
     type: a count is a number between fixed bounds where it is positive, and blank where it is not; a text stays one,
     be it 7; any: as it reads. role: the size of a net or of its training, what a run ended with, what must be the same
     for all runs of a shape, what must be so at one learning rate, what names a run. aliases: usual names elsewhere, the
-    likelier first; without any its own name is understood in every case; None: only as it stands here. Counts of
-    parameters have none: no name says whether embeddings are in it. label: of an axis.
+    likelier first; without any its own name is understood in every case; None: only as it stands here. A count of
+    parameters that does not say so has the embeddings in it. label: of an axis.
     """
 
     name: str
@@ -54,11 +54,41 @@ COLUMNS = (
         "nats per token",
     ),
     Column("learning_rate", "tuning", "number", ("lr", "max_lr", "peak_lr", "max_learning_rate")),
-    Column("tokens", "tuning", "count", ("n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen")),
+    Column(
+        "tokens",
+        "tuning",
+        "count",
+        (
+            *("n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen"),
+            *("tokens_trained", "total_tokens", "total_training_tokens"),
+        ),
+    ),
     Column("seed", "identity", aliases=("random_seed", "rng_seed")),
-    Column("n_params", "size", "count", (), "parameters", "non-embedding parameters"),
-    Column("n_params_total", "size", "count", (), "parameters", "parameters, embeddings included"),
-    Column("flops", "size", "count", ("total_flops", "train_flops", "training_flops"), "FLOPs", "training FLOPs"),
+    Column(
+        "n_params",
+        "size",
+        "count",
+        (
+            *("non_embedding_params", "params_non_embedding", "n_params_non_embedding", "num_params_non_embedding"),
+            *("non_embedding_parameters", "num_non_embedding_params", "params_transformer"),
+        ),
+        "parameters",
+        "non-embedding parameters",
+    ),
+    Column(
+        "n_params_total",
+        "size",
+        "count",
+        (
+            *("total_params", "params_total", "num_params_total", "total_parameters", "params", "num_params"),
+            *("parameters", "n_parameters", "num_parameters", "parameter_count", "param_count"),
+        ),
+        "parameters",
+        "parameters, embeddings included",
+    ),
+    Column(
+        "flops", "size", "count", ("total_flops", "train_flops", "training_flops", "compute"), "FLOPs", "training FLOPs"
+    ),
     Column("device_seconds", "outcome", "count", (), "s", "device seconds"),
     Column("budget", "size", unit="parameters"),
     Column("flops_6nd", "size", unit="FLOPs"),
@@ -100,12 +130,12 @@ COLUMNS = (
             *("num_heads", "n_heads"),
         )
     ),
-    Column("bits_per_byte", "outcome", "number", unit="bits per byte"),
+    Column("bits_per_byte", "outcome", "number", ("val_bpb", "bpb", "eval_bpb", "validation_bpb"), "bits per byte"),
     Column("loss_stderr", "outcome", unit="nats per token"),
-    Column("wall_seconds", "outcome", unit="s"),
+    Column("wall_seconds", "outcome", aliases=("train_time_sec", "train_seconds_total", "runtime"), unit="s"),
     Column("tokens_per_second", "outcome", unit="tokens/s"),
     *(Column(name, "outcome") for name in ("attention_kernel", "device_kind", "pack_size")),
-    Column("status", "outcome", aliases=()),
+    Column("status", "outcome", aliases=("state", "run_state", "run_status")),
     Column("run_id", "identity", aliases=()),
     Column("arm", "identity", "text"),
 )

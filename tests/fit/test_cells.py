@@ -41,9 +41,21 @@ def test_failed_runs_are_missing_at_random():
     assert selection.excluded == {(6, 96): "3 × oom"}
 
 
-def test_one_diverged_replica_censors_its_cell():
+def test_a_loss_that_is_nan_costs_its_run_alone():
     table = rows()
     table[0]["loss"] = math.nan
+    selection = select_runs(table)
+    assert not selection.excluded and selection.notes == {(6, 64): "loss is NaN"}
+    assert [run.seed for run in selection.runs if run.shape == (6, 64)] == [1, 2]
+    for row in table[3:6]:
+        row["loss"] = math.nan
+    assert select_runs(table).excluded == {(6, 96): "3 × loss is NaN"}
+    assert read_table(table).left_out == {"loss is NaN": 4}
+
+
+def test_one_diverged_replica_censors_its_cell():
+    table = rows()
+    table[0] |= {"loss": math.nan, "status": "diverged"}
     selection = select_runs(table)
     assert (6, 64) in selection.excluded
     assert all(run.shape != (6, 64) for run in selection.runs)
@@ -183,7 +195,7 @@ def measured(change):
             None,
             r"loss: below zero, and larger at larger N; it looks like log-likelihood",
         ),
-        (lambda r: {"status": "finished"}, None, r"status: 'finished' in all 24 rows; a run counts where it is 'done'"),
+        (lambda r: {"status": "fine"}, None, r"status: 'fine' in all 24 rows; a run counts where it is 'done'"),
     ],
 )
 def test_what_looks_like_something_else_is_refused_in_a_line(change, columns, line):

@@ -23,6 +23,7 @@ Shape = tuple[int, int]  # depth and width
 At = tuple[float, float | None]  # a size and a number of tokens (None: the sweep has one)
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop" / "results.csv"
+GOLDEN_RATIO = (1.0 + math.sqrt(5.0)) / 2.0
 BEYOND = 1.7  # times the largest size trained: the last size asked for
 
 # McLeish et al. 2025 (github.com/mcleish7/gemstone-scaling-laws, MIT)
@@ -72,7 +73,8 @@ class Scenario:
     """A sweep to draw, and the points at which its best depth is asked for.
 
     tokens: every shape's loss is read after each of these; empty: the table has no such column. inside: sizes asked
-    for, within the data. asked_tokens: at which of ``tokens`` they are asked for.
+    for, within the data. asked_tokens: at which of ``tokens`` they are asked for. moved: each simulation has its L* at
+    another place, by up to this much in ln L, since what an interval holds depends on where the depths trained lie.
     """
 
     truth: Truth
@@ -82,6 +84,7 @@ class Scenario:
     tokens: tuple[float, ...] = ()
     inside: tuple[float, ...] = (1.0e7, 3.0e7, 1.0e8)
     asked_tokens: tuple[float, ...] = ()
+    moved: float = 0.2
 
     @property
     def sizes(self) -> tuple[float, ...]:
@@ -93,8 +96,9 @@ class Scenario:
         return tuple((n, tokens) for tokens, n in product(self.asked_tokens or (None,), self.sizes))
 
     def numbered(self, index: int) -> Scenario:
-        """That of simulation ``index``: the same one for all."""
-        return self
+        """That of simulation ``index``; the places of L* fill their range evenly."""
+        place = 2.0 * (index * GOLDEN_RATIO % 1.0) - 1.0
+        return replace(self, truth=replace(self.truth, depth=self.truth.depth * math.exp(self.moved * place)))
 
     def best_depth(self, n: float, tokens: float | None = None) -> float | None:
         """The true one; None where depth does nothing."""
