@@ -290,7 +290,7 @@ def _scaled(arm: Arm, factor: float) -> Arm:
             mean=factor * curves.mean,
             se=factor * curves.se,
             draws=factor * curves.draws,
-            covariance=factor**2 * curves.covariance,
+            means=curves.means.scaled(factor),
             noise=in_unit,
         ),
     )

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Run
-from dwsweep.fit.noise import FEW_DOCUMENTS, FLOOR_NATS, Documents, Noise, cell_means, chi2_quantile, estimate_noise
+from dwsweep.fit.noise import (
+    FEW_DOCUMENTS,
+    FLOOR_NATS,
+    Documents,
+    MeanCovariance,
+    Noise,
+    cell_means,
+    chi2_quantile,
+    estimate_noise,
+)
 
+MOST_DRAWN = 40_000_000  # numbers in the draws of all cell means: 320 MB, several times over
 GRID_POINTS = 161
 INTERPOLATION_DRAWS = 301
 FEW_SIZES = 5
@@ -23,8 +35,8 @@ class Curves:
 
     depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
-    edge of those tried. paired: seeds cancel between shapes. covariance: (K, K) nats² of the means, without what
-    the seeds of a shape share.
+    edge of those tried. paired: seeds cancel between shapes. means: their covariance, without what the seeds of a shape
+    share.
     """
 
     depth: np.ndarray
@@ -39,7 +51,12 @@ class Curves:
     noise: Noise
     rate_edge: list[tuple[int, float, float]]
     paired: bool
-    covariance: np.ndarray
+    means: MeanCovariance
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """(K, K) nats² of the means, without what the seeds of a shape share; refused for too many shapes."""
+        return self.means.dense()
 
     @property
     def depths(self) -> list[int]:
@@ -158,14 +175,23 @@ def build_curves(
     The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the mean of what the
     draws choose below the estimate is the winner's curse and is taken off (a bootstrap bias correction).
     """
-    candidates = sorted({run.candidate for run in runs}, key=lambda c: (c[0], c[1], -1.0 if c[2] is None else c[2]))
+    own = [run.candidate for run in runs]
+    candidates = sorted(set(own), key=lambda c: (c[0], c[1], -1.0 if c[2] is None else c[2]))
     index = {candidate: k for k, candidate in enumerate(candidates)}
-    cell = np.array([index[run.candidate] for run in runs])
+    cell = np.array([index[candidate] for candidate in own])
+    if len(candidates) * n_draws > MOST_DRAWN:
+        raise InputError(
+            f"table: {len(candidates):,} shapes and learning rates; at most {MOST_DRAWN // n_draws:,} with "
+            f"{n_draws:,} {argument('draws')}: choose some with {argument('where')}"
+        )
     means = cell_means(np.array([run.loss for run in runs]), cell, [run.seed for run in runs], len(candidates))
     shapes = sorted({c[:2] for c in candidates})
     x_of = _shape_average(runs, shapes, "x")
     shapes.sort(key=lambda s: (s[0], x_of[s]))
-    groups = [[index[c] for c in candidates if c[:2] == shape] for shape in shapes]
+    of_shape: dict[tuple[int, float], list[int]] = defaultdict(list)
+    for k, candidate in enumerate(candidates):
+        of_shape[candidate[:2]].append(k)
+    groups = [of_shape[shape] for shape in shapes]
     chosen = np.array([min(group, key=lambda k: means.mean[k]) for group in groups])
     depth = np.array([shape[0] for shape in shapes])
     x = np.array([x_of[shape] for shape in shapes])
@@ -174,11 +200,12 @@ def build_curves(
     noise, covariance = estimate_noise(means, run_depth, chosen, depth, x, declared, extra, shape_sd)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
-    all_draws = means.mean + gaussian(covariance, n_draws, rng)
+    all_draws = covariance.draws(n_draws, rng)
+    all_draws += means.mean
     draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)
     many = np.array([len(group) > 1 for group in groups])
     mean = means.mean[chosen] - np.where(many, draws.mean(axis=0) - means.mean[chosen], 0.0)
-    draws = draws - draws.mean(axis=0) + mean
+    draws += mean - draws.mean(axis=0)
     own_sd = np.sqrt(noise.shape_variance + FLOOR_NATS**2)
     draws += own_sd * rng.standard_normal(draws.shape)
     runs_of = np.bincount(cell, minlength=len(candidates))
@@ -196,7 +223,7 @@ def build_curves(
         noise=noise,
         rate_edge=_edges(candidates, groups, chosen),
         paired=means.paired,
-        covariance=covariance[np.ix_(chosen, chosen)],
+        means=covariance.at(chosen),
     )
 
 

@@ -31,6 +31,9 @@ from dwsweep import paths
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Run
 
+MOST_SEEDS = 500  # that are paired; what so many add to a mean is small beside the rest
+MOST_DENSE = 5_000  # cell means whose covariance is formed in full
+MOST_SCATTER = 600  # cells from which the scatter between shapes is judged: its error is then 3 %
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
 # what the scatter between shapes, which all seeds of one share, is known from
@@ -38,18 +41,88 @@ SCATTER, DOCUMENTS, DECLARED, DEFAULT = "scatter", "documents", "declared", "def
 
 
 @dataclass(frozen=True)
-class CellMeans:
-    """Least squares of loss = cell + seed.
+class MeanCovariance:
+    """Covariance of K cell means, nats²: diag(``diagonal``) + ``factors``·``factors``ᵀ.
 
-    mean: (K,) nats. weights: (K, n) with mean = weights · losses. residual, leverage: (n,). paired: seeds are shared
-    between cells, so that their common part cancels.
+    diagonal: (K,) what each mean has for itself. factors: (K, R) what seeds and documents add to all of them.
+    """
+
+    diagonal: np.ndarray
+    factors: np.ndarray
+
+    def dense(self) -> np.ndarray:
+        """(K, K).
+
+        Raises:
+            InputError: for more than ``MOST_DENSE`` means.
+        """
+        if len(self.diagonal) > MOST_DENSE:
+            raise InputError(
+                f"table: {len(self.diagonal):,} shapes; at most {MOST_DENSE:,} are compared at once: choose some with "
+                + argument("where")
+            )
+        return np.diag(self.diagonal) + self.factors @ self.factors.T
+
+    def at(self, where: np.ndarray) -> MeanCovariance:
+        """That of the means ``where``."""
+        return MeanCovariance(self.diagonal[where], self.factors[where])
+
+    def scaled(self, factor: float) -> MeanCovariance:
+        """That of the means times ``factor``."""
+        return MeanCovariance(factor**2 * self.diagonal, factor * self.factors)
+
+    def variances(self) -> np.ndarray:
+        """(K,)."""
+        return self.diagonal + (self.factors**2).sum(axis=1)
+
+    def draws(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """(n, K) draws of a centred Gaussian."""
+        drawn = rng.standard_normal((n, len(self.diagonal)))
+        drawn *= np.sqrt(self.diagonal)
+        drawn += rng.standard_normal((n, self.factors.shape[1])) @ self.factors.T
+        return drawn
+
+
+@dataclass(frozen=True)
+class CellMeans:
+    """Least squares of loss = cell + seed, n runs in K cells.
+
+    mean: (K,) nats. residual, leverage: (n,). paired: seeds are shared between cells, so that their common part
+    cancels. cells: (n,) of each run; codes: (n,) its seed; shares (K, S) of the seeds in each cell; gain (S, S): the
+    seeds' effects are gain · Σ (losses − mean of their cell); S = 0 where they are not paired.
     """
 
     mean: np.ndarray
-    weights: np.ndarray
     residual: np.ndarray
     leverage: np.ndarray
     paired: bool
+    cells: np.ndarray
+    codes: np.ndarray
+    shares: np.ndarray
+    gain: np.ndarray
+
+    @property
+    def weights(self) -> np.ndarray:
+        """(K, n) with mean = weights · losses, for few runs."""
+        counts = np.bincount(self.cells, minlength=len(self.mean))
+        own = (np.arange(len(self.mean))[:, None] == self.cells) / counts[:, None]
+        return own - self.shares @ (self.gain[:, self.codes] - self.gain @ self.shares[self.cells].T)
+
+    def covariance(self, variance: np.ndarray) -> MeanCovariance:
+        """That of the means, for runs of ``variance`` (K,) nats² in each cell.
+
+        The seeds' effects rest on differences within cells, which are independent of the cells' averages: the one part
+        is diagonal, the other has the rank of the seeds.
+        """
+        counts = np.bincount(self.cells, minlength=len(self.mean))
+        values, vectors = np.linalg.eigh(self.gain @ _within(self.shares, variance * counts) @ self.gain)
+        return MeanCovariance(variance / counts, self.shares @ (vectors * np.sqrt(np.maximum(values, 0.0))))
+
+
+def _within(shares: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """(S, S) scatter of the seeds within cells, whose ``shares`` (K, S) count ``weight`` (K,)."""
+    weighted = shares * weight[:, None]
+    return np.diag(weighted.sum(axis=0)) - weighted.T @ shares
 
 
 @dataclass(frozen=True)
@@ -100,51 +173,43 @@ def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable],
     """Least squares of losses (n,) on ``n_cells`` cells and on seeds whose effects sum to zero.
 
     With missing runs, a cell's fitted mean is what it would be over all seeds, so a missing seed does not break the
-    pairing. Where seeds do not link the cells (or are not named), the model is loss = cell alone.
+    pairing. Where seeds do not link the cells (or are not named, or are more than ``MOST_SEEDS``), the model is loss =
+    cell alone. Cells are eliminated first: no matrix is larger than cells by seeds.
     """
-    n = len(losses)
-    X_cell = np.zeros((n, n_cells))
-    X_cell[np.arange(n), cells] = 1.0
-    levels = list(dict.fromkeys(seeds))
-    paired = len(levels) > 1 and None not in levels and _linked(cells, seeds, n_cells)
-    X = X_cell
-    if paired:
-        codes = np.array([levels.index(seed) for seed in seeds])
-        effects = np.zeros((n, len(levels) - 1))
-        for j in range(len(levels) - 1):
-            effects[codes == j, j] = 1.0
-            effects[codes == len(levels) - 1, j] = -1.0
-        both = np.hstack([X_cell, effects])
-        if n - both.shape[1] >= 1:
-            X = both
-        else:
-            paired = False
-    hat = _inverse(X.T @ X, n_cells) @ X.T
-    coefficients = hat @ losses
-    leverage = (X * hat.T).sum(axis=1)
-    residual = losses - X @ coefficients
-    residual[np.abs(residual) < 1e-12] = 0.0
-    return CellMeans(coefficients[:n_cells], hat[:n_cells], residual, leverage, paired)
+    n, names = len(losses), {seed: k for k, seed in enumerate(dict.fromkeys(seeds))}
+    codes, n_seeds = np.array([names[seed] for seed in seeds]), len(names)
+    counts = np.bincount(cells, minlength=n_cells)
+    average = np.bincount(cells, losses, n_cells) / counts
+    enough = 1 < n_seeds <= MOST_SEEDS and None not in names and n > n_cells + n_seeds - 1
+    if not (enough and _linked(cells, codes, n_cells, n_seeds)):
+        residual = _but_rounding(losses - average[cells])
+        nothing = np.zeros((n_cells, 0))
+        return CellMeans(average, residual, 1.0 / counts[cells], False, cells, codes, nothing, np.zeros((0, 0)))
+    shares = (
+        np.bincount(cells * n_seeds + codes, minlength=n_cells * n_seeds).reshape(n_cells, n_seeds) / counts[:, None]
+    )
+    # the scatter of linked seeds lacks the direction of their sum alone, which their effects do not have
+    gain = np.linalg.inv(_within(shares, counts) + 1.0 / n_seeds) - 1.0 / n_seeds
+    effects = gain @ np.bincount(codes, losses - average[cells], n_seeds)
+    mean = average - shares @ effects
+    across = shares @ gain
+    own = (across * shares).sum(axis=1)
+    leverage = 1.0 / counts[cells] + np.diagonal(gain)[codes] - 2.0 * across[cells, codes] + own[cells]
+    residual = _but_rounding(losses - mean[cells] - effects[codes])
+    return CellMeans(mean, residual, leverage, True, cells, codes, shares, gain)
 
 
-def _inverse(gram: np.ndarray, k: int) -> np.ndarray:
-    """Inverse of XᵀX whose first k columns are cells: that block is diagonal, so only the few seeds need solving."""
-    counts, both = np.diagonal(gram)[:k], gram[:k, k:]
-    scaled = both / counts[:, None]
-    seeds = np.linalg.inv(gram[k:, k:] - both.T @ scaled)
-    corner = scaled @ seeds
-    return np.block([[np.diag(1.0 / counts) + corner @ scaled.T, -corner], [-corner.T, seeds]])
+def _but_rounding(residual: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(residual) < 1e-12, 0.0, residual)
 
 
-def _linked(cells: np.ndarray, seeds: Sequence[Hashable], n_cells: int) -> bool:
+def _linked(cells: np.ndarray, codes: np.ndarray, n_cells: int, n_seeds: int) -> bool:
     """True where every cell can be reached from every other through shared seeds."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
-    levels = {seed: i for i, seed in enumerate(dict.fromkeys(seeds))}
-    columns = np.array([levels[seed] for seed in seeds]) + n_cells
-    size = n_cells + len(levels)
-    graph = coo_matrix((np.ones(len(cells)), (cells, columns)), shape=(size, size))
+    size = n_cells + n_seeds
+    graph = coo_matrix((np.ones(len(cells)), (cells, codes + n_cells)), shape=(size, size))
     count, _ = connected_components(graph, directed=False)
     return count == 1
 
@@ -158,8 +223,8 @@ def estimate_noise(
     declared: float | Mapping[int, float] | None = None,
     extra: np.ndarray | None = None,
     shape_sd: float | None = None,
-) -> tuple[Noise, np.ndarray]:
-    """The noise model and the covariance (K, K) of the fitted cell means, nats², but for the scatter between shapes.
+) -> tuple[Noise, MeanCovariance]:
+    """The noise model and the covariance of the fitted cell means, nats², but for the scatter between shapes.
 
     run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth, chosen_x: (K',).
     declared: sd of one run's loss in nats (or one per depth), instead of any estimate. extra: (K, K) covariance that is
@@ -179,10 +244,15 @@ def estimate_noise(
         sigma2, df, pooled, p_value = _sigma(means, run_depth, depths)
         source = "replicates" if sigma2 else "none"
     replicate_df = min(df.values(), default=0.0)
-    variance = np.array([sigma2.get(int(d), 0.0) for d in run_depth])
-    covariance = (means.weights * variance) @ means.weights.T + (0.0 if extra is None else extra)
-    known = covariance[np.ix_(chosen, chosen)]
-    found = scatter(means.mean[chosen], chosen_depth, chosen_x, known)
+    variance = np.zeros(len(means.mean))
+    for depth, value in sigma2.items():
+        variance[means.cells[run_depth == depth]] = value
+    covariance = means.covariance(variance)
+    if extra is not None:
+        covariance = replace(covariance, factors=np.hstack([covariance.factors, _root(extra)]))
+    known = covariance.at(chosen)
+    some = np.unique(np.linspace(0, len(chosen) - 1, min(len(chosen), MOST_SCATTER)).astype(int))
+    found = scatter(means.mean[chosen[some]], chosen_depth[some], chosen_x[some], known.at(some).dense())
     replicated = len(run_depth) > len(means.mean)
     shape_variance, shape_source, shape_df = 0.0, DECLARED, np.inf
     if shape_sd is not None:
@@ -203,7 +273,7 @@ def estimate_noise(
             shape_variance, shape_source = max(0.0, shape_variance - own), DOCUMENTS
         elif found is not None and found.excess > shape_variance:  # how the curves bend counts as scatter here
             shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
-    of_means = {d: float(np.diagonal(known)[chosen_depth == d].mean()) for d in depths}
+    of_means = {d: float(known.variances()[chosen_depth == d].mean()) for d in depths}
     noise = Noise(
         source=source,
         sigma={d: float(np.sqrt(sigma2[d])) if d in sigma2 else None for d in depths},
@@ -218,6 +288,12 @@ def estimate_noise(
         replicate_df=replicate_df,
     )
     return noise, covariance
+
+
+def _root(covariance: np.ndarray) -> np.ndarray:
+    """F (K, K) with F·Fᵀ = ``covariance``, which may be singular."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
+    return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def _joint_df(replicates: float, df: float, shape: float, shape_df: float) -> float:

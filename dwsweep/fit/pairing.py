@@ -22,7 +22,7 @@ import numpy as np
 
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves, distinct, pchip
-from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, Noise, cell_means, estimate_noise
+from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
 from dwsweep.fit.transitions import Pair
 from dwsweep.records.fit import Surface
 
@@ -185,14 +185,15 @@ def _paired(
     independent = math.sqrt(noise_a.shape_variance + noise_b.shape_variance)
     everything = np.arange(len(cells))
 
-    def estimate(shape_sd: float | None) -> tuple[Noise, np.ndarray]:
+    def estimate(shape_sd: float | None) -> tuple[Noise, MeanCovariance]:
         # with replicates the noise of a difference is measured; declared, it is that of two runs that share nothing
         own = math.sqrt(2.0) * declared if declared is not None and len(losses) == len(cells) else None
         return estimate_noise(at_b, depth[cell], everything, depth, x, own, documents, shape_sd)
 
-    noise, covariance = estimate(None if shape_sd is None else independent)
+    noise, found = estimate(None if shape_sd is None else independent)
     if shape_sd is None and noise.shape_source != SCATTER:  # not measured: the luck of each arm is its own
-        noise, covariance = estimate(independent)
+        noise, found = estimate(independent)
+    covariance = found.dense()
     if not noise.known:
         return None
     fewest = min((arm.held_out.number for arm in (a, b) if arm.held_out and arm.held_out.number), default=FEW_DOCUMENTS)

@@ -51,6 +51,33 @@ def test_missing_seeds_do_not_break_the_pairing():
     np.testing.assert_allclose(means.weights @ losses[keep], means.mean, atol=1e-12)
 
 
+def test_the_covariance_of_the_means_is_that_of_their_weights():
+    """Against weights · variances · weightsᵀ in full, with missing seeds and a variance per cell."""
+    cells, seeds = grid(7, 4)
+    keep = np.setdiff1d(np.arange(28), [0, 5, 6, 19])
+    rng = np.random.default_rng(4)
+    cells, seeds, variance = cells[keep], [seeds[i] for i in keep], rng.uniform(0.5, 3.0, 7)
+    means = cell_means(rng.normal(size=len(keep)), cells, seeds, 7)
+    full = (means.weights * variance[cells]) @ means.weights.T
+    found = means.covariance(variance)
+    np.testing.assert_allclose(found.dense(), full, atol=1e-12)
+    np.testing.assert_allclose(found.at(np.array([1, 4])).variances(), np.diagonal(full)[[1, 4]], atol=1e-12)
+    np.testing.assert_allclose(np.cov(found.draws(40_000, rng).T), full, atol=0.06)
+    X = np.hstack([np.eye(7)[cells], np.eye(4)[seeds]])
+    np.testing.assert_allclose(means.leverage, np.diagonal(X @ np.linalg.pinv(X)), atol=1e-12)
+
+
+def test_fifty_thousand_shapes_need_no_matrix_of_their_square():
+    cells, seeds = grid(50_000, 2)
+    depth, x = np.repeat([4, 8, 16, 32], 12_500), np.tile(np.linspace(14, 20, 12_500), 4)
+    losses = np.random.default_rng(7).normal(3.0 - 0.1 * x[cells], 0.002)
+    noise, covariance = noise_of(losses, cells, seeds, depth, x)
+    assert noise.sigma[4] == pytest.approx(0.002, rel=0.02) and noise.shape_variance < 0.001**2
+    assert covariance.factors.shape == (50_000, 2)
+    with pytest.raises(InputError, match="table: 50,000 shapes; at most"):
+        covariance.dense()
+
+
 def test_degrees_of_freedom_are_those_of_the_design():
     cells, seeds = grid(10, 3)
     means = cell_means(np.random.default_rng(1).normal(size=30), cells, seeds, 10)
@@ -126,7 +153,7 @@ def test_sigma_is_pooled_only_where_depths_agree():
     different, covariance = noise_of(rng.normal(0, sigma), cells, seeds, depth, x)
     assert different.bartlett_p < 0.05
     assert different.sigma[12] / different.sigma[6] == pytest.approx(4.0, rel=0.35)
-    assert covariance[30, 30] > 5 * covariance[3, 3]
+    assert covariance.variances()[30] > 5 * covariance.variances()[3]
 
 
 def test_shape_noise_that_seeds_share_is_added():
@@ -145,7 +172,7 @@ def test_declared_noise_replaces_the_estimate_and_is_checked():
     depth, x = np.repeat([6, 12], 4), np.tile(np.linspace(14, 20, 4), 2)
     noise, covariance = noise_of(np.zeros(8), cells, seeds, depth, x, declared=0.003)
     assert noise.source == "declared" and np.isinf(noise.df[6])
-    np.testing.assert_allclose(covariance, 0.003**2 * np.eye(8))
+    np.testing.assert_allclose(covariance.dense(), 0.003**2 * np.eye(8))
     for bad in (0.0, -1.0, float("nan")):
         with pytest.raises(InputError, match=r"^noise: "):
             noise_of(np.zeros(8), cells, seeds, depth, x, declared=bad)
