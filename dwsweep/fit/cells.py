@@ -353,9 +353,7 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
         for run in members:
             seed[run.seed].append(run.loss - middle)
     # a seed of a cell or two would take the loss that is off for its own part
-    shared = {
-        name: median(values) if name is not None and len(values) > 2 else 0.0 for name, values in seed.items()
-    }
+    shared = {name: median(values) if name is not None and len(values) > 2 else 0.0 for name, values in seed.items()}
     losses = {key: np.array([run.loss - shared[run.seed] for run in members]) for key, members in several.items()}
     gaps = np.concatenate([np.abs(v[k:] - v[:-k]) for v in losses.values() for k in range(1, min(len(v), MOST_GAPS))])
     if len(gaps) < FEWEST_SIZES:

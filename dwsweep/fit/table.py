@@ -198,7 +198,7 @@ def _columns_of_frame(table: Any) -> Any:
     return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
 
 
-def _load_path(name: str) -> tuple[list[Row], str, str, str | None]:
+def _load_path(name: str) -> tuple[Columns, str, str, str | None]:
     path = paths.reachable(name)
     directory = None
     if path.is_dir():
@@ -292,18 +292,18 @@ def _read_csv(name: str, text: str) -> Columns:
     header = text.lstrip().partition("\n")[0]
     reader = csv.reader(io.StringIO(text), delimiter=max("\t,;", key=header.count))
     lines = filter(None, reader)
-    names = [printable(field.strip()) for field in next(lines, [])]
-    twice = sorted({field for field in names if names.count(field) > 1})
+    names = [printable(one.strip()) for one in next(lines, [])]
+    twice = sorted({one for one in names if names.count(one) > 1})
     if twice:
         raise InputError(f"table: {name}; column {twice[0]!r} is there twice, a name must be there once")
-    held: Columns = {field: [] for field in names}
+    held: Columns = {one: [] for one in names}
     while rows := list(islice(lines, ROWS_AT_A_TIME)):
         if any(len(row) > len(names) for row in rows):
             raise InputError(f"table: {name}; a row has more fields than the header")
         columns = zip_longest(*rows)
-        texts = {field: list(next(columns, [None] * len(rows))) for field in names}
-        for field, column in _numbers(texts).items():
-            held[field] += column
+        texts = {one: list(next(columns, [None] * len(rows))) for one in names}
+        for one, column in _numbers(texts).items():
+            held[one] += column
     return held
 
 

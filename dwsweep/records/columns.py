@@ -86,7 +86,9 @@ COLUMNS = (
         "parameters",
         "parameters, embeddings included",
     ),
-    Column("flops", "size", "count", ("total_flops", "train_flops", "training_flops", "compute"), "FLOPs", "training FLOPs"),
+    Column(
+        "flops", "size", "count", ("total_flops", "train_flops", "training_flops", "compute"), "FLOPs", "training FLOPs"
+    ),
     Column("device_seconds", "outcome", "count", (), "s", "device seconds"),
     Column("budget", "size", unit="parameters"),
     Column("flops_6nd", "size", unit="FLOPs"),
