@@ -88,8 +88,8 @@ class CellMeans:
     """Least squares of loss = cell + seed, n runs in K cells.
 
     mean: (K,) nats. residual, leverage: (n,). paired: seeds are shared between cells, so that their common part
-    cancels. cells: (n,) of each run; codes: (n,) its seed, and shares (K, S) of the seeds in each cell, gain (S, S): the
-    seeds' effects are gain · Σ (losses − mean of their cell); S = 0 where they are not paired.
+    cancels. cells, codes: (n,) the cell and the seed of each run. shares: (K, S) of the seeds in each cell. gain:
+    (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 where they are not paired.
     """
 
     mean: np.ndarray
