@@ -81,7 +81,9 @@ def fit_along(
     if options.get("axis", "n_params") != "n_params":
         raise InputError(f"{argument('axis')}: {options['axis']!r}; along a column losses are compared at n_params")
     if margin is not None and not 0.0 < margin < math.inf:
-        raise InputError(f"{argument('margin')}: {margin!r}; must be a positive number, in the unit of the losses")
+        raise InputError(
+            f"{argument('margin')}: {margin!r}; must be a positive number of nats, or of the unit of the losses"
+        )
     where = options.get("where", ())
     where = (where,) if isinstance(where, str) else tuple(where)
     tables = _tables(table, others, options.get("columns"), where, options.get("unit"))

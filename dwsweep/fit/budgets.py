@@ -128,9 +128,10 @@ def _configs(data: Table) -> TrainedBudgets | None:
 
 def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source: str) -> TrainedBudgets | None:
     for name, values in promises.items():
-        exact = {value: found for value, found in _grouped(values, rows).items() if _spans(found)}
-        near = _agreeing([{**row, ASKED: value} for row, value in zip(rows, values, strict=True)], name, ASKED)
-        for groups in (exact, near):
+        # a run that was not measured spent what was asked
+        asked = [{**row, name: row.get(name) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
+        exact = {value: found for value, found in _grouped(values, asked).items() if _spans(found)}
+        for groups in (exact, _agreeing(asked, name, ASKED)):
             if not groups or not _covered(groups, rows):
                 continue
             whole = {value: _longest(found) for value, found in groups.items()}

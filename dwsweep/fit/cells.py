@@ -121,8 +121,12 @@ def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = 
 
 def _sort(rows: list[Row], axis: str) -> _Parts:
     parts = _Parts()
+    shapes: dict[tuple[Any, Any], Shape] = {}
     for row in rows:
-        depth, width = number(row["depth"]), number(row["width"])
+        shape = row["depth"], row["width"]
+        if shape not in shapes:
+            shapes[shape] = number(shape[0]), number(shape[1])
+        depth, width = shapes[shape]
         value: Any = n_params_of(row) if axis == "n_params" else row.get(axis)
         loss: Any = row.get("loss")
         if reason := why_no_loss(row):
@@ -273,7 +277,7 @@ CLEANER = 2.5  # by this factor a depth's other residuals must be smaller once t
 LEAST_NATS = 1e-3  # below which nothing is called impossible, however small the noise
 LARGEST_SHARE = 0.05  # of all runs; beyond that the noise model is wrong, not the runs
 FEWEST_SIZES = 6  # of a depth, to judge a cell by its curve
-MOST_GAPS = 25  # of a run to those after it in its cell, for the spread
+MOST_GAPS = 10  # of a run to those after it in its cell, for the spread
 NEAR = 8  # sizes to either side of an impossible cell that may be what is wrong
 NORMAL = 1.4826  # standard deviation per median absolute deviation
 

@@ -41,7 +41,7 @@ CONTRACT = {
 def fitted(tmp_path_factory):
     table = simulate(scenarios()["base"], np.random.default_rng(3))
     table[0]["status"] = "failed"
-    table[-1]["loss"] = math.nan
+    table[-1] |= {"loss": math.nan, "status": "diverged"}
     out = tmp_path_factory.mktemp("fit")
     result = dwsweep.fit_table(table, draws=500)
     output.write(result, out / "fit")
