@@ -27,6 +27,7 @@ from dwsweep.cli.options import (
     Rules,
     SweepDirectory,
     TiedEmbeddings,
+    Unit,
     count_option,
     number_option,
     path_option,
@@ -77,6 +78,9 @@ def fit(
         path_option("--with", "DIR|TABLE", "Another table, fitted alike and shown beside this one; may be repeated."),
     ] = None,
     axis: Annotated[Axis, typer.Option(help="The size that is matched between depths.")] = Axis.n_params,
+    unit: Annotated[
+        Unit | None, typer.Option(help="Of the losses: nats or bits per token, bits per byte; default: by their name.")
+    ] = None,
     noise: Noise = None,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
     where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
@@ -125,6 +129,7 @@ def fit(
             params=params or (),
             beside=beside or (),
             at_tokens=at_tokens,
+            unit=unit.value if unit else None,
         )
         check_fitted(result)
         out = out or _fit_folder(table)

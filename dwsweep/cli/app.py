@@ -15,6 +15,7 @@ from dwsweep.cli import analysis, training
 from dwsweep.cli.options import Group, option_hint
 from dwsweep.errors import InputError
 from dwsweep.exit_status import DONE, INTERRUPTED, WRONG_INPUT
+from dwsweep.text import printable
 
 app = typer.Typer(
     name="dwsweep",
@@ -98,4 +99,4 @@ def _status(command: Callable[[], int | None]) -> int | None:
 
 
 def _print_error(line: str) -> None:
-    print(f"error: {line}", file=sys.stderr)
+    print(f"error: {printable(line)}", file=sys.stderr)

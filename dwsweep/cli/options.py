@@ -169,7 +169,17 @@ Takeover = Annotated[bool, typer.Option("--takeover", help="Take over the lock o
 Distributed = Annotated[
     bool, typer.Option("--distributed", help="One of several hosts that train each pack together (jax.distributed).")
 ]
-Noise = Annotated[float | None, number_option("SIGMA", "Noise of one run's loss, nats.")]
+Noise = Annotated[float | None, number_option("SIGMA", "Noise of one run's loss, in its unit.")]
+
+
+class Unit(StrEnum):
+    """What losses are counted in."""
+
+    nats = "nats"
+    bits = "bits"
+    bpb = "bpb"
+
+
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
 PLAN = "A spec to write"  # of `design --help`
 Rules = Annotated[

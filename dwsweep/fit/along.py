@@ -23,7 +23,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.along_cells import SIZES, ArmAlong, Key, arms_along, check_column, equal_to_baseline, unit_of
 from dwsweep.fit.analysis import fit_options, fit_table, noise_summary, provenance
-from dwsweep.fit.arms import labels
+from dwsweep.fit.arms import check_few, labels
 from dwsweep.fit.bands import Losses, Ranking, apart, losses_of, ranked
 from dwsweep.fit.cells import number
 from dwsweep.fit.curves import Curves
@@ -50,7 +50,7 @@ from dwsweep.records.studies import (
     ArmsParting,
 )
 from dwsweep.records.transitions import LeftOutRun
-from dwsweep.text import format_count, format_range
+from dwsweep.text import SHORT, format_count, format_range
 
 SEED = 17  # of the draws for slopes and for what arms share
 WITH_HEADS = {"heads", "head_size"}  # the one follows from the other
@@ -81,10 +81,12 @@ def fit_along(
     if options.get("axis", "n_params") != "n_params":
         raise InputError(f"{argument('axis')}: {options['axis']!r}; along a column losses are compared at n_params")
     if margin is not None and not 0.0 < margin < math.inf:
-        raise InputError(f"{argument('margin')}: {margin!r}; must be a positive number of nats")
+        raise InputError(
+            f"{argument('margin')}: {margin!r}; must be a positive number of nats, or of the unit of the losses"
+        )
     where = options.get("where", ())
     where = (where,) if isinstance(where, str) else tuple(where)
-    tables = _tables(table, others, options.get("columns"), where)
+    tables = _tables(table, others, options.get("columns"), where, options.get("unit"))
     check_column(tables, column)
     of_plain_fit = ("params", "beside")
     chosen = fit_options(**{name: value for name, value in options.items() if name not in of_plain_fit})
@@ -112,14 +114,16 @@ def compared(
     return found, replace(along, notes=(*empty, *along.notes), equal=equal)
 
 
-def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str]) -> list[Table]:
+def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str], unit: str | None) -> list[Table]:
     """One per arm."""
-    tables = [read_table(one, columns, where) for one in (table, *others)]
+    tables = [read_table(one, columns, where, unit) for one in (table, *others)]
     for one in tables:
         check_status(one.rows)
         if others:
             check_one_arm(one.rows, one.source)
-    return tables if others else [replace(tables[0], rows=rows) for rows in arms(tables[0].rows).values()]
+    found = tables if others else [replace(tables[0], rows=rows) for rows in arms(tables[0].rows).values()]
+    check_few(len(found))
+    return found
 
 
 def _summary(found: Sequence[ArmAlong], column: str) -> tuple[int, list[str], dict[int, str], Any, list[Any]]:
@@ -344,7 +348,7 @@ def _notes(
         span = values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
         notes.append(
             f"sizes differ from their budget by up to {100 * math.expm1(gap):.1f} %; losses are corrected to it {by} "
-            f"({span} nats per unit of ln N), and the error of that is in every interval"
+            f"({span} per unit of ln N), and the error of that is in every interval"
         )
     notes += _besides(found, column)
     single = sum(len(cells) < 2 for one in found for cells in one.groups.values())
@@ -407,12 +411,12 @@ def without_curves(
         noise=replace(noise, sigma=sigma, df=df),
         curves=fit_curves(None, [], nothing, None, None, [], options.axis, options.confidence),
         left_out=left,
+        unit=data.unit,
         provenance=provenance(data, options, used),
     )
 
 
 NOUNS = {"depth": "layers", "heads": "heads"}
-UNITS = {"nats per token": "nats", "bits per byte": "bits per byte"}
 GROUPS_SAID = 6  # of each arm
 
 
@@ -441,7 +445,7 @@ def nats(by: Interval, unit: str) -> str:
     """``0.030 nats (0.010 … 0.050)``."""
     if by.value is None:
         return "–"
-    said = f"{by.value:.3f} {UNITS[unit]}"
+    said = f"{by.value:.3f} {SHORT[unit]}"
     return f"{said} ({format_range(by.low, by.high, '{:.3f}'.format)})" if by.bounded else said
 
 

@@ -32,7 +32,7 @@ from dwsweep.fit.table import Table
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import EqualShape, EqualToBaseline
-from dwsweep.text import BITS, NATS
+from dwsweep.text import BITS, NATS, SHORT
 
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # a column that is a size itself
 OUTCOMES = columns.named("outcome", "identity")  # what a run ends with, and what names it
@@ -60,11 +60,16 @@ class _Selected:
 
 
 def unit_of(tables: Sequence[Table]) -> str:
-    """Nats per token, or bits per byte where the vocabularies differ.
+    """That of the tables; bits per byte where the vocabularies differ and losses are of tokens.
 
     Raises:
         InputError: they differ, and not every row has its bits per byte.
     """
+    units = list(dict.fromkeys(data.unit for data in tables))
+    if len(units) > 1:
+        raise InputError(f"{argument('unit')}: losses in {' and '.join(units)}; must be in one unit")
+    if units[0] != NATS:
+        return units[0]
     rows = [row for data in tables for row in data.rows if row.get("loss") is not None]
     vocabularies = {float(row["vocab_size"]) for row in rows if row.get("vocab_size") is not None}
     if len(vocabularies) < 2:
@@ -125,7 +130,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
         runs = [replace(run, depth=number[_curve(run.row, column)]) for run in selected.runs]
         runs, bad = _without_bad(runs, column, warnings)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
-        if unit == BITS:
+        if unit != data.unit:
             runs, held_out = _in_bits(runs, held_out)
         if held_out:
             warnings += held_out.warnings
@@ -133,7 +138,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
         of_arm = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise)
         rows = {(run.depth, float(run.width)): run.row for run in runs}
         rows_of = [rows[int(of_arm.depth[k]), float(of_arm.width[k])] for k in range(len(of_arm.x))]
-        arm = Arm(name, data.source, data.sha256, runs, of_arm, held_out=held_out, warnings=tuple(warnings))
+        arm = Arm(name, data.source, data.sha256, runs, of_arm, held_out=held_out, unit=unit, warnings=tuple(warnings))
         found.append(ArmAlong(arm, _groups(rows_of, column, sizes, data.source), rows_of, len(data.rows), bad))
     return found
 
@@ -153,7 +158,7 @@ def _selected(data: Table, column: str, options: FitOptions) -> _Selected:
     where: dict[str, list[Any]] = defaultdict(list)
     for value in sorted(of_value, key=lambda v: v or 0.0):
         try:
-            selection = select_runs(of_value[value], options.axis, data.named)
+            selection = select_runs(of_value[value], options.axis, data.named, data.unit)
         except InputError as error:
             said = "" if value is None else f"at {column} {value:g}: "
             raise InputError(*(f"{said}{line}" for line in error.templates)) from None
@@ -331,17 +336,17 @@ def _against(one: ArmAlong, place: int, margin: float | None, confidence: float)
         margin=margin,
         confidence=confidence,
         rows=tuple(rows),
-        sentence=_sentence(rows, name, margin, confidence),
+        sentence=_sentence(rows, name, f"{margin:.3f} {SHORT[one.arm.unit]}", confidence),
     )
 
 
-def _sentence(rows: Sequence[EqualShape], baseline: str, margin: float, confidence: float) -> str:
+def _sentence(rows: Sequence[EqualShape], baseline: str, margin: str, confidence: float) -> str:
     level = f"at {100 * confidence:.0f} %"
     found = next((row for row in rows if row.equal and row.saved_percent > 0.0), None)
     if found is None:
-        return f"no smaller shape is shown to be within {margin:.3f} nats of {baseline}'s loss ({level})"
+        return f"no smaller shape is shown to be within {margin} of {baseline}'s loss ({level})"
     heads = f" with {found.heads:g} heads" if found.heads else ""
     return (
-        f"{found.depth}×{found.width:g}{heads} is no worse than {baseline} by more than {margin:.3f} nats ({level}; at "
+        f"{found.depth}×{found.width:g}{heads} is no worse than {baseline} by more than {margin} ({level}; at "
         f"most {found.worse_high:+.3f}) and saves {found.saved_percent:.0f} % of its parameters"
     )

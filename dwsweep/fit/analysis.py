@@ -58,11 +58,12 @@ def fit_table(
     documents: bool = True,
     at_tokens: float | None = None,
     beside: Iterable[Any] = (),
+    unit: str | None = None,
 ) -> FitResult:
     """Depth-efficiency transitions, width law and guideline of any table of runs.
 
     table: a sweep directory, a CSV, TSV, JSON, JSONL or Parquet file, a list of dicts, or a dict of columns; at least
-    depth, width and loss (held-out nats per token); n_params defaults to 12·L·d_x²; seed, learning_rate, tokens, status
+    depth, width and loss (held-out, in ``unit``); n_params defaults to 12·L·d_x²; seed, learning_rate, tokens, status
     and the other columns of results.csv are used where present.
     axis: what "equal size" means: n_params, n_params_total, flops or device_seconds. Where all shapes were trained to
     equal flops or device_seconds, that axis gives the best depth at each budget (``equal_budgets``).
@@ -75,11 +76,12 @@ def fit_table(
         shapes have, the larger of two.
     beside: other tables, read and fitted with the same options: what they say of each pair stands beside this one's
     (``others``); nothing of them enters the fit.
+    unit: of the losses, nats or bits per token or bpb (bits per byte); None: what the name of their column says.
 
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    given = fit_options(axis, noise, shape_noise, columns, where, draws, seed, confidence, documents, at_tokens)
+    given = fit_options(axis, noise, shape_noise, columns, where, draws, seed, confidence, documents, at_tokens, unit)
     return _fitted(table, given, params, beside, _of_table)
 
 
@@ -124,6 +126,7 @@ def fit_options(
     confidence: float = 0.95,
     documents: bool = True,
     at_tokens: float | None = None,
+    unit: str | None = None,
 ) -> FitOptions:
     """The options of a fit as its record has them; the defaults are those of ``fit_table``."""
     check_options(draws, confidence)
@@ -140,6 +143,7 @@ def fit_options(
         confidence=confidence,
         documents=documents,
         at_tokens=at_tokens,
+        unit=unit,
     )
 
 
@@ -153,7 +157,7 @@ def _fitted(
     """What ``question`` finds in a table that is read and checked; and other tables beside it."""
     from threadpoolctl import threadpool_limits
 
-    data = read_table(table, options.columns, options.where)
+    data = read_table(table, options.columns, options.where, options.unit)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
     # its matrices are small: handing them to a second thread takes longer than multiplying them
@@ -164,7 +168,7 @@ def _fitted(
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
-    data = read_other(table, options.columns, options.where, argument("beside", "--with"))
+    data = read_other(table, options.columns, options.where, argument("beside", "--with"), options.unit)
     trained = trained_budgets(data, options.axis)
     groups = _groups(data, trained, options)
     group = TokenGroup.of(data, groups[largest(groups)], options, shorter=trained is not None and trained.only)
@@ -259,6 +263,7 @@ def _budgets_found(
         left_out=[found.record() for found in at_budgets.bad],
         equal_budgets=at_budgets.record,
         nets=_nets(runs),
+        unit=data.unit,
         provenance=provenance(data, options, len(runs)),
     )
 
@@ -306,6 +311,7 @@ def _transitions_found(
         left_out=[found.record() for found in group.bad],
         with_left_out=list(group.with_bad),
         nets=_nets(group.selection.runs),
+        unit=data.unit,
         provenance=provenance(data, options, len(group.selection.runs)),
     )
 
@@ -347,6 +353,7 @@ def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
         rows_read=data.n_read,
         rows_used=rows_used,
         columns_taken=data.taken,
+        left_out=data.left_out,
         versions=versions(),
         options=options,
     )
@@ -448,9 +455,9 @@ class TokenGroup:
         cls, data: Table, rows: list[Row], options: FitOptions, shorter: bool = False, pairs: bool = True
     ) -> TokenGroup:
         """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared."""
-        selection = select_runs(rows, options.axis, data.named)
+        selection = select_runs(rows, options.axis, data.named, data.unit)
         selection, bad, every = without_bad_runs(selection)
-        runs, warnings = selection.runs, [*selection.warnings, *check_runs(selection.runs, data.loss_column, shorter)]
+        runs, warnings = selection.runs, [*selection.warnings, *check_runs(selection.runs, data, shorter)]
         if not runs:
             return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"], None)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
@@ -460,7 +467,7 @@ class TokenGroup:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        warnings += [*noise_warnings(curves, pairs), *confounds(every, curves, options.axis, shorter)]
+        warnings += [*noise_warnings(curves, pairs, data.unit), *confounds(every, curves, options.axis, shorter)]
         compared = analyse_pairs(curves, options.confidence) if pairs else []
         with_bad: list[Transition] = []
         if bad:

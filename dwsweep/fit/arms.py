@@ -48,7 +48,7 @@ from dwsweep.records.fit import FitOptions, FitResult, Surface
 from dwsweep.records.run import RunConfig
 from dwsweep.records.studies import BEST_DEPTH, NOT_COMPARABLE, TRANSITION, UNCHANGED, VERDICTS, ComparedRow, Comparison
 from dwsweep.records.transitions import Optimum
-from dwsweep.text import NATS, format_count
+from dwsweep.text import format_count
 
 
 def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
@@ -65,7 +65,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
 
     others, where = list(others), options.pop("where", ())
     where = [where] if isinstance(where, str) else list(where)
-    base, *rest = _tables(table, others, options.get("columns"), where)
+    base, *rest = _tables(table, others, options.get("columns"), where, options.get("unit"))
     if not others:
         where = [*where, of_arm(base.rows)]
     result = fit_table(table, where=where, **options)
@@ -85,9 +85,9 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
         return replace(result, comparisons=comparisons)
 
 
-def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str]) -> list[Table]:
+def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str], unit: str | None) -> list[Table]:
     """One table per arm, the base first."""
-    data = read_table(table, columns, where)
+    data = read_table(table, columns, where, unit)
     if not others:
         found = arms(data.rows)
         if len(found) < 2:
@@ -95,11 +95,18 @@ def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str
                 f"{argument('others', '--compare')}: {data.source} has one arm; allowed: a second table, or a sweep "
                 "with grid.arms"
             )
+        check_few(len(found))
         return [replace(data, rows=rows) for rows in found.values()]
-    tables = [data, *(read_other(other, columns, where, argument("others", "--compare")) for other in others)]
+    tables = [data, *(read_other(other, columns, where, argument("others", "--compare"), unit) for other in others)]
+    check_few(len(tables))
     for one in tables:
         check_one_arm(one.rows, one.source)
     return tables
+
+
+def check_few(arms: int) -> None:
+    if arms > MOST_ARMS:
+        raise InputError(f"arm: {arms:,} arms; at most {MOST_ARMS} are compared: choose some with {argument('where')}")
 
 
 def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm | NoCurve]:
@@ -135,6 +142,7 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
                 held_out=group.held_out,
                 diverged=": ".join(filter(None, (ended, group.selection.diverged_rule))),
                 eval_tokens=_eval_tokens(data, group.selection.runs),
+                unit=data.unit,
                 warnings=tuple(group.warnings),
             )
         )
@@ -185,6 +193,7 @@ def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
     return "all" if tokens is None else str(tokens)
 
 
+MOST_ARMS = 50  # each is a fit of its own
 SIZES = 9  # at which best depths are compared
 
 
@@ -250,7 +259,7 @@ def without_curve(base: Arm, other: NoCurve) -> Comparison:
         arm=other.label,
         input=other.source,
         input_sha256=other.sha256,
-        unit=NATS,
+        unit=base.unit,
         paired=False,
         pairing="unpaired: one has no usable loss",
         matched_shapes=0,

@@ -261,6 +261,10 @@ def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -
 
 def _unit(base: Arm, other: Arm) -> tuple[str, tuple[float, float] | None, str]:
     """(unit, factors from nats per token of each arm, why it is not nats); no factors where nothing can be compared."""
+    if base.unit != other.unit:
+        return base.unit, None, f"the losses of one are in {base.unit}, of the other in {other.unit}"
+    if base.unit != NATS:
+        return base.unit, (1.0, 1.0), ""
     sizes = [{run.row.get("vocab_size") for run in arm.runs} - {None} for arm in (base, other)]
     if not all(sizes) or sizes[0] == sizes[1]:
         return NATS, (1.0, 1.0), ""

@@ -19,6 +19,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -55,6 +56,8 @@ from dwsweep.text import format_count
 KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # of the spec's section ``train``
 AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value of one budget
 APART = {FLOPS: 1.15, SECONDS: 1.2}  # from one budget to the next, at least
+FREE_OVER_SPREAD = 3.0  # of ln values: the least gap between budgets over the widest that counts as one
+ASKED = "asked"
 SIZES_FACTOR = 2.0  # that the sizes of a budget span, at least
 FEWEST_SHAPES = 3
 COVERED = 0.8  # share of the runs that budgets hold, where the table was trained at budgets
@@ -125,8 +128,12 @@ def _configs(data: Table) -> TrainedBudgets | None:
 
 def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source: str) -> TrainedBudgets | None:
     for name, values in promises.items():
-        groups = {value: found for value, found in _grouped(values, rows).items() if _spans(found)}
-        if groups and _covered(groups, rows):
+        # a run that was not measured spent what was asked
+        asked = [{**row, name: row.get(name) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
+        exact = {value: found for value, found in _grouped(values, asked).items() if _spans(found)}
+        for groups in (exact, _agreeing(asked, name, ASKED)):
+            if not groups or not _covered(groups, rows):
+                continue
             whole = {value: _longest(found) for value, found in groups.items()}
             return TrainedBudgets(name, source.format(KEYS[name]), True, whole, _left_out(whole, rows))
     return None
@@ -173,17 +180,19 @@ def _train_section(directory: str, row: Row) -> Mapping[str, Any]:
     return config.train if config else {}
 
 
-def _agreeing(rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
-    """Groups of rows whose values agree and whose sizes do not, by their middle value."""
-    having = sorted((row for row in rows if _value(row, name) is not None), key=lambda row: row[name])
+def _agreeing(rows: Sequence[Row], name: str, column: str | None = None) -> dict[float, list[Row]]:
+    """Groups of rows whose values agree and whose sizes do not, by their middle value; what several of them leave free
+    between them may be what tells them apart. column: that holds the values."""
+    of = column or name
+    having = sorted((row for row in rows if _value(row, of) is not None), key=lambda row: row[of])
+    ends = [k for k in range(1, len(having)) if having[k][of] > APART[name] * having[k - 1][of]]
+    gap = min((math.log(having[k][of] / having[k - 1][of]) for k in ends), default=0.0)
+    agree = max(AGREE[name], min(math.exp(gap / FREE_OVER_SPREAD), APART[name]))
     groups: dict[float, list[Row]] = {}
-    start = 0
-    for k in range(1, len(having) + 1):
-        if k == len(having) or having[k][name] > APART[name] * having[k - 1][name]:
-            found = having[start:k]
-            if found[-1][name] <= AGREE[name] * found[0][name] and _spans(found):
-                groups[float(np.median([row[name] for row in found]))] = found
-            start = k
+    for start, end in pairwise([0, *ends, len(having)]):
+        found = having[start:end]
+        if found and found[-1][of] <= agree * found[0][of] and _spans(found):
+            groups[float(np.median([row[of] for row in found]))] = found
     return groups
 
 

@@ -24,6 +24,7 @@ from dwsweep.errors import InputError, argument
 from dwsweep.fit.rows import Row, one_recipe, why_no_loss
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import LeftOutRun
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS
 
 CENSORED_SHARE = 0.25
 LEARNED_SHARE = 0.1  # of ln V: unigram frequencies alone give about this much
@@ -87,8 +88,9 @@ def n_params_of(row: Row) -> float:
     return float(value) if value is not None else 12.0 * row["depth"] * row["width"] ** 2
 
 
-def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = ()) -> Selection:
-    """Choose the rows that count as losses. named: columns that the user has named, each part of a run's recipe.
+def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = (), unit: str = NATS) -> Selection:
+    """Choose the rows that count as losses. named: columns that the user has named, each part of a run's recipe; unit:
+    of the losses.
 
     Rows that failed, are not finished or have NaN for a loss are missing at random: their seeds keep their pairing. A
     diverged replica (or an infinite loss) is not at random, and averaging only the good seeds of a deep net would
@@ -105,7 +107,7 @@ def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = 
     _merge_duplicates(parts)
     excluded: dict[Shape, str] = {}
     rule = _treat_diverged(parts, excluded)
-    _leave_out_untrained(parts, excluded)
+    _leave_out_untrained(parts, excluded, unit)
     kept = {run.shape for run in parts.runs}
     notes = {}
     for shape, reasons in parts.missing.items():
@@ -119,8 +121,12 @@ def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = 
 
 def _sort(rows: list[Row], axis: str) -> _Parts:
     parts = _Parts()
+    shapes: dict[tuple[Any, Any], Shape] = {}
     for row in rows:
-        depth, width = number(row["depth"]), number(row["width"])
+        shape = row["depth"], row["width"]
+        if shape not in shapes:
+            shapes[shape] = number(shape[0]), number(shape[1])
+        depth, width = shapes[shape]
         value: Any = n_params_of(row) if axis == "n_params" else row.get(axis)
         loss: Any = row.get("loss")
         if reason := why_no_loss(row):
@@ -208,18 +214,21 @@ def _treat_diverged(parts: _Parts, excluded: dict[Shape, str]) -> str | None:
     return "; ".join(rules)
 
 
-def chance_loss(run: Run) -> float | None:
-    """ln V, the loss of guessing every token alike; None where the table names no vocabulary."""
+def chance_loss(run: Run, unit: str) -> float | None:
+    """ln V, the loss of guessing every token alike; None where the table names no vocabulary, or its losses are not
+    those of tokens."""
     vocabulary = run.row.get("vocab_size")
-    return math.log(vocabulary) if vocabulary and 1 < vocabulary < math.inf else None
+    if unit == BITS or not vocabulary or not 1 < vocabulary < math.inf:
+        return None
+    return math.log(vocabulary) / (math.log(2.0) if unit == BITS_PER_TOKEN else 1.0)
 
 
-def _leave_out_untrained(parts: _Parts, excluded: dict[Shape, str]) -> None:
+def _leave_out_untrained(parts: _Parts, excluded: dict[Shape, str], unit: str) -> None:
     """A net near ln V guesses the next token almost uniformly: its loss says nothing about depth."""
     losses: dict[Shape, dict[float | None, list[float]]] = defaultdict(lambda: defaultdict(list))
     uniform: dict[Shape, float] = {}
     for run in parts.runs:
-        chance = chance_loss(run)
+        chance = chance_loss(run, unit)
         if chance is not None:
             losses[run.shape][run.learning_rate].append(run.loss)
             uniform[run.shape] = chance
@@ -236,7 +245,7 @@ def _leave_out_untrained(parts: _Parts, excluded: dict[Shape, str]) -> None:
     parts.warnings.append(
         f"NOT TRAINED: {len(shapes)} of {n_shapes} shapes have a loss within {percent:.0f} % of ln(vocab_size), where "
         f"a net guesses, or above it (such as {example}); they are left out and nothing is claimed from them: train "
-        f"longer, or check that the loss is in nats per token"
+        f"longer, or check that the loss is in {unit}"
     )
 
 
@@ -268,7 +277,7 @@ CLEANER = 2.5  # by this factor a depth's other residuals must be smaller once t
 LEAST_NATS = 1e-3  # below which nothing is called impossible, however small the noise
 LARGEST_SHARE = 0.05  # of all runs; beyond that the noise model is wrong, not the runs
 FEWEST_SIZES = 6  # of a depth, to judge a cell by its curve
-MOST_GAPS = 25  # of a run to those after it in its cell, for the spread
+MOST_GAPS = 10  # of a run to those after it in its cell, for the spread
 NEAR = 8  # sizes to either side of an impossible cell that may be what is wrong
 NORMAL = 1.4826  # standard deviation per median absolute deviation
 

@@ -21,6 +21,7 @@ from dwsweep.fit.noise import (
     cell_means,
     chi2_quantile,
     estimate_noise,
+    root,
 )
 
 MOST_DRAWN = 40_000_000  # numbers in the draws of all cell means: 320 MB, several times over
@@ -245,8 +246,7 @@ def _edges(candidates: list, groups: list[list[int]], chosen: np.ndarray) -> lis
 
 def gaussian(covariance: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     """(n, K) draws of a centred Gaussian; singular covariances are allowed."""
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
-    return (rng.standard_normal((n, len(values))) * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
+    return rng.standard_normal((n, len(covariance))) @ root(covariance)
 
 
 def pchip(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:

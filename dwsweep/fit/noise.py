@@ -88,8 +88,8 @@ class CellMeans:
     """Least squares of loss = cell + seed, n runs in K cells.
 
     mean: (K,) nats. residual, leverage: (n,). paired: seeds are shared between cells, so that their common part
-    cancels. cells: (n,) of each run; codes: (n,) its seed; shares (K, S) of the seeds in each cell; gain (S, S): the
-    seeds' effects are gain · Σ (losses − mean of their cell); S = 0 where they are not paired.
+    cancels. cells, codes: (n,) the cell and the seed of each run. shares: (K, S) of the seeds in each cell. gain:
+    (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 where they are not paired.
     """
 
     mean: np.ndarray
@@ -115,8 +115,8 @@ class CellMeans:
         is diagonal, the other has the rank of the seeds.
         """
         counts = np.bincount(self.cells, minlength=len(self.mean))
-        values, vectors = np.linalg.eigh(self.gain @ _within(self.shares, variance * counts) @ self.gain)
-        return MeanCovariance(variance / counts, self.shares @ (vectors * np.sqrt(np.maximum(values, 0.0))))
+        of_seeds = self.gain @ _within(self.shares, variance * counts) @ self.gain
+        return MeanCovariance(variance / counts, self.shares @ root(of_seeds))
 
 
 def _within(shares: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -249,7 +249,7 @@ def estimate_noise(
         variance[means.cells[run_depth == depth]] = value
     covariance = means.covariance(variance)
     if extra is not None:
-        covariance = replace(covariance, factors=np.hstack([covariance.factors, _root(extra)]))
+        covariance = replace(covariance, factors=np.hstack([covariance.factors, root(extra)]))
     known = covariance.at(chosen)
     some = np.unique(np.linspace(0, len(chosen) - 1, min(len(chosen), MOST_SCATTER)).astype(int))
     found = scatter(means.mean[chosen[some]], chosen_depth[some], chosen_x[some], known.at(some).dense())
@@ -290,10 +290,13 @@ def estimate_noise(
     return noise, covariance
 
 
-def _root(covariance: np.ndarray) -> np.ndarray:
-    """F (K, K) with F·Fᵀ = ``covariance``, which may be singular."""
+def root(covariance: np.ndarray) -> np.ndarray:
+    """The symmetric F (K, K) with F·Fᵀ = ``covariance``, which may be singular.
+
+    Eigenvectors of equal eigenvalues are arbitrary; F is not, so that draws repeat on another machine.
+    """
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
-    return vectors * np.sqrt(np.maximum(values, 0.0))
+    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
 def _joint_df(replicates: float, df: float, shape: float, shape_df: float) -> float:

@@ -25,6 +25,7 @@ from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
 from dwsweep.fit.transitions import Pair
 from dwsweep.records.fit import Surface
+from dwsweep.text import NATS
 
 TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
 
@@ -40,7 +41,7 @@ class Arm:
     label: what the arm is called. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
     all depths together, gains: how the parameters of each of its forms follow the cell means; None and empty where
     there are too few shapes. diverged: how many of its runs did and how they were treated, in words; empty for none.
-    eval_tokens: of the held-out set, as its spec has them; empty where that is not known.
+    eval_tokens: of the held-out set, as its spec has them; empty where that is not known. unit: of the losses.
     """
 
     label: str
@@ -54,6 +55,7 @@ class Arm:
     held_out: Documents | None = None
     diverged: str = ""
     eval_tokens: str = ""
+    unit: str = NATS
     warnings: Sequence[str] = ()
 
 

@@ -105,8 +105,8 @@ def one_recipe(
 
 def why_no_loss(row: Row) -> str:
     """Why a row has no loss that counts, apart from one that diverged; empty where it has one."""
-    status, loss = str(row.get("status") or "done").lower(), row.get("loss")
-    if status not in ("done", "diverged"):
+    status, loss = row.get("status") or "done", row.get("loss")
+    if status != "done" and (status := str(status).lower()) not in ("done", "diverged"):
         return status
     if status == "done" and loss is None:
         return "no loss"

@@ -292,18 +292,18 @@ def _read_csv(name: str, text: str) -> Columns:
     header = text.lstrip().partition("\n")[0]
     reader = csv.reader(io.StringIO(text), delimiter=max("\t,;", key=header.count))
     lines = filter(None, reader)
-    names = [printable(text.strip()) for text in next(lines, [])]
-    twice = sorted({text for text in names if names.count(text) > 1})
+    names = [printable(one.strip()) for one in next(lines, [])]
+    twice = sorted({one for one in names if names.count(one) > 1})
     if twice:
         raise InputError(f"table: {name}; column {twice[0]!r} is there twice, a name must be there once")
-    held: Columns = {column: [] for column in names}
+    held: Columns = {one: [] for one in names}
     while rows := list(islice(lines, ROWS_AT_A_TIME)):
         if any(len(row) > len(names) for row in rows):
             raise InputError(f"table: {name}; a row has more fields than the header")
         columns = zip_longest(*rows)
-        texts = {column: list(next(columns, [None] * len(rows))) for column in names}
-        for column, values in _numbers(texts).items():
-            held[column] += values
+        texts = {one: list(next(columns, [None] * len(rows))) for one in names}
+        for one, column in _numbers(texts).items():
+            held[one] += column
     return held
 
 

@@ -17,10 +17,10 @@ from dwsweep.errors import InputError
 from dwsweep.fit.cells import BadRun, Run, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.rows import Row
-from dwsweep.fit.table import rename
+from dwsweep.fit.table import Table, rename
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import Transition, references
-from dwsweep.text import format_count
+from dwsweep.text import NATS, SHORT, format_count
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
@@ -31,7 +31,6 @@ HIGHEST_LOSS = 12.0  # nats per token; the logarithm of a vocabulary of 160,000
 OTHER_QUANTITIES = {  # parts of a column's name → what it holds
     "perplexity": ("ppl", "perplexity"),
     "accuracy": ("acc", "accuracy"),
-    "bits": ("bpb", "bpc", "bits"),
 }
 NEAR_CHANCE = 0.8  # of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
 RISING_SHARE = 0.6  # of a depth's steps from one size to the next
@@ -74,8 +73,8 @@ def check_fitted(result: FitResult) -> None:
         raise InputError(f"table: {result.provenance.input}; no run with a usable loss{why}")
 
 
-def check_runs(runs: Sequence[Run], loss_column: str, shorter: bool = False) -> list[str]:
-    """Warnings where the loss or a count looks like something else. loss_column: what the table calls the loss.
+def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> list[str]:
+    """Warnings where the loss or a count looks like something else. data: what the runs are of.
     shorter: larger nets were trained on less, so that the loss may rise with N.
 
     Raises:
@@ -86,6 +85,7 @@ def check_runs(runs: Sequence[Run], loss_column: str, shorter: bool = False) -> 
     _counts(runs)
     losses = np.array([run.loss for run in runs])
     rising = [] if shorter else _rising(runs)
+    loss_column = data.loss_column
     parts = loss_column.lower().replace("-", "_").replace("/", "_").split("_")
     kind = next((kind for kind, words in OTHER_QUANTITIES.items() if any(word in parts for word in words)), None)
     middle = float(np.median(losses))
@@ -100,12 +100,12 @@ def check_runs(runs: Sequence[Run], loss_column: str, shorter: bool = False) -> 
     lines = []
     bits = [run.row.get("bits_per_byte") for run in runs]
     same = all(value is not None and abs(value - run.loss) < 1e-9 for value, run in zip(bits, runs, strict=True))
-    if kind == "bits" or same:
+    if same and data.unit == NATS:
         lines.append(
-            "loss: it looks like bits, not nats per token; transitions stay where they are, but errors and "
-            "differences are in bits (1 bit = 0.693 nats)"
+            "loss: it looks like bits, not nats per token, for it equals bits_per_byte; unit bpb makes every number "
+            "say so"
         )
-    lines += _near_chance(runs)
+    lines += _near_chance(runs, data.unit)
     if rising:
         lines.append(
             f"loss: it rises with N at depth {', '.join(map(str, rising))}; check the column, its sign, and that large "
@@ -114,9 +114,9 @@ def check_runs(runs: Sequence[Run], loss_column: str, shorter: bool = False) -> 
     return lines
 
 
-def _near_chance(runs: Sequence[Run]) -> list[str]:
+def _near_chance(runs: Sequence[Run], unit: str) -> list[str]:
     """A warning where nets have learned little more than how frequent each token is."""
-    known = [(run, chance) for run in runs if (chance := chance_loss(run)) is not None]
+    known = [(run, chance) for run in runs if (chance := chance_loss(run, unit)) is not None]
     near = [(run, chance) for run, chance in known if run.loss > NEAR_CHANCE * chance]
     if not near or 4 * len(near) < len(runs):
         return []
@@ -155,26 +155,26 @@ def _rising(runs: Sequence[Run]) -> list[int]:
     return up if 2 * len(up) > len(steps) else []
 
 
-def noise_warnings(curves: Curves, pairs: bool = True) -> list[str]:
-    """What the errors rest on, where that is little. pairs: whether pairs of depths are compared."""
-    lines = []
+def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> list[str]:
+    """What the errors rest on, where that is little. pairs: whether pairs of depths are compared. unit: of losses."""
+    lines, nats = [], SHORT[unit]
     noise = curves.noise
     if not noise.known and not noise.why_unknown:
         lines.append(
             "noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; no "
-            "transition is claimed (repeat with more seeds, or declare the noise of one run in nats)"
+            "transition is claimed (repeat with more seeds, or declare the noise of one run)"
         )
     elif noise.source == "scatter":
         lines.append(
             f"noise: one run per shape, so the error is judged by the scatter about smooth curves alone "
-            f"(τ = {noise.tau:.2g} nats, {noise.tau_df:.0f} degrees of freedom)"
+            f"(τ = {noise.tau:.2g} {nats}, {noise.tau_df:.0f} degrees of freedom)"
         )
     elif noise.source == "declared" and noise.tau is not None:
         sigma = next(iter(noise.sigma.values())) or 0.0
         per_mean = sigma / math.sqrt(float(np.median(curves.n)))
         if noise.tau > 2.0 * per_mean:
             lines.append(
-                f"noise: the declared σ gives ±{per_mean:.2g} nats per mean, the cells scatter by {noise.tau:.2g} "
+                f"noise: the declared σ gives ±{per_mean:.2g} {nats} per mean, the cells scatter by {noise.tau:.2g} "
                 f"about smooth curves; the errors are likely too small"
             )
     counts = Counter(int(n) for n in curves.n)

@@ -31,7 +31,7 @@ from dwsweep.records.transitions import (
     Transition,
     references,
 )
-from dwsweep.text import format_count
+from dwsweep.text import NATS, format_count
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 LARGEST_SIZE = 10_000_000  # of a vocabulary or a context
@@ -223,6 +223,7 @@ class FitOptions(Record):
     documents: bool
     shape_noise: Any = None
     at_tokens: float | None = None
+    unit: str | None = None  # of the losses; None: what their column's name says
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
@@ -237,6 +238,7 @@ class Provenance(Record):
     rows_read: int
     rows_used: int
     columns_taken: tuple[str, ...] = ()  # "ours = theirs", found under another usual name
+    left_out: dict[str, int] = field(default_factory=dict)  # why runs have no loss that counts → how many
     versions: dict[str, str]
     options: FitOptions
 
@@ -297,6 +299,7 @@ class FitResult(Record):
     comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
     along: Along | None = None  # the loss against a column
     nets: TrainedNets = field(default_factory=TrainedNets)
+    unit: str = NATS  # of every loss here
     provenance: Provenance
 
     @property

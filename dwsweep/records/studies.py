@@ -20,6 +20,7 @@ from typing import Annotated
 
 from dwsweep.records.record import Count, Positive, Record, one_of
 from dwsweep.records.transitions import Numeric, Sampled, Values
+from dwsweep.text import SHORT
 
 FLOPS, SECONDS = "flops", "device_seconds"  # columns that a budget may be of
 REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH = "reached", "not_reached_low", "not_reached_high"
@@ -292,7 +293,7 @@ class Along(Record):
     """The losses along one column, of all arms."""
 
     column: str
-    unit: Annotated[str, one_of("nats per token", "bits per byte")]
+    unit: Annotated[str, one_of(*SHORT)]
     arms: tuple[str, ...]
     inputs: tuple[str, ...]
     confidence: float
@@ -398,7 +399,7 @@ class Comparison(Record):
     arm: str
     input: str
     input_sha256: str
-    unit: Annotated[str, one_of("nats per token", "bits per byte")]  # of the losses that are compared
+    unit: Annotated[str, one_of(*SHORT)]  # of the losses that are compared
     paired: bool
     pairing: str  # by what, or why not
     matched_shapes: Count

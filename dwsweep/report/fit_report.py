@@ -17,7 +17,7 @@ from dwsweep.records.transitions import Contrast, SizedOptimum, Transition, refe
 from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, listed, markdown
 from dwsweep.report.studies_report import along_parts, budget_parts, comparison_parts
 from dwsweep.terminal import plain_text
-from dwsweep.text import arm_letter, format_count, format_factor
+from dwsweep.text import SHORT, arm_letter, format_count, format_factor
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -123,7 +123,7 @@ def sections(result: FitResult) -> list[tuple[str, str, list[Part]]]:
     if result.along_only:
         return found
     if result.equal_budgets:
-        found.append(("budgets", "Best shape at each budget", budget_parts(result.equal_budgets)))
+        found.append(("budgets", "Best shape at each budget", budget_parts(result.equal_budgets, result.unit)))
     if result.surface and result.surface.optima:
         found.append(("depths", "Best depth at each size", _best_depths(result)))
     if result.transitions:
@@ -150,17 +150,18 @@ def _cells_line(result: FitResult) -> str:
     used = [row for row in result.cells if not row.excluded]
     depths = sorted({row.depth for row in used})
     excluded = len(result.cells) - len(used)
-    axis = result.curves.axis
+    axis, left = result.curves.axis, result.provenance.left_out
     return (
         f"{result.provenance.rows_used} runs, {len(used)} shapes, depths {', '.join(map(str, depths)) or 'none'}"
         + (f", {excluded} shape{'' if excluded == 1 else 's'} excluded (see cells.csv)" if excluded else "")
         + (f"; compared at equal {axis}" if axis != "n_params" else "")
+        + (f"; left out: {', '.join(f'{n:,} {why}' for why, n in left.items())}" if left else "")
         + (f"; columns taken: {', '.join(taken)}" if (taken := result.provenance.columns_taken) else "")
     )
 
 
 def _noise_line(result: FitResult) -> str:
-    noise = result.noise
+    noise, nats = result.noise, SHORT[result.unit]
     if noise.source == "none":
         return "noise: not known"
     sigmas = [s for s in (noise.sigma or {}).values() if s is not None]
@@ -168,11 +169,11 @@ def _noise_line(result: FitResult) -> str:
     if sigmas:
         low, high = min(sigmas), max(sigmas)
         spread = f"{low:.2g}" if high - low < 1e-12 else f"{low:.2g} … {high:.2g}"
-        parts.append(f"σ of one run {spread} nats" + ("" if noise.pooled else " (differs by depth)"))
+        parts.append(f"σ of one run {spread} {nats}" + ("" if noise.pooled else " (differs by depth)"))
     if noise.tau is not None:
-        parts.append(f"scatter of a cell mean about its curve τ {noise.tau:.2g} nats")
+        parts.append(f"scatter of a cell mean about its curve τ {noise.tau:.2g} {nats}")
     if noise.shape_sd and noise.shape_source == "default":
-        parts.append(f"luck of a shape {noise.shape_sd:.2g} nats by default (fewer than six sizes per depth)")
+        parts.append(f"luck of a shape {noise.shape_sd:.2g} {nats} by default (fewer than six sizes per depth)")
     if noise.documents:
         parts.append(f"documents {noise.documents}")
     return "; ".join(parts)
@@ -263,7 +264,9 @@ def _uncrossed(result: FitResult) -> list[Contrast]:
 
 
 def _contrasts(result: FitResult) -> Table:
-    title = "Loss of the shallower − the deeper at equal size, nats (contrasts.csv has every two depths)"
+    title = (
+        f"Loss of the shallower − the deeper at equal size, {SHORT[result.unit]} (contrasts.csv has every two depths)"
+    )
     table = Table(title, "pair> N> difference> interval< from<")
     for row in _uncrossed(result)[:CONTRASTS_SHOWN]:
         table.add(

@@ -409,7 +409,7 @@ def _short(values: Any, digits: int = DIGITS) -> list[float | None]:
 
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
-    "are held-out nats per token.",
+    "are held-out, in nats per token where no other unit stands beside them.",
     "A transition is the size at which the deeper of two neighbouring depths starts to win. The verdict on a pair is "
     "the crossing of the losses of all depths together, where there is one, else what its own two curves say: crossed, "
     "not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), undecided "

@@ -29,21 +29,21 @@ from dwsweep.records.studies import (
     EqualToBaseline,
 )
 from dwsweep.report.document import MISSING, Lines, Part, Table
-from dwsweep.text import format_count, format_duration
+from dwsweep.text import NATS, SHORT, format_count, format_duration
 
 MILLI = 1e3  # nats → 10⁻³ nats
 SYMBOLS = {"n_params": "N", "tokens": "D", "depth": "L", "width": "d"}
 HEADS = {"flops": "FLOPs", "device_seconds": "time"}
 
 
-def budget_parts(found: EqualBudgets) -> list[Part]:
+def budget_parts(found: EqualBudgets, unit: str = NATS) -> list[Part]:
     """The best shape at each budget, the best size of each depth, what to train next."""
     level = round(100 * found.budgets[0].best.confidence)
     parts: list[Part] = []
     if any(row.status != TOO_FEW for row in found.best):
-        parts += [_budget_best(found, level), Lines([*shape_matters(found), *trend_lines(found)], indent=2)]
+        parts += [_budget_best(found, level), Lines([*shape_matters(found, unit), *trend_lines(found)], indent=2)]
     if any(row.status != TOO_FEW for row in found.depths):
-        parts += [_budget_depths(found, level, len(found.budgets) > 1), Lines(to_bracket(found), indent=2)]
+        parts += [_budget_depths(found, level, len(found.budgets) > 1, SHORT[unit]), Lines(to_bracket(found), indent=2)]
     if short := [f"{tried(row)}; best depth not known: {row.reason}" for row in found.best if row.status == TOO_FEW]:
         parts.append(Lines(short, apart=True))
     return [*parts, Lines([f"budgets from {found.known_from}"])]
@@ -78,11 +78,11 @@ def _budget_best(found: EqualBudgets, level: int) -> Table:
     return table
 
 
-def _budget_depths(found: EqualBudgets, level: int, several: bool) -> Table:
+def _budget_depths(found: EqualBudgets, level: int, several: bool, nats: str) -> Table:
     unit = "" if found.axis == "device_seconds" else " FLOPs"
     where = "at each budget" if several else f"at {budget_text(found.budgets[0].best)}{unit}"
     table = Table(
-        f"Best size of each depth {where} ({level} % intervals; above the best depth in 10⁻³ nats)",
+        f"Best size of each depth {where} ({level} % intervals; above the best depth in 10⁻³ {nats})",
         (f"{HEADS[found.axis]}> " if several else "")
         + "depth> N> interval< width> tokens> tokens/N> loss> above> interval<",
         keys=2 if several else 1,
@@ -132,7 +132,7 @@ def tried(row: BestAtBudget) -> str:
     return f"best shape tried at {budget_text(row)}: {shape}{loss}"
 
 
-def shape_matters(found: EqualBudgets) -> list[str]:
+def shape_matters(found: EqualBudgets, unit: str = NATS) -> list[str]:
     """What the worst depth loses, at the smallest and the largest budget; why a best depth was not reached."""
     rows = [row for row in found.best if row.worst_percent is not None and row.status == REACHED]
 
@@ -140,8 +140,8 @@ def shape_matters(found: EqualBudgets) -> list[str]:
         assert row.worst_nats is not None
         ends = Interval.of(row, "worst_nats").ends(lambda v: f"{v:.2g}")
         return (
-            f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % of the loss ({row.worst_nats:.2g} nats, "
-            f"{ends}) at {budget_text(row)}"
+            f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % of the loss ({row.worst_nats:.2g} "
+            f"{SHORT[unit]}, {ends}) at {budget_text(row)}"
         )
 
     lines = []
@@ -199,7 +199,7 @@ def along_parts(found: Along, said: int = 0) -> list[Part]:
     parts: list[Part] = [Lines([f"Loss along {found.column}"], apart=True), Lines(found.answer[said:], indent=2)]
     parts += [_along_table(found, arms), *(_against(found, arm) for arm in found.arms[1:])]
     for one in found.equal:
-        parts += _along_equal(one, arms)
+        parts += _along_equal(one, arms, SHORT[found.unit])
     return [*parts, Lines([f"{note}." for note in found.notes], indent=2, apart=bool(found.notes))]
 
 
@@ -252,10 +252,10 @@ def _shape(row: AlongRow | EqualShape) -> str:
     return f"{row.depth}×{row.width:g}{heads}"
 
 
-def _along_equal(one: EqualToBaseline, arms: bool) -> list[Part]:
+def _along_equal(one: EqualToBaseline, arms: bool, nats: str) -> list[Part]:
     level = round(100 * one.confidence)
     table = Table(
-        f"No worse than {one.baseline} by more than {one.margin:.3f} nats? {level} %, all shapes at once",
+        f"No worse than {one.baseline} by more than {one.margin:.3f} {nats}? {level} %, all shapes at once",
         "shape< N> saved> worse> at_most> equal<",
         beside="",
         apart=False,

@@ -218,6 +218,21 @@ def test_runs_that_failed_or_diverged_belong_to_the_budget_of_their_shape_and_to
         assert any(member is row or member == row for member in found.rows[true])
 
 
+@pytest.mark.parametrize("column", ["flops_budget", "budget", "flops"])
+def test_budgets_that_spread_are_told_apart_by_the_gaps_between_them(column):
+    """Two budgets a factor of four apart, each with values within 5 % to either side; asked or measured."""
+    rng = np.random.default_rng(1)
+    rows = drawn(flops=(1e18, 4e18), sizes=5)
+    rows = [{**row, column: row["flops"] * rng.uniform(0.95, 1.05)} for row in rows]
+    if column != "flops":
+        for row in rows:
+            del row["flops"]
+    found = recognised(rows)
+    assert found.only and [round(value / 1e18) for value in sorted(found.rows)] == [1, 4] and not found.left_out
+    best = fitted(rows).equal_budgets.best
+    assert [round(row.budget / 1e18) for row in best] == [1, 4] and all(row.status == REACHED for row in best)
+
+
 def test_text_in_a_promise_is_refused():
     with pytest.raises(InputError, match=r"train_flops: 'much' in row 1"):
         fitted([{**row, "train_flops": "much"} for row in drawn(seeds=1)])

@@ -6,15 +6,20 @@ import csv
 import itertools
 import json
 import math
+import os
+import time
 
 import numpy as np
 import pytest
 
-from dwsweep import fit_table
+from dwsweep import compare_arms, fit_table
 from dwsweep.errors import InputError
+from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.rows import compile_expression
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
+from dwsweep.report import fit_report
+from dwsweep.terminal import plain_text
 
 ROWS = [
     {"depth": 6, "width": 64, "loss": 3.25, "seed": 0, "warmup": 400, "optimizer": "adamw"},
@@ -301,3 +306,123 @@ def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(thi
 def test_a_vocabulary_that_is_none_says_nothing_of_chance(vocabulary):
     rows = [{"depth": d, "width": w, "loss": 3.0, "vocab_size": vocabulary} for d in (2, 4) for w in (64, 90, 128)]
     assert not [line for line in fit_table(rows, draws=100).warnings if "TOO EARLY" in line or "NOT TRAINED" in line]
+
+
+def written(tmp_path, text, name="t.csv"):
+    (tmp_path / name).write_text(text)
+    return read_table(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("header", "taken", "unit"),
+    [
+        pytest.param(
+            "flops_budget,depth,model_dim,params_transformer,params_total,tokens_trained,val_bpb,train_time_sec",
+            "train_flops=flops_budget width=model_dim n_params=params_transformer n_params_total=params_total "
+            "tokens=tokens_trained loss=val_bpb wall_seconds=train_time_sec",
+            "bits per byte",
+            id="nanochat",
+        ),
+        pytest.param(
+            "Name,State,config.n_layer,config.n_embd,summary.val_loss,summary.total_tokens",
+            "depth=config.n_layer width=config.n_embd loss=summary.val_loss tokens=summary.total_tokens status=State",
+            "nats per token",
+            id="wandb",
+        ),
+        pytest.param(
+            "model.num_layers,model.hidden_dim,eval/loss,parameter_count,throughput/total_tokens",
+            "depth=model.num_layers width=model.hidden_dim loss=eval/loss n_params_total=parameter_count "
+            "tokens=throughput/total_tokens",
+            "nats per token",
+            id="levanter",
+        ),
+        pytest.param(
+            "budget,n_layer,d_model,total_params,non_embedding_params,compute,eval/bpb",
+            "train_flops=budget depth=n_layer width=d_model n_params_total=total_params n_params=non_embedding_params "
+            "flops=compute loss=eval/bpb",
+            "bits per byte",
+            id="trackio",
+        ),
+        pytest.param("depth,width,loss_bits,loss", "", "nats per token", id="ours"),
+    ],
+)
+def test_the_names_of_trackers_are_read_without_a_flag(tmp_path, header, taken, unit):
+    ends = {"State": "finished", "flops_budget": "1e18", "budget": "1e18"}
+    table = written(tmp_path, header + "\n" + ",".join(ends.get(name, "8") for name in header.split(",")) + "\n")
+    assert {line.replace(" ", "") for line in table.taken} == set(taken.split()) and table.unit == unit
+    assert table.rows[0]["depth"] == 8 and not table.left_out
+
+
+def test_settings_are_no_outcomes_and_training_is_not_held_out(tmp_path):
+    with pytest.raises(InputError, match="column 'loss' is missing"):
+        written(tmp_path, "depth,width,config.loss,train/loss\n8,8,3,3\n")
+    assert written(tmp_path, "depth,width,loss,budget\n8,8,3,1e6\n").taken == ()  # of parameters
+
+
+def test_a_unit_is_given_or_refused():
+    assert read_table(ROWS, unit="bits").unit == "bits per token"
+    with pytest.raises(InputError, match=r"unit: 'bytes'; must be one of nats, bits, bpb"):
+        read_table(ROWS, unit="bytes")
+
+
+def test_every_number_of_a_table_in_bits_per_byte_says_so(tmp_path):
+    rows = [{**row, "val_bpb": row["loss"] / 3, "loss": None} for row in plain_rows()]
+    for row in rows:
+        del row["loss"]
+    result = fit_table(rows, draws=100)
+    text = plain_text(fit_report.render(result))
+    assert result.unit == "bits per byte" and "bits per byte" in text and " nats" not in text
+    assert not [line for line in result.warnings if " nats" in line]
+
+
+def test_unfinished_runs_and_empty_losses_are_counted(tmp_path):
+    table = written(
+        tmp_path,
+        "State,depth,width,loss\nfinished,6,64,3\nRunning,6,96,4\ncrashed,,,\nkilled,6,64,9\nfinished,6,96,\n"
+        "finished,6,128,nan\nfinished,,,\n",
+    )
+    assert table.left_out == {"running": 1, "crashed": 1, "killed": 1, "no loss": 2, "loss is NaN": 1}
+    assert len(table.rows) == 5 and table.n_read == 7
+    rows = [*plain_rows(), {"depth": 4, "width": 64, "loss": 2.0, "state": "running"}]
+    rows = [{"state": "finished", **row} for row in rows]
+    assert "left out: 1 running" in " ".join(plain_text(fit_report.render(fit_table(rows, draws=100))).split())
+
+
+def test_a_table_is_read_by_the_delimiter_that_it_has(tmp_path):
+    for name, text in (("t.tsv", "depth,width,loss\n6,64,3\n"), ("t.csv", "depth\twidth\tloss\n6\t64\t3\n")):
+        assert written(tmp_path, text, name).rows == [{"depth": 6, "width": 64, "loss": 3}]
+
+
+def test_a_pipe_is_refused_and_nothing_steers_the_terminal(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(InputError, match="a pipe or a device, must be a file"):
+        read_table(tmp_path / "pipe.csv")
+    table = written(tmp_path, "depth,width,loss,arm,\x1b[2Jnote\n6,64,3,\x1b]0;owned\x07,\x9b31m\n")
+    assert table.columns[-1] == r"\x1b[2Jnote"
+    assert table.rows[0]["arm"] == r"\x1b]0;owned\x07" and table.rows[0][table.columns[-1]] == r"\x9b31m"
+
+
+def test_nested_columns_of_parquet_are_skipped_and_structs_are_read(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"config": {"n_layer": 6, "n_embd": 64}, "loss": 3.0, "history": [1.0, 2.0]}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").rows == [{"depth": 6, "width": 64, "loss": 3.0}]
+
+
+def test_two_hundred_thousand_rows_are_read_and_selected_in_seconds(tmp_path):
+    shapes = [(depth, width) for depth in (4, 8, 16, 32) for width in (64, 96, 128, 192, 256, 384)]
+    loss = np.random.default_rng(0).normal(3.0, 0.002, (24, 8_333))
+    lines = [f"{L},{d},{k},{v:.6f}" for (L, d), own in zip(shapes, loss, strict=True) for k, v in enumerate(own)]
+    (tmp_path / "t.csv").write_text("\n".join(["depth,width,seed,loss", *lines]))
+    begin = time.process_time()
+    selection, bad, _ = without_bad_runs(select_runs(read_table(tmp_path / "t.csv").rows))
+    assert len(selection.runs) == 24 * 8_333 and not bad
+    assert time.process_time() - begin < 20.0  # about 4
+
+
+def test_more_arms_than_can_be_compared_are_refused_in_a_line():
+    rows = [{**row, "arm": f"arm {k}"} for k in range(51) for row in ROWS[:1]]
+    with pytest.raises(InputError, match="arm: 51 arms; at most 50 are compared"):
+        compare_arms(rows)

@@ -32,7 +32,7 @@ SIZES = {
 }
 
 MILLI = 1e3  # nats → 10⁻³ nats
-DIFFERENCE = "loss of the shallower − deeper\n(10⁻³ nats per token)"
+DIFFERENCE = "loss of the shallower − deeper\n(10⁻³ {})"
 BOUNDED = ("crossed", "not_reached", "already_crossed")
 
 
@@ -68,10 +68,10 @@ def against_size(fit: FitResult) -> Figure:
         top.plot([], [], **look, label=f"L = {curve.depth}")
         last = float(grid_loss[-1] - trend(grid_n)[-1])
         ends.append((float(grid_n[-1]), last, f"L = {curve.depth}", str(look["color"])))
-    top.set_ylabel("held-out loss\n(nats per token)")
+    top.set_ylabel(f"held-out loss\n({fit.unit})")
     top.set_title(f"Loss of each depth{_banded(fit)}")
     top.legend(loc="upper right", ncols=1 + len(curves) // 5, handlelength=2.6)
-    middle.set_ylabel("distance from the trend\n(nats per token)")
+    middle.set_ylabel(f"distance from the trend\n({fit.unit})")
     middle.locator_params(axis="y", nbins=5)  # fewer digits: labels that grow after the layout would leave the page
     middle.set_title("The same without the trend common to all depths:\nthe lowest curve is the best depth")
     for axes in (top, middle):
@@ -167,7 +167,7 @@ def against_depth(fit: FitResult) -> Figure:
         axes.set_xticks(style.thinned(depths, 6))
         axes.locator_params(axis="y", nbins=5)
     made.supxlabel("depth L")
-    made.supylabel("held-out loss above the best (10⁻³ nats per token)")
+    made.supylabel(f"held-out loss above the best (10⁻³ {fit.unit})")
     level, several = f"{100 * fit.curves.confidence:.0f} %", any(size.surface for size in sizes)
     if several:
         text = (
@@ -281,7 +281,7 @@ def differences(fit: FitResult) -> Figure:
         style.log_axis(axes, "x", low / 1.12, high * 1.12, at_most=4 if columns > 1 else 7)
         _difference_panel(axes, curve, transition, fit.curves.confidence)
     made.supxlabel(axis_label(fit))
-    made.supylabel(DIFFERENCE, multialignment="center")
+    made.supylabel(DIFFERENCE.format(fit.unit), multialignment="center")
     style.note(
         made,
         f"Above zero the deeper net is ahead. Dark band: pointwise {100 * fit.curves.confidence:.0f} %; pale: "
@@ -352,7 +352,7 @@ def beside_others(fit: FitResult) -> Figure:
         axes.set_title("{} → {}".format(*curves[0][0].pair))
         axes.legend()
     made.supxlabel(axis_label(fit))
-    made.supylabel(DIFFERENCE, multialignment="center")
+    made.supylabel(DIFFERENCE.format(fit.unit), multialignment="center")
     level = f"{100 * fit.curves.confidence:.0f} %"
     style.note(made, f"Above zero the deeper net is ahead. Bands: pointwise {level}. Circle: crossed.")
     return style.settle(made)

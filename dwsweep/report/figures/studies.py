@@ -275,7 +275,7 @@ def at_each_budget(fit: FitResult) -> Figure:
         right.set_title(_said(budget.best))
     grid[-1][0].set_xlabel("non-embedding N")
     grid[-1][1].set_xlabel("depth L, at its best N")
-    made.supylabel("held-out loss (nats per token)")
+    made.supylabel(f"held-out loss ({fit.unit})")
     level = f"{100 * fit.curves.confidence:.0f} %"
     style.note(
         made,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,10 +118,12 @@ def band(axes: Axes, x: Floats, low: Floats, high: Floats, color: str, alpha: fl
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The house style, for the figures made and saved inside the block."""
+    """The house style, for the figures made and saved inside the block. A sign that the font lacks is drawn as a box:
+    Matplotlib's warning would name its source and not the table."""
     import matplotlib
 
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         yield
 
 
