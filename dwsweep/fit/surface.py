@@ -44,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.curves import Curves, distinct
+from dwsweep.fit.curves import Curves
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface_model import (
     BOUNDS,
@@ -71,11 +71,12 @@ from dwsweep.records.fit import LOSS_FORM, DepthSpan, LossForm, Surface
 from dwsweep.records.transitions import Optimum, SizedOptimum
 
 DRAWS = 1000
+LEAST_DRAWS = 96  # that are kept of a form, however improbable it is
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 ROWS = 9
 KEPT_SIZES = 4
-SAME_BUDGET = 0.05  # in ln N: widths are rounded, so that shapes of one budget differ by some percent
+SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
 FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among them
 SHIFT_POINTS = 9
 LARGEST_SHIFT = 3.0
@@ -324,14 +325,16 @@ class LossSurface:
         """ln of the shallowest and of the deepest depth inside the hull of all shapes at ln axis x; (inf, −inf) beyond
         the sizes of the data."""
         shallow, deep = self._hull
-        if not shallow[0][0] - SAME_BUDGET <= x <= shallow[0][-1] + SAME_BUDGET:
+        if not shallow[0][0] <= x <= shallow[0][-1]:
             return math.inf, -math.inf
         return float(np.interp(x, *shallow)), float(np.interp(x, *deep))
 
     @cached_property
     def _hull(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """(x, ln L) of the corners of the lower and of the upper half of the convex hull of the shapes."""
-        ends = sorted({(end, math.log(span.depth)) for span in self.record.spans for end in (span.low, span.high)})
+        # rounded widths move a shape by some percent: without that much room a size of the grid would have one depth
+        reached = ((span.low - SAME_BUDGET, span.high + SAME_BUDGET, span.depth) for span in self.record.spans)
+        ends = sorted({(end, math.log(depth)) for *both, depth in reached for end in both})
         halves = []
         for side in (1.0, -1.0):
             corners: list[tuple[float, float]] = []
@@ -452,9 +455,10 @@ FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 REJECTED_DEFICIT = math.log(100.0)
 
 # medians over fits of simulated sweeps (tests/simulations/sweeps.py), all but τ: what a fit is expected to find
-TYPICAL = (-2.4, -0.8, -5.1, -0.5, 0.0)
-# of δ: with the true form fits find −6.2, with others −4.9 and −4.7, each within 1 to 1.3
-AMPLITUDES = (-8.0, -6.8, -5.6, -4.4, -3.2)
+TYPICAL = (-3.8, 0.0, -2.1, 0.0, 0.85)
+# of δ, ln shares of the effect of depth: fits find −2.1 with the true form and −2.0 with others, each within 0.2, and
+# the prior alone says −1.6 within 0.5
+AMPLITUDES = (-2.9, -2.5, -2.1, -1.7, -1.2)
 ROUNDS = 12  # at most, of θ given the hyperparameters, and they given θ
 SETTLED = 0.01  # change of the log posterior from one round to the next, at which they end
 NODES = 40
@@ -470,9 +474,7 @@ def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
 
 def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str, np.ndarray]] | None:
     """The model, and of each form how its coefficients and θ (T + P) follow the cell means (K): nats⁻¹ for each."""
-    sizes = distinct(curves.x, curves.x[None])[0]
-    enough = len(curves.x) >= FEWEST_CELLS and len(sizes) >= FEWEST_SIZES and len(curves.depths) >= FEWEST_DEPTHS
-    if not enough or np.ptp(curves.x) <= SAME_BUDGET:
+    if len(curves.x) < FEWEST_CELLS or _sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS:
         return None
     frame = surface_frame(curves)
     problem = Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
@@ -483,6 +485,15 @@ def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str
     fits = [_fit_form(form, problem, noise_df) for form in MEANS]
     record = with_optima(surface_record(curves, frame, fits, noise_df, confidence))
     return record, {fit.form: fit.gain for fit in fits if fit.gain is not None}
+
+
+def _sizes(x: np.ndarray) -> int:
+    """How many sizes there are of which no two are one budget, rounded."""
+    count, last = 0, -math.inf
+    for value in np.sort(x):
+        if value - last > SAME_BUDGET:
+            count, last = count + 1, value
+    return count
 
 
 def surface_frame(curves: Curves) -> Frame:
@@ -507,14 +518,17 @@ def surface_record(
         forms=tuple(
             LossForm(
                 form=fit.form,
-                weight=float(weight / weights.sum()),
+                weight=float(share),
                 log_evidence=fit.log_evidence,
                 rejected=best - fit.log_evidence >= REJECTED_DEFICIT,
                 tau=fit.tau,
                 mode=tuple(_short(v, 9) for v in fit.mode),
-                draws=tuple((*row[:-P].round(6).tolist(), *(_short(v, 5) for v in row[-P:])) for row in fit.draws),
+                draws=tuple(
+                    (*row[:-P].round(5).tolist(), *(_short(v, 5) for v in row[-P:]))
+                    for row in fit.draws[: max(LEAST_DRAWS, 2 * math.ceil(share * DRAWS / 2))]
+                ),
             )
-            for fit, weight in zip(fits, weights, strict=True)
+            for fit, share in zip(fits, weights / weights.sum(), strict=True)
         ),
         optima=(),
     )

@@ -251,7 +251,8 @@ BOUNDS = ((-12.0, 2.0), (-1.5, 2.0), (-4.0, 1.5), (-1.0, 2.0), (-1.6, 2.0), (-14
 TAU_AND_NOISE = (math.log(2.0e-3), 1.5)  # the prior of τ where nothing else says how noisy the losses are
 START = (math.log(0.02), 0.0, math.log(SHARE), math.log(1.2), 0.0, math.log(7e-4))
 LEAST_EFFECT = 1e-4  # nats: losses that are equal to that leave no room for departures
-JITTER = 1e-12  # nats²: losses kept as float32 are no better
+HARDLY = 1e-8  # precision of the parabola of f0, nats⁻²: three sizes that nearly are two leave it almost without any
+JITTER = 1e-10  # nats²: losses are hardly ever written to more digits, and the model is solved to no more
 
 
 @dataclass(frozen=True)
@@ -357,7 +358,7 @@ class Problem:
         )
         weighted = A / d[:, None]
         precision = A.T @ weighted
-        precision.flat[:: len(precision) + 1] += np.arange(len(precision)) >= self.n_free
+        precision.flat[:: len(precision) + 1] += np.where(np.arange(len(precision)) < self.n_free, HARDLY, 1.0)
         return A, d, weighted, np.linalg.cholesky(precision)
 
 

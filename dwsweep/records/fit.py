@@ -51,10 +51,10 @@ class DepthSpan(Record):
     high: float
 
 
-# what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface/loss_forms.py)
+# what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface_model.py)
 THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "saturation")
 LawForm = Annotated[str, one_of("exponential", "power", "linear", "free")]
-ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law) + departures, Legendre polynomials"]
+ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law) + departures, a Gaussian process"]
 (LOSS_FORM,) = get_args(ModelForm)
 
 

@@ -9,16 +9,18 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit import output
-from dwsweep.fit.guideline import guideline_rows, guides, headline, joint_crossings, own_guide
+from dwsweep.fit import output, surface
+from dwsweep.fit.guideline import guideline_rows, guides, headline, own_guide
 from dwsweep.fit.surface import SAME_BUDGET, LossSurface, draw_model, log_likelihood
 from dwsweep.fit.surface_model import (
+    FREE,
     START,
     Frame,
     GivenLeads,
     Linear,
     P,
     Problem,
+    bounded,
     by_leads,
     from_leads,
     gradient,
@@ -68,7 +70,7 @@ def test_the_best_depth_is_where_the_loss_is_least(truth):
     found = best_depths(fitted(truth), len(SIZES))
     for n, (depth, low, high) in zip(SIZES, found, strict=True):
         best = truth.best_depth(n)
-        assert abs(math.log(depth / best)) < 0.035, n
+        assert abs(math.log(depth / best)) < 0.04, n
         assert low * 0.985 < best < high * 1.015, n
         assert math.log(high / low) < 0.2
 
@@ -76,12 +78,12 @@ def test_the_best_depth_is_where_the_loss_is_least(truth):
 @pytest.mark.parametrize("fall", [0.0, 0.4])
 def test_how_gains_fall_with_the_size_is_told_by_the_losses(fall):
     truth = SmoothTruth(fall=fall)
-    surface = fitted(truth).surface
-    (likely, *_) = sorted(surface.forms, key=lambda form: -form.weight)
+    model = fitted(truth).surface
+    (likely, *_) = sorted(model.forms, key=lambda form: -form.weight)
     assert likely.mode[THETA_NAMES.index("gain_fall") - P] == pytest.approx(fall, abs=0.05)
     for beyond in (0.0, 2.0):  # what another depth costs goes on falling outside the data
-        x = surface.high + beyond
-        y, rows = LossSurface(surface).profile_over(x)
+        x = model.high + beyond
+        y, rows = LossSurface(model).profile_over(x)
         shallow, deep = (np.interp(math.log(depth), y, rows.mean(axis=0)) for depth in (6, 12))
         assert shallow - deep == pytest.approx(float(truth.loss(6, x) - truth.loss(12, x)), rel=0.1)
 
@@ -103,7 +105,8 @@ def test_the_true_losses_are_least_at_the_true_best_depth():
         assert layers[int(np.argmin(losses))] == pytest.approx(truth.best_depth(n), abs=0.06)
 
 
-def test_a_rejected_form_does_not_guide():
+def test_a_rejected_form_does_not_guide(monkeypatch):
+    monkeypatch.setattr(surface, "REJECTED_DEFICIT", 2.0)
     truth = SmoothTruth(form="power", theta=through_published_widths("power"))
     result = fitted(truth, sigma=0.0005, params=(3e9,))
     forms = {form.form: form for form in result.surface.forms}
@@ -170,11 +173,9 @@ def test_what_all_losses_say_of_a_pair_is_told_where_its_own_two_curves_do_not_c
     own = {row.name for row in result.transitions if row.estimator == "pchip" and row.status == "crossed"}
     joint = [row for row in result.transitions if row.estimator == "surface" and row.status == "crossed"]
     more = [row for row in joint if row.name not in own]
-    said = joint_crossings(result.transitions)
     lines = to_text(result).splitlines()
-    assert more and not any(name in said for name in own)
+    assert more
     for row in more:
-        assert row.name in said
         # the verdict on the pair: the first row of the table that begins with its name
         verdict = next(line for line in lines if line.lstrip().startswith(row.name.replace(" ", "")))
         assert f"crossed  {format_count(row.n_params)}".split() == verdict.split()[1:3] and "surface" in verdict
@@ -233,6 +234,16 @@ def test_a_best_depth_that_is_surely_the_fewest_is_bounded_from_above():
     assert first.at_edge == "below" and first.depth_low is None and first.depth_high < 1.2
 
 
+def test_one_run_of_each_shape_is_answered_with_the_scatter_of_the_shapes_as_its_noise():
+    """Five depths and three sizes, one seed: nothing but the surface says how noisy the losses are."""
+    truth = SmoothTruth()
+    rows = draw(truth, np.random.default_rng(1), budgets=lambda depth: np.geomspace(1e6, 1e8, 3), seeds=1, sigma=0.002)
+    result = dwsweep.fit_table(rows, draws=400, params=SIZES)
+    assert result.noise.source == "none" and result.width_law is None
+    for n, (depth, low, high) in zip(SIZES, best_depths(result, len(SIZES)), strict=True):
+        assert low < truth.best_depth(n) < high and abs(math.log(depth / truth.best_depth(n))) < 0.15
+
+
 def test_three_depths_speak_of_their_own_sizes_alone():
     result = fitted(SmoothTruth(depths=(6, 12, 24)), params=(3e7, 1e10))
     known = [row for row in result.surface.optima if row.depth is not None]
@@ -270,8 +281,8 @@ def test_a_depth_costs_what_the_true_losses_say():
 def test_what_a_form_says_far_outside_adds_nothing_to_what_a_depth_costs():
     """Of losses over depth with their minimum between the depths trained, but lower still at a thousand layers; one
     layer's and the deepest net's losses are above what lies between whole numbers of layers."""
-    surface = guides(fitted(SmoothTruth()))[0].surface
-    y, (shallowest, deepest) = surface.grid, np.log([surface.frame.shallowest, surface.frame.deepest])
+    found = guides(fitted(SmoothTruth()))[0].surface
+    y, (shallowest, deepest) = found.grid, np.log([found.frame.shallowest, found.frame.deepest])
     inside = 0.1 * (y - math.log(12.0)) ** 2
     rows = np.stack(
         [
@@ -280,12 +291,12 @@ def test_what_a_form_says_far_outside_adds_nothing_to_what_a_depth_costs():
             -y,
         ]
     )
-    cost = surface.above_best(rows, np.array([12.0, 24.0, math.exp(deepest)]))
+    cost = found.above_best(rows, np.array([12.0, 24.0, math.exp(deepest)]))
     assert cost[:2] == pytest.approx(
         np.repeat([0.1 * (np.log([12.0, 24.0, math.exp(deepest)]) - math.log(12.0)) ** 2], 2, 0), abs=1e-3
     )
     assert cost[2, 2] == pytest.approx(y[-1] - deepest, rel=1e-6)  # the deepest is the best trained: deeper is better
-    assert surface.above_best(rows, np.array([math.exp(deepest)]), trained=True)[2, 0] == 0.0
+    assert found.above_best(rows, np.array([math.exp(deepest)]), trained=True)[2, 0] == 0.0
 
 
 def test_heights_are_the_integral_of_their_gradient():
@@ -340,12 +351,12 @@ def test_one_depth_is_ahead_at_all_sizes(seed: int) -> None:
     draws and steps of the two apart once put the best depth above four layers, or left it without a bound."""
     result = dwsweep.fit_table(shallow_ahead(seed), draws=400)
     assert result.surface is not None
-    surface = LossSurface(result.surface)
+    model = LossSurface(result.surface)
     for row in result.surface.optima:
         assert row.depth is None and row.at_edge == "below" and row.beyond == "1, the fewest", row
         assert row.depth_high is None or row.depth_high < 2.0
     for n in (4e4, 2e5, 8e5):
-        y, drawn = surface.losses(math.log(n))
+        y, drawn = model.losses(math.log(n))
         at = [int(np.abs(y - math.log(depth)).argmin()) for depth in (1, 2, 3, 4)]
         found = np.median(drawn[:, at] - drawn[:, at[:1]], axis=0)
         assert found == pytest.approx([true_lead(depth, n) for depth in (1, 2, 3, 4)], abs=0.04), n
@@ -366,7 +377,8 @@ def test_leads_and_transitions_say_the_same() -> None:
     for form in ("exponential", "power"):
         h = [height(form, from_leads(p, FRAME), x, y, FRAME) for p in (flat, one, two)]
         assert h[2] - h[0] == pytest.approx(2 * (h[1] - h[0]), abs=1e-9)
-    assert from_leads(phi * np.array([1, 1, -1, 1, 1, 1]), FRAME)[2] > 0  # a gain below zero is none
+    other = phi * np.array([1, 1, -1, 1, 1, 1])  # a gain below zero: best depths that fall with size
+    assert bounded(other, "power")[2] == phi[2] and bounded(other, FREE)[2] == -phi[2]
 
 
 def smooth_problem(sigma: float) -> tuple[Problem, str]:
@@ -405,10 +417,10 @@ def test_draws_honour_the_data_where_the_form_is_hardly_known():
     result = dwsweep.fit_table(rows, draws=200)
     assert result.surface is not None
     cells = {(cell.depth, round(math.log(cell.n_params))): cell.mean for cell in result.cells}
-    surface = LossSurface(result.surface)
+    model = LossSurface(result.surface)
     for n in (1e4, 3e4, 1e5):
         for deep in (2, 6):
-            drawn = surface.differences(np.array([math.log(n)]), [(1, deep)])[0, 1:, 0]
+            drawn = model.differences(np.array([math.log(n)]), [(1, deep)])[0, 1:, 0]
             raw = cells[1, round(math.log(n))] - cells[deep, round(math.log(n))]
             low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
             assert middle == pytest.approx(raw, abs=0.04)  # the means' own error is 0.016

@@ -512,7 +512,7 @@ def test_one_best_depth_in_fit_and_guide_inside_the_data_and_outside(fitted: Any
         surface = source.loss(row.n_params)
         depths = surface.depths(row.n_params)
         least = depths[surface.penalties(row.n_params, depths).argmin()]
-        assert least == pytest.approx(row.depth, rel=0.03), "the table has its minimum where the depth is called best"
+        assert least == pytest.approx(row.depth, rel=0.1), "the table has its minimum where the depth is called best"
         assert surface.penalties(row.n_params, depths).min() == pytest.approx(0, abs=1e-4)
         assert 0 < surface.slope(row.n_params) < 1
 
@@ -526,12 +526,15 @@ def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: A
     sweep = sweeps()["no form holds"]
     output.write(fit_table(sweep.rows(np.random.default_rng(0)), draws=400), tmp_path)
     source = fitted_source(tmp_path)
-    assert abs(math.log(source.law.depth(1e9)[0] / sweep.truth.best_depth(1e9))) > 0.2
+    best, low, high = source.law.depth(1e9)
+    assert abs(math.log(best / sweep.truth.best_depth(1e9))) > 0.2 and low < sweep.truth.best_depth(1e9) < high
     assert [guide_sources.judge(source, n).level for n in (3e7, 1e9)] == ["high", "low"]
     near = 2.9 * source.law.valid_to
     forms = (*source.alternatives, *source.rejected)
     sure = replace(source, alternatives=forms[:1], rejected=())
-    doubtful = replace(sure, rejected=forms[1:])
+    other = max(forms[1:], key=lambda form: form.depth(near)[0])
+    doubtful = replace(sure, rejected=(other,))
+    assert other.depth(near)[0] > guide_sources.FORMS_APART * source.law.depth(near)[0]
     assert [guide_sources.judge(which, near).level for which in (sure, doubtful)] == ["medium", "low"]
     assert guide_sources.judge(doubtful, 3e7) == guide_sources.judge(
         sure, 3e7
