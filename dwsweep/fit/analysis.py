@@ -282,6 +282,7 @@ def _transitions_found(
     nothing = LawReport.none("no finished run with a usable loss")
     report = fit_laws(curves, group.pairs, confidence) if curves else nothing
     surface = fit_loss_model(curves, confidence) if curves else None
+    drawn: LossSurface | None = None
     guide = own_guide(surface) if options.axis == "n_params" else None
     if surface and curves:
         drawn = guide.surface if guide else LossSurface(surface)
@@ -307,7 +308,7 @@ def _transitions_found(
         by_tokens=_by_tokens(by_count, confidence),
         curves=fit_curves(curves, group.pairs, report, surface, guide, rivals, options.axis, confidence),
         rates=group.rates(),
-        contrasts=contrasts(curves, confidence) if curves else [],
+        contrasts=contrasts(curves, confidence, drawn) if curves else [],
         left_out=[found.record() for found in group.bad],
         with_left_out=list(group.with_bad),
         nets=_nets(group.selection.runs),

@@ -14,7 +14,8 @@ Losses of any two depths at equal size: what an irregular table says where it gi
 
 Two shapes within TOLERANCE of each other's size are compared as measured, corrected to the size between them by the
 slope of the loss; the correction's error is the spread of that slope over the table. Depths without such shapes are
-compared by their curves, where they share a range of sizes. At most three sizes per pair: the ends and the middle.
+compared by the losses of all depths together, where they share a range of sizes. At most three sizes per pair: the ends
+and the middle.
 """
 
 from __future__ import annotations
@@ -215,6 +216,7 @@ def _distance(n: float, end: float | None, other: float, other_end: float | None
     return None if end is None or other_end is None else math.hypot(math.log(n / end), math.log(other / other_end))
 
 
+ALL_LOSSES = "all losses together"  # what a contrast rests on
 SURFACE, LEVINE = "surface", "levine"  # estimators beside the reference
 SURFACE_POINTS = 61
 FAR_APART = 3.0  # standard errors between two estimates of a crossing that rest on the same losses
@@ -431,8 +433,11 @@ TOLERANCE = math.log(1.1)  # in ln of the size
 SLOPE_ERROR = 0.5  # of the slope, where fewer than three show its spread
 
 
-def contrasts(curves: Curves, confidence: float) -> list[Contrast]:
-    """At most three rows per pair of depths, shallow to deep, small to large."""
+def contrasts(curves: Curves, confidence: float, surface: LossSurface | None = None) -> list[Contrast]:
+    """At most three rows per pair of depths, shallow to deep, small to large.
+
+    surface: what compares depths without shapes of equal size; its draws hold the error of going between the shapes.
+    """
     slope, slope_error = _slope(curves)
     rows = []
     for shallow, deep in combinations(curves.depths, 2):
@@ -440,7 +445,7 @@ def contrasts(curves: Curves, confidence: float) -> list[Contrast]:
         if matched:
             rows += [_measured(curves, a, b, slope, slope_error, confidence) for a, b in _three(matched)]
         else:
-            rows += _interpolated(curves, shallow, deep, confidence)
+            rows += _by_surface(curves, surface, shallow, deep, confidence)
     return rows
 
 
@@ -488,17 +493,18 @@ def _measured(curves: Curves, a: int, b: int, slope: float, slope_error: float, 
     return _contrast_row(curves, a, b, middle, g, se, confidence, "measured shapes", gap)
 
 
-def _interpolated(curves: Curves, shallow: int, deep: int, confidence: float) -> list[Contrast]:
-    d = difference(curves, shallow, deep)
-    if d is None:
+def _by_surface(
+    curves: Curves, surface: LossSurface | None, shallow: int, deep: int, confidence: float
+) -> list[Contrast]:
+    grid = shared_grid(curves, shallow, deep)
+    if surface is None or grid is None:
         return []
-    last = len(d.x) - 1
+    x = np.array(_three(grid.tolist()))
+    drawn = surface.differences(x, [(shallow, deep)])[0]
     a, b = int(curves.at(shallow)[0]), int(curves.at(deep)[0])
     return [
-        _contrast_row(
-            curves, a, b, float(d.x[k]), float(d.g[k]), float(d.se[k]), confidence, "interpolated curves", None
-        )
-        for k in (0, last // 2, last)
+        _contrast_row(curves, a, b, at, float(g[0]), float(g[1:].std()), confidence, ALL_LOSSES, None)
+        for at, g in zip(x.tolist(), drawn.T, strict=True)
     ]
 
 

@@ -199,7 +199,7 @@ class Contrast(Record):
     high: float | None
     df: float | None  # degrees of freedom; None: many
     confidence: float
-    rests_on: str  # measured shapes (corrected to equal size), or interpolated curves
+    rests_on: str  # measured shapes (corrected to equal size), or all losses together
     size_gap: float | None  # by which share the two shapes' sizes differed before the correction
     n_seeds: Count  # fewest runs of a cell involved
     noise_source: str

@@ -105,11 +105,15 @@ def _beyond(result: FitResult) -> str:
     if not known:
         return ""
     row = known[-1]
-    whose = "these losses" if result.guideline_law else published_law.NAME
-    far = row.extrapolation_factor
+    far, depth = row.extrapolation_factor, Interval.of(row, "depth")
+    size = f"At N = {format_count(row.n_params)}"
+    if not result.guideline_law:
+        return f"{size} the best depth is {depth.format(tenths)} by {published_law.NAME}, not by these losses."
     outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
-    depth = Interval.of(row, "depth").format(tenths)
-    return f"At N = {format_count(row.n_params)} the best depth is {depth} by {whose}{outside}."
+    if depth.high is None:  # what the forms say on average where they end nowhere is no answer
+        bound = "unbounded" if depth.low is None else f"above {tenths(depth.low)}"
+        return f"{size} the best depth is {bound} by these losses{outside}."
+    return f"{size} the best depth is {depth.format(tenths)} by these losses{outside}."
 
 
 def sections(result: FitResult) -> list[tuple[str, str, list[Part]]]:
@@ -359,7 +363,7 @@ def guideline(result: FitResult) -> Table:
             MISSING if width.value is None else whole(width.value),
             "" if refused else width.ends(whole),
             MISSING if rivals.unbounded else rivals.ends(whole),
-            "inside" if factor <= 1 else f"{format_factor(factor)}×",
+            ("inside" if factor <= 1 else f"{format_factor(factor)}×") if result.guideline_law else "not your data",
             _shape(row.depth_int, row.width_int),
             *(_costs(cost) if costed else ()),
         )

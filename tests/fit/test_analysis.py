@@ -303,15 +303,20 @@ def test_contrasts_answer_where_a_table_gives_no_curves():
     assert "contrasts.csv has every two depths" in to_text(result)
 
 
-def test_contrasts_of_curves_that_share_no_shape_are_interpolated(base_rows):
-    odd = [row for row in base_rows if row["depth"] == 6 and row["seed"] == 0]
-    widths = sorted({row["width"] for row in odd})
-    between = dict(zip(widths, np.sqrt(np.array(widths[1:]) * widths[:-1]) / 2**0.5, strict=False))
-    table = [r for r in base_rows if r["depth"] == 6]
-    table += [{**r, "depth": 12, "width": between[r["width"]]} for r in table if r["width"] in between]
+@pytest.mark.parametrize("seed", range(4))
+def test_depths_without_shapes_of_equal_size_are_compared_by_all_losses(seed):
+    """Steep curves without noise that are the same at every depth: going between their shapes is all the error."""
+    table = []
+    for k, depth in enumerate((6, 12, 18, 24)):
+        for n in np.geomspace(1e6, 1e8, 5) * 1.6 ** (k - 1.5):
+            x = math.log(n)
+            loss = 1.5 + 8.0 * math.exp(-(0.1 + 0.02 * seed) * x)
+            table.append({"depth": depth, "width": math.sqrt(n / 12 / depth), "n_params": n, "loss": loss})
     rows = dwsweep.fit_table(table, draws=DRAWS).contrasts
-    assert len(rows) == 3 and {row.rests_on for row in rows} == {"interpolated curves"}
-    assert [row.n_params for row in rows] == sorted(row.n_params for row in rows)
+    assert len(rows) >= 9 and {row.rests_on for row in rows} == {"all losses together"}
+    assert all(row.low <= 0.0 <= row.high for row in rows)
+    one = [row.n_params for row in rows if (row.shallow, row.deep) == (6, 12)]
+    assert one == sorted(one) and len(one) == 3
 
 
 def test_pairs_without_a_shared_range_say_so():

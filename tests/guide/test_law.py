@@ -532,9 +532,13 @@ def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: A
     near = 2.9 * source.law.valid_to
     forms = (*source.alternatives, *source.rejected)
     sure = replace(source, alternatives=forms[:1], rejected=())
-    other = max(forms[1:], key=lambda form: form.depth(near)[0])
-    doubtful = replace(sure, rejected=(other,))
-    assert other.depth(near)[0] > guide_sources.FORMS_APART * source.law.depth(near)[0]
+
+    class Twice:
+        def depth(self, n: float) -> tuple[float, float, float]:
+            own = source.law.depth(n)[0]
+            return 2.0 * own, own, 3.0 * own
+
+    doubtful = replace(sure, rejected=(Twice(),))
     assert [guide_sources.judge(which, near).level for which in (sure, doubtful)] == ["medium", "low"]
     assert guide_sources.judge(doubtful, 3e7) == guide_sources.judge(
         sure, 3e7
