@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,10 +18,12 @@ from dwsweep.fit.noise import (
     Documents,
     MeanCovariance,
     Noise,
+    SeedSlope,
     cell_means,
     chi2_quantile,
     estimate_noise,
     root,
+    seed_slopes,
 )
 
 MOST_DRAWN = 40_000_000  # numbers in the draws of all cell means: 320 MB, several times over
@@ -53,6 +55,7 @@ class Curves:
     rate_edge: list[tuple[int, float, float]]
     paired: bool
     means: MeanCovariance
+    seed_slope: SeedSlope | None = None
 
     @cached_property
     def covariance(self) -> np.ndarray:
@@ -201,6 +204,11 @@ def build_curves(
     noise, covariance = estimate_noise(means, run_depth, chosen, depth, x, declared, extra, shape_sd)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
+    seed_slope = seed_slopes(means, [run.seed for run in runs], np.log(run_depth.astype(float)))
+    if seed_slope:  # other seeds would tilt the losses another way
+        tilt = np.log([[candidate[0]] for candidate in candidates])
+        tilt = seed_slope.sd * (tilt - tilt.mean())
+        covariance = replace(covariance, factors=np.hstack([covariance.factors, tilt]))
     all_draws = covariance.draws(n_draws, rng)
     all_draws += means.mean
     draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)
@@ -225,6 +233,7 @@ def build_curves(
         rate_edge=_edges(candidates, groups, chosen),
         paired=means.paired,
         means=covariance.at(chosen),
+        seed_slope=seed_slope,
     )
 
 

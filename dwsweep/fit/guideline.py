@@ -277,6 +277,10 @@ def published_record() -> PublishedLaw:
 def headline(record: Surface, size: str) -> str:
     """Whether the best depth grows with ``size`` (the axis in words), and what it is at up to three sizes; empty where
     the data bound it nowhere."""
+    if record.flat:
+        return (
+            f"No effect of depth is shown: losses that depend on {size} alone fit as well (p = {record.effect_p:.2g})."
+        )
     known = record.bounded
     if not known:
         return ""

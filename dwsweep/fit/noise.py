@@ -119,6 +119,48 @@ class CellMeans:
         return MeanCovariance(variance / counts, self.shares @ root(of_seeds))
 
 
+@dataclass(frozen=True)
+class SeedSlope:
+    """A seed that is better or worse the deeper the net.
+
+    slope: nats per unit of ln L that it adds to the mean of all seeds; worst: the seed that adds most, and how much.
+    p: of no seed adding anything. sd: standard error that this leaves in the slope of the mean over seeds.
+    """
+
+    worst: Hashable
+    slope: float
+    p: float
+    sd: float
+
+
+UNLIKELY = 0.01  # p below which seeds are taken to go with depth
+
+
+def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> SeedSlope | None:
+    """Whether seeds add something to the losses that goes with y = ln L (n,): an F test of a slope for each seed. None
+    where seeds are not shared between the shapes, or none is shown."""
+    from scipy.stats import f
+
+    count = len(means.gain)
+    free = float((1.0 - means.leverage).sum()) - (count - 1)
+    z = y - y.mean()
+    weight = np.bincount(means.codes, z**2, count)
+    if not means.paired or free < 1.0 or not (weight > 0.0).all():
+        return None
+    slopes = np.bincount(means.codes, means.residual * z, count) / weight
+    explained = float((slopes**2 * weight).sum())
+    left = (float((means.residual**2).sum()) - explained) / free
+    if left <= 0.0:
+        return None
+    p = float(f.sf(explained / (count - 1) / left, count - 1, free))
+    if p >= UNLIKELY:
+        return None
+    worst = int(np.abs(slopes).argmax())
+    named = next(seed for seed, code in zip(seeds, means.codes, strict=True) if code == worst)
+    variance = max(float((slopes**2).sum()) / (count - 1) - left / float(weight.mean()), 0.0)
+    return SeedSlope(named, float(slopes[worst]), p, math.sqrt(variance / count))
+
+
 def _within(shares: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """(S, S) scatter of the seeds within cells, whose ``shares`` (K, S) count ``weight`` (K,)."""
     weighted = shares * weight[:, None]

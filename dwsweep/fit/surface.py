@@ -259,6 +259,8 @@ class LossSurface:
 
     def at(self, n: float) -> Depth:
         """The best depth at a size (a value of the axis), with the interval of the fit's confidence."""
+        if self.record.flat:
+            return Depth(None, None, None)
         if n not in self._depths:
             self._depths[n] = summary(self.drawn_depths(math.log(n)), self.record.confidence)
         return self._depths[n]
@@ -277,6 +279,8 @@ class LossSurface:
             return None
         drawn = self.drawn_depths(x)
         low, centre, high = quantiles(drawn, self.record.confidence)
+        if self.record.flat:
+            low, high = -math.inf, math.inf
         first, last = float(min(present)), float(max(present))
         middle = math.exp(centre) if math.isfinite(centre) else None
         edge = None
@@ -284,7 +288,7 @@ class LossSurface:
             edge = "below" if centre <= math.log(first) else "above"
         return Optimum(
             ln_x=x,
-            depth=None if edge else middle,
+            depth=None if edge or self.record.flat else middle,
             # an infinite end on the side of a best depth beyond those tried: it is bounded by how far they reach
             depth_low=None if edge == "below" or low <= math.log(first) else math.exp(low) if low < math.inf else last,
             depth_high=None if edge == "above" or high >= math.log(last) else math.exp(high) or first,
@@ -450,6 +454,8 @@ def accepted_forms(record: Surface) -> Sequence[LossForm]:
     return sorted((f for f in record.forms if not f.rejected), key=lambda f: -f.weight)
 
 
+MANY_CELLS = 14  # from which on a cubic in ln N leaves enough of them to tell what depth does
+FLOOR = 1e-12  # nats²
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 # a form whose evidence is 100 times less than the best form's is rejected
 REJECTED_DEFICIT = math.log(100.0)
@@ -483,7 +489,8 @@ def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str
     df = curves.noise.replicate_df
     noise_df = df if 0.0 < df < math.inf else None
     fits = [_fit_form(form, problem, noise_df) for form in MEANS]
-    record = with_optima(surface_record(curves, frame, fits, noise_df, confidence))
+    record = replace(surface_record(curves, frame, fits, noise_df, confidence), effect_p=effect_of_depth(curves))
+    record = with_optima(record)
     return record, {fit.form: fit.gain for fit in fits if fit.gain is not None}
 
 
@@ -494,6 +501,25 @@ def _sizes(x: np.ndarray) -> int:
         if value - last > SAME_BUDGET:
             count, last = count + 1, value
     return count
+
+
+def effect_of_depth(curves: Curves) -> float:
+    """p of depth doing nothing: an F test of the cell means. A polynomial in x = ln axis stands against one with
+    y = ln L, y² and x·y beside it. It knows no law, and takes the noise from the scatter about the larger one.
+    """
+    from numpy.polynomial import legendre
+    from scipy.stats import f
+
+    (x0, y0), (dx, dy) = (frame := surface_frame(curves)).centre, frame.scale
+    x, y = (curves.x - x0) / dx, (np.log(curves.depth) - y0) / dy
+    powers = min(3, _sizes(curves.x) - 1) if len(x) > MANY_CELLS else 2
+    alone = legendre.legvander(x, powers)
+    both = np.column_stack([alone, y, y * y, x * y])
+    root = np.linalg.cholesky(curves.covariance + curves.noise.shape_variance * np.eye(len(x)) + FLOOR * np.eye(len(x)))
+    loss, *sides = (np.linalg.solve(root, side) for side in (curves.mean, alone, both))
+    left = [float(np.sum((loss - side @ np.linalg.lstsq(side, loss, rcond=None)[0]) ** 2)) for side in sides]
+    more, free = both.shape[1] - alone.shape[1], len(x) - both.shape[1]
+    return float(f.sf((left[0] - left[1]) / more / max(left[1] / free, 1e-300), more, free))
 
 
 def surface_frame(curves: Curves) -> Frame:

@@ -177,6 +177,13 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> list
                 f"noise: the declared σ gives ±{per_mean:.2g} {nats} per mean, the cells scatter by {noise.tau:.2g} "
                 f"about smooth curves; the errors are likely too small"
             )
+    if curves.seed_slope:
+        tilt = curves.seed_slope
+        span = math.log(curves.depths[-1] / curves.depths[0])
+        lines.append(
+            f"seeds: seed {tilt.worst} goes with depth, by {tilt.slope * span:+.2g} {nats} from {curves.depths[0]} to "
+            f"{curves.depths[-1]} layers against the mean of all seeds (p = {tilt.p:.1g}); the errors allow for it"
+        )
     counts = Counter(int(n) for n in curves.n)
     if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
         lines.append(f"seeds: {counts[1]} shapes have a single run")

@@ -96,6 +96,7 @@ class Surface(Record):
     confidence: Share
     forms: tuple[LossForm, ...]
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
+    effect_p: float = 0.0  # of depth doing nothing: an F test of losses that depend on the size alone
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,6 +113,11 @@ class Surface(Record):
                 )
         if not any(form.weight > 0.0 and not form.rejected for form in self.forms):
             raise ValueError("forms must have one that is not rejected and has a weight")
+
+    @property
+    def flat(self) -> bool:
+        """Whether the losses show no effect of depth, so that nothing bounds a best depth."""
+        return self.effect_p >= 1.0 - self.confidence
 
     @property
     def falls(self) -> tuple[SizedOptimum, SizedOptimum] | None:

@@ -10,8 +10,10 @@ import pytest
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import output, surface
+from dwsweep.fit.cells import select_runs, without_bad_runs
+from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import guideline_rows, guides, headline, own_guide
-from dwsweep.fit.surface import SAME_BUDGET, LossSurface, draw_model, log_likelihood
+from dwsweep.fit.surface import SAME_BUDGET, LossSurface, draw_model, effect_of_depth, log_likelihood
 from dwsweep.fit.surface_model import (
     FREE,
     START,
@@ -36,6 +38,7 @@ from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import THETA as THETA_NAMES
 from dwsweep.report.fit_report import to_text
 from dwsweep.text import format_count
+from tests.simulations.scenarios import scenarios as truths
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 
 SIZES = (1e7, 3e7, 1e8)
@@ -124,6 +127,40 @@ def test_a_rejected_form_does_not_guide(monkeypatch):
 def test_identical_curves_have_no_best_depth():
     result = fitted(SmoothTruth(effect=0.0))
     assert result.guideline_law is None and "levine" in result.guideline[0].law
+    assert result.surface.flat and all(row.depth is None for row in result.surface.optima)
+    assert not result.surface.bounded and LossSurface(result.surface).at(3e7).depth is None
+    said = headline(result.surface, "N")
+    assert said.startswith("No effect of depth is shown: losses that depend on N alone fit as well (p = 0.")
+    assert said in " ".join(to_text(result).split())
+
+
+@pytest.mark.parametrize("name", ["flat", "flat, laptop", "bent", "bent, gemstones"])
+def test_an_effect_of_depth_is_seen_where_there_is_one_and_rarely_where_there_is_none(name):
+    """An F test that knows no law, on truths from outside the model's family; 30 sweeps each."""
+    found = []
+    for index in range(30):
+        rows = truths()[name].numbered(index).rows(np.random.default_rng([index, 5]))
+        runs = without_bad_runs(select_runs(rows))[0].runs
+        found.append(effect_of_depth(build_curves(runs, None, 100, np.random.default_rng(0))))
+    if name.startswith("flat"):
+        assert np.mean(np.array(found) < 0.05) <= 0.14 and 0.3 < np.median(found) < 0.7
+    else:
+        assert max(found) < 1e-4
+
+
+def test_a_seed_that_is_worse_the_deeper_the_net_is_named_and_widens_the_errors():
+    scenario = truths()["a seed worse when deep"]
+    rows = scenario.rows(np.random.default_rng(2))
+    result = dwsweep.fit_table(rows, draws=400)
+    (line,) = (line for line in result.warnings if line.startswith("seeds: seed "))
+    deepest, shallowest = (pick({row["depth"] for row in rows}) for pick in (max, min))
+    assert line.startswith("seeds: seed 0 goes with depth, by +0.01")
+    assert f"from {shallowest} to {deepest} layers" in line
+    even = dwsweep.fit_table(truths()["bent"].rows(np.random.default_rng(2)), draws=400)
+    assert not any(line.startswith("seeds: seed ") for line in even.warnings)
+    for n, tokens in scenario.at:
+        found = LossSurface(result.surface).at(n)
+        assert (found.low or 0.0) <= scenario.best_depth(n, tokens) <= (found.high or math.inf)
 
 
 def bowls(first: float, last: float):
@@ -154,7 +191,6 @@ def test_the_first_sentence_says_whether_the_best_depth_grows(falling):
     assert said.endswith(f" at {format_count(last.n_params)}.") and (last.depth_low or 0.0) < true(last.n_params)
     assert headline(falling[0].surface, "N").startswith("The best depth falls with N: 2")
     assert "does not surely change with N: 1" in headline(bowls(13.0, 13.0)[0].surface, "N")
-    assert headline(fitted(SmoothTruth(effect=0.0)).surface, "N") == ""
 
 
 def test_a_best_depth_that_falls_with_size_is_told_and_not_carried_beyond_the_data(falling):
