@@ -20,7 +20,14 @@ from dwsweep.fit.budgets import AtBudgets, TrainedBudgets, budgets_on_axis, othe
 from dwsweep.fit.cells import BadRun, Run, Selection, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
-from dwsweep.fit.guideline import falling_warning, form_guides, guideline_rows, own_guide, published_record
+from dwsweep.fit.guideline import (
+    falling_warning,
+    form_guides,
+    guideline_rows,
+    held_out_warning,
+    own_guide,
+    published_record,
+)
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.rows import Row, check_one_arm
 from dwsweep.fit.surface import LossSurface, fit_loss_model
@@ -287,7 +294,7 @@ def _transitions_found(
     if surface and curves:
         drawn = guide.surface if guide else LossSurface(surface)
         group = replace(group, pairs=with_surface(group.pairs, curves, drawn, confidence))
-        warnings += [*disagreements(group.pairs), *falling_warning(surface, options.axis)]
+        warnings += [*disagreements(group.pairs), *falling_warning(surface, options.axis), *held_out_warning(surface)]
     rivals = form_guides(guide) if guide else []
     transitions = group.transitions(confidence)
     warnings += [*report.warnings, *tie_warnings(transitions)]

@@ -96,6 +96,18 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
     ]
 
 
+def held_out_warning(surface: Surface) -> list[str]:
+    """A line where the surface does not foretell the shapes that it has not seen."""
+    found = surface.held_out
+    if found is None or not found.too_few:
+        return []
+    return [
+        f"surface: no form fits, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % interval "
+        f"of what the others say of them; furthest off is {found.worst_depth}×{found.worst_width:.4g}, by "
+        f"{found.worst:+.1f} standard deviations"
+    ]
+
+
 def guide_inside(record: Surface | None) -> OwnGuide | None:
     """Guide valid only inside the observed sizes: used when the data support interpolation but not extrapolation.
 

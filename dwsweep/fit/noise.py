@@ -139,7 +139,7 @@ UNLIKELY = 0.01  # p below which seeds are taken to go with depth
 def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> SeedSlope | None:
     """Whether seeds add something to the losses that goes with y = ln L (n,): an F test of a slope for each seed. None
     where seeds are not shared between the shapes, or none is shown."""
-    from scipy.stats import f
+    from scipy.special import fdtrc
 
     count = len(means.gain)
     free = float((1.0 - means.leverage).sum()) - (count - 1)
@@ -152,7 +152,7 @@ def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> S
     left = (float((means.residual**2).sum()) - explained) / free
     if left <= 0.0:
         return None
-    p = float(f.sf(explained / (count - 1) / left, count - 1, free))
+    p = float(fdtrc(count - 1, free, explained / (count - 1) / left))
     if p >= UNLIKELY:
         return None
     worst = int(np.abs(slopes).argmax())
@@ -247,13 +247,13 @@ def _but_rounding(residual: np.ndarray) -> np.ndarray:
 
 def _linked(cells: np.ndarray, codes: np.ndarray, n_cells: int, n_seeds: int) -> bool:
     """True where every cell can be reached from every other through shared seeds."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    size = n_cells + n_seeds
-    graph = coo_matrix((np.ones(len(cells)), (cells, codes + n_cells)), shape=(size, size))
-    count, _ = connected_components(graph, directed=False)
-    return count == 1
+    has = np.zeros((n_cells, n_seeds))
+    has[cells, codes] = 1.0
+    reached, before = np.eye(n_seeds)[0] > 0, np.zeros(n_seeds, dtype=bool)
+    together = has.T @ has > 0
+    while (reached != before).any():
+        before, reached = reached, together[reached].any(axis=0)
+    return bool(reached.all())
 
 
 def estimate_noise(

@@ -67,7 +67,7 @@ from dwsweep.fit.surface_model import (
     to_leads,
     transition,
 )
-from dwsweep.records.fit import LOSS_FORM, DepthSpan, LossForm, Surface
+from dwsweep.records.fit import LOSS_FORM, DepthSpan, HeldOut, LossForm, Surface
 from dwsweep.records.transitions import Optimum, SizedOptimum
 
 DRAWS = 1000
@@ -454,6 +454,7 @@ def accepted_forms(record: Surface) -> Sequence[LossForm]:
     return sorted((f for f in record.forms if not f.rejected), key=lambda f: -f.weight)
 
 
+TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
 MANY_CELLS = 14  # from which on a cubic in ln N leaves enough of them to tell what depth does
 FLOOR = 1e-12  # nats²
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
@@ -489,7 +490,12 @@ def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str
     df = curves.noise.replicate_df
     noise_df = df if 0.0 < df < math.inf else None
     fits = [_fit_form(form, problem, noise_df) for form in MEANS]
-    record = replace(surface_record(curves, frame, fits, noise_df, confidence), effect_p=effect_of_depth(curves))
+    likely = max(fits, key=lambda fit: fit.log_evidence)
+    record = replace(
+        surface_record(curves, frame, fits, noise_df, confidence),
+        effect_p=effect_of_depth(curves),
+        held_out=_held_out(curves, likely.held_out),
+    )
     record = with_optima(record)
     return record, {fit.form: fit.gain for fit in fits if fit.gain is not None}
 
@@ -503,12 +509,23 @@ def _sizes(x: np.ndarray) -> int:
     return count
 
 
+def _held_out(curves: Curves, z: np.ndarray) -> HeldOut:
+    k = int(np.abs(z).argmax())
+    return HeldOut(
+        shapes=len(z),
+        inside=int((np.abs(z) < TWO_SIDED).sum()),
+        worst_depth=int(curves.depth[k]),
+        worst_width=float(curves.width[k]),
+        worst=float(z[k]),
+    )
+
+
 def effect_of_depth(curves: Curves) -> float:
     """p of depth doing nothing: an F test of the cell means. A polynomial in x = ln axis stands against one with
     y = ln L, y² and x·y beside it. It knows no law, and takes the noise from the scatter about the larger one.
     """
     from numpy.polynomial import legendre
-    from scipy.stats import f
+    from scipy.special import fdtrc
 
     (x0, y0), (dx, dy) = (frame := surface_frame(curves)).centre, frame.scale
     x, y = (curves.x - x0) / dx, (np.log(curves.depth) - y0) / dy
@@ -519,7 +536,7 @@ def effect_of_depth(curves: Curves) -> float:
     loss, *sides = (np.linalg.solve(root, side) for side in (curves.mean, alone, both))
     left = [float(np.sum((loss - side @ np.linalg.lstsq(side, loss, rcond=None)[0]) ** 2)) for side in sides]
     more, free = both.shape[1] - alone.shape[1], len(x) - both.shape[1]
-    return float(f.sf((left[0] - left[1]) / more / max(left[1] / free, 1e-300), more, free))
+    return float(fdtrc(more, free, max(left[0] - left[1], 0.0) / more / max(left[1] / free, 1e-300)))
 
 
 def surface_frame(curves: Curves) -> Frame:
@@ -576,6 +593,7 @@ class _Fit:
     mode: np.ndarray
     draws: np.ndarray
     gain: np.ndarray
+    held_out: np.ndarray  # (K,) standard deviations of each mean from what the others predict
 
 
 @dataclass(frozen=True)
@@ -674,7 +692,7 @@ def with_draws(
     # what linearising θ gave, put right
     log_evidence += log_likelihood(given, draws[:, -P:]) - model.log_likelihood(h)
     gain = in_theta(model.theta, model.gain(h), problem.frame)
-    return _Fit(form, log_evidence, math.exp(h[5]), mode, draws, gain)
+    return _Fit(form, log_evidence, math.exp(h[5]), mode, draws, gain, model.held_out(h))
 
 
 def _nodes(model: Linear, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

@@ -470,6 +470,21 @@ class Linear:
         C = half.T @ half
         return A, d, root, C, C @ (weighted.T @ self.means)
 
+    def held_out(self, h: np.ndarray) -> np.ndarray:
+        """(K,) how far each mean lies from what the others predict for it, in standard deviations of that prediction.
+
+        With P_m as in :meth:`value_and_gradient`, its mean and variance without mean k are those of y_k but for
+        (P_m·y)_k / (P_m)_kk and 1 / (P_m)_kk (Dubrule 1983, "Cross validation of kriging in a unique neighborhood").
+        """
+        A, d, _, C, u = self._solved(h)
+        weighted = A / d[:, None]
+        projected = (self.means - A @ u) / d
+        if self.problem.rotation is None:
+            return projected / np.sqrt(1.0 / d - np.einsum("km,km->k", weighted @ C, weighted))
+        Q = self.problem.rotation
+        own = np.einsum("jk,j,jk->k", Q, 1.0 / d, Q) - np.einsum("mk,mk->k", weighted.T @ Q, C @ (weighted.T @ Q))
+        return (Q.T @ projected) / np.sqrt(own)
+
     def gain(self, h: np.ndarray) -> np.ndarray:
         """(T + P, K) derivatives of the means of the coefficients and φ with respect to the cell means."""
         A, d, _, C, _ = self._solved(h)

@@ -15,7 +15,7 @@ from pydantic import Field
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.record import Positive, Record, one_of
+from dwsweep.records.record import Count, Positive, PositiveNumber, Record, one_of
 from dwsweep.records.studies import Along, Comparison, EqualBudgets
 from dwsweep.records.transitions import (
     Cell,
@@ -77,6 +77,28 @@ class LossForm(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeldOut(Record):
+    """Each shape's mean loss against what the surface makes of all the others.
+
+    inside: how many lie in the 95 % interval of their prediction. worst_depth, worst_width: the shape that is furthest
+    off, by ``worst`` standard deviations of its prediction, above zero where its loss is higher.
+    """
+
+    shapes: Count
+    inside: Count
+    worst_depth: Positive
+    worst_width: PositiveNumber
+    worst: float
+
+    @property
+    def too_few(self) -> bool:
+        """Whether fewer lie inside than 95 % of them give in 99 of 100 tables."""
+        from scipy.special import bdtr
+
+        return bool(bdtr(self.inside, self.shapes, 0.95) < 0.01)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Surface(Record):
     """loss(ln axis, ln depth) for all depths together, one model per form of the law.
 
@@ -96,6 +118,7 @@ class Surface(Record):
     confidence: Share
     forms: tuple[LossForm, ...]
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
+    held_out: HeldOut | None = None
     effect_p: float = 0.0  # of depth doing nothing: an F test of losses that depend on the size alone
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit import output, surface
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.guideline import guideline_rows, guides, headline, own_guide
+from dwsweep.fit.guideline import guideline_rows, guides, headline, held_out_warning, own_guide
 from dwsweep.fit.surface import SAME_BUDGET, LossSurface, draw_model, effect_of_depth, log_likelihood
 from dwsweep.fit.surface_model import (
     FREE,
@@ -444,6 +445,40 @@ def test_draws_are_those_of_the_linear_model_where_it_is_linear():
     fitted = height(form, draws[:, -P:], problem.x, problem.y, FRAME) + draws[:, :-P] @ problem.B.T
     assert np.abs(fitted.mean(axis=0) - problem.means).max() < 3e-4
     assert 0.2e-4 < fitted.std(axis=0).mean() < 1e-4
+
+
+@pytest.mark.parametrize("shared", [0.0, 1e-6])
+def test_a_held_out_shape_is_what_the_others_foretell(shared):
+    """Against the Gaussian that the mixed model is, conditioned on all means but one; shared: of all means' noise."""
+    problem, form = smooth_problem(0.002)
+    K = len(problem.x)
+    rough = shared * np.add.outer(problem.y, problem.y)  # a covariance that is not diagonal
+    C = 4e-6 * np.eye(K) + rough @ rough.T
+    problem = Problem.of(problem.x, np.round(np.exp(problem.y)), problem.means, C, FRAME)
+    h = np.array([*START[:5], math.log(1e-3)])
+    model = Linear(problem, form, newton_steps(form, problem, THETA, h, 6))
+    A, d, *_ = problem.weighed(h, model.columns)
+    prior = np.where(np.arange(A.shape[1]) < problem.n_free, 1e4, 1.0)
+    full = A * prior @ A.T + np.diag(d)
+    means = model.means
+    if problem.rotation is not None:
+        full, means = problem.rotation.T @ full @ problem.rotation, problem.rotation.T @ means
+    found = model.held_out(h)
+    for k in (0, 7, 22, 44):
+        rest = np.delete(np.arange(K), k)
+        weight = np.linalg.solve(full[np.ix_(rest, rest)], full[rest, k])
+        away = (means[k] - weight @ means[rest]) / math.sqrt(full[k, k] - weight @ full[rest, k])
+        assert found[k] == pytest.approx(away, abs=0.02)
+
+
+def test_a_surface_that_foretells_too_few_shapes_is_said_not_to_fit():
+    table = draw(SmoothTruth(depths=(6, 12, 18)), np.random.default_rng(0), sigma=0.001)
+    found = dwsweep.fit_table(table, draws=200).surface
+    assert found.held_out.shapes == len({(row["depth"], row["width"]) for row in table})
+    assert not found.held_out.too_few and held_out_warning(found) == []
+    bad = replace(found, held_out=replace(found.held_out, inside=found.held_out.shapes - 7, worst=6.0))
+    (line,) = held_out_warning(bad)
+    assert line.startswith("surface: no form fits, 7 of 27 shapes lie outside the 95 % interval") and "+6.0" in line
 
 
 def test_draws_honour_the_data_where_the_form_is_hardly_known():
