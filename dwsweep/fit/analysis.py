@@ -294,6 +294,7 @@ def _transitions_found(
     if surface and curves:
         drawn = guide.surface if guide else LossSurface(surface)
         group = replace(group, pairs=with_surface(group.pairs, curves, drawn, confidence))
+        report = report.beside(surface)
         warnings += [*disagreements(group.pairs), *falling_warning(surface, options.axis), *held_out_warning(surface)]
     rivals = form_guides(guide) if guide else []
     transitions = group.transitions(confidence)

@@ -22,7 +22,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, ellipse, outside, 
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface import LossSurface, accepted_forms
 from dwsweep.fit.surface_model import ENDS
-from dwsweep.records.fit import FitResult, PublishedLaw, Surface
+from dwsweep.records.fit import NO_FORM_FITS, FitResult, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.text import format_count
 
@@ -102,8 +102,8 @@ def held_out_warning(surface: Surface) -> list[str]:
     if found is None or not found.too_few:
         return []
     return [
-        f"surface: no form fits, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % interval "
-        f"of what the others say of them; furthest off is {found.worst_depth}×{found.worst_width:.4g}, by "
+        f"surface: {NO_FORM_FITS}, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
+        f"interval of what the others say of them; furthest off is {found.worst_depth}×{found.worst_width:.4g}, by "
         f"{found.worst:+.1f} standard deviations"
     ]
 

@@ -30,6 +30,7 @@ import numpy as np
 from dwsweep.fit.curves import Curves, Difference, difference, distinct, from_values, pchip, shared_grid
 from dwsweep.fit.noise import DEFAULT, DOCUMENTS, FLOOR_NATS, SEPARABLE_SIZES, t_two_sided
 from dwsweep.fit.surface import LossSurface
+from dwsweep.records.fit import NO_FORM_FITS
 from dwsweep.records.transitions import REFERENCE, Contrast, Transition
 from dwsweep.text import format_count
 
@@ -306,7 +307,7 @@ def disagreements(pairs: Sequence[Pair]) -> list[str]:
     no form fits there."""
     return [
         f"surface: {pair.shallow}→{pair.deep} at {format_count(math.exp(joint.root))}, by the pair alone at "
-        f"{format_count(math.exp(pair.crossing.root))}, {apart:.1f} standard errors apart: no form fits there"
+        f"{format_count(math.exp(pair.crossing.root))}, {apart:.1f} standard errors apart: {NO_FORM_FITS} there"
         for pair in pairs
         for name, joint in pair.others
         if name == SURFACE and (apart := _apart(joint, pair.crossing)) > FAR_APART

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from dwsweep.fit.curves import Curves, Difference
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law
 from dwsweep.fit.noise import FLOOR_NATS, f_quantile, f_tail
 from dwsweep.fit.transitions import Crossing, Pair
-from dwsweep.records.fit import FittedForm, WidthLaw
+from dwsweep.records.fit import FittedForm, Surface, WidthLaw
 from dwsweep.records.transitions import HeldOut, Rival, RivalTransition, numbers
 
 COARSE, FINE = 41, 81
@@ -283,6 +283,14 @@ class LawReport:
     @classmethod
     def none(cls, reason: str) -> LawReport:
         return cls(None, [], f"no width law fitted: {reason}")
+
+    def beside(self, surface: Surface) -> LawReport:
+        """With a word in the statement where the losses of all depths together reject the form of the law."""
+        rejected = {form.form for form in surface.forms if form.rejected}
+        if self.width_law is None or self.width_law.form not in rejected:
+            return self
+        said = f"{self.statement}; the losses of all depths together reject the {self.width_law.form} form"
+        return replace(self, statement=said)
 
     def forms(self) -> list[FittedForm]:
         """Each bounded form with its region, for fit.json."""

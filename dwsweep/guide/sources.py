@@ -36,7 +36,7 @@ from dwsweep.fit.laws import Law
 from dwsweep.fit.surface import LossSurface
 from dwsweep.guide.answers import Trust
 from dwsweep.records import fit as fit_record
-from dwsweep.records.fit import FitResult, TrainedNets
+from dwsweep.records.fit import NO_FORM_FITS, FitResult, TrainedNets
 from dwsweep.text import format_count, format_factor
 
 CONFIDENCE = 0.95  # of intervals, below which a fit is not trusted more for narrow ones, and says so
@@ -49,7 +49,7 @@ class Source:
 
     alternatives: forms that are not rejected. rejected: those that are, which guide nothing, but say how much hangs on
     the form outside the data. inside: what guides at the sizes of the data, where a fit can say nothing beyond them.
-    nets: those of one's own fit.
+    nets: those of one's own fit. misfit: the losses contradict every form somewhere.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Source:
     rejected: tuple[OwnGuide, ...] = ()
     inside: Source | None = None
     nets: TrainedNets = field(default_factory=TrainedNets)
+    misfit: bool = False
 
     def at(self, n_params: float) -> Source:
         """What guides at this size."""
@@ -167,7 +168,8 @@ def _own(
     if fit.surface and fit.surface.confidence < CONFIDENCE:
         notes.append(f"intervals of {100.0 * fit.surface.confidence:g} %, as this fit was asked for")
     loss = SurfaceLoss(guide.surface, trained)
-    return Source(guide.name, guide, tuple(alternatives), loss, 0.0, tuple(notes), rejected, nets=fit.nets)
+    misfit = any(NO_FORM_FITS in line for line in fit.warnings)
+    return Source(guide.name, guide, tuple(alternatives), loss, 0.0, tuple(notes), rejected, None, fit.nets, misfit)
 
 
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
@@ -385,12 +387,14 @@ def judge(source: Source, n_params: float) -> Trust:
     own = source.surface is not None
     if not own or factor > NEAR or apart > FORMS_APART or math.isinf(ends):
         level = "low"
-    elif factor <= 1 and apart <= FORMS_AGREE and ends <= ends_agree(source):
+    elif factor <= 1 and apart <= FORMS_AGREE and ends <= ends_agree(source) and not source.misfit:
         level = "high"
     else:
         level = "medium"
     where = "the sizes at which your losses say how deep" if own else "the data of the published law"
     reasons = [] if own else ["no losses of your own recipe"]
+    if source.misfit:
+        reasons.append("at some sizes no form fits your losses")
     reasons.append(f"inside {where}" if factor <= 1 else f"{format_factor(factor)} times outside {where}")
     if len(every) > 1:
         said = "agree" if apart <= FORMS_AGREE else "fit as well, or did not," if beyond else "fit as well"

@@ -51,6 +51,7 @@ class DepthSpan(Record):
     high: float
 
 
+NO_FORM_FITS = "no form fits"  # in a warning: what the surface says is not what the losses say
 # what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface_model.py)
 THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "saturation")
 LawForm = Annotated[str, one_of("exponential", "power", "linear", "free")]

@@ -116,6 +116,8 @@ def test_a_rejected_form_does_not_guide(monkeypatch):
     forms = {form.form: form for form in result.surface.forms}
     assert forms["exponential"].rejected and not forms["power"].rejected
     assert "exponential" not in result.guideline[-1].law
+    assert result.width_law.form == "exponential"
+    assert result.law_statement.endswith("; the losses of all depths together reject the exponential form")
     _, rivals = guides(result)
     assert "exponential" not in {law.form for law in rivals}
     ((_, low, high),) = best_depths(result, 1)

@@ -540,6 +540,9 @@ def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: A
 
     doubtful = replace(sure, rejected=(Twice(),))
     assert [guide_sources.judge(which, near).level for which in (sure, doubtful)] == ["medium", "low"]
+    assert guide_sources.judge(source, 3e7).level == "high"
+    contradicted = guide_sources.judge(replace(source, misfit=True), 3e7)
+    assert contradicted.level == "medium" and "no form fits your losses" in contradicted.reasons[0]
     assert guide_sources.judge(doubtful, 3e7) == guide_sources.judge(
         sure, 3e7
     )  # inside the data a rejected form says nothing
