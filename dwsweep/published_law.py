@@ -11,7 +11,8 @@ import math
 
 A = 5.039
 B = 5.55e-2
-NAME = "levine2020 (published)"
+SHORT = "levine2020"
+NAME = f"{SHORT} (published)"
 # recalled, not verified: the errors are consistent with ±0.030 and ±1.3e-3; used for intervals, labelled as such
 COVARIANCE = ((9.4e-4, -3.74e-5), (-3.74e-5, 1.7e-6))
 COVARIANCE_TAG = "recalled, not verified"

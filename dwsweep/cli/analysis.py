@@ -163,7 +163,9 @@ def guide(
     shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
     rule: Rules = None,
     at: Annotated[Constraint, typer.Option(help="Recommend the best shape at equal …")] = Constraint.size,
-    fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: the published law).")] = None,
+    fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: public evidence).")] = None,
+    law: Annotated[str | None, typer.Option(metavar="levine2020", help="The published law instead.")] = None,
+    sources: Annotated[bool, typer.Option("--sources", help="List what each public source says.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
     total: Annotated[bool, typer.Option("--total", help="The budget includes the embeddings.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
@@ -213,7 +215,16 @@ def guide(
         device=device,
         calibration=calibration,
     )
-    found = answer(params or (), shape or (), rules=rule or (), fit=fit, compare=compare, options=options)
+    found = answer(
+        params or (),
+        shape or (),
+        rules=rule or (),
+        fit=fit,
+        compare=compare,
+        law=law,
+        by_source=sources,
+        options=options,
+    )
     configuration = exported(found, options, export) if export is not None else None
     if configuration is not None:
         print(configuration)

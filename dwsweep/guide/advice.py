@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dwsweep import published_law
+from dwsweep import evidence, published_law
 from dwsweep.cost.duration import ASSUMED, Calibration
 from dwsweep.errors import InputError, argument
+from dwsweep.fit.laws import Law, outside
 from dwsweep.guide import export
 from dwsweep.guide import rules as rules_of_thumb
 from dwsweep.guide import sources as guide_sources
@@ -23,11 +24,15 @@ from dwsweep.guide.answers import (
     BestDepth,
     BudgetAnswer,
     Candidate,
+    Cost,
+    Risk,
     RuleAnswer,
     RuleRow,
     ShapeAnswer,
     SourceNote,
+    SourceRow,
 )
+from dwsweep.guide.predicted import Predicted, of_source
 from dwsweep.guide.rules import Rule
 from dwsweep.guide.shapes import (
     FEWEST_ROWS,
@@ -48,12 +53,13 @@ from dwsweep.guide.shapes import (
     thinned,
     usual_shape,
 )
-from dwsweep.guide.sources import Source, fitted_source, published_source
+from dwsweep.guide.sources import Source, fitted_source, percent_of, public_source, published_source
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
 
 TOLERANCES = (0.001, 0.005, 0.01)
 SPANS = (0.005, 0.01, 0.02, 0.04)  # of the loss: the candidates span the depths within one of these tolerances
+WORST = 0.95  # share of what is likely that the named risk holds
 MARGIN = 1.1  # factor in depth that is compared beyond the likely best ones
 DEEPER_THAN_WIDE = 4  # times, from which on a shape is asked back as written the wrong way round
 RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
@@ -66,13 +72,17 @@ def answer(
     rules: Sequence[str] = (),
     fit: str | Path | None = None,
     compare: bool = False,
+    law: str | None = None,
+    by_source: bool = False,
     options: Options | None = None,
 ) -> Answer:
     """All that ``dwsweep guide`` says.
 
     Args:
         params: budgets. shapes: ``96x12288``. rules: of thumb, see rules.py. None of them: the GPT-3 sizes.
-        fit: a fit's directory or fit.json; None: the published law. compare: both, side by side.
+        fit: a fit's directory or fit.json; None: public evidence. compare: the fit and the published law,
+            side by side. law: ``levine2020``, the published law in place of the evidence. by_source: what each public
+            source says, too.
         options: what shapes must satisfy.
 
     Raises:
@@ -89,6 +99,10 @@ def answer(
         errors.append(
             f"{argument('compare')}: compares a fit of your own with the published law; allowed with {argument('fit')}"
         )
+    if law not in (None, published_law.SHORT):
+        errors.append(f"{argument('law')}: {law!r}; allowed: {published_law.SHORT}")
+    elif law is not None and fit is not None:
+        errors.append(f"{argument('law')}: {law}; is asked instead of a fit; both: {argument('compare')}")
     parsed, parsed_rules = [], []
     for text in shapes:
         try:
@@ -107,12 +121,17 @@ def answer(
             errors += error.templates
     if errors:
         raise InputError(*errors)
-    sources = [fitted_source(fit)] if fit is not None else [published_source()]
+    if fit is not None:
+        sources = [fitted_source(fit, chosen.tokens)]
+    else:
+        sources = [published_source() if law else public_source(chosen.tokens)]
     if compare and fit is not None:
         sources.append(published_source())
     chosen = chosen.for_nets(sources[0].nets)
     asked = params or parsed or parsed_rules
     budgets = tuple(budget(value, source, chosen) for value in params for source in sources)
+    if by_source:
+        budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params)) for row in budgets)
     verdicts = tuple(verdict(*shape, source, chosen) for shape in parsed for source in sources)
     overview = (
         ()
@@ -123,7 +142,7 @@ def answer(
     measured = chosen.calibration
     sizes = [row.optimum.n_params for row in budgets] + [row.optimum.n_params for row in verdicts]
     sizes += [row.n_params for row in overview] + [row.n_params for rule in judgements for row in rule.rows]
-    published = any(source.at(n).surface is None for source in sources for n in sizes)
+    published = any(isinstance(source.at(n).law, Law) for source in sources for n in sizes)
     return Answer(
         sources=tuple(SourceNote(source.name, source.notes) for source in sources),
         budgets=budgets,
@@ -260,10 +279,33 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
         near_best=near,
         candidates=tuple(shown),
         best=bests,
+        risk=_risk(build, size, source) if build and build.size else None,
         usual=as_usual and by_shape[as_usual.depth, as_usual.width],
         loss_level=loss.level(size),
         loss_tag=loss.tag,
     )
+
+
+def _risk(shape: Candidate, size: float, source: Source) -> Risk:
+    loss = source.loss(size)
+    drawn = loss.drawn(size, np.array([float(shape.depth)]))[:, 0] + shape.missing_nats
+    slope = loss.slope(size)
+    expected, worst = float(drawn.mean()), float(np.quantile(drawn, WORST))
+    return Risk(Cost(expected, percent_of(expected, slope)), Cost(worst, percent_of(worst, slope)))
+
+
+def sources_at(n_params: float) -> tuple[SourceRow, ...]:
+    """What the recipe of each public source says of a size, and how far the size is from those that it has."""
+    every = evidence.read()
+    rows = []
+    for source in every:
+        drawn = of_source(source, every).at(math.log(n_params))
+        low, middle, high = np.exp(np.quantile(drawn, [0.025, 0.5, 0.975])).tolist()
+        sizes = source.depth.n_params
+        factor = outside(n_params, min(sizes), max(sizes))
+        about = (source.name, source.reference, source.kind, source.sure, source.matched)
+        rows.append(SourceRow(*about, middle, low, high, factor))
+    return tuple(rows)
 
 
 def _candidates(asked: float, size: float, more: Shape | None, source: Source, options: Options) -> list[Candidate]:
@@ -313,8 +355,16 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     mine = bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)), n_params, source)
     cost = mine.size
     said = "balanced"
-    if source.surface is not None and cost is not None and cost.nats <= TOLERANCES[0] * loss.level(n_params):
+    public = isinstance(source.law, Predicted)
+    measured = source.surface is not None
+    if (measured or public) and cost is not None and cost.nats <= TOLERANCES[0] * loss.level(n_params):
         pass
+    elif public:
+        said = "undecided"
+        if found.depth_high is not None and depth > found.depth_high:
+            said = "too deep"
+        elif found.depth_low is not None and depth < found.depth_low:
+            said = "too shallow"
     elif found.law_high is not None and depth > found.law_high + min(source.spacing, found.depth):
         said = "too deep" if found.depth_high is not None and depth > found.depth_high else "undecided"
     elif found.law_low is not None and depth < found.law_low:

@@ -125,6 +125,31 @@ class Candidate:
         return costs[constraint]
 
 
+@dataclass(frozen=True)
+class Risk:
+    """What a shape may lose against the best shape of its size, which nobody knows: in expectation, and at most (95 %),
+    in nats and as percent less compute."""
+
+    expected: Cost
+    worst: Cost
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """What the recipe of one public source says of a budget's size. outside: factor by which the size lies outside the
+    source's own; 1 inside."""
+
+    name: str
+    reference: str
+    kind: str
+    sure: str
+    matched: str
+    depth: float
+    depth_low: float
+    depth_high: float
+    outside: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class BudgetAnswer:
     """What to build for a budget.
@@ -143,6 +168,8 @@ class BudgetAnswer:
     candidates: tuple[Candidate, ...] = ()
     best: Mapping[str, Candidate | None]
     usual: Candidate | None = None
+    risk: Risk | None = None
+    by_source: tuple[SourceRow, ...] = ()
     loss_level: float | None = None
     loss_tag: str | None = None
 

@@ -1,17 +1,15 @@
-"""Where a guideline comes from: the published law, or one's own fit; with its alternatives, range and loss.
-
-How much a depth costs at a fixed size: from one's own loss surface, or from an assumption that says so.
-
-The one interval of a best depth, and how far to trust it.
+"""Where a guideline comes from: public evidence, one's own fit, or the published law; with its range and loss.
 
 An own fit brings its interval along: forms that the data leave open, parameters and noise are averaged in it, and the
-recipe is one's own. The published law's own interval is that of its two constants alone. So for it the interval is
+recipe is one's own. It answers at the sizes of its data. Elsewhere, and without one, public evidence answers, with what
+differs from recipe to recipe in its interval (predicted.py). The published law's own interval is that of its two constants alone. So for it the interval is
 drawn around all forms that fit its points as well, over sizes up to RECIPE_FACTOR smaller and larger (other data,
 tokens, rates and blocks move a transition in N), and up to the next depth of its grid, with which a depth ties.
 
 Trust, by the first line that holds:
 
-    low     the published law alone, at every size; more than NEAR times outside the data of one's own fit;
+    low     the published law alone, at every size; public evidence, where the depth of least expected loss may lose more
+            than SUBSTANTIAL_PUBLIC of the loss (95 %), or more than NEAR times outside it; more than NEAR times outside the data of one's own fit;
             or forms apart by more than FORMS_APART (outside the data those too that the data inside reject: forms
             that hold inside were wrong outside in simulated sweeps); or no bound on a side
     high    one's own fit, inside its data, forms within FORMS_AGREE, interval (CONFIDENCE or more) within ENDS_AGREE,
@@ -22,6 +20,7 @@ Trust, by the first line that holds:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -35,6 +34,7 @@ from dwsweep.fit.guideline import OwnGuide, form_guides, guides
 from dwsweep.fit.laws import Law
 from dwsweep.fit.surface import LossSurface
 from dwsweep.guide.answers import Trust
+from dwsweep.guide.predicted import KAPLAN_ALPHA, OwnLosses, Predicted, kaplan, public
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, TrainedNets
 from dwsweep.text import format_count, format_factor
@@ -53,7 +53,7 @@ class Source:
     """
 
     name: str
-    law: Law | OwnGuide
+    law: Law | OwnGuide | Predicted
     alternatives: tuple[Law | OwnGuide, ...]
     surface: SurfaceLoss | None
     spacing: float  # layers between neighbouring depths of its grid: a depth ties with the next at its transition
@@ -74,6 +74,8 @@ class Source:
         """The sweep's own surface, else the law with an assumed curvature."""
         if self.surface is not None:
             return self.surface
+        if isinstance(self.law, Predicted):
+            return self.law
         assert isinstance(self.law, Law)
         return LawLoss(self.law)
 
@@ -83,7 +85,9 @@ class Source:
         return {form: depth for form, depth in found if depth is not None and form != self.law.form}
 
     def reach(self, n_params: float) -> str:
-        """How far this size is from what the law rests on, and what to make of it."""
+        """How far this size is from what the answer rests on, and what to make of it."""
+        if isinstance(self.law, Predicted):
+            return self._reach_of_evidence(self.law, n_params)
         factor = self.law.extrapolation(n_params)
         limit = f"do not use beyond {format_count(self.law.valid_to * self.law.limit)}"
         span = f"{format_count(self.law.valid_from)} to {format_count(self.law.valid_to)}"
@@ -100,6 +104,17 @@ class Source:
                 f"than the rivals agree on; {limit}"
             )
         return f"refused: {format_factor(factor)} times outside the range of the law, {span}; {limit}"
+
+    @staticmethod
+    def _reach_of_evidence(law: Predicted, n_params: float) -> str:
+        factor = law.extrapolation(n_params)
+        sizes = "your losses" if law.own else "the public sources"
+        span = f"{format_count(law.valid_from)} to {format_count(law.valid_to)}"
+        if factor <= 1:
+            return f"inside the sizes of {sizes}, {span}"
+        limit = f"no number beyond {format_count(law.valid_to * law.limit)}"
+        said = "refused: " if factor > law.limit else ""
+        return f"{said}{format_factor(factor)} times outside the sizes of {sizes}, {span}; {limit}"
 
     def refuses(self, n_params: float) -> bool:
         return self.law.extrapolation(n_params) > self.law.limit
@@ -120,43 +135,43 @@ def published_source() -> Source:
     )
 
 
-def fitted_source(path: str | Path) -> Source:
-    """One's own fit; where it has no width law, the published one with that said in the notes.
+def public_source(tokens: float | None = None) -> Source:
+    """What the public sources say of a recipe like theirs. tokens: of training."""
+    return _predicted(public(tokens), ())
+
+
+def _predicted(law: Predicted, notes: Sequence[str]) -> Source:
+    names = ", ".join(source.name for source in law.sources)
+    trained = f"after {format_count(law.tokens)} tokens" if law.tokens else "after 20 tokens per parameter"
+    said = f"{len(law.sources)} public sources ({names}), {trained}: what a recipe like these may have; --sources lists them"
+    return Source(law.name, law, (), None, 0.0, (*notes, said))
+
+
+def fitted_source(path: str | Path, tokens: float | None = None) -> Source:
+    """One's own fit at the sizes of its data; elsewhere the public evidence, from where the fit's losses end.
 
     Raises:
         InputError: there is no fit.json at ``path``.
     """
-    return source_of(fit_record.read(path, argument("fit")), path)
+    return source_of(fit_record.read(path, argument("fit")), path, tokens)
 
 
-def source_of(fit: FitResult, path: str | Path) -> Source:
+def source_of(fit: FitResult, path: str | Path, tokens: float | None = None) -> Source:
     """``fitted_source`` of a fit that was read from ``path`` already."""
     notes = [f"{path}: {fit.law_statement}"]
-    if own := guides(fit):
-        return _own(*own, fit, notes)
-    why = (
-        "this fit bounds the best depth from both sides at fewer than two sizes"
-        if fit.surface
-        else "no best depth in this fit"
-    )
-    if fit.surface and fit.surface.falls:
-        why = "the best depth falls with size in this fit, as no form of the law does"
-    if fit.curves.axis != "n_params":
-        why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters"
-    inside = guides(fit, inside=True)
-    if inside:
-        span = " to ".join(format_count(n) for n in (inside[0].valid_from, inside[0].valid_to))
-        why += f"; from {span} its own losses answer, and elsewhere"
-    else:
-        why += ":"
-    notes.append(f"{why} depth and width follow the published law")
-    return replace(
-        published_source(),
-        name=f"{published_law.NAME}, as the fit shows no best depth{' there' if inside else ''}",
-        notes=tuple(notes),
-        inside=_own(*inside, fit, notes, trained=True) if inside else None,
-        nets=fit.nets,
-    )
+    found, trained = guides(fit), False
+    if found is None:
+        found, trained = guides(fit, inside=True), True
+    if found is None:
+        why = "this fit shows no best depth: public evidence answers"
+        if fit.curves.axis != "n_params":
+            why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters: public evidence answers"
+        return replace(_predicted(public(tokens), [*notes, why]), nets=fit.nets)
+    own = _own(*found, fit, notes, trained)
+    losses = OwnLosses(found[0].surface, found[0].valid_from, found[0].valid_to)
+    span = " to ".join(format_count(n) for n in (losses.low, losses.high))
+    notes.append(f"from {span} your own losses answer; elsewhere public evidence, from where they end")
+    return replace(_predicted(public(tokens, losses), notes), inside=replace(own, notes=tuple(notes)), nets=fit.nets)
 
 
 def _own(
@@ -171,10 +186,6 @@ def _own(
     misfit = any(NO_FORM_FITS in line for line in fit.warnings)
     return Source(guide.name, guide, tuple(alternatives), loss, 0.0, tuple(notes), rejected, None, fit.nets, misfit)
 
-
-# Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
-KAPLAN_N_C = 8.8e13
-KAPLAN_ALPHA = 0.076
 
 # ASSUMPTION: c of penalty = c·(ln L − ln L*)², nats, and the ends between which it is taken to lie. A quadratic in
 # ln N, ln L and ln tokens through the public Gemstones runs has 0.023 to 0.025. CompleteP's shapes within 1 % of the
@@ -244,7 +255,7 @@ class LawLoss:
         return self.law.depth(n_params)[0] is not None
 
     def level(self, n_params: float) -> float:
-        return (KAPLAN_N_C / n_params) ** KAPLAN_ALPHA
+        return kaplan(n_params)
 
     def slope(self, n_params: float) -> float:
         return KAPLAN_ALPHA * self.level(n_params)
@@ -308,8 +319,7 @@ class SurfaceLoss:
     def level(self, n_params: float) -> float:
         x = math.log(n_params)
         inside = min(max(x, self.surface.record.low), self.surface.record.high)
-        ratio = (KAPLAN_N_C / n_params) ** KAPLAN_ALPHA / (KAPLAN_N_C / math.exp(inside)) ** KAPLAN_ALPHA
-        return self.surface.level(inside) * ratio
+        return self.surface.level(inside) * kaplan(n_params) / kaplan(math.exp(inside))
 
     def slope(self, n_params: float) -> float:
         x, step = math.log(n_params), 0.05
@@ -348,13 +358,14 @@ NEAR = 3.0
 FORMS_AGREE, FORMS_APART = 1.15, 1.4  # deepest over shallowest best depth of the forms
 ENDS_AGREE = 1.5  # upper end over lower end of the interval
 SUBSTANTIAL = 0.005  # of the loss: a shape to build that costs more than this is not what the losses say is best
+SUBSTANTIAL_PUBLIC = 0.01  # of the loss, at 95 %: about a tenth of the compute
 # where the shape that costs least on average is further than this from the likeliest best depth, it is said why
 BUILD_APART = 1.15
 
 
 def interval(source: Source, n_params: float) -> tuple[float | None, float | None]:
     """(low, high) of the best depth at ``n_params``; None: no bound."""
-    if source.surface is not None:
+    if not isinstance(source.law, Law):
         return source.law.depth(n_params)[1:]
     lows, highs = [], []
     for law in (source.law, *source.alternatives):
@@ -377,6 +388,8 @@ def judge(source: Source, n_params: float) -> Trust:
     depth = source.law.depth(n_params)[0]
     if depth is None or depth < 1.0 or source.refuses(n_params):
         return Trust("low", (source.reach(n_params),))
+    if isinstance(source.law, Predicted):
+        return _judge_evidence(source.law, n_params)
     factor = source.law.extrapolation(n_params)
     rejected = [form.depth(n_params)[0] for form in source.rejected] if factor > 1 else []
     beyond = [value for value in rejected if value is not None]
@@ -408,6 +421,27 @@ def judge(source: Source, n_params: float) -> Trust:
         else f"another recipe may shift it by {RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED curvature"
     )
     return Trust(level, tuple(reasons))
+
+
+def _judge_evidence(law: Predicted, n_params: float) -> Trust:
+    """By what the depth of least expected loss risks."""
+    depths = law.depths(n_params)
+    drawn = law.drawn(n_params, depths)
+    at = drawn.mean(axis=0).argmin()
+    worst = float(np.quantile(drawn[:, at], 0.95)) / law.level(n_params)
+    factor = law.extrapolation(n_params)
+    _, low, high = law.depth(n_params)
+    reasons = [
+        f"the best depth of a recipe like these lies from {low:.3g} to {high:.3g}, so the depth of least expected loss "
+        f"loses at most {100 * worst:.1f} % of the loss (95 %)"
+    ]
+    beside = "your losses" if law.own else "the public sources"
+    reasons.append(
+        f"inside the sizes of {beside}" if factor <= 1 else f"{format_factor(factor)} times outside {beside}"
+    )
+    if law.own is None:
+        reasons.append("no losses of your own recipe")
+    return Trust("low" if worst > SUBSTANTIAL_PUBLIC or factor > NEAR else "medium", tuple(reasons))
 
 
 def of_shape(found: Trust, behind: float) -> Trust:

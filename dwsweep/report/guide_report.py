@@ -113,7 +113,9 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
             "width multiple and of head size × key/value heads × tensor parallelism: a smaller head size or width "
             "multiple gives more."
         )
-    parts += [_build(row, assumptions), _free(row), _trust(best.trust), _candidates(row, assumptions)]
+    parts += [_build(row, assumptions), *_risk(row), _free(row), _trust(best.trust), _candidates(row, assumptions)]
+    if row.by_source:
+        parts += _sources(row)
     return [*parts, _soft(*said, apart=True)]
 
 
@@ -137,6 +139,32 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
         (f"Build {shape.label}", "bold"),
         f" ({heads}; {count}), the best at {SPOKEN[row.at]}; {more}{device}.{_apart(row, shape.depth)}",
     )
+
+
+def _risk(row: BudgetAnswer) -> list[Part]:
+    if row.risk is None:
+        return []
+    expected, worst = row.risk.expected.less_compute, row.risk.worst.less_compute
+    return [
+        _said(
+            "Expected loss against the unknown best shape: ",
+            (f"{expected:.1f} % of compute", "bold"),
+            f"; 95 %: at most {worst:.1f} %.",
+        )
+    ]
+
+
+def _sources(row: BudgetAnswer) -> list[Part]:
+    table = _table("source< best_depth> 95_%< outside> kind< matched<")
+    for one in row.by_source:
+        beyond = "inside" if one.outside <= 1 else f"{format_factor(one.outside)}×"
+        span = f"{one.depth_low:.1f} … {one.depth_high:.1f}"
+        table.add(f"  {one.name}", f"{one.depth:.1f}", span, beyond, one.kind, one.matched)
+    legend = (
+        f"Each source's own recipe at {format_count(row.optimum.n_params)}. outside: factor from the source's own sizes, "
+        "from which its answer returns to what all sources say."
+    )
+    return [Heading("Where public data disagree"), table, _soft(legend)]
 
 
 def _apart(row: BudgetAnswer, depth: int) -> str:

@@ -1,0 +1,197 @@
+"""The best depth and the cost of another for a recipe that nobody measured, or outside one's own losses.
+
+The loss at a size N is, for each draw of a recipe like the public ones (evidence/random_effects.py),
+
+    loss(L) − loss(L*) = c·(ln L − ln L*)²,    c of its own on either side of L*,
+
+and, beside losses of one's own, a share of their own penalties at their nearest size, moved along with L*. The share is
+1 at that size and fades as the departure of the recipe does, so that nothing jumps where the losses end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dwsweep.evidence import Evidence, Neighbour, Prediction, predict, read
+from dwsweep.evidence.random_effects import CURVATURE, DEPTH, DRAWS, TOKENS_PER_PARAM
+from dwsweep.evidence.summary import quantities
+from dwsweep.fit.laws import outside
+from dwsweep.fit.surface import LossSurface
+
+NAME = "public evidence"
+LIMIT = 1000.0  # factor outside the sizes of the sources from which on there is no number
+TAIL = 0.025
+REACH, GRID = 16.0, 400  # factor in depth from the best, and points
+WHOLE = np.arange(1.0, 65.0)  # layers, of which a best depth is one
+DEEPEST = 12.0  # of ln L
+# Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
+KAPLAN_N_C = 8.8e13
+KAPLAN_ALPHA = 0.076
+
+
+def kaplan(n_params: float) -> float:
+    """Loss of Kaplan et al. 2020, nats per token."""
+    return (KAPLAN_N_C / n_params) ** KAPLAN_ALPHA
+
+
+@dataclass(frozen=True)
+class OwnLosses:
+    """The surface of one's own fit, and the sizes at which it answers."""
+
+    surface: LossSurface
+    low: float
+    high: float
+
+    def neighbour(self, name: str) -> Neighbour:
+        ends = [math.log(n) for n in (self.low, self.high)]
+        return Neighbour(*ends, *(quantities(self.surface, x)[name] for x in ends))
+
+    @cached_property
+    def profiles(self) -> dict[float, np.ndarray]:
+        """(D, G) loss above the best whole number of layers on the surface's grid, at either end."""
+        grid = np.exp(self.surface.grid)
+        return {n: self.surface.penalties(n, grid) for n in (self.low, self.high)}
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the sources say of a recipe like theirs; with ``own``, of one's own recipe outside its losses.
+
+    tokens: of training; None: 20 for each parameter.
+    """
+
+    sources: tuple[Evidence, ...]
+    tokens: float | None = None
+    own: OwnLosses | None = None
+
+    name = NAME
+    form = "evidence"
+    limit = LIMIT
+
+    @cached_property
+    def valid_from(self) -> float:
+        return self._sizes[0] if self.own is None else self.own.low
+
+    @cached_property
+    def valid_to(self) -> float:
+        return self._sizes[1] if self.own is None else self.own.high
+
+    @cached_property
+    def _sizes(self) -> tuple[float, float]:
+        sizes = [n for source in self.sources for n in source.depth.n_params]
+        return min(sizes), max(sizes)
+
+    @cached_property
+    def _predictions(self) -> dict[str, Prediction]:
+        return {
+            name: predict(
+                [getattr(source, name) for source in self.sources],
+                DEPTH if name == "depth" else CURVATURE,
+                self.own.neighbour(name) if self.own else None,
+            )
+            for name in ("depth", "shallow", "deep")
+        }
+
+    def extrapolation(self, n_params: float) -> float:
+        """Factor by which the size lies outside those of the sources, or of one's own losses; 1 inside."""
+        return outside(n_params, self.valid_from, self.valid_to)
+
+    def drawn_depths(self, n_params: float) -> np.ndarray:
+        """(D,) ln of the best depth."""
+        return np.maximum(self._drawn(n_params, "depth"), 0.0)
+
+    def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
+        """(L*, low, high): median and 95 % of what a recipe like these may have."""
+        low, middle, high = np.exp(np.quantile(self.drawn_depths(n_params), [TAIL, 0.5, 1.0 - TAIL]))
+        return float(middle), float(low), float(high)
+
+    def _drawn(self, n_params: float, name: str) -> np.ndarray:
+        x = math.log(n_params)
+        ratio = 0.0 if self.tokens is None else math.log(self.tokens / (TOKENS_PER_PARAM * n_params))
+        return self._predictions[name].at(x, ratio)
+
+    # the guide's LossModel
+
+    @property
+    def tag(self) -> str:
+        beside = ", with the penalties of your own losses near their sizes" if self.own else ""
+        return (
+            f"from the best depths and curvatures of {len(self.sources)} public sources{beside}; level of loss from "
+            "Kaplan et al. 2020"
+        )
+
+    def covers(self, n_params: float) -> bool:
+        return True
+
+    def level(self, n_params: float) -> float:
+        if self.own is None:
+            return kaplan(n_params)
+        inside = min(max(n_params, self.own.low), self.own.high)
+        return self.own.surface.level(math.log(inside)) * kaplan(n_params) / kaplan(inside)
+
+    def slope(self, n_params: float) -> float:
+        return KAPLAN_ALPHA * self.level(n_params)
+
+    def depths(self, n_params: float) -> np.ndarray:
+        best = self.depth(n_params)[0]
+        assert best is not None
+        return np.geomspace(max(1.0, best / REACH), max(2.0, best * REACH), GRID)
+
+    def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
+        """(M,) expected nats above those of the whole number of layers that is best in expectation."""
+        whole = self._whole(n_params)
+        rows = self._regret(n_params, np.concatenate([np.asarray(depths, dtype=float), whole])).mean(axis=0)
+        return np.maximum(rows[: len(depths)] - rows[len(depths) :].min(), 0.0)
+
+    def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
+        """(D, M) nats above the best of each draw."""
+        return self._regret(n_params, np.asarray(depths, dtype=float))
+
+    def interval(self, values: np.ndarray) -> tuple[float, float]:
+        low, high = np.nanquantile(values, [TAIL, 1.0 - TAIL])
+        return float(low), float(high)
+
+    def _whole(self, n_params: float) -> np.ndarray:
+        best = float(np.exp(np.median(self.drawn_depths(n_params))))
+        near = np.geomspace(max(64.0, best / 4.0), max(65.0, best * 4.0), 64)
+        return np.concatenate([WHOLE, near])
+
+    def _regret(self, n_params: float, depths: np.ndarray) -> np.ndarray:
+        """(D, M) nats of ``depths`` above the best depth of each draw."""
+        best = self.drawn_depths(n_params)
+        apart = np.log(depths)[None] - best[:, None]
+        curvature = np.where(
+            apart < 0,
+            np.exp(self._drawn(n_params, "shallow"))[:, None],
+            np.exp(self._drawn(n_params, "deep"))[:, None],
+        )
+        general = curvature * apart**2
+        if self.own is None:
+            return general
+        near = self.own.low if n_params < self.own.low else self.own.high
+        share = self._predictions["depth"].memory(math.log(n_params))[:, None]
+        grid = self.own.surface.grid
+        moved = np.log(depths)[None] - (best - self.drawn_depths(near))[:, None]
+        rows = [np.interp(y, grid, row) for y, row in zip(moved, self.own.profiles[near], strict=True)]
+        return share * np.array(rows) + (1.0 - share) * general
+
+
+def public(tokens: float | None = None, own: OwnLosses | None = None) -> Predicted:
+    """What the package's own sources say."""
+    return Predicted(read(), tokens, own)
+
+
+def of_source(source: Evidence, sources: Sequence[Evidence]) -> Prediction:
+    """The best depth of one source's own recipe at any size: beyond its sizes it returns to what all say."""
+    estimates = source.depth
+    x = np.log(estimates.n_params)
+    first, last = int(x.argmin()), int(x.argmax())
+    rng = np.random.default_rng(1)
+    rows = rng.multivariate_normal(np.array(estimates.value), np.array(estimates.covariance), DRAWS)
+    near = Neighbour(float(x[first]), float(x[last]), rows[:, first], rows[:, last])
+    return predict([one.depth for one in sources], DEPTH, near)
