@@ -4,10 +4,10 @@ For a quantity y (ln of the best depth, or of a curvature) of source s at ln N =
 
     y = a + b·x + q·x² + g·t + u_s(x) + error,    u_s a Gaussian process, sd τ, correlation exp(−|x − x'| / ℓ)
 
-x is counted from 1e8 parameters. The errors have the covariance of the source's own fit. a, b, q and g have normal priors.
-τ and ℓ are averaged over a grid by their posterior. A recipe that nobody measured has a u of its own. A process with
-this correlation has no memory (Ornstein-Uhlenbeck): beyond the sizes of one's own losses only the nearest size counts, and
-its departure from the line fades as exp(−|x − x'| / ℓ).
+x is counted from 1e8 parameters. The errors have the covariance of the source's own fit. a, b, q and g have normal
+priors. τ and ℓ are averaged over a grid by their posterior. A recipe that nobody measured has a u of its own. A process
+with this correlation has no memory (Ornstein-Uhlenbeck). So beyond the sizes of one's own losses only the nearest size
+counts, and its departure from the line fades as exp(−|x − x'| / ℓ).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dwsweep.evidence.record import Estimates
 CENTRE = math.log(1e8)
 TOKENS_PER_PARAM = 20.0  # of compute-optimal training (Hoffmann et al. 2022)
 DRAWS = 1000  # as many as a fit has
-# ASSUMED: τ beforehand half-normal with this scale, ℓ uniform over these, in ln N
+# ASSUMED: τ beforehand has a Rayleigh density of this scale, since recipes surely differ; ℓ, in ln N, is one of these
 SPREAD = 0.5
 SPREADS = tuple(np.geomspace(0.06, 1.5, 14))
 LENGTHS = (1.5, 3.0, 6.0, 12.0)
@@ -136,11 +136,11 @@ class _Data:
             for length in LENGTHS:
                 covariance = self.errors + spread**2 * np.exp(-self.apart / length)
                 whole = covariance + self.regressors @ np.diag(np.array(prior.sd) ** 2) @ self.regressors.T
-                sign, ln_det = np.linalg.slogdet(whole)
+                _, ln_det = np.linalg.slogdet(whole)
                 fit = float(rest @ np.linalg.solve(whole, rest))
                 weighed = np.linalg.solve(covariance, self.regressors)
                 posterior = np.linalg.inv(precision + self.regressors.T @ weighed)
-                # the grid's steps in τ grow with τ
+                # the density, and the grid's steps, grow with τ
                 ln_prior = -0.5 * (spread / SPREAD) ** 2 + 2.0 * math.log(spread)
                 yield _Posterior(
                     spread, length, ln_prior - 0.5 * (ln_det + fit), mean + posterior @ (weighed.T @ rest), posterior

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 SUMMARIES = HERE / "summaries.json"
@@ -68,14 +69,10 @@ def write(sources: Sequence[Evidence], path: Path = SUMMARIES) -> None:
     path.write_text(json.dumps([asdict(source) for source in sources], indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _evidence(row: dict[str, object]) -> Evidence:
-    found = {name: _estimates(row[name]) for name in ("depth", "shallow", "deep")}
-    return Evidence(**{**row, **found})  # type: ignore[arg-type]
+def _evidence(row: dict[str, Any]) -> Evidence:
+    return Evidence(**{**row, **{name: _estimates(row[name]) for name in ("depth", "shallow", "deep")}})
 
 
-def _estimates(row: object) -> Estimates:
-    assert isinstance(row, dict)
-    return Estimates(
-        *(tuple(row[name]) for name in ("n_params", "tokens_per_param", "value")),
-        tuple(tuple(line) for line in row["covariance"]),
-    )
+def _estimates(row: dict[str, Any]) -> Estimates:
+    n_params, tokens_per_param, value = (tuple(row[name]) for name in ("n_params", "tokens_per_param", "value"))
+    return Estimates(n_params, tokens_per_param, value, tuple(tuple(line) for line in row["covariance"]))

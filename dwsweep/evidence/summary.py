@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from dwsweep.evidence.random_effects import TOKENS_PER_PARAM
 from dwsweep.evidence.record import HERE, NOTHING, Estimates, Evidence
 from dwsweep.fit import laws
 from dwsweep.fit.analysis import fit_transitions
@@ -53,10 +54,10 @@ def summarised(path: Path) -> Evidence:
         law = laws.published()
         found = [(n, law.depth(n)[0]) for n in given["sizes"]]
         # a law has no count of tokens: it is read at the usual one
-        rows = [(n, 20.0, math.log(depth), given["sd"]) for n, depth in found if depth]
-        return Evidence(**meta, depth=_independent(rows, given["sd"]))
-    tables = [(surface, tokens) for surface, tokens in _fitted(given)]
-    return Evidence(**meta, **_answers(tables, given.get("tokens_per_param")))
+        read = [(n, TOKENS_PER_PARAM, math.log(depth), given["sd"]) for n, depth in found if depth]
+        return Evidence(**meta, depth=_independent(read, given["sd"]))
+    said = _answers(_fitted(given), given.get("tokens_per_param"))
+    return Evidence(**meta, depth=said["depth"], shallow=said["shallow"], deep=said["deep"])
 
 
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
@@ -74,7 +75,7 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
 
 
 def _independent(rows: Sequence[tuple[float, float, float, float]], shared: float = 0.0) -> Estimates:
-    """Estimates (N, tokens per parameter, value, sd) with errors of their own, and one of sd ``shared`` that all have."""
+    """Of rows (N, tokens per parameter, value, sd): errors of their own, and one of sd ``shared`` that all have."""
     if not rows:
         return NOTHING
     n, tokens, value, sd = (tuple(column) for column in zip(*rows, strict=True))
@@ -113,7 +114,8 @@ def _answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | 
 
 def _sizes(surface: LossSurface) -> list[float]:
     """ln N of up to SIZES sizes at which the losses bound the best depth on both sides."""
-    bounded = [row.ln_x for row in surface.record.optima if None not in (row.depth, row.depth_low, row.depth_high)]
+    rows = surface.record.optima
+    bounded = [row.ln_x for row in rows if None not in (row.depth, row.depth_low, row.depth_high)]
     return (
         [bounded[k] for k in sorted(set(np.linspace(0, len(bounded) - 1, SIZES).round().astype(int)))]
         if bounded

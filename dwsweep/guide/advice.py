@@ -60,6 +60,7 @@ from dwsweep.text import format_count
 TOLERANCES = (0.001, 0.005, 0.01)
 SPANS = (0.005, 0.01, 0.02, 0.04)  # of the loss: the candidates span the depths within one of these tolerances
 WORST = 0.95  # share of what is likely that the named risk holds
+ENDLESS = 0.975  # quantile beyond which a draw's loss counts as much as there
 MARGIN = 1.1  # factor in depth that is compared beyond the likely best ones
 DEEPER_THAN_WIDE = 4  # times, from which on a shape is asked back as written the wrong way round
 RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
@@ -290,7 +291,9 @@ def _risk(shape: Candidate, size: float, source: Source) -> Risk:
     loss = source.loss(size)
     drawn = loss.drawn(size, np.array([float(shape.depth)]))[:, 0] + shape.missing_nats
     slope = loss.slope(size)
-    expected, worst = float(drawn.mean()), float(np.quantile(drawn, WORST))
+    worst = float(np.quantile(drawn, WORST))
+    # a few draws of one's own fit lose without end at depths that were not trained
+    expected = float(np.minimum(drawn, np.quantile(drawn, ENDLESS)).mean())
     return Risk(Cost(expected, percent_of(expected, slope)), Cost(worst, percent_of(worst, slope)))
 
 

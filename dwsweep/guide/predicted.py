@@ -32,11 +32,40 @@ DEEPEST = 12.0  # of ln L
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
 KAPLAN_N_C = 8.8e13
 KAPLAN_ALPHA = 0.076
+SLOPE_STEP = 0.3  # of ln N, to either side
+STEEPNESS = (0.05, 4.0)  # of one's own losses over Kaplan's, beyond which noise is read
 
 
 def kaplan(n_params: float) -> float:
     """Loss of Kaplan et al. 2020, nats per token."""
     return (KAPLAN_N_C / n_params) ** KAPLAN_ALPHA
+
+
+def own_level(surface: LossSurface, n_params: float) -> float:
+    """Loss of the best depth by one's own losses; outside their sizes it falls as Kaplan's does, by the slope that the
+    losses have at their end."""
+    inside = _inside(surface, n_params)
+    return surface.level(math.log(inside)) - _steepness(surface, inside) * (kaplan(inside) - kaplan(n_params))
+
+
+def own_slope(surface: LossSurface, n_params: float) -> float:
+    """−d ``own_level`` / d ln N, nats."""
+    return _steepness(surface, _inside(surface, n_params)) * KAPLAN_ALPHA * kaplan(n_params)
+
+
+def _inside(surface: LossSurface, n_params: float) -> float:
+    return min(max(n_params, math.exp(surface.record.low)), math.exp(surface.record.high))
+
+
+def _steepness(surface: LossSurface, n_params: float) -> float:
+    """Slope of one's own losses over Kaplan's, at most where the loss would end at zero."""
+    record = surface.record
+    step = min(SLOPE_STEP, (record.high - record.low) / 2.0)
+    x = min(max(math.log(n_params), record.low + step), record.high - step)
+    ends = (surface.level(x - step), surface.level(x + step))
+    least, most = STEEPNESS
+    steep = (ends[0] - ends[1]) / (kaplan(math.exp(x - step)) - kaplan(math.exp(x + step)))
+    return min(max(steep, least), most, surface.level(math.log(n_params)) / kaplan(n_params))
 
 
 @dataclass(frozen=True)
@@ -48,8 +77,8 @@ class OwnLosses:
     high: float
 
     def neighbour(self, name: str) -> Neighbour:
-        ends = [math.log(n) for n in (self.low, self.high)]
-        return Neighbour(*ends, *(quantities(self.surface, x)[name] for x in ends))
+        low, high = math.log(self.low), math.log(self.high)
+        return Neighbour(low, high, quantities(self.surface, low)[name], quantities(self.surface, high)[name])
 
     @cached_property
     def profiles(self) -> dict[float, np.ndarray]:
@@ -131,11 +160,10 @@ class Predicted:
     def level(self, n_params: float) -> float:
         if self.own is None:
             return kaplan(n_params)
-        inside = min(max(n_params, self.own.low), self.own.high)
-        return self.own.surface.level(math.log(inside)) * kaplan(n_params) / kaplan(inside)
+        return own_level(self.own.surface, n_params)
 
     def slope(self, n_params: float) -> float:
-        return KAPLAN_ALPHA * self.level(n_params)
+        return KAPLAN_ALPHA * kaplan(n_params) if self.own is None else own_slope(self.own.surface, n_params)
 
     def depths(self, n_params: float) -> np.ndarray:
         best = self.depth(n_params)[0]
@@ -177,8 +205,8 @@ class Predicted:
         share = self._predictions["depth"].memory(math.log(n_params))[:, None]
         grid = self.own.surface.grid
         moved = np.log(depths)[None] - (best - self.drawn_depths(near))[:, None]
-        rows = [np.interp(y, grid, row) for y, row in zip(moved, self.own.profiles[near], strict=True)]
-        return share * np.array(rows) + (1.0 - share) * general
+        rows = np.array([np.interp(y, grid, row) for y, row in zip(moved, self.own.profiles[near], strict=True)])
+        return share * rows + (1.0 - share) * general
 
 
 def public(tokens: float | None = None, own: OwnLosses | None = None) -> Predicted:

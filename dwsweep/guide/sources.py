@@ -2,16 +2,18 @@
 
 An own fit brings its interval along: forms that the data leave open, parameters and noise are averaged in it, and the
 recipe is one's own. It answers at the sizes of its data. Elsewhere, and without one, public evidence answers, with what
-differs from recipe to recipe in its interval (predicted.py). The published law's own interval is that of its two constants alone. So for it the interval is
-drawn around all forms that fit its points as well, over sizes up to RECIPE_FACTOR smaller and larger (other data,
-tokens, rates and blocks move a transition in N), and up to the next depth of its grid, with which a depth ties.
+differs from recipe to recipe in its interval (predicted.py). The published law's own interval is that of its two
+constants alone. So for it the interval is drawn around all forms that fit its points as well, over sizes up to
+RECIPE_FACTOR smaller and larger (other data, tokens, rates and blocks move a transition in N), and up to the next depth
+of its grid, with which a depth ties.
 
 Trust, by the first line that holds:
 
-    low     the published law alone, at every size; public evidence, where the depth of least expected loss may lose more
-            than SUBSTANTIAL_PUBLIC of the loss (95 %), or more than NEAR times outside it; more than NEAR times outside the data of one's own fit;
-            or forms apart by more than FORMS_APART (outside the data those too that the data inside reject: forms
-            that hold inside were wrong outside in simulated sweeps); or no bound on a side
+    low     the published law alone, at every size; public evidence, where the depth of least expected loss may lose
+            more than SUBSTANTIAL_PUBLIC of the loss (95 %), or more than NEAR times outside its sizes; one's own fit
+            more than NEAR times outside its data; or forms apart by more than FORMS_APART (outside the data those too
+            that the data inside reject: forms that hold inside were wrong outside in simulated sweeps); or no bound on
+            a side
     high    one's own fit, inside its data, forms within FORMS_AGREE, interval (CONFIDENCE or more) within ENDS_AGREE,
             and the shape to build within SUBSTANTIAL of the loss of the best depth
     medium  else
@@ -34,7 +36,7 @@ from dwsweep.fit.guideline import OwnGuide, form_guides, guides
 from dwsweep.fit.laws import Law
 from dwsweep.fit.surface import LossSurface
 from dwsweep.guide.answers import Trust
-from dwsweep.guide.predicted import KAPLAN_ALPHA, OwnLosses, Predicted, kaplan, public
+from dwsweep.guide.predicted import KAPLAN_ALPHA, OwnLosses, Predicted, kaplan, own_level, own_slope, public
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, TrainedNets
 from dwsweep.text import format_count, format_factor
@@ -143,7 +145,7 @@ def public_source(tokens: float | None = None) -> Source:
 def _predicted(law: Predicted, notes: Sequence[str]) -> Source:
     names = ", ".join(source.name for source in law.sources)
     trained = f"after {format_count(law.tokens)} tokens" if law.tokens else "after 20 tokens per parameter"
-    said = f"{len(law.sources)} public sources ({names}), {trained}: what a recipe like these may have; --sources lists them"
+    said = f"{len(law.sources)} public sources ({names}), {trained}; --sources lists what each says"
     return Source(law.name, law, (), None, 0.0, (*notes, said))
 
 
@@ -165,7 +167,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: float | None = None) -> 
     if found is None:
         why = "this fit shows no best depth: public evidence answers"
         if fit.curves.axis != "n_params":
-            why = f"this fit compares at equal {fit.curves.axis}, and a budget here is in parameters: public evidence answers"
+            why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
         return replace(_predicted(public(tokens), [*notes, why]), nets=fit.nets)
     own = _own(*found, fit, notes, trained)
     losses = OwnLosses(found[0].surface, found[0].valid_from, found[0].valid_to)
@@ -286,8 +288,7 @@ class LawLoss:
 
 @dataclass(frozen=True)
 class SurfaceLoss:
-    """Penalties of one's own sweep: its loss surface, by its forms outside the data. The level outside the sizes of the
-    data is that of Kaplan et al. 2020, moved to meet the surface at its edge.
+    """Penalties of one's own sweep: its loss surface, by its forms outside the depths trained.
 
     trained: it speaks of the depths between those trained alone, where the data do not bound the best depth.
     """
@@ -317,13 +318,10 @@ class SurfaceLoss:
         return math.exp(float(self.surface.grid[-1]))
 
     def level(self, n_params: float) -> float:
-        x = math.log(n_params)
-        inside = min(max(x, self.surface.record.low), self.surface.record.high)
-        return self.surface.level(inside) * kaplan(n_params) / kaplan(math.exp(inside))
+        return own_level(self.surface, n_params)
 
     def slope(self, n_params: float) -> float:
-        x, step = math.log(n_params), 0.05
-        return (self.level(math.exp(x - step)) - self.level(math.exp(x + step))) / (2 * step)
+        return own_slope(self.surface, n_params)
 
     def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         """Penalties by the mean loss of all draws: zero at its own best whole number of layers."""

@@ -161,7 +161,7 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         span = f"{one.depth_low:.1f} … {one.depth_high:.1f}"
         table.add(f"  {one.name}", f"{one.depth:.1f}", span, beyond, one.kind, one.matched)
     legend = (
-        f"Each source's own recipe at {format_count(row.optimum.n_params)}. outside: factor from the source's own sizes, "
+        f"Each source's own recipe at {format_count(row.optimum.n_params)}. outside: factor from its own sizes, "
         "from which its answer returns to what all sources say."
     )
     return [Heading("Where public data disagree"), table, _soft(legend)]
