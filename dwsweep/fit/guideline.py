@@ -119,13 +119,13 @@ def guide_inside(record: Surface | None) -> OwnGuide | None:
     return OwnGuide(LossSurface(record), "own: loss of all depths, inside the data", min(shown), max(shown))
 
 
-def form_guides(guide: OwnGuide, rejected: bool = False) -> list[OwnGuide]:
+def form_guides(guide: OwnGuide) -> list[OwnGuide]:
     """What each form that is not rejected says alone, the most probable first: with the data's departures from it
-    inside, by itself outside; with ``rejected`` those that are rejected too."""
+    inside, by itself outside."""
     record = guide.surface.record
     return [
         replace(guide, surface=LossSurface(record, only=form.form), name=f"own: {form.form} form", form=form.form)
-        for form in (record.forms if rejected else accepted_forms(record))
+        for form in accepted_forms(record)
     ]
 
 

@@ -53,7 +53,7 @@ from dwsweep.guide.shapes import (
     thinned,
     usual_shape,
 )
-from dwsweep.guide.sources import Source, fitted_source, percent_of, public_source, published_source
+from dwsweep.guide.sources import LawLoss, Source, fitted_source, percent_of, public_source, published_source
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
 
@@ -287,8 +287,10 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     )
 
 
-def _risk(shape: Candidate, size: float, source: Source) -> Risk:
+def _risk(shape: Candidate, size: float, source: Source) -> Risk | None:
     loss = source.loss(size)
+    if isinstance(loss, LawLoss):  # a law that is taken to be true risks nothing
+        return None
     drawn = loss.drawn(size, np.array([float(shape.depth)]))[:, 0] + shape.missing_nats
     slope = loss.slope(size)
     worst = float(np.quantile(drawn, WORST))

@@ -78,13 +78,15 @@ class OwnLosses:
 
     def neighbour(self, name: str) -> Neighbour:
         low, high = math.log(self.low), math.log(self.high)
-        return Neighbour(low, high, quantities(self.surface, low)[name], quantities(self.surface, high)[name])
+        ends = (np.resize(quantities(self.surface, x)[name], DRAWS) for x in (low, high))
+        return Neighbour(low, high, *ends)
 
     @cached_property
     def profiles(self) -> dict[float, np.ndarray]:
         """(D, G) loss above the best whole number of layers on the surface's grid, at either end."""
         grid = np.exp(self.surface.grid)
-        return {n: self.surface.penalties(n, grid) for n in (self.low, self.high)}
+        rows = {n: self.surface.penalties(n, grid) for n in (self.low, self.high)}
+        return {n: np.resize(found, (DRAWS, len(grid))) for n, found in rows.items()}
 
 
 @dataclass(frozen=True)
@@ -104,16 +106,13 @@ class Predicted:
 
     @cached_property
     def valid_from(self) -> float:
-        return self._sizes[0] if self.own is None else self.own.low
+        """The smallest size of a source."""
+        return min(n for source in self.sources for n in source.depth.n_params)
 
     @cached_property
     def valid_to(self) -> float:
-        return self._sizes[1] if self.own is None else self.own.high
-
-    @cached_property
-    def _sizes(self) -> tuple[float, float]:
-        sizes = [n for source in self.sources for n in source.depth.n_params]
-        return min(sizes), max(sizes)
+        """The largest size of a source."""
+        return max(n for source in self.sources for n in source.depth.n_params)
 
     @cached_property
     def _predictions(self) -> dict[str, Prediction]:
@@ -127,8 +126,9 @@ class Predicted:
         }
 
     def extrapolation(self, n_params: float) -> float:
-        """Factor by which the size lies outside those of the sources, or of one's own losses; 1 inside."""
-        return outside(n_params, self.valid_from, self.valid_to)
+        """Factor by which the size lies outside those of the sources and of one's own losses; 1 inside."""
+        factor = outside(n_params, self.valid_from, self.valid_to)
+        return factor if self.own is None else min(factor, outside(n_params, self.own.low, self.own.high))
 
     def drawn_depths(self, n_params: float) -> np.ndarray:
         """(D,) ln of the best depth."""

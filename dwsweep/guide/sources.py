@@ -10,11 +10,9 @@ of its grid, with which a depth ties.
 Trust, by the first line that holds:
 
     low     the published law alone, at every size; public evidence, where the depth of least expected loss may lose
-            more than SUBSTANTIAL_PUBLIC of the loss (95 %), or more than NEAR times outside its sizes; one's own fit
-            more than NEAR times outside its data; or forms apart by more than FORMS_APART (outside the data those too
-            that the data inside reject: forms that hold inside were wrong outside in simulated sweeps); or no bound on
-            a side
-    high    one's own fit, inside its data, forms within FORMS_AGREE, interval (CONFIDENCE or more) within ENDS_AGREE,
+            more than SUBSTANTIAL_PUBLIC of the loss (95 %), or more than NEAR times outside its sizes; one's own
+            fit with forms apart by more than FORMS_APART, or no bound on a side
+    high    one's own fit, forms within FORMS_AGREE, interval (CONFIDENCE or more) within ENDS_AGREE,
             and the shape to build within SUBSTANTIAL of the loss of the best depth
     medium  else
 """
@@ -32,8 +30,8 @@ import numpy as np
 from dwsweep import published_law
 from dwsweep.errors import argument
 from dwsweep.fit import laws
-from dwsweep.fit.guideline import OwnGuide, form_guides, guides
-from dwsweep.fit.laws import Law
+from dwsweep.fit.guideline import OwnGuide, guides
+from dwsweep.fit.laws import Law, outside
 from dwsweep.fit.surface import LossSurface
 from dwsweep.guide.answers import Trust
 from dwsweep.guide.predicted import KAPLAN_ALPHA, OwnLosses, Predicted, kaplan, own_level, own_slope, public
@@ -49,9 +47,8 @@ FAR = 10.0  # times outside the range, beyond which a projection is called far
 class Source:
     """What guides: a law, or the loss surface of one's own sweep.
 
-    alternatives: forms that are not rejected. rejected: those that are, which guide nothing, but say how much hangs on
-    the form outside the data. inside: what guides at the sizes of the data, where a fit can say nothing beyond them.
-    nets: those of one's own fit. misfit: the losses contradict every form somewhere.
+    alternatives: forms that are not rejected. inside: one's own losses, which guide at the sizes of their data. nets:
+    those of one's own fit. misfit: the losses contradict every form somewhere.
     """
 
     name: str
@@ -60,7 +57,6 @@ class Source:
     surface: SurfaceLoss | None
     spacing: float  # layers between neighbouring depths of its grid: a depth ties with the next at its transition
     notes: tuple[str, ...]
-    rejected: tuple[OwnGuide, ...] = ()
     inside: Source | None = None
     nets: TrainedNets = field(default_factory=TrainedNets)
     misfit: bool = False
@@ -110,13 +106,17 @@ class Source:
     @staticmethod
     def _reach_of_evidence(law: Predicted, n_params: float) -> str:
         factor = law.extrapolation(n_params)
-        sizes = "your losses" if law.own else "the public sources"
         span = f"{format_count(law.valid_from)} to {format_count(law.valid_to)}"
-        if factor <= 1:
-            return f"inside the sizes of {sizes}, {span}"
-        limit = f"no number beyond {format_count(law.valid_to * law.limit)}"
-        said = "refused: " if factor > law.limit else ""
-        return f"{said}{format_factor(factor)} times outside the sizes of {sizes}, {span}; {limit}"
+        said = f"inside the sizes of the public sources, {span}"
+        if factor > law.limit:
+            said = f"refused: {format_factor(factor)} times outside the sizes of the public sources, {span}"
+        elif factor > 1:
+            limit = f"no number beyond {format_count(law.valid_to * law.limit)}"
+            said = f"{format_factor(factor)} times outside the sizes of the public sources, {span}; {limit}"
+        if law.own is not None:
+            own = outside(n_params, law.own.low, law.own.high)
+            said = f"{format_factor(own)} times outside your own losses; {said}"
+        return said
 
     def refuses(self, n_params: float) -> bool:
         return self.law.extrapolation(n_params) > self.law.limit
@@ -179,14 +179,12 @@ def source_of(fit: FitResult, path: str | Path, tokens: float | None = None) -> 
 def _own(
     guide: OwnGuide, alternatives: list[OwnGuide], fit: FitResult, notes: list[str], trained: bool = False
 ) -> Source:
-    left = {form.form for form in alternatives}
-    rejected = tuple(form for form in form_guides(guide, rejected=True) if form.form not in left)
     notes = [*notes, *(f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface")))]
     if fit.surface and fit.surface.confidence < CONFIDENCE:
         notes.append(f"intervals of {100.0 * fit.surface.confidence:g} %, as this fit was asked for")
     loss = SurfaceLoss(guide.surface, trained)
     misfit = any(NO_FORM_FITS in line for line in fit.warnings)
-    return Source(guide.name, guide, tuple(alternatives), loss, 0.0, tuple(notes), rejected, None, fit.nets, misfit)
+    return Source(guide.name, guide, tuple(alternatives), loss, 0.0, tuple(notes), None, fit.nets, misfit)
 
 
 # ASSUMPTION: c of penalty = c·(ln L − ln L*)², nats, and the ends between which it is taken to lie. A quadratic in
@@ -389,16 +387,14 @@ def judge(source: Source, n_params: float) -> Trust:
     if isinstance(source.law, Predicted):
         return _judge_evidence(source.law, n_params)
     factor = source.law.extrapolation(n_params)
-    rejected = [form.depth(n_params)[0] for form in source.rejected] if factor > 1 else []
-    beyond = [value for value in rejected if value is not None]
-    every = [depth, *source.alternative_depths(n_params).values(), *beyond]
+    every = [depth, *source.alternative_depths(n_params).values()]
     apart = max(every) / min(every)
     low, high = interval(source, n_params)
     ends = math.inf if low is None or high is None else high / low
     own = source.surface is not None
-    if not own or factor > NEAR or apart > FORMS_APART or math.isinf(ends):
+    if not own or apart > FORMS_APART or math.isinf(ends):
         level = "low"
-    elif factor <= 1 and apart <= FORMS_AGREE and ends <= ends_agree(source) and not source.misfit:
+    elif apart <= FORMS_AGREE and ends <= ends_agree(source) and not source.misfit:
         level = "high"
     else:
         level = "medium"
@@ -408,7 +404,7 @@ def judge(source: Source, n_params: float) -> Trust:
         reasons.append("at some sizes no form fits your losses")
     reasons.append(f"inside {where}" if factor <= 1 else f"{format_factor(factor)} times outside {where}")
     if len(every) > 1:
-        said = "agree" if apart <= FORMS_AGREE else "fit as well, or did not," if beyond else "fit as well"
+        said = "agree" if apart <= FORMS_AGREE else "fit as well"
         named = dict.fromkeys(f"{end:.{end < 10:d}f}" for end in (min(every), max(every)))
         reasons.append(f"forms that {said} put the best depth at {' to '.join(named)}")
     else:

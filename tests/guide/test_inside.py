@@ -1,5 +1,4 @@
-"""A fit that bounds the best depth on one side only: the sweep's own losses guide inside its data, the published law
-beyond."""
+"""A fit that bounds the best depth on one side only: the sweep's own losses guide inside its data, evidence beyond."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import pytest
 
 from dwsweep import FitResult, fit_table
 from dwsweep.fit import output
-from dwsweep.guide import Options, Source, advice, answer, exported, source_of
+from dwsweep.guide import Options, Source, advice, answer, exported, public_source, source_of
 from dwsweep.guide import rules as rules_of_thumb
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
@@ -60,12 +59,11 @@ def test_a_rule_of_thumb_is_judged_by_what_guides_at_each_size(
     assert far.best_depth == source.law.depth(FAR)[0]
 
 
-def test_sizes_outside_are_answered_as_by_the_published_law_alone(source: Source) -> None:
-    options = Options()
-    alone = answer([FAR], options=options).budgets[0]
-    beyond = advice.budget(FAR, source, options)
-    assert alone.recommended and beyond.recommended
-    assert (alone.recommended.depth, alone.recommended.width) == (beyond.recommended.depth, beyond.recommended.width)
+def test_far_outside_a_fit_public_evidence_answers(source: Source) -> None:
+    alone, beyond = public_source(), source.law.depth(FAR)
+    assert beyond[0] == pytest.approx(alone.law.depth(FAR)[0], rel=0.4)
+    assert "times outside your own losses" in source.reach(FAR) and "your own losses" not in alone.reach(FAR)
+    assert any("public evidence" in note for note in source.notes)
 
 
 def test_guide_assumes_the_vocabulary_and_the_context_of_the_nets_that_were_fitted(

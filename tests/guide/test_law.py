@@ -17,9 +17,15 @@ from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.guide import Options, answer, export, exported, published_source, rules
 from dwsweep.guide import sources as guide_sources
-from dwsweep.guide.answers import CONSTRAINTS
+from dwsweep.guide.answers import CONSTRAINTS, Answer
 from dwsweep.guide.shapes import LAYER_SECONDS, TIE_NATS, best_of, costed, lattice, matched, near_best, stretch, within
 from dwsweep.guide.sources import CURVATURE, CURVATURE_ENDS, KAPLAN_ALPHA, LawLoss, fitted_source, smaller_percent
+
+
+def by_law(*args: Any, **asked: Any) -> Answer:
+    """What the published law alone answers."""
+    return answer(*args, law="levine2020", **asked)
+
 
 # the law evaluated at the GPT-3 shapes' own 12·L·d²: optimal L, d
 TABLE = {
@@ -36,7 +42,7 @@ TABLE = {
 
 
 def test_overview_is_the_published_table() -> None:
-    rows = answer().overview
+    rows = by_law().overview
     assert [row.name for row in rows] == list(TABLE)
     for row in rows:
         depth, width = TABLE[row.name]
@@ -52,14 +58,14 @@ def test_overview_is_the_published_table() -> None:
 
 def test_interval_at_fixed_size_and_depth_48() -> None:
     """At fixed N the published law's sd is 0.54 layers at L = 48; the region is the joint 95 % ellipse."""
-    row = answer([published_law.transition_n_params(48)]).budgets[0].optimum
+    row = by_law([published_law.transition_n_params(48)]).budgets[0].optimum
     sd_by_delta = (row.law_high - row.law_low) / 2 / 1.959964
     assert sd_by_delta == pytest.approx(0.54, abs=0.03)
 
 
 def test_rivals_of_the_published_law() -> None:
     """Refits to its points at L = 6 to 36 give about 75 at 3e9, where the law itself gives 48."""
-    row = answer([3e9]).budgets[0].optimum
+    row = by_law([3e9]).budgets[0].optimum
     assert row.depth == pytest.approx(48.5, abs=0.1)
     assert row.rivals["linear"] == pytest.approx(74, abs=1.5)
     assert row.rivals["power"] == pytest.approx(75, abs=1.5)
@@ -77,7 +83,7 @@ def test_rivals_of_the_published_law() -> None:
     ],
 )
 def test_verdicts(shape: str, verdict: str) -> None:
-    (row,) = answer([], [shape]).verdicts
+    (row,) = by_law([], [shape]).verdicts
     depth, width = (int(part) for part in shape.replace("×", "x").split("x"))
     assert (row.depth, row.width, row.optimum.n_params) == (depth, width, 12 * depth * width**2)
     assert row.verdict == verdict
@@ -155,7 +161,7 @@ def test_near_best_sets_end_where_the_loss_says() -> None:
     ids=str,
 )
 def test_candidates_have_true_counts_and_fit_the_hardware(options: Options) -> None:
-    row = answer([3e9], options=options).budgets[0]
+    row = by_law([3e9], options=options).budgets[0]
     assert len(row.candidates) >= 4
     for c in row.candidates:
         d, L = c.width, c.depth
@@ -182,9 +188,9 @@ def test_a_shape_costs_the_same_in_the_table_and_by_itself(
     budget: float, kv_heads: int | None, head_size: int | None, more: dict[str, Any]
 ) -> None:
     options = Options(kv_heads=kv_heads, head_size=head_size, vocab_size=16_384, **more)
-    row = answer([budget], options=options).budgets[0]
+    row = by_law([budget], options=options).budgets[0]
     shapes = [f"{c.depth}x{c.width}" for c in row.candidates]
-    for c, alone in zip(row.candidates, answer([], shapes, options=options).verdicts, strict=True):
+    for c, alone in zip(row.candidates, by_law([], shapes, options=options).verdicts, strict=True):
         mine = (alone.optimum.n_params, alone.costs["size"].nats + c.missing_nats)
         assert mine == pytest.approx((c.n_params, c.size.nats), rel=1e-9)
     for constraint, best in row.best.items():
@@ -196,10 +202,10 @@ def test_a_shape_costs_the_same_in_the_table_and_by_itself(
 
 def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
     coarse = Options(head_size=128, kv_heads=8, mlp="gated", width_multiple=256, context=8192, vocab_size=128_256)
-    row = answer([3e9], options=coarse).budgets[0]
+    row = by_law([3e9], options=coarse).budgets[0]
     assert {2048, 3072} <= {c.width for c in row.candidates if abs(c.mismatch) <= 0.05}
     assert row.best["time"].label == "17 × 4096" and row.best["size"].width == 2048
-    none = answer([1e6], options=Options(head_size=128, kv_heads=8)).budgets[0]
+    none = by_law([1e6], options=Options(head_size=128, kv_heads=8)).budgets[0]
     assert not none.candidates and none.recommended is None is none.best["time"]
 
 
@@ -208,7 +214,7 @@ def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
 def test_heads_and_layers_can_be_dealt_out_whatever_head_size_a_shape_has(budget: float, total: bool) -> None:
     """With key/value heads the head size is that of the shape's own size, which may be another than the budget's."""
     options = Options(kv_heads=2, tensor_parallel=4, pipeline_parallel=2, mlp="gated", total=total)
-    for c in answer([budget], options=options).budgets[0].candidates:
+    for c in by_law([budget], options=options).budgets[0].candidates:
         assert c.heads % 4 == 0 and c.depth % 2 == 0 and c.mlp_hidden % 8 == 0 and c.head_size % 2 == 0
 
 
@@ -222,42 +228,42 @@ def test_heads_and_layers_can_be_dealt_out_whatever_head_size_a_shape_has(budget
 )
 def test_a_shape_outside_its_constraints_is_refused(options: dict[str, int], why: str) -> None:
     with pytest.raises(InputError, match=why):
-        answer([], ["12x768"], options=Options(**options))
+        by_law([], ["12x768"], options=Options(**options))
 
 
 def test_constraints_that_no_net_has_are_one_clear_line() -> None:
     with pytest.raises(InputError, match="head_size: 100000000; must be"):
         Options(head_size=10**8)
     with pytest.raises(InputError, match="multiples of 10,000,000"):
-        answer([3e9], options=Options(width_multiple=10**7))
+        by_law([3e9], options=Options(width_multiple=10**7))
     with pytest.raises(InputError, match=r"^compare: "):
-        answer([3e9], compare=True)
+        by_law([3e9], compare=True)
     with pytest.raises(InputError, match="has a shape at no size"):
-        answer(rules=["depth = 1 / 0"])
+        by_law(rules=["depth = 1 / 0"])
 
 
 def test_far_from_the_best_is_not_balanced() -> None:
     """Below the law's first depth a step of its grid is more than the depth itself."""
-    (small,) = answer([], ["8x102"]).verdicts
+    (small,) = by_law([], ["8x102"]).verdicts
     assert small.verdict != "balanced" and small.costs["size"].less_compute > 5
-    (none,) = answer([], ["4x7"]).verdicts
+    (none,) = by_law([], ["4x7"]).verdicts
     assert none.verdict == "refused" and "below one layer" in none.optimum.reach
 
 
 def test_total_counts_embeddings_into_the_budget() -> None:
-    plain, total = (answer([1e9], options=Options(total=flag)).budgets[0] for flag in (False, True))
+    plain, total = (by_law([1e9], options=Options(total=flag)).budgets[0] for flag in (False, True))
     assert total.optimum.n_params < 0.95 * plain.optimum.n_params
     depth = laws.published().depth(total.optimum.n_params)[0]
     tables = 2 * 50_257 * math.sqrt(total.optimum.n_params / (12 * depth))
     assert total.optimum.n_params + tables == pytest.approx(1e9, rel=1e-6)
     assert total.optimum.depth == pytest.approx(depth)
     # the embeddings of the best shape leave something of a small budget too, where those of the whole one would not
-    small = answer([4e7], options=Options(total=True)).budgets[0].optimum
+    small = by_law([4e7], options=Options(total=True)).budgets[0].optimum
     assert small.n_params + 2 * 50_257 * small.width == pytest.approx(4e7, rel=1e-6)
 
 
 def test_costs_at_equal_size_flops_and_time() -> None:
-    row = answer([3e9], options=Options(tokens=6e10)).budgets[0]
+    row = by_law([3e9], options=Options(tokens=6e10)).budgets[0]
     for constraint in ("flops", "time"):
         assert 0 <= min(c.cost(constraint).nats for c in row.candidates) < TIE_NATS
     # wide wins per hour: the best shape at equal time is not deeper than at equal size
@@ -274,7 +280,7 @@ def test_a_shape_that_spends_as_much_is_as_good_as_its_cost_says() -> None:
     """Equal FLOPs, from first principles: give every shape the same FLOPs per token by scaling its size along its own
     aspect, and the losses differ by what the table says."""
     n, source = 3e9, published_source()
-    row = answer([n]).budgets[0]
+    row = by_law([n]).budgets[0]
     model = source.loss(n)
     slope = model.slope(n)
     compared = [c for c in row.candidates if c.flops]
@@ -288,14 +294,14 @@ def test_a_shape_that_spends_as_much_is_as_good_as_its_cost_says() -> None:
 
 
 def test_reach_is_said_in_words() -> None:
-    found = {n: answer([n]).budgets[0].optimum for n in (1e8, 3e9, 1e11, 2e12)}
+    found = {n: by_law([n]).budgets[0].optimum for n in (1e8, 3e9, 1e11, 2e12)}
     reach = {n: row.reach for n, row in found.items()}
     assert reach[1e8].startswith("inside")
     assert reach[3e9].startswith("projection, 5 times")
     assert reach[1e11].startswith("far projection") and "rivals agree" in reach[1e11]
     assert reach[2e12].startswith("refused") and all("do not use beyond 1.2T" in reach[n] for n in (3e9, 1e11, 2e12))
     assert [row.trust.level for row in found.values()] == ["low"] * 4
-    refused = answer([2e12], ["200x40000"])
+    refused = by_law([2e12], ["200x40000"])
     assert refused.budgets[0].optimum.depth is None and not refused.budgets[0].candidates
     assert refused.verdicts[0].verdict == "refused"
 
@@ -356,7 +362,7 @@ def test_a_rule_is_parsed_and_never_run(text: str) -> None:
 
 def test_a_rule_of_thumb_is_judged_against_the_best() -> None:
     """The law itself as a rule costs nothing; its rows agree with the verdict on the same shape."""
-    law, thin = answer(rules=["width = exp(5.039 + 0.0555 * depth)", "ratio-100"]).rules
+    law, thin = by_law(rules=["width = exp(5.039 + 0.0555 * depth)", "ratio-100"]).rules
     assert all(row.loss_percent < 1e-3 for row in law.rows)
     assert len(law.good) == 1 and law.good[0] == pytest.approx((1e7, 1e12))
     for row in thin.rows[:4]:
@@ -394,13 +400,13 @@ def test_configurations_hold_the_shape() -> None:
         with pytest.raises(InputError, match="project: "):
             export.fields(shape, project)
     # what is exported is the row that was recommended, heads included
-    found = answer([3e9])
+    found = by_law([3e9])
     row = found.budgets[0].recommended
     assert json.loads(exported(found, Options(), "hf"))["n_head"] == row.heads
     assert f"n_layer={row.depth}" in exported(found, Options(), "nanochat")
-    assert "base_emb_dim: 512" in exported(answer([], ["8x512"]), Options(), "maxtext")
+    assert "base_emb_dim: 512" in exported(by_law([], ["8x512"]), Options(), "maxtext")
     with pytest.raises(InputError, match="no shape is recommended"):
-        exported(answer(), Options(), "olmo")
+        exported(by_law(), Options(), "olmo")
 
 
 @pytest.mark.parametrize(
@@ -413,7 +419,7 @@ def test_configurations_hold_the_shape() -> None:
 )
 def test_wrong_arguments_all_at_once(arguments: tuple, lines: list[str]) -> None:
     with pytest.raises(InputError) as caught:
-        answer(*arguments)
+        by_law(*arguments)
     assert [line.split(";")[0] for line in caught.value.option_lines] == lines
 
 
@@ -429,7 +435,7 @@ def test_wrong_options_all_at_once() -> None:
     with pytest.raises(InputError, match="kv_heads: 3"):
         Options(kv_heads=3, tensor_parallel=2)
     with pytest.raises(InputError, match="leave nothing for the blocks"):
-        answer([2e6], options=Options(total=True))
+        by_law([2e6], options=Options(total=True))
 
 
 def test_answers_are_json_and_fit_a_terminal() -> None:
@@ -439,7 +445,7 @@ def test_answers_are_json_and_fit_a_terminal() -> None:
 
     several = {"params": [1e6, 3e9, 2e12]}, {"shapes": ["96x12288", "400x40000"]}, {"shapes": ["32x2816"]}
     for arguments in ({}, *several, {"rules": ["gpt3"]}):
-        found = answer(**arguments)
+        found = by_law(**arguments)
         content = found.to_dict()
         assert json.loads(json.dumps(content, allow_nan=False)) == content
         console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
@@ -452,7 +458,7 @@ def test_the_verdict_stands_before_the_table() -> None:
 
     from dwsweep.report.guide_report import MARK, render
 
-    found = answer([3e9])
+    found = by_law([3e9])
     console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(render(found))
     lines = [line.strip() for line in console.export_text().splitlines()]
@@ -496,56 +502,56 @@ def test_an_own_fit_guides_and_compares(fitted: Any) -> None:
     # one's own interval is the fit's; it needs no allowance for another recipe
     assert (ours.depth_low, ours.depth_high) == (ours.law_low, ours.law_high)
     assert (ours.trust.level, published.trust.level) == ("high", "low")
-    assert answer([3e9], fit=fitted).budgets[0].optimum.trust.level == "low"
+    assert answer([3e9], fit=fitted).budgets[0].optimum.trust.level == "medium"
 
 
-def test_one_best_depth_in_fit_and_guide_inside_the_data_and_outside(fitted: Any) -> None:
+def test_one_best_depth_in_fit_and_guide_inside_the_data(fitted: Any) -> None:
     from dwsweep.records import fit as fit_record
     from tests.simulations.sweeps import SmoothTruth
 
+    row = next(row for row in fit_record.read(fitted).guideline if row.name == "125M")
+    source = fitted_source(fitted).at(row.n_params)
+    assert source.law.depth(row.n_params) == (row.depth, row.depth_low, row.depth_high)
+    assert row.depth_low < SmoothTruth().best_depth(row.n_params) < row.depth_high
+    surface = source.loss(row.n_params)
+    depths = surface.depths(row.n_params)
+    least = depths[surface.penalties(row.n_params, depths).argmin()]
+    assert least == pytest.approx(row.depth, rel=0.1), "the table has its minimum where the depth is called best"
+    assert surface.penalties(row.n_params, depths).min() == pytest.approx(0, abs=1e-4)
+    assert 0 < surface.slope(row.n_params) < 1
+
+
+def test_beyond_the_data_an_own_fit_goes_over_into_the_evidence_without_a_jump(fitted: Any) -> None:
+    from tests.simulations.sweeps import SmoothTruth
+
     source = fitted_source(fitted)
-    guideline = {row.name: row for row in fit_record.read(fitted).guideline}
-    for name in ("125M", "1.3B", "13B"):
-        row = guideline[name]
-        assert source.law.depth(row.n_params) == (row.depth, row.depth_low, row.depth_high)
-        assert row.depth_low < SmoothTruth().best_depth(row.n_params) < row.depth_high
-        surface = source.loss(row.n_params)
-        depths = surface.depths(row.n_params)
-        least = depths[surface.penalties(row.n_params, depths).argmin()]
-        assert least == pytest.approx(row.depth, rel=0.1), "the table has its minimum where the depth is called best"
-        assert surface.penalties(row.n_params, depths).min() == pytest.approx(0, abs=1e-4)
-        assert 0 < surface.slope(row.n_params) < 1
+    assert source.inside is not None
+    edge = source.inside.law.valid_to
+    inside, outside = edge * 0.9999, edge * 1.03
+    assert source.at(inside) is source.inside and source.at(outside) is source
+    depths = np.array([8.0, 12.0, 24.0, 48.0])
+    for say in (
+        lambda n: np.array(source.at(n).law.depth(n)),
+        lambda n: 1.0 + source.at(n).loss(n).penalties(n, depths),
+        lambda n: np.array([source.at(n).loss(n).level(n), source.at(n).loss(n).slope(n)]),
+    ):
+        assert say(outside) == pytest.approx(say(inside), rel=0.06)
+    best = [source.law.depth(edge * factor) for factor in (1.1, 10.0, 100.0)]
+    widths = [math.log(high / low) for _, low, high in best]
+    assert widths == sorted(widths), "what is left of one's own losses fades"
+    assert all(a[0] < b[0] for a, b in pairwise(best))
+    low, high = best[1][1:]
+    assert low < SmoothTruth().best_depth(edge * 10.0) < high
+    assert [guide_sources.judge(source.at(n), n).level for n in (inside, edge * 100.0)] == ["high", "low"]
 
 
-def test_forms_decide_how_far_an_own_fit_is_trusted_outside_its_data(tmp_path: Any) -> None:
-    """Where the truth follows no form, 62.9 was said at 1e9 where 38.9 is best; those that are rejected count too."""
-    from dwsweep.fit import output
-    from dwsweep.fit.analysis import fit_table
-    from tests.simulations.best_depths import sweeps
-
-    sweep = sweeps()["no form holds"]
-    output.write(fit_table(sweep.rows(np.random.default_rng(0)), draws=400), tmp_path)
-    source = fitted_source(tmp_path)
-    best, low, high = source.law.depth(1e9)
-    assert abs(math.log(best / sweep.truth.best_depth(1e9))) > 0.2 and low < sweep.truth.best_depth(1e9) < high
-    assert [guide_sources.judge(source, n).level for n in (3e7, 1e9)] == ["high", "low"]
-    near = 2.9 * source.law.valid_to
-    forms = (*source.alternatives, *source.rejected)
-    sure = replace(source, alternatives=forms[:1], rejected=())
-
-    class Twice:
-        def depth(self, n: float) -> tuple[float, float, float]:
-            own = source.law.depth(n)[0]
-            return 2.0 * own, own, 3.0 * own
-
-    doubtful = replace(sure, rejected=(Twice(),))
-    assert [guide_sources.judge(which, near).level for which in (sure, doubtful)] == ["medium", "low"]
-    assert guide_sources.judge(source, 3e7).level == "high"
-    contradicted = guide_sources.judge(replace(source, misfit=True), 3e7)
+def test_a_fit_that_contradicts_every_form_is_not_trusted_most(fitted: Any) -> None:
+    own = fitted_source(fitted).inside
+    assert own is not None
+    n = math.sqrt(own.law.valid_from * own.law.valid_to)
+    assert guide_sources.judge(own, n).level == "high"
+    contradicted = guide_sources.judge(replace(own, misfit=True), n)
     assert contradicted.level == "medium" and "no form fits your losses" in contradicted.reasons[0]
-    assert guide_sources.judge(doubtful, 3e7) == guide_sources.judge(
-        sure, 3e7
-    )  # inside the data a rejected form says nothing
 
 
 def test_no_fit_there(tmp_path: Any) -> None:
@@ -566,7 +572,7 @@ def test_the_lattice_of_depths_hangs_on_neither_end() -> None:
 @pytest.mark.parametrize("options", [Options(), Options(width_multiple=64), Options(head_size=32)], ids=str)
 def test_no_shape_that_one_can_build_is_better_than_the_best_ones(n_params: float, options: Options) -> None:
     """Against every depth up to three times the best one, each with the width nearest to the budget."""
-    row = answer([n_params], options=options).budgets[0]
+    row = by_law([n_params], options=options).budgets[0]
     assert row.optimum.depth is not None
     shapes = [matched(depth, n_params, options) for depth in range(1, round(3 * row.optimum.depth))]
     shapes = [shape for shape in shapes if within(shape, n_params, options) and not options.refusal(shape)]
