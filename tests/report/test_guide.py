@@ -9,7 +9,7 @@ from dwsweep.report.figures import laws
 
 
 def test_one_panel_a_budget(tmp_path) -> None:
-    paths = laws.draw_guide(answer([3e8, 3e9]), tmp_path)
+    paths = laws.draw_guide(answer([3e8, 3e9], law="levine2020"), tmp_path)
     assert [path.name for path in paths] == ["guide.png", "guide.svg"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     ElementTree.parse(paths[1])
