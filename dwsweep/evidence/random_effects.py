@@ -40,8 +40,9 @@ class Prior:
     rising: bool = False
 
 
-# ASSUMED. Depth: at equal d_x/L it grows as N^(1/3); a power law with a quarter to a half of that is likely as well.
-DEPTH = Prior((3.0, 0.28, 0.0, 0.0), (1.5, 0.15, 0.012, 0.15), rising=True)
+# ASSUMED. Depth: at equal d_x/L it grows as N^(1/3), and half or twice as fast is likely as well. Bend: a power law has
+# none, the logarithm of the law of 2020 has −0.010; halfway between the two, and either, or twice the law's, is likely.
+DEPTH = Prior((3.0, 0.28, -0.005, 0.0), (1.5, 0.15, 0.008, 0.15), rising=True)
 # ASSUMED. Curvature: some hundredths of a nat, falling with the loss that is left to gain
 CURVATURE = Prior((-3.7, -0.1, 0.0, 0.0), (1.0, 0.15, 0.01, 0.1))
 

@@ -429,12 +429,13 @@ def _judge_evidence(law: Predicted, n_params: float) -> Trust:
         f"the best depth of a recipe like these lies from {low:.3g} to {high:.3g}, so the depth of least expected loss "
         f"loses at most {100 * worst:.1f} % of the loss (95 %)"
     ]
-    beside = "your losses" if law.own else "the public sources"
-    reasons.append(
-        f"inside the sizes of {beside}" if factor <= 1 else f"{format_factor(factor)} times outside {beside}"
-    )
+    where = "the sizes of the public sources"
+    reasons.append(f"inside {where}" if factor <= 1 else f"{format_factor(factor)} times outside {where}")
     if law.own is None:
         reasons.append("no losses of your own recipe")
+    else:
+        own = outside(n_params, law.own.low, law.own.high)
+        reasons.append(f"{format_factor(own)} times outside your own losses")
     return Trust("low" if worst > SUBSTANTIAL_PUBLIC or factor > NEAR else "medium", tuple(reasons))
 
 

@@ -162,7 +162,8 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         table.add(f"  {one.name}", f"{one.depth:.1f}", span, beyond, one.kind, one.matched)
     legend = (
         f"Each source's own recipe at {format_count(row.optimum.n_params)}. outside: factor from its own sizes, "
-        "from which its answer returns to what all sources say."
+        "from which its answer returns to what all sources say. matched: what is equal among its nets, N being the "
+        "weights of the blocks."
     )
     return [Heading("Where public data disagree"), table, _soft(legend)]
 
