@@ -160,6 +160,8 @@ def _fit_folder(table: PathValue) -> PathValue:
 )
 def guide(
     params: Annotated[list[float] | None, count_option("N", "Non-embedding parameters, such as 3B.")] = None,
+    flops: Annotated[float | None, number_option("C", "In place of N: FLOPs of training, such as 1e21.")] = None,
+    hours: Annotated[float | None, number_option("H", "In place of N: hours of training on --device.")] = None,
     shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
     rule: Rules = None,
     at: Annotated[Constraint, typer.Option(help="Recommend the best shape at equal …")] = Constraint.size,
@@ -178,9 +180,12 @@ def guide(
     context: Annotated[int | None, whole_option("T", "Positions (default: the fit's, else 2048).", BLOCK)] = None,
     tensor_parallel: Annotated[int, whole_option("N", "Must divide the heads.", BLOCK)] = 1,
     pipeline_parallel: Annotated[int, whole_option("N", "Must divide the depth.", BLOCK)] = 1,
-    device: Annotated[str, typer.Option(help="Device for time and latency.", rich_help_panel=TIME)] = "H100",
+    device: Annotated[
+        str, typer.Option(help="Device for time and latency, such as H100:8.", rich_help_panel=TIME)
+    ] = "H100",
     bench: Annotated[PathValue | None, path_option("--bench", "PATH", "Rates from `dwsweep bench`.", TIME)] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B: hours.", TIME)] = None,
+    tokens_per_param: Annotated[float, number_option("R", "Without --tokens.", TIME)] = 20.0,
     export: Export = None,
     out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figures here.", OUTPUT)] = None,
     json: AsJson = False,
@@ -212,6 +217,7 @@ def guide(
         total=total,
         at=at.value,
         tokens=tokens,
+        tokens_per_param=tokens_per_param,
         device=device,
         calibration=calibration,
     )
@@ -222,6 +228,8 @@ def guide(
         fit=fit,
         compare=compare,
         law=law,
+        flops=flops,
+        hours=hours,
         by_source=sources,
         options=options,
     )

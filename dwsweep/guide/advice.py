@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dwsweep import evidence, published_law
+from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import ASSUMED, Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.laws import Law, outside
@@ -32,7 +33,7 @@ from dwsweep.guide.answers import (
     SourceNote,
     SourceRow,
 )
-from dwsweep.guide.predicted import Predicted, of_source
+from dwsweep.guide.predicted import TOKENS_PER_PARAM, Predicted, Tokens, of_source
 from dwsweep.guide.rules import Rule
 from dwsweep.guide.shapes import (
     FEWEST_ROWS,
@@ -51,12 +52,14 @@ from dwsweep.guide.shapes import (
     size_cost,
     stretch,
     thinned,
+    training_seconds,
     usual_shape,
 )
 from dwsweep.guide.sources import LawLoss, Source, fitted_source, percent_of, public_source, published_source
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
 
+SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
 TOLERANCES = (0.001, 0.005, 0.01)
 SPANS = (0.005, 0.01, 0.02, 0.04)  # of the loss: the candidates span the depths within one of these tolerances
 WORST = 0.95  # share of what is likely that the named risk holds
@@ -74,6 +77,8 @@ def answer(
     fit: str | Path | None = None,
     compare: bool = False,
     law: str | None = None,
+    flops: float | None = None,
+    hours: float | None = None,
     by_source: bool = False,
     options: Options | None = None,
 ) -> Answer:
@@ -81,9 +86,9 @@ def answer(
 
     Args:
         params: budgets. shapes: ``96x12288``. rules: of thumb, see rules.py. None of them: the GPT-3 sizes.
-        fit: a fit's directory or fit.json; None: public evidence. compare: the fit and the published law,
-            side by side. law: ``levine2020``, the published law in place of the evidence. by_source: what each public
-            source says, too.
+        flops, hours: of training on ``options.device``, a budget from which parameters and tokens follow.
+        fit: a fit's directory or fit.json; None: public evidence. compare: the fit and the published law, side by side.
+        law: ``levine2020``, the published law in place of the evidence. by_source: what each public source says, too.
         options: what shapes must satisfy.
 
     Raises:
@@ -104,6 +109,14 @@ def answer(
         errors.append(f"{argument('law')}: {law!r}; allowed: {published_law.SHORT}")
     elif law is not None and fit is not None:
         errors.append(f"{argument('law')}: {law}; is asked instead of a fit; both: {argument('compare')}")
+    if flops is not None and hours is not None:
+        errors.append(f"{argument('hours')}: a budget is in FLOPs or in hours; allowed: one of them")
+    for name, value in (("flops", flops), ("hours", hours)):
+        if value is not None and not 0.0 < value < math.inf:
+            errors.append(f"{argument(name)}: {value:g}; must be above 0")
+    if (flops or hours) and chosen.total:
+        said = "says what a count of parameters includes; allowed with"
+        errors.append(f"{argument('total')}: {said} {argument('params')}")
     parsed, parsed_rules = [], []
     for text in shapes:
         try:
@@ -122,13 +135,19 @@ def answer(
             errors += error.templates
     if errors:
         raise InputError(*errors)
+    tokens = Tokens(chosen.tokens, chosen.tokens_per_param)
     if fit is not None:
-        sources = [fitted_source(fit, chosen.tokens)]
+        sources = [fitted_source(fit, tokens)]
     else:
-        sources = [published_source() if law else public_source(chosen.tokens)]
+        sources = [published_source() if law else public_source(tokens)]
     if compare and fit is not None:
         sources.append(published_source())
     chosen = chosen.for_nets(sources[0].nets)
+    afforded = None
+    if flops is not None or hours is not None:
+        size, spent = affordable(flops, hours, sources[0], chosen)
+        afforded = _afforded(size, spent, flops, hours, chosen)
+        params, chosen = (*params, size), replace(chosen, tokens=spent)
     asked = params or parsed or parsed_rules
     budgets = tuple(budget(value, source, chosen) for value in params for source in sources)
     if by_source:
@@ -152,16 +171,60 @@ def answer(
         rules=judgements,
         assumptions=Assumptions(
             decode_seconds_per_layer=LAYER_SECONDS,
-            device=chosen.device,
+            device=chosen.device_name,
+            devices=chosen.devices,
             vocabulary=chosen.vocabulary,
             context=chosen.positions,
             training_rate=measured.basis if measured else ASSUMED,
             training_distance=_farthest(measured, (*budgets, *verdicts)),
-            training_device=measured.device_kind if measured else chosen.device,
+            training_device=measured.device_kind if measured else chosen.device_name,
             tokens=chosen.tokens,
         ),
         notes=(guide_sources.NEWER_DATA,) if published else (),
+        afforded=afforded,
     )
+
+
+def affordable(flops: float | None, hours: float | None, source: Source, options: Options) -> tuple[float, float]:
+    """(parameters of the blocks, tokens) that training with ``flops``, or for ``hours``, pays for, at the best depth.
+
+    The N at which tokens(N) × cost of a token = budget, where the cost is that of the best shape of N.
+
+    Raises:
+        InputError: neither a size from SMALLEST_AFFORDED to LARGEST_AFFORDED.
+    """
+    tokens = Tokens(options.tokens, options.tokens_per_param)
+
+    def short(ln_n: float) -> float:
+        n = math.exp(ln_n)
+        # beyond what the source can speak of the shape hardly matters
+        depth = source.at(n).law.depth(n)[0] or 1.0
+        shape = matched(max(1, round(depth)), n, options)
+        if flops is not None:
+            return math.log(training_flops_per_token(shape) * tokens.at(n) / flops)
+        seconds = training_seconds(shape, options.found_device, options) * tokens.at(n) / options.devices
+        return math.log(seconds / (3600.0 * (hours or 0.0)))
+
+    low, high = (math.log(n) for n in (SMALLEST_AFFORDED, LARGEST_AFFORDED))
+    if short(low) > 0 or short(high) < 0:
+        name, value = ("flops", flops) if flops is not None else ("hours", hours)
+        raise InputError(
+            f"{argument(name)}: {value:g}; pays for no net from {format_count(SMALLEST_AFFORDED)} to "
+            f"{format_count(LARGEST_AFFORDED)} parameters on {tokens}"
+        )
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if short(middle) < 0 else (low, middle)
+    n = float(f"{math.exp(low):.3g}")
+    return n, tokens.at(n)
+
+
+def _afforded(size: float, tokens: float, flops: float | None, hours: float | None, options: Options) -> str:
+    paid = f"{flops:.3g} FLOPs" if flops is not None else f"{hours:g} hours on {options.device}"
+    why = "as asked" if options.tokens is not None else f"{options.tokens_per_param:g} for each parameter"
+    if options.tokens is None and options.tokens_per_param == TOKENS_PER_PARAM:
+        why += ", compute-optimal by Hoffmann et al. 2022"
+    return f"{paid} pay for {format_count(size)} parameters in the blocks on {format_count(tokens)} tokens ({why})"
 
 
 def _farthest(calibration: Calibration | None, rows: Sequence[BudgetAnswer | ShapeAnswer]) -> float | None:

@@ -226,12 +226,14 @@ class RuleAnswer:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """decode_seconds_per_layer: of launches and waits. device: for decoding. vocabulary: of the nets; context: their
-    positions. training_rate: ``measured``, ``compiled`` or ``assumed``, on training_device. training_distance: how many
-    times deeper or wider the best shapes are than the nearest benched. tokens: of training, where they were named."""
+    """decode_seconds_per_layer: of launches and waits. device: for decoding. devices: that train together. vocabulary: of
+    the nets. context: their positions. training_rate: ``measured``, ``compiled`` or ``assumed``, on training_device.
+    training_distance: how many times deeper or wider the best shapes are than the nearest benched. tokens: of training,
+    where they were named."""
 
     decode_seconds_per_layer: float
     device: str
+    devices: int
     vocabulary: int
     context: int
     training_rate: str
@@ -242,7 +244,8 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Answer:
-    """All that one call of ``dwsweep guide`` says. notes: on the whole of it."""
+    """All that one call of ``dwsweep guide`` says. notes: on the whole of it. afforded: what a budget in FLOPs or hours
+    pays for."""
 
     sources: tuple[SourceNote, ...]
     budgets: tuple[BudgetAnswer, ...]
@@ -251,6 +254,7 @@ class Answer:
     rules: tuple[RuleAnswer, ...]
     assumptions: Assumptions
     notes: tuple[str, ...] = ()
+    afforded: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """For ``--json``."""

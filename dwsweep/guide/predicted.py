@@ -22,6 +22,7 @@ from dwsweep.evidence.random_effects import CURVATURE, DEPTH, DRAWS, TOKENS_PER_
 from dwsweep.evidence.summary import quantities
 from dwsweep.fit.laws import outside
 from dwsweep.fit.surface import LossSurface
+from dwsweep.text import format_count
 
 NAME = "public evidence"
 LIMIT = 1000.0  # factor outside the sizes of the sources from which on there is no number
@@ -90,14 +91,27 @@ class OwnLosses:
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What the sources say of a recipe like theirs; with ``own``, of one's own recipe outside its losses.
+class Tokens:
+    """Of training: so many, or so many for each parameter of the blocks."""
 
-    tokens: of training; None: 20 for each parameter.
-    """
+    count: float | None = None
+    per_param: float = TOKENS_PER_PARAM
+
+    def at(self, n_params: float) -> float:
+        return self.per_param * n_params if self.count is None else self.count
+
+    def __str__(self) -> str:
+        if self.count is not None:
+            return f"{format_count(self.count)} tokens"
+        return f"{self.per_param:g} tokens per parameter"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the sources say of a recipe like theirs; with ``own``, of one's own recipe outside its losses."""
 
     sources: tuple[Evidence, ...]
-    tokens: float | None = None
+    tokens: Tokens = Tokens()
     own: OwnLosses | None = None
 
     name = NAME
@@ -141,8 +155,8 @@ class Predicted:
 
     def _drawn(self, n_params: float, name: str) -> np.ndarray:
         x = math.log(n_params)
-        ratio = 0.0 if self.tokens is None else math.log(self.tokens / (TOKENS_PER_PARAM * n_params))
-        return self._predictions[name].at(x, ratio)
+        ratio = self.tokens.at(n_params) / (TOKENS_PER_PARAM * n_params)
+        return self._predictions[name].at(x, math.log(ratio))
 
     # the guide's LossModel
 
@@ -209,9 +223,9 @@ class Predicted:
         return share * rows + (1.0 - share) * general
 
 
-def public(tokens: float | None = None, own: OwnLosses | None = None) -> Predicted:
+def public(tokens: Tokens | None = None, own: OwnLosses | None = None) -> Predicted:
     """What the package's own sources say."""
-    return Predicted(read(), tokens, own)
+    return Predicted(read(), tokens or Tokens(), own)
 
 
 def of_source(source: Evidence, sources: Sequence[Evidence]) -> Prediction:

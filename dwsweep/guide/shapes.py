@@ -28,6 +28,7 @@ TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # the last digits that the table prints: cost
 LEAST_SHARE = 0.02  # of a budget of all parameters that must be left for the blocks
 FREE_GRID = 0.05  # of a layer: the ends of the depths that cost next to nothing lie on a grid
 FARTHEST = 2.0  # factor from the budget, beyond which a shape is not even compared
+MOST_DEVICES = 1_000_000
 WIDEST_STEP = 1_000_000  # of widths
 FEWEST_ROWS, MOST_ROWS = 4, 11
 MOST_WIDTHS = 24  # tried, where their steps are small
@@ -386,8 +387,9 @@ class Options:
     64 from 3e7, else two heads.
     tensor_parallel divides heads (and key/value heads), pipeline_parallel divides depth. total: the budget counts
     everything, embeddings included. context: positions in training and in the cache of a decoding step. at: the
-    constraint under which a shape is recommended: equal size, flops or time. tokens: of training. vocab_size, context:
-    None: those of the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
+    constraint under which a shape is recommended: equal size, flops or time. tokens: of training; None:
+    tokens_per_param for each parameter of the blocks. device: a name, or with a count of them, ``H100:8``. vocab_size,
+    context: None: those of the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
     """
 
     width_multiple: int | None = None
@@ -403,6 +405,7 @@ class Options:
     total: bool = False
     at: str = "size"
     tokens: float | None = None
+    tokens_per_param: float = 20.0  # compute-optimal (Hoffmann et al. 2022)
     device: str = "H100"
     calibration: Calibration | None = None
 
@@ -427,7 +430,7 @@ class Options:
             wrong.append(
                 f"{argument('mlp_ratio')}: {self.mlp_ratio}; must be from {MLP_RATIOS[0]:g} to {MLP_RATIOS[1]:g}"
             )
-        if find(self.device) is None:
+        if find(self.device_name) is None:
             wrong.append(
                 f"{argument('device')}: {self.device!r} is not in the table; allowed: {suggestion(self.device)}"
             )
@@ -435,6 +438,10 @@ class Options:
             wrong.append(f"{argument('at')}: {self.at!r}; allowed: {', '.join(CONSTRAINTS)}")
         if self.tokens is not None and not 1e3 <= self.tokens <= 1e18:
             wrong.append(f"{argument('tokens')}: {self.tokens:g}; must be from 1e3 to 1e18")
+        if not 0.01 <= self.tokens_per_param <= 1e6:
+            wrong.append(f"{argument('tokens_per_param')}: {self.tokens_per_param:g}; must be from 0.01 to 1e6")
+        if not 1 <= self.devices <= MOST_DEVICES:
+            wrong.append(f"{argument('device')}: {self.device!r}; must be from 1 to {MOST_DEVICES:,} devices")
         kv, tensor = self.kv_heads, self.tensor_parallel
         if not wrong and kv is not None and kv % tensor and tensor % kv:
             wrong.append(
@@ -458,9 +465,20 @@ class Options:
 
     @property
     def found_device(self) -> Device:
-        device = find(self.device)
+        device = find(self.device_name)
         assert device is not None
         return device
+
+    @property
+    def device_name(self) -> str:
+        name, colon, count = self.device.rpartition(":")
+        return name if colon and count.isdigit() else self.device
+
+    @property
+    def devices(self) -> int:
+        """How many of them."""
+        count = self.device[len(self.device_name) + 1 :]
+        return int(count) if count else 1
 
     def head(self, n_params: float) -> int | None:
         """Head size at this size; None: two heads, as in the published sweep."""

@@ -34,7 +34,7 @@ from dwsweep.fit.guideline import OwnGuide, guides
 from dwsweep.fit.laws import Law, outside
 from dwsweep.fit.surface import LossSurface
 from dwsweep.guide.answers import Trust
-from dwsweep.guide.predicted import KAPLAN_ALPHA, OwnLosses, Predicted, kaplan, own_level, own_slope, public
+from dwsweep.guide.predicted import KAPLAN_ALPHA, OwnLosses, Predicted, Tokens, kaplan, own_level, own_slope, public
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, TrainedNets
 from dwsweep.text import format_count, format_factor
@@ -137,19 +137,18 @@ def published_source() -> Source:
     )
 
 
-def public_source(tokens: float | None = None) -> Source:
+def public_source(tokens: Tokens | None = None) -> Source:
     """What the public sources say of a recipe like theirs. tokens: of training."""
     return _predicted(public(tokens), ())
 
 
 def _predicted(law: Predicted, notes: Sequence[str]) -> Source:
     names = ", ".join(source.name for source in law.sources)
-    trained = f"after {format_count(law.tokens)} tokens" if law.tokens else "after 20 tokens per parameter"
-    said = f"{len(law.sources)} public sources ({names}), {trained}; --sources lists what each says"
+    said = f"{len(law.sources)} public sources ({names}), after {law.tokens}; --sources lists what each says"
     return Source(law.name, law, (), None, 0.0, (*notes, said))
 
 
-def fitted_source(path: str | Path, tokens: float | None = None) -> Source:
+def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
     """One's own fit at the sizes of its data; elsewhere the public evidence, from where the fit's losses end.
 
     Raises:
@@ -158,7 +157,7 @@ def fitted_source(path: str | Path, tokens: float | None = None) -> Source:
     return source_of(fit_record.read(path, argument("fit")), path, tokens)
 
 
-def source_of(fit: FitResult, path: str | Path, tokens: float | None = None) -> Source:
+def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> Source:
     """``fitted_source`` of a fit that was read from ``path`` already."""
     notes = [f"{path}: {fit.law_statement}"]
     found, trained = guides(fit), False

@@ -44,7 +44,7 @@ def render(answer: Answer) -> Group:
 def document(answer: Answer) -> list[Part]:
     """Tables and sentences of :func:`dwsweep.guide.answer`."""
     several = len(answer.sources) > 1
-    parts: list[Part] = []
+    parts: list[Part] = [Lines([f"{answer.afforded}."])] if answer.afforded else []
     for row in answer.budgets:
         parts += _budget(row, answer.assumptions, several)
     if len(answer.verdicts) > 1:
@@ -224,7 +224,8 @@ def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
 
 
 def _hours(shape: Candidate, assumptions: Assumptions) -> str:
-    return format_hours(shape.training_seconds_per_token * (assumptions.tokens or 0.0) / 3600)
+    seconds = shape.training_seconds_per_token * (assumptions.tokens or 0.0) / assumptions.devices
+    return format_hours(seconds / 3600)
 
 
 def _best_depth(best: BestDepth) -> str:
@@ -268,7 +269,8 @@ def _decoding(assumptions: Assumptions) -> str:
         f"{assumptions.decode_seconds_per_layer * 1e6:.0f} µs per layer (ASSUMED)."
     )
     if assumptions.tokens:
-        text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on one device."
+        count = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices at the rate of one each"
+        text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on {count}."
     return f"{MARK} recommended, · usual. {text}"
 
 

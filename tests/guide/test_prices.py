@@ -149,3 +149,44 @@ def test_the_slopes_of_the_old_costs_are_named_nowhere() -> None:
         assert row.loss_tag and row.loss_tag.startswith("ASSUMED: 0.024·(ln L/L*)²") and "slope" not in row.loss_tag
         assert not any("slope" in reason for reason in row.optimum.trust.reasons)
         assert math.isclose(row.loss_level, published_source().loss(n).level(n))
+
+
+def test_flops_and_hours_pay_for_parameters_and_tokens() -> None:
+    found = answer(flops=1e21)
+    (row,) = found.budgets
+    n, tokens = row.optimum.n_params, found.assumptions.tokens
+    assert tokens == pytest.approx(20 * n)
+    # 6·N·D and, above it, attention and the unembedding
+    assert 0.6e21 < 6 * n * tokens < 1e21
+    best = min(row.candidates, key=lambda c: abs(c.depth - row.optimum.depth))
+    assert best.flops_per_token / best.n_params * n * tokens == pytest.approx(1e21, rel=0.02)
+    fewer = answer(flops=1e21, options=Options(tokens_per_param=200.0)).budgets[0].optimum.n_params
+    assert fewer == pytest.approx(n / math.sqrt(10), rel=0.1)
+    one, eight = (answer(hours=24.0, options=Options(device=name)) for name in ("H100", "H100:8"))
+    assert eight.budgets[0].optimum.n_params == pytest.approx(math.sqrt(8) * one.budgets[0].optimum.n_params, rel=0.25)
+    seconds = eight.budgets[0].recommended.training_seconds_per_token * eight.assumptions.tokens / 8
+    assert seconds == pytest.approx(24 * 3600, rel=0.1)
+    assert said(eight)[0].startswith("24 hours on H100:8 pay for")
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ({"flops": 1e21, "hours": 3.0}, "one of them"),
+        ({"flops": -1.0}, "must be above 0"),
+        ({"flops": 1e3}, "pays for no net"),
+        ({"hours": math.inf}, "must be above 0"),
+        ({"flops": 1e21, "options": Options(total=True)}, "allowed with params"),
+        ({"params": [1e9], "law": "kaplan"}, "allowed: levine2020"),
+    ],
+)
+def test_budgets_that_are_none_are_one_line(asked: dict, line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        answer(**asked)
+
+
+def test_devices_are_counted() -> None:
+    assert (Options(device="H100:8").devices, Options(device="h100").devices) == (8, 1)
+    for device in ("H100:0", "H100:x", "Z80:4"):
+        with pytest.raises(InputError, match="device"):
+            Options(device=device)
