@@ -3,16 +3,19 @@ and what its script looks up."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import csv
 import hashlib
-import html
 import io
 import json
 import math
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 from os import PathLike
 from typing import Any
 
@@ -28,26 +31,24 @@ from dwsweep.records.record import to_dict
 from dwsweep.records.run import FINAL
 from dwsweep.records.transitions import Cell, DepthCurve
 from dwsweep.report import fit_report, guide_report
-from dwsweep.report.document import Figure, Heading, Lines, Part, Table
+from dwsweep.report.document import (
+    MISSING,
+    Figure,
+    Fold,
+    Heading,
+    Lines,
+    Part,
+    Table,
+    escaped,
+    html_of,
+    listed,
+)
+from dwsweep.report.document import plain as text_of
 from dwsweep.report.figures import registry, style
 from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import Conditions, TrainingCurve
 from dwsweep.report.figures.style import plain
-from dwsweep.report.html import (
-    Section,
-    body,
-    box,
-    bullets,
-    definitions,
-    details,
-    page,
-    paragraph,
-    picture,
-    placeholder,
-    preformatted,
-    table,
-)
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import PlannedTime, planned_vs_measured, sentence
 from dwsweep.text import format_count
@@ -138,7 +139,7 @@ def blocks(found: Answer) -> list[dict[str, Any]]:
                     spans = [[one, False] if isinstance(one, str) else [one[0], True] for one in said]
                     made.append({"line": spans, "soft": part.soft})
             case Table() if part.rows:
-                rows = [[cell.strip() for cell in row] for row in part.rows]
+                rows = [[text_of(cell).strip() for cell in row] for row in part.rows]
                 made.append(
                     {"head": [name.strip() for name in part.heads], "rows": rows, "chosen": sorted(part.strong)}
                 )
@@ -146,13 +147,13 @@ def blocks(found: Answer) -> list[dict[str, Any]]:
 
 
 Row = Mapping[str, Any]
-Columns = Mapping[str, tuple[str, Callable[[Any], str]]]  # heading → key of the row, form
+Columns = Mapping[str, tuple[str, Callable[[Any], str]]]  # column of a document.Table → key of the row, form
 
 
 def show(value: Any, form: Callable[[Any], str] = str) -> str:
     """A cell: – for what is not there, otherwise ``form`` of it."""
     if value is None or value == "":
-        return "–"
+        return MISSING
     try:
         return form(value)
     except (TypeError, ValueError):
@@ -176,62 +177,54 @@ def short(value: Any) -> str:
     return format_count(float(value))
 
 
+def shape_size(value: Any) -> str:
+    return plain(float(value))
+
+
 def spread(values: Sequence[Any], form: Callable[[Any], str]) -> str:
     """``5`` or ``5 … 9`` for several values; – for none."""
     known = sorted({float(value) for value in values if value not in (None, "")})
     if not known:
-        return "–"
+        return MISSING
     return form(known[0]) if len(known) == 1 else f"{form(known[0])} … {form(known[-1])}"
 
 
-def promised_times(kept: Sequence[PlannedTime]) -> str:
+def promised_times(kept: Sequence[PlannedTime]) -> Table:
     """One row per shape: the device-seconds that a run of it was promised, and those that its runs took."""
-    body = [
-        [
-            str(one.depth),
-            str(one.width),
-            whole(one.steps),
-            f"{one.time_basis}, {one.device}",
-            significant(4)(one.promised),
-            spread(one.measured, significant(4)),
-            number(2)(one.ratio),
-            ", ".join(one.devices),
-        ]
-        for one in kept
-    ]
-    headings = ("L", "d", "steps", "rate", "promised, s", "measured, s", "ratio", "trained on")
-    return table(headings, body, left=("rate", "trained on"))
+    made = Table("", "L> d> steps> rate< promised,_s> measured,_s> ratio> trained_on<", whole=True)
+    for one in kept:
+        seconds = (significant(4)(one.promised), spread(one.measured, significant(4)))
+        basis, devices = f"{one.time_basis}, {one.device}", ", ".join(one.devices)
+        made.add(str(one.depth), str(one.width), whole(one.steps), basis, *seconds, number(2)(one.ratio), devices)
+    return made
 
 
-def runs(rows: Sequence[Row]) -> str:
+def runs(rows: Sequence[Row]) -> list[Part]:
     """One row per shape, with its runs folded; all runs one by one behind a fold."""
     if not rows:
-        return paragraph("results.csv is not there or empty: no table of runs.", "soft")
+        return [Lines(["results.csv is not there or empty: no table of runs."], soft=True)]
     shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
     for row in rows:
         shapes[float(row["depth"]), float(row["width"])].append(row)
-    body = []
+    columns = "depth> width> N> seeds> learning_rate> tokens> loss> status< tokens/s> seconds_(sum)>"
+    made = Table("", columns, whole=True)
     for (depth, width), group in sorted(shapes.items()):
         done = [row for row in group if row.get("status") == "done" and row.get("loss")]
         states = Counter(str(row.get("status") or "unknown") for row in group)
-        body.append(
-            [
-                plain(depth),
-                plain(width),
-                spread([row.get("n_params") for row in group], short),
-                str(len({row.get("seed") for row in group})),
-                spread([row.get("learning_rate") for row in group], significant(3)),
-                spread([row.get("tokens") for row in group], short),
-                spread([row.get("loss") for row in done], number(4)),
-                ", ".join(
-                    f"{n} {state}" for state, n in sorted(states.items(), key=lambda item: (item[0] != "done", item[0]))
-                ),
-                spread([row.get("tokens_per_second") for row in done], short),
-                whole(sum(float(row.get("wall_seconds") or 0.0) for row in done)) if done else "–",
-            ]
+        ordered_states = sorted(states.items(), key=lambda item: (item[0] != "done", item[0]))
+        made.add(
+            plain(depth),
+            plain(width),
+            spread([row.get("n_params") for row in group], short),
+            str(len({row.get("seed") for row in group})),
+            spread([row.get("learning_rate") for row in group], significant(3)),
+            spread([row.get("tokens") for row in group], short),
+            spread([row.get("loss") for row in done], number(4)),
+            ", ".join(f"{n} {state}" for state, n in ordered_states),
+            spread([row.get("tokens_per_second") for row in done], short),
+            whole(sum(float(row.get("wall_seconds") or 0.0) for row in done)) if done else MISSING,
         )
-    columns = ["depth", "width", "N", "seeds", "learning rate", "tokens", "loss", "status", "tokens/s", "seconds (sum)"]
-    return table(columns, body, left=["status"]) + details(f"All {len(rows)} runs", all_runs(rows), "all-runs")
+    return [made, Fold(f"All {len(rows)} runs", [all_runs(rows)], "all-runs")]
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
@@ -239,46 +232,46 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
 
 
-def all_runs(rows: Sequence[Row]) -> str:
-    body = [[show(row.get(name), form) for name, form in RUN_COLUMNS.values()] for row in ordered(rows)]
-    return table(list(RUN_COLUMNS), body, left=["run", "status"])
-
-
-def plain_text(value: Any) -> str:
-    return plain(float(value))
+def all_runs(rows: Sequence[Row]) -> Table:
+    made = Table("", " ".join(RUN_COLUMNS), whole=True)
+    for row in ordered(rows):
+        made.add(*(show(row.get(name), form) for name, form in RUN_COLUMNS.values()))
+    return made
 
 
 RUN_COLUMNS: Columns = {
-    "run": ("run_id", str),
-    "depth": ("depth", plain_text),
-    "width": ("width", plain_text),
-    "seed": ("seed", str),
-    "learning rate": ("learning_rate", significant(3)),
-    "N": ("n_params", short),
-    "tokens": ("tokens", short),
-    "loss": ("loss", number(5)),
-    "± (documents)": ("loss_stderr", number(5)),
-    "bits/byte": ("bits_per_byte", number(4)),
-    "status": ("status", str),
+    "run<": ("run_id", str),
+    "depth>": ("depth", shape_size),
+    "width>": ("width", shape_size),
+    "seed>": ("seed", str),
+    "learning_rate>": ("learning_rate", significant(3)),
+    "N>": ("n_params", short),
+    "tokens>": ("tokens", short),
+    "loss>": ("loss", number(5)),
+    "±_(documents)>": ("loss_stderr", number(5)),
+    "bits/byte>": ("bits_per_byte", number(4)),
+    "status<": ("status", str),
 }
 
 
-def cells(rows: Sequence[Cell], axis: str = "") -> str:
-    """axis: of ``axis_value``, where cells are told by it too."""
+def cells(rows: Sequence[Cell], axis: str = "") -> Table:
+    """The cells of a fit. axis: the heading of ``axis_value``, where cells are told by it too."""
     columns: Columns = {
-        **({axis: ("axis_value", short)} if axis else {}),
-        "depth": ("depth", plain_text),
-        "width": ("width", plain_text),
-        "N": ("n_params", short),
-        "mean loss": ("mean", number(5)),
-        "± se": ("se", number(5)),
-        "runs": ("n", str),
-        "learning rate": ("learning_rate", significant(3)),
-        "used": ("excluded", lambda excluded: "no" if excluded else "yes"),
-        "remark": ("reason", str),
+        **({f"{axis.replace(' ', '_')}>": ("axis_value", short)} if axis else {}),
+        "depth>": ("depth", shape_size),
+        "width>": ("width", shape_size),
+        "N>": ("n_params", short),
+        "mean_loss>": ("mean", number(5)),
+        "±_se>": ("se", number(5)),
+        "runs>": ("n", str),
+        "learning_rate>": ("learning_rate", significant(3)),
+        "used<": ("excluded", lambda excluded: "no" if excluded else "yes"),
+        "remark~": ("reason", str),
     }
-    body = [[show(getattr(row, name), form) for name, form in columns.values()] for row in rows]
-    return table(list(columns), body, left=["used"], long=["remark"])
+    made = Table("", " ".join(columns), whole=True)
+    for row in rows:
+        made.add(*(show(getattr(row, name), form) for name, form in columns.values()))
+    return made
 
 
 # columns of results.csv by what the script calls them
@@ -440,81 +433,81 @@ def write(directory: str | PathLike[str], out: Any = None) -> Any:
     if not root.is_dir():
         raise InputError(f"DIR: {root}; must be an existing sweep directory, or the folder of a table's fit")
     folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
-    if folder is None and (every := _read_csv(root / "results.csv")):
-        return _write_page(out or root / "report.html", *_unfitted(root, every))
-    if folder is None:
-        raise InputError(f"DIR: {root}; it has no fit/fit.json nor fit.json, run `dwsweep fit {root}` first")
     if folder == root and (root.parent / "results.csv").exists():  # the fit of a sweep: the page is that of the sweep
         root = root.parent
-    file = folder / "fit.json"
-    fit = fit_record.read(file, "DIR")
     every = _read_csv(root / "results.csv")
-    shown = every if fit.along_only else of_the_fit(every, fit)
-    curves, conditions = _logged(every, shown, root)
-    store = SweepStore(root)
-    figures = _figures(fit, folder)
-    stale = _stale(fit, root / "results.csv")
-    # a shape that was trained at several budgets is a cell at each of them
-    axis = fit.equal_budgets.axis if fit.equal_budgets and fit.equal_budgets.only else ""
-    warned = [*_unfinished(every), *stale, *fit.warnings]
-    cells_fold = details("Cells: the mean of each shape", cells(fit.cells, axis))
-    run_tables = all_runs(shown) if fit.along_only else runs(shown) + cells_fold + other_runs(every, shown)
-    sections = [
-        Section("answer", "The answer", box("answer", body([Lines(fit_report.answer(fit))])) + body(figures[:1])),
-        Section("budget", "Your budget", "" if fit.along_only else placeholder("answers-box", WITHOUT_BUDGET)),
-        Section("warnings", "Warnings", box("warnings", bullets(warned)) if warned else ""),
-        *(Section(anchor, title, body(parts)) for anchor, title, parts in fit_report.sections(fit)),
-        Section("losses", "Losses, run by run", "" if fit.along_only else placeholder("losses-chart", WITHOUT_CHART)),
-        Section("figures", "Figures", body(figures[1:])),
-        Section("runs", "Runs", run_tables),
-        *promises(planned_vs_measured(store, (row["run_id"] for row in shown if row.get("run_id")))),
-        Section("training", "Training curves", _training_figure(curves)),
-        Section("conditioning", "Conditioning of attention", _conditioning(conditions)),
-        Section("reading", "How to read it", bullets(HOW_TO_READ)),
-        Section(
-            "provenance", "Provenance", details("What the numbers were made with", _provenance(fit, shown, store, root))
-        ),
-    ]
-    sections = [section for section in sections if section.body]
-    title = f"{_name(root)}: how deep and how wide"
-    depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
-    used = fit.provenance.rows_used
-    subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit['cells'])} shapes; {used} runs used."
-    if fit.along_only and fit.along:
-        title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{used} runs used."
-    source = None if fit.along_only else source_of(fit, file)
-    data = collected(fit, ordered(shown), curves, source, file, root)
-    return _write_page(out or root / "report.html", title, subtitle, sections, data)
-
-
-def _write_page(path: Any, *content: Any) -> Any:
-    path = paths.as_path(path)
+    if folder is None and not every:
+        raise InputError(f"DIR: {root}; it has no fit/fit.json nor fit.json, run `dwsweep fit {root}` first")
+    path = paths.as_path(out or root / "report.html")
+    made = _unfitted(root, every) if folder is None else _fitted(root, every, folder)
     paths.make_directory(path.parent)
-    paths.write_atomic(path, page(*content))
+    paths.write_atomic(path, page(*made))
     return path
 
 
-def _unfitted(root: Any, every: Sequence[dict[str, str]]) -> tuple[str, str, list[Section]]:
-    """Title, subtitle and sections of a sweep without a fit: what was trained and how."""
-    curves, conditions = _logged(every, every, root)
-    store = SweepStore(root)
-    unfitted = f"Not fitted yet: dwsweep fit {root}"
-    warned = _unfinished(every)
+Content = tuple[str, str, list["Section"], dict[str, Any] | None]
+"""Title, subtitle, sections and data of a page."""
+
+
+def _fitted(root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
+    file = folder / "fit.json"
+    fit = fit_record.read(file, "DIR")
+    shown = every if fit.along_only else of_the_fit(every, fit)
+    curves, trained = _trained_sections(every, shown, root)
+    figures = _figures(fit, folder)
+    warned = [*_unfinished(every), *_stale(fit, root / "results.csv"), *fit.warnings]
+    run_tables: list[Part] = [all_runs(shown)]
+    if not fit.along_only:
+        # a shape that was trained at several budgets is a cell at each of them
+        axis = fit.equal_budgets.axis if fit.equal_budgets and fit.equal_budgets.only else ""
+        cell_fold = Fold("Cells: the mean of each shape", [cells(fit.cells, axis)])
+        run_tables = [*runs(shown), cell_fold, *other_runs(every, shown)]
     sections = [
-        Section("answer", "The answer", box("answer", paragraph(html.escape(unfitted), "headline"))),
-        Section("warnings", "Warnings", box("warnings", bullets(warned)) if warned else ""),
-        Section("runs", "Runs", runs(every)),
-        *promises(planned_vs_measured(store, (row["run_id"] for row in every if row.get("run_id")))),
-        Section("training", "Training curves", _training_figure(curves)),
-        Section("conditioning", "Conditioning of attention", _conditioning(conditions)),
-        Section(
-            "provenance",
-            "Provenance",
-            details("What the numbers were made with", _provenance(None, every, store, root)),
-        ),
+        Section("answer", "The answer", box("answer", [Lines(fit_report.answer(fit))]) + html_of(figures[:1])),
+        Section("budget", "Your budget", "" if fit.along_only else placeholder("answers-box", WITHOUT_BUDGET)),
+        Section("warnings", "Warnings", box("warnings", listed(warned))),
+        *(Section(anchor, title, html_of(parts)) for anchor, title, parts in fit_report.sections(fit)),
+        Section("losses", "Losses, run by run", "" if fit.along_only else placeholder("losses-chart", WITHOUT_CHART)),
+        Section("figures", "Figures", html_of(figures[1:])),
+        Section("runs", "Runs", html_of(run_tables)),
+        *trained,
+        Section("reading", "How to read it", html_of(listed(HOW_TO_READ))),
+        Section("provenance", "Provenance", html_of(_provenance(fit, shown, root))),
     ]
-    sections = [section for section in sections if section.body]
-    return f"{_name(root)}: how deep and how wide", f"{len(every)} runs, not fitted.", sections
+    title = f"{_name(root)}: how deep and how wide"
+    depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
+    used = fit.provenance.rows_used
+    subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit.cells)} shapes; {used} runs used."
+    if fit.along_only and fit.along:
+        title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{used} runs used."
+    source = None if fit.along_only else source_of(fit, file)
+    return title, subtitle, sections, collected(fit, ordered(shown), curves, source, file, root)
+
+
+def _unfitted(root: Any, every: Sequence[dict[str, str]]) -> Content:
+    """A sweep without a fit: what was trained and how."""
+    said = Lines([[(f"Not fitted yet: dwsweep fit {root}", "bold")]])
+    sections = [
+        Section("answer", "The answer", box("answer", [said])),
+        Section("warnings", "Warnings", box("warnings", listed(_unfinished(every)))),
+        Section("runs", "Runs", html_of(runs(every))),
+        *_trained_sections(every, every, root)[1],
+        Section("provenance", "Provenance", html_of(_provenance(None, every, root))),
+    ]
+    return f"{_name(root)}: how deep and how wide", f"{len(every)} runs, not fitted.", sections, None
+
+
+def _trained_sections(
+    every: Sequence[dict[str, str]], shown: Sequence[dict[str, str]], root: Any
+) -> tuple[list[TrainingCurve], list[Section]]:
+    """The training curves of the runs ``shown``, and the sections on how the runs were trained."""
+    curves, conditions = _logged(every, shown, root)
+    kept = planned_vs_measured(SweepStore(root), (row["run_id"] for row in shown if row.get("run_id")))
+    return curves, [
+        *promises(kept),
+        Section("training", "Training curves", html_of(_training_figure(curves))),
+        Section("conditioning", "Conditioning of attention", html_of(_conditioning(conditions))),
+    ]
 
 
 def _name(root: Any) -> str:
@@ -570,10 +563,12 @@ def _newer(path: Any, than: Any) -> bool:
 
 
 def promises(kept: Sequence[PlannedTime]) -> list[Section]:
-    """Of a sweep whose runs are as long as ``train.seconds`` allow."""
+    """The section of a sweep whose runs are as long as ``train.seconds`` allow."""
     if not kept:
         return []
-    return [Section("time", "Promised and measured time", paragraph(f"{sentence(kept)}.") + promised_times(kept))]
+    return [
+        Section("time", "Promised and measured time", html_of([Lines([f"{sentence(kept)}."]), promised_times(kept)]))
+    ]
 
 
 def _logged(
@@ -599,10 +594,10 @@ def _logged(
     return curves, conditions
 
 
-def _conditioning(logged: Sequence[Conditions]) -> str:
-    """Of a sweep whose runs logged it; of all its arms."""
+def _conditioning(logged: Sequence[Conditions]) -> list[Part]:
+    """The figure of a sweep whose runs logged it, all arms together."""
     if not logged:
-        return ""
+        return []
     with style.styled():
         drawn = style.render(run_figures.over_training(logged), "svg")
     caption = (
@@ -610,22 +605,21 @@ def _conditioning(logged: Sequence[Conditions]) -> str:
         "its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). Of each "
         "depth and number of heads the largest size; narrower nets have fewer columns, so compare at one width."
     )
-    return picture(drawn, "Condition number of attention", caption)
+    return [Figure(drawn, "Condition number of attention", caption)]
 
 
-def _training_figure(curves: Sequence[TrainingCurve]) -> str:
+def _training_figure(curves: Sequence[TrainingCurve]) -> list[Part]:
     if not curves:
-        return ""
+        return []
     with style.styled():
         drawn = style.render(run_figures.training_curves(curves), "svg")
     caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
-    return picture(drawn, "Training loss against step, one panel per depth", caption)
+    return [Figure(drawn, "Training loss against step, one panel per depth", caption)]
 
 
-def _provenance(fit: FitResult | None, runs: Sequence[Row], store: SweepStore, root: Any) -> str:
-    """What the numbers were made with: of the runs, of the fit, of each call."""
-
-    manifest = to_dict(store.manifest)
+def _provenance(fit: FitResult | None, runs: Sequence[Row], root: Any) -> list[Part]:
+    """What the numbers were made with: the runs, the fit and each call, behind a fold."""
+    manifest = to_dict(SweepStore(root).manifest)
 
     def distinct(name: str) -> str:
         values = sorted({row[name] for row in runs if row.get(name)}, key=lambda value: (len(value), value))
@@ -635,20 +629,24 @@ def _provenance(fit: FitResult | None, runs: Sequence[Row], store: SweepStore, r
         *("seed", "tokens", "steps", "batch_size", "seq_len", "vocab_size", "parametrization", "optimizer"),
         *("schedule", "precision", "attention_kernel", "device_kind", "data_hash"),
     )
-    found = {name.replace("_", " "): distinct(name) for name in names}
-    made = "<h3>Runs</h3>" + definitions({key: value for key, value in found.items() if value})
+    parts = _facts("Runs", {name.replace("_", " "): distinct(name) for name in names})
     if any(manifest.values()):
-        made += "<h3>Sweep</h3>" + definitions(flat({k: v for k, v in manifest.items() if k not in ("calls", "rates")}))
-        calls = manifest.get("calls") or []
-        if calls:
-            made += "<h3>Last call</h3>" + definitions(flat(calls[-1]))
+        parts += _facts("Sweep", {key: value for key, value in manifest.items() if key not in ("calls", "rates")})
+        if calls := manifest.get("calls"):
+            parts += _facts("Last call", calls[-1])
     if fit is not None:
-        made += "<h3>Fit</h3>" + definitions(flat({**fit.provenance.to_dict(), "noise": fit.noise.to_dict()}))
-    try:
+        parts += _facts("Fit", {**fit.provenance.to_dict(), "noise": fit.noise.to_dict()})
+    with contextlib.suppress(OSError):
         spec = (root / "spec.yaml").read_text("utf-8")
-    except OSError:
-        return made
-    return made + details("The spec", preformatted(spec))
+        parts.append(Fold("The spec", [Lines([spec], verbatim=True)]))
+    return [Fold("What the numbers were made with", parts)]
+
+
+def _facts(title: str, facts: Mapping[str, Any]) -> list[Part]:
+    table = Table("", "fact< value~", headed=False)
+    for key, value in flat(facts).items():
+        table.add(key, value)
+    return [Heading(title), table]
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -669,10 +667,77 @@ def of_the_fit(every: Sequence[dict[str, str]], fit: FitResult) -> list[dict[str
     return [row for row in every if len(arms) < 2 or base not in arms or row.get("arm") == base]
 
 
-def other_runs(every: Sequence[Mapping[str, str]], shown: Sequence[Mapping[str, str]]) -> str:
+def other_runs(every: Sequence[Mapping[str, str]], shown: Sequence[Mapping[str, str]]) -> list[Part]:
     """The table of runs of each arm that the fit is not of."""
     left = [row for row in every if row not in shown]
-    arms = dict.fromkeys(row.get("arm") or "" for row in left)
-    return "".join(
-        f"<h3>Of {html.escape(arm)}</h3>" + runs([row for row in left if (row.get("arm") or "") == arm]) for arm in arms
+    parts: list[Part] = []
+    for arm in dict.fromkeys(row.get("arm") or "" for row in left):
+        parts += [Heading(f"Runs of {arm}"), *runs([row for row in left if (row.get("arm") or "") == arm])]
+    return parts
+
+
+STYLE_SHEET = "page.css"
+SCRIPTS = (
+    *("numbers.js", "dom.js", "plots.js"),
+    *("answers_box.js", "losses_chart.js", "runs_filter.js", "runs_table.js", "page.js"),
+)
+# the browser itself is told that the page may load nothing: its own style sheet, script and images are in it
+POLICY = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {}; base-uri 'none'"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One titled part of the page; ``body`` is markup."""
+
+    anchor: str
+    title: str
+    body: str
+
+
+def box(kind: str, parts: Sequence[Part]) -> str:
+    """The parts in a frame; nothing where there are none."""
+    return f'<div class="{kind}">{html_of(parts)}</div>' if parts else ""
+
+
+def placeholder(anchor: str, without: str) -> str:
+    """Where the script puts something; ``without``: what a reader without scripts sees there."""
+    return f'<div id="{escaped(anchor)}"></div><noscript><p class="soft">{escaped(without)}</p></noscript>'
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of ``assets``."""
+    return (resources.files("dwsweep.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def script() -> str:
+    """All of the script, in a scope of its own."""
+    return '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
+
+
+def data_block(data: Mapping[str, Any]) -> str:
+    """JSON in which no text can end the element or start another."""
+    content = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 and the like are escaped
+    for sign in "<>&":
+        content = content.replace(sign, f"\\u{ord(sign):04x}")
+    return f'<script type="application/json" id="data">{content}</script>'
+
+
+def page(title: str, subtitle: str, sections: Sequence[Section], data: Mapping[str, Any] | None = None) -> str:
+    """The whole document, without its empty sections; with ``data`` for its script."""
+    sections = [section for section in sections if section.body]
+    added, allowed = "", "'none'"
+    if data is not None:
+        allowed = f"'sha256-{base64.b64encode(hashlib.sha256(script().encode()).digest()).decode('ascii')}'"
+        added = f"{data_block(data)}\n<script>{script()}</script>"
+    links = "".join(f'<a href="#{escaped(s.anchor)}">{escaped(s.title)}</a>' for s in sections)
+    body = "".join(f'<section id="{escaped(s.anchor)}"><h2>{escaped(s.title)}</h2>{s.body}</section>' for s in sections)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escaped(title)}</title><style>{asset(STYLE_SHEET)}</style></head>\n"
+        f'<body><header><h1>{escaped(title)}</h1><p class="soft">{escaped(subtitle)}</p><nav>{links}</nav></header>\n'
+        f"<main>{body}</main>{added}</body></html>\n"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -18,7 +19,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from dwsweep.report import document
-from dwsweep.report.document import Fold, Heading, Lines, Part, Said
+from dwsweep.report.document import Fold, Heading, Line, Lines, Part
 
 UNLIMITED = 10_000
 # where words may wrap, a column is not made narrower than this for the sake of its neighbours
@@ -32,12 +33,15 @@ TIED = re.compile(r"(?<=\d) × (?=\d)|(?<=[<>]) (?=\d)")  # a shape, a bound
 class Paragraph:
     """A text in which no shape (``44 × 2432``) breaks over a line."""
 
-    def __init__(self, said: str | Sequence[Said], style: str = "") -> None:
-        parts = [said] if isinstance(said, str) else said
+    def __init__(self, line: Line, style: str = "") -> None:
+        parts = [line] if isinstance(line, str) else line
         self.text = Text(style=style)
         for part in parts:
             text, own = (part, "") if isinstance(part, str) else part
             self.text.append(TIED.sub(lambda found: found[0].replace(" ", JOINT), text), own or None)
+
+    def __str__(self) -> str:
+        return self.text.plain
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self.text, options):
@@ -62,36 +66,37 @@ def render(parts: Iterable[Part]) -> Group:
         if isinstance(part, document.Table):
             out.append(Folded(_rich(part), part.keys, part.beside, part.optional, part.file))
         elif isinstance(part, Heading):
-            out.append(Paragraph([(part.text, "bold"), part.more] if part.more else [(part.text, "bold")]))
+            out.append(Paragraph([(part.text, part.style), part.more]))
         elif part.listed:
-            out.append(hanging(("  ·", line) for line in part.lines))
-        else:
-            style = "dim" if part.soft else ""
+            dotted = document.Table("", "dot< line~", headed=False, ruled=False, gap=1)
             for line in part.lines:
-                said = Paragraph(line, style)
+                dotted.add("  ·", line)
+            out.append(_rich(dotted))
+        else:
+            for line in part.lines:
+                said = Paragraph(line, "dim" if part.soft else "")
                 out.append(Padding(said, (0, 0, 0, part.indent)) if part.indent else said)
     return Group(*out)
 
 
-def hanging(paragraphs: Iterable[tuple[str, str | Sequence[Said]]]) -> Table:
-    """Marks, each with a paragraph that wraps beside it, not under it."""
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for mark, said in paragraphs:
-        grid.add_row(Text(mark), Paragraph(said))
-    return grid
-
-
 def _rich(table: document.Table) -> Table:
-    rule = box.SIMPLE_HEAD if table.ruled else None
-    made = Table(title=table.title or None, title_justify="left", box=rule, pad_edge=False, show_edge=False)
-    made.padding = (0, 1 if table.ruled else 2, 0, 0)
-    made.header_style = "table.header" if table.ruled else "bold"
-    for name, left in zip(table.heads, table.left, strict=True):
-        made.add_column(name, justify="left" if left else "right", no_wrap=True)
+    made = Table(
+        title=table.title or None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD if table.ruled else None,
+        pad_edge=False,
+        show_edge=False,
+        show_header=table.headed,
+        padding=(0, 1 if table.ruled else table.gap, 0, 0),
+        header_style="bold",
+    )
+    for name, sign in zip(table.heads, table.signs, strict=True):
+        wraps = sign == "~"
+        overflow: Any = "fold" if wraps else "ellipsis"
+        made.add_column(name, justify="right" if sign == ">" else "left", no_wrap=not wraps, overflow=overflow)
     for k, row in enumerate(table.rows):
-        made.add_row(*row, style="bold" if k in table.strong else "", end_section=k in table.ends)
+        style = "bold" if k in table.strong else "dim" if k in table.soft else ""
+        made.add_row(*map(Paragraph, row), style=style, end_section=k in table.ends)
     return made
 
 

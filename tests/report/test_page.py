@@ -20,9 +20,9 @@ from dwsweep.fit import output
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition
-from dwsweep.report import fit_report, html
+from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
-from dwsweep.report.document import Fold, Table
+from dwsweep.report.document import Fold, Table, html_of
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
 from dwsweep.text import format_count, format_factor
 
@@ -93,16 +93,18 @@ def test_page_is_whole_and_loads_nothing(law: Path) -> None:
         {},
     ]
     policy = next(a["content"] or "" for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
-    digest = base64.b64encode(hashlib.sha256(html.script().encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(sweep_page.script().encode()).digest()).decode()
     assert policy.startswith("default-src 'none'; ") and f"script-src 'sha256-{digest}'" in policy
-    assert f"<script>{html.script()}</script>" in (law / "report.html").read_text(encoding="utf-8")
+    assert f"<script>{sweep_page.script()}</script>" in (law / "report.html").read_text(encoding="utf-8")
     for tag, attributes in page.tags:
         assert tag not in {"link", "iframe", "object"}
         for name in ("src", "href"):
             assert (attributes.get(name) or "#").startswith(("#", "data:"))
     # the one url( names a part of the drawing itself
     assert re.findall(r"url\([^)]*\)|@import", (law / "report.html").read_text(encoding="utf-8")) == ["url(#${clip})"]
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp", html.script())
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp", sweep_page.script()
+    )
     anchors = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
     assert anchors == {f"#{attributes['id']}" for tag, attributes in page.tags if tag == "section"}
 
@@ -111,17 +113,19 @@ def test_page_escapes_what_it_is_given(law: Path) -> None:
     page = read(law / "report.html")
     assert "a <b>bold</b> & 'name': how deep and how wide" in page.text
     assert "b" not in {tag for tag, _ in page.tags}
-    assert html.table(["<i>"], [['"><script>']]).count("<i>") == 0
-    assert "<script>" not in html.page('"<script>', "<script>", [html.Section('"x', "<script>", "")])
+    hostile = Table("", "<i>>")
+    hostile.add('"><script>')
+    assert not re.search("<i>|<script>", html_of([hostile]))
+    assert "<script>" not in sweep_page.page('"<script>', "<script>", [sweep_page.Section('"x', "<script>", "")])
 
 
 def test_data_cannot_end_its_block() -> None:
     hostile = {"</script><!--": "<script>&\u2028\u2029"}
-    block = html.data_block(hostile)
+    block = sweep_page.data_block(hostile)
     content = block.removeprefix('<script type="application/json" id="data">').removesuffix("</script>")
     assert not re.search("[<>&\u2028\u2029]", content) and json.loads(content) == hostile
-    assert all(html.asset(name).count("\n") <= 400 for name in html.SCRIPTS)
-    assert "</script" not in html.script() and "<!--" not in html.script()
+    assert all(sweep_page.asset(name).count("\n") <= 400 for name in sweep_page.SCRIPTS)
+    assert "</script" not in sweep_page.script() and "<!--" not in sweep_page.script()
 
 
 def test_data_holds_what_the_script_draws(law: Path) -> None:
@@ -294,7 +298,7 @@ def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
     ]
     rows[0] |= {"status": "failed", "loss": ""}
     reader = Reader()
-    reader.feed(sweep_page.runs(rows))
+    reader.feed(html_of(sweep_page.runs(rows)))
     assert reader.text.count("2 done, 1 failed") == 1 and "3 done" in reader.text
     assert sum(tag == "tr" for tag, _ in reader.tags) == (1 + 2) + (1 + 6)
 

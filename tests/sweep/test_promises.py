@@ -25,6 +25,7 @@ from dwsweep.records import run as run_record
 from dwsweep.records.run import DONE, BenchRow, RunConfig, RunState
 from dwsweep.report import page as sweep_page
 from dwsweep.report import plan_report, progress
+from dwsweep.report.document import html_of
 from dwsweep.spec import Spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import planned_vs_measured, sentence
@@ -371,7 +372,7 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
     assert said in " ".join(printed(progress.render(tmp_path), 80).split())
     promises: Any = progress.to_json(tmp_path)["promises"]
     assert [one["ratio"] for one in promises] == pytest.approx(list(factor.values()))
-    table = sweep_page.promised_times(kept)
+    table = html_of([sweep_page.promised_times(kept)])
     assert "<td>1.50</td>" in table and "measured, cpu" in table and "stand-in" in table
     (section,) = sweep_page.promises(kept)
     assert section.body.endswith(table) and f"{said}." in section.body and sweep_page.promises(()) == []
