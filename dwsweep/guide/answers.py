@@ -226,10 +226,12 @@ class RuleAnswer:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """decode_seconds_per_layer: of launches and waits. device: for decoding. devices: that train together. vocabulary: of
-    the nets. context: their positions. training_rate: ``measured``, ``compiled`` or ``assumed``, on training_device.
-    training_distance: how many times deeper or wider the best shapes are than the nearest benched. tokens: of training,
-    where they were named."""
+    """decode_seconds_per_layer: of launches and waits. device: for decoding. devices: that train together.
+
+    vocabulary: of the nets. context: their positions. training_rate: ``measured``, ``compiled`` or ``assumed``, on
+    training_device. training_distance: how many times deeper or wider the best shapes are than the nearest benched.
+    tokens: of training, where they were named.
+    """
 
     decode_seconds_per_layer: float
     device: str

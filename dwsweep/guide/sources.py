@@ -168,17 +168,16 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         if fit.curves.axis != "n_params":
             why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
         return replace(_predicted(public(tokens), [*notes, why]), nets=fit.nets)
-    own = _own(*found, fit, notes, trained)
+    own = _own(*found, fit, trained)
+    notes += own.notes
     losses = OwnLosses(found[0].surface, found[0].valid_from, found[0].valid_to)
     span = " to ".join(format_count(n) for n in (losses.low, losses.high))
     notes.append(f"from {span} your own losses answer; elsewhere public evidence, from where they end")
     return replace(_predicted(public(tokens, losses), notes), inside=replace(own, notes=tuple(notes)), nets=fit.nets)
 
 
-def _own(
-    guide: OwnGuide, alternatives: list[OwnGuide], fit: FitResult, notes: list[str], trained: bool = False
-) -> Source:
-    notes = [*notes, *(f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface")))]
+def _own(guide: OwnGuide, alternatives: list[OwnGuide], fit: FitResult, trained: bool) -> Source:
+    notes = [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
     if fit.surface and fit.surface.confidence < CONFIDENCE:
         notes.append(f"intervals of {100.0 * fit.surface.confidence:g} %, as this fit was asked for")
     loss = SurfaceLoss(guide.surface, trained)

@@ -13,7 +13,7 @@ from dwsweep.evidence.random_effects import CENTRE, DEPTH
 from dwsweep.evidence.record import HERE
 from dwsweep.evidence.summary import summarised
 from dwsweep.guide import Options
-from dwsweep.guide.predicted import of_source, public
+from dwsweep.guide.predicted import Tokens, of_source, public
 
 SOURCES = {source.name: source for source in read()}
 
@@ -82,7 +82,7 @@ def test_own_losses_lead_at_their_edge_and_fade() -> None:
 
 def test_more_tokens_ask_for_more_depth_as_in_gemstones() -> None:
     """A quadratic in ln N, ln L and ln tokens says 20 layers at 3e8 after 11 B tokens and 29 after 100 B."""
-    few, many = (public(tokens).depth(3e8)[0] for tokens in (11e9, 100e9))
+    few, many = (public(tokens).depth(3e8)[0] for tokens in (Tokens(11e9), Tokens(100e9)))
     assert few < many < 29 / 20 * few
     gemstones = of_source(SOURCES["gemstones"], read())
     assert 14 < np.exp(np.median(gemstones.at(math.log(3e8)))) < 29

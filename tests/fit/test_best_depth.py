@@ -234,8 +234,8 @@ def test_guide_answers_inside_the_data_of_a_best_depth_that_falls(falling):
 def test_narrow_intervals_of_little_confidence_earn_no_trust():
     table = draw(SmoothTruth(), np.random.default_rng(0))
     sure, unsure = (source_of(dwsweep.fit_table(table, draws=500, confidence=c), "own") for c in (0.95, 0.5))
-    assert guide_sources.judge(sure, 3e7).level == "high"
-    assert guide_sources.judge(unsure, 3e7).level == "medium"
+    assert guide_sources.judge(sure.at(3e7), 3e7).level == "high"
+    assert guide_sources.judge(unsure.at(3e7), 3e7).level == "medium"
     assert any("intervals of 50 %" in note for note in unsure.notes)
 
 
