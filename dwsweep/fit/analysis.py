@@ -250,7 +250,7 @@ def _budgets_found(
 ) -> FitResult:
     """Best sizes and depths at each budget; no curve over the axis, so neither transitions nor a law."""
     nothing = LawReport.none(why_no_law)
-    runs = at_budgets.selection.runs
+    runs = at_budgets.runs
     return FitResult(
         cells=at_budgets.cells(),
         transitions=[],

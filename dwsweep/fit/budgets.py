@@ -20,37 +20,23 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.fit.budget_minima import FREE, DepthMinimum, Minimum, OverDepths, Points, minima, points_of, trends
-from dwsweep.fit.cells import BadRun, Run, Selection, Shape, n_params_of, number
+from dwsweep.fit.budget_surface import Measured, answered
+from dwsweep.fit.cells import BadRun, Run, Selection, n_params_of
 from dwsweep.fit.curves import Curves
+from dwsweep.fit.guideline import held_out_line
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table
-from dwsweep.interval import Interval
 from dwsweep.records import record as reader
-from dwsweep.records.fit import FitOptions, NoiseSummary
+from dwsweep.records.fit import FitOptions, HeldOut, NoiseSummary
 from dwsweep.records.run import RunConfig
-from dwsweep.records.studies import (
-    FLOPS,
-    NOT_REACHED_HIGH,
-    NOT_REACHED_LOW,
-    REACHED,
-    SECONDS,
-    TOO_FEW,
-    UNDECIDED,
-    BestAtBudget,
-    Budget,
-    BudgetCurve,
-    DepthAtBudget,
-    DepthProfile,
-    EqualBudgets,
-)
-from dwsweep.records.transitions import Cell, RateRun, numbers
+from dwsweep.records.studies import FLOPS, SECONDS, EqualBudgets
+from dwsweep.records.transitions import Cell, RateRun
 from dwsweep.text import format_count
 
 KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # of the spec's section ``train``
@@ -291,11 +277,22 @@ class AtBudgets:
     trained: TrainedBudgets
     parts: Mapping[float, Group]
     record: EqualBudgets | None
+    held_out: HeldOut | None = None
 
     @classmethod
     def of(cls, trained: TrainedBudgets, parts: Mapping[float, Group], confidence: float) -> AtBudgets:
         measured = {value: Measured(part.selection.runs, part.curves) for value, part in parts.items()}
-        return cls(trained, parts, equal_budgets(trained, measured, confidence))
+        found = answered(trained.axis, measured, confidence)
+        if found is None:
+            return cls(trained, parts, None)
+        record = EqualBudgets(
+            axis=trained.axis,
+            known_from=trained.known_from,
+            only=trained.only,
+            budgets=found.budgets,
+            trends=found.trends,
+        )
+        return cls(trained, parts, record, found.held_out)
 
     @property
     def only(self) -> bool:
@@ -311,16 +308,8 @@ class AtBudgets:
         )
 
     @property
-    def selection(self) -> Selection:
-        """Selection over all budgets. A shape is excluded where it is at every budget that has it."""
-        chosen = [part.selection for part in self.parts.values()]
-        runs: list[Run] = [run for one in chosen for run in one.runs]
-        used = {run.shape for run in runs}
-        excluded: dict[Shape, str] = {}
-        for one in chosen:
-            excluded |= {shape: why for shape, why in one.excluded.items() if shape not in used}
-        rules = dict.fromkeys(one.diverged_rule for one in chosen if one.diverged_rule)
-        return Selection(runs, excluded, {}, [], "; ".join(rules) or None)
+    def runs(self) -> list[Run]:
+        return [run for part in self.parts.values() for run in part.selection.runs]
 
     @property
     def bad(self) -> list[BadRun]:
@@ -351,7 +340,7 @@ class AtBudgets:
         span = f"{100 * min(off, default=0.0):+.1f} … {100 * max(off, default=0.0):+.1f} %"
         if axis == FLOPS and worst > FAR_OFF:
             lines.append(
-                f"flops: those of a run are {span} off its budget (whole steps); the losses are corrected by 0.06 of "
+                f"flops: those of a run are {span} off its budget; the losses are corrected by 0.06 of "
                 f"the loss per unit of ln tokens, an assumption, whose error is in the intervals"
             )
         if axis != FLOPS and worst > LATE:
@@ -359,15 +348,8 @@ class AtBudgets:
                 f"device_seconds: the measured ones are {span} off the budget; shapes are compared as they were asked "
                 f"to train, and one per cent more time is worth about 0.0006 of the loss"
             )
-        for budget in self.record.budgets if self.record else ():
-            bent = [f"L {row.depth} ×{row.misfit:.1f}" for row in budget.depths if row.misfit and row.misfit > 1.0]
-            if budget.best.misfit and budget.best.misfit > 1.0:
-                bent.append(f"over depths ×{budget.best.misfit:.1f}")
-            if bent:
-                lines.append(
-                    f"no smooth curve passes the losses at {format_count(budget.best.budget)} {axis}; errors were "
-                    f"widened: {', '.join(bent)}"
-                )
+        if self.held_out and self.held_out.too_few:
+            lines.append(held_out_line(self.held_out))
         return lines
 
     def cells(self) -> list[Cell]:
@@ -424,211 +406,3 @@ def _merged(lists: Iterable[Sequence[str]]) -> list[str]:
                 again[key] = again.get(key, 0) + 1
     more = {key: f" (alike at {n} other budget{'s' if n > 1 else ''})" for key, n in again.items()}
     return [line + more.get(key, "") for key, line in first.items()]
-
-
-GRID_POINTS = 81
-WHY = {
-    REACHED: "",
-    NOT_REACHED_LOW: "the loss does not surely rise toward the {low} tried",
-    NOT_REACHED_HIGH: "the loss does not surely rise toward the {high} tried",
-    UNDECIDED: "the loss surely rises toward neither the {low} nor the {high} tried",
-}
-NOISE_UNKNOWN = "the noise is not known"
-SIZES = {"low": "smallest size", "high": "largest size"}
-DEPTHS = {"low": "shallowest depth", "high": "deepest depth"}
-
-
-class Measured(NamedTuple):
-    """The runs of one budget and their cells, with x = ln N; curves: None where no run has a usable loss."""
-
-    runs: Sequence[Run]
-    curves: Curves | None
-
-
-def equal_budgets(
-    trained: TrainedBudgets, measured: Mapping[float, Measured], confidence: float
-) -> EqualBudgets | None:
-    """All budgets of ``measured``, by their value; None where none of them has a usable loss."""
-    budgets = [
-        _budget(trained.axis, value, runs, curves, confidence)
-        for value, (runs, curves) in sorted(measured.items())
-        if curves is not None
-    ]
-    if not budgets:
-        return None
-    return EqualBudgets(
-        axis=trained.axis,
-        known_from=trained.known_from,
-        only=trained.only,
-        budgets=tuple(budgets),
-        trends=tuple(trends([budget.best for budget in budgets], confidence)),
-    )
-
-
-def _budget(axis: str, value: float, runs: Sequence[Run], curves: Curves, confidence: float) -> Budget:
-    points = points_of(axis, value, runs, curves, confidence)
-    found = minima(points)
-    over = OverDepths.of(points, found)
-    return Budget(
-        best=_best_row(axis, value, points, runs, over),
-        depths=tuple(_depth_row(axis, value, points, one, over) for one in found),
-        curves=tuple(_curve(points, one) for one in found),
-        profile=_profile(over),
-    )
-
-
-def status_of(found: Minimum) -> str:
-    """Which ends of a minimum's interval there are."""
-    if found.x is not None and found.low is not None and found.high is not None:
-        return REACHED
-    if (found.low is None) == (found.high is None):
-        return UNDECIDED
-    return NOT_REACHED_LOW if found.low is None else NOT_REACHED_HIGH
-
-
-def _above_zero(value: float, half: float) -> Interval:
-    """value ± half, clipped at zero."""
-    return Interval(max(value, 0.0), max(value - half, 0.0), value + half)
-
-
-def _depth_row(axis: str, value: float, points: Points, one: DepthMinimum, over: OverDepths) -> DepthAtBudget:
-    curves = points.curves
-    lowest = one.where[int(points.mean[one.where].argmin())]
-    sizes = curves.sizes(one.depth)
-    status, reason = TOO_FEW, f"{len(sizes)} size{'s' if len(sizes) > 1 else ''}, a minimum needs three"
-    if len(sizes) >= FREE and one.minimum is None:
-        status, reason = UNDECIDED, NOISE_UNKNOWN
-    low = high = x = tokens = None
-    loss = above = Interval()
-    if one.minimum and one.curve:
-        low, high, status = one.minimum.low, one.minimum.high, status_of(one.minimum)
-        reason = WHY[status].format(**SIZES)
-        if status == REACHED and one.minimum.x is not None:
-            x = one.minimum.x
-            loss = Interval.around(one.curve.lowest(x), points.level_half(float(one.curve.at(x)[1]) ** 2))
-            tokens = _finite(points.ln_tokens_at(one, x))
-    size = Interval(x, low, high)
-    if found := over.apart(one):
-        nats = max(found[0], 0.0)
-        above = _above_zero(nats, points.critical * found[1])
-    return DepthAtBudget(
-        axis=axis,
-        budget=value,
-        depth=one.depth,
-        status=status,
-        **size.map(math.exp).columns("n_params"),
-        **size.map(lambda v: float(np.exp(curves.ln_width_of(one.depth, v)))).columns("width"),
-        tokens=tokens,
-        tokens_per_param=tokens / math.exp(x) if tokens and x is not None else None,
-        **loss.columns("loss"),
-        **above.columns("above_best"),
-        sizes=len(sizes),
-        smallest=math.exp(sizes[0]),
-        largest=math.exp(sizes[-1]),
-        tried_width=number(round(curves.width[lowest], 6)),
-        tried_n_params=number(round(curves.n_params[lowest], 6)),
-        tried_loss=float(points.mean[lowest]),
-        misfit=one.curve.misfit if one.curve else None,
-        confidence=points.confidence,
-        reason=reason,
-    )
-
-
-def _finite(ln_value: float) -> float | None:
-    return math.exp(ln_value) if math.isfinite(ln_value) else None
-
-
-def _best_row(axis: str, value: float, points: Points, runs: Sequence[Run], over: OverDepths) -> BestAtBudget:
-    curves = points.curves
-    lowest = int(points.mean.argmin())
-    own = [float(run.row[axis]) for run in runs if run.row.get(axis)]
-    status, reason = TOO_FEW, _too_few(over, len(curves.depths))
-    best = None
-    depth = Interval()
-    if over.minimum:
-        status = status_of(over.minimum)
-        reason = WHY[status].format(**DEPTHS)
-        best = over.at_best() if status == REACHED else None
-        depth = Interval(best.y if best else None, over.minimum.low, over.minimum.high)
-    worst = _worst(over, points.critical) if best else None
-    t = points.critical
-    size = Interval.around(best.x, t * best.x_sd) if best else Interval()
-    width = Interval.around(best.ln_width, t * best.ln_width_sd) if best else Interval()
-    tokens = [_finite(best.ln_spent - x) if best and x is not None else None for x in (size.value, size.low, size.high)]
-    loss = Interval.around(best.loss, best.loss_half) if best else Interval()
-    return BestAtBudget(
-        axis=axis,
-        budget=value,
-        spread=max(own) / min(own) - 1.0 if own else 0.0,
-        runs=len(runs),
-        shapes=len(curves.x),
-        depths=len(curves.depths),
-        status=status,
-        **depth.map(math.exp).columns("depth"),
-        **size.map(math.exp).columns("n_params"),
-        **width.map(math.exp).columns("width"),
-        tokens=tokens[0],
-        tokens_low=tokens[2],
-        tokens_high=tokens[1],
-        tokens_per_param=tokens[0] / math.exp(best.x) if best and tokens[0] else None,
-        **loss.columns("loss"),
-        worst_depth=worst[0] if worst else None,
-        worst_nats=worst[1] if worst else None,
-        worst_nats_low=worst[2] if worst else None,
-        worst_nats_high=worst[3] if worst else None,
-        worst_percent=100.0 * worst[1] / best.loss if worst and best else None,
-        tried_depth=int(curves.depth[lowest]),
-        tried_width=number(round(curves.width[lowest], 6)),
-        tried_n_params=number(round(curves.n_params[lowest], 6)),
-        tried_loss=float(points.mean[lowest]),
-        misfit=over.curve.misfit if over.curve else None,
-        noise_source=curves.noise.source,
-        confidence=points.confidence,
-        reason=reason,
-    )
-
-
-def _too_few(over: OverDepths, depths: int) -> str:
-    """Why there is no curve over depths."""
-    if not over.points.curves.noise.known:
-        return NOISE_UNKNOWN
-    if depths < FREE:
-        return f"{depths} depth{'s' if depths > 1 else ''}, a best one needs three"
-    sizes = over.points.curves.sizes
-    if all(len(sizes(depth)) < FREE for depth in over.points.curves.depths):
-        return "every depth has fewer than three sizes"
-    return "fewer than three depths have their lowest loss inside the sizes tried"
-
-
-def _worst(over: OverDepths, critical: float) -> tuple[float, float, float, float] | None:
-    """(depth, nats above the best, ends of its interval) of the depth that loses most at its best size."""
-    apart = {one.depth: found for one in over.found if (found := over.apart(one))}
-    if not apart:
-        return None
-    depth = max(apart, key=lambda d: apart[d][0])
-    nats, se = apart[depth]
-    return float(depth), nats, max(nats - critical * se, 0.0), nats + critical * se
-
-
-def _curve(points: Points, one: DepthMinimum) -> BudgetCurve:
-    curves, where = points.curves, one.where
-    sizes = curves.sizes(one.depth)
-    x = np.linspace(sizes[0], sizes[-1], GRID_POINTS) if one.curve else np.zeros(0)
-    loss, se = one.curve.at(x) if one.curve else (x, x)
-    return BudgetCurve(
-        depth=one.depth,
-        n_params=numbers(np.exp(curves.x[where])),
-        mean=numbers(points.mean[where]),
-        se=numbers(np.sqrt(np.diagonal(points.covariance)[where])) if curves.noise.known else None,
-        grid=numbers(np.exp(x)),
-        loss=numbers(loss),
-        half=numbers(points.critical * se) if one.curve else None,
-    )
-
-
-def _profile(over: OverDepths) -> DepthProfile | None:
-    if over.curve is None:
-        return None
-    y = np.linspace(over.curve.first, over.curve.last, GRID_POINTS)
-    loss, se = over.curve.at(y)
-    return DepthProfile(depth=numbers(np.exp(y)), loss=numbers(loss), half=numbers(over.points.critical * se))

@@ -22,7 +22,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, ellipse, outside, 
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface import LossSurface, accepted_forms
 from dwsweep.fit.surface_model import ENDS
-from dwsweep.records.fit import NO_FORM_FITS, FitResult, PublishedLaw, Surface
+from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.text import format_count
 
@@ -99,13 +99,15 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
 def held_out_warning(surface: Surface) -> list[str]:
     """A line where the surface does not foretell the shapes that it has not seen."""
     found = surface.held_out
-    if found is None or not found.too_few:
-        return []
-    return [
+    return [held_out_line(found)] if found is not None and found.too_few else []
+
+
+def held_out_line(found: HeldOut) -> str:
+    return (
         f"surface: {NO_FORM_FITS}, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
         f"interval of what the others say of them; furthest off is {found.worst_depth}×{found.worst_width:.4g}, by "
         f"{found.worst:+.1f} standard deviations"
-    ]
+    )
 
 
 def guide_inside(record: Surface | None) -> OwnGuide | None:

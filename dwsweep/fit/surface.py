@@ -37,7 +37,7 @@ are spread over the hyperparameters in proportion to their weights, and over the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -49,6 +49,7 @@ from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface_model import (
     BOUNDS,
     MEANS,
+    PARABOLA,
     START,
     TAU_AND_NOISE,
     Frame,
@@ -335,22 +336,9 @@ class LossSurface:
 
     @cached_property
     def _hull(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """(x, ln L) of the corners of the lower and of the upper half of the convex hull of the shapes."""
         # rounded widths move a shape by some percent: without that much room a size of the grid would have one depth
         reached = ((span.low - SAME_BUDGET, span.high + SAME_BUDGET, span.depth) for span in self.record.spans)
-        ends = sorted({(end, math.log(depth)) for *both, depth in reached for end in both})
-        halves = []
-        for side in (1.0, -1.0):
-            corners: list[tuple[float, float]] = []
-            for x, y in ends:
-                while len(corners) > 1:
-                    (x0, y0), (x1, y1) = corners[-2:]
-                    if side * ((x1 - x0) * (y - y0) - (x - x0) * (y1 - y0)) > 0.0:
-                        break
-                    corners.pop()
-                corners.append((x, y))
-            halves.append((np.array([x for x, _ in corners]), np.array([y for _, y in corners])))
-        return halves[0], halves[1]
+        return hull((end, math.log(depth)) for *both, depth in reached for end in both)
 
     def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
         """(D, M) nats that ``depths`` lose at a size against the best whole number of layers, or against the best
@@ -394,6 +382,25 @@ class LossSurface:
     def measured(self) -> bool:
         """Whether the data themselves bound the best depth on both sides, at two sizes: one says nothing of growth."""
         return sum(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima) >= 2
+
+
+def hull(points: Iterable[tuple[float, float]]) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """(a, b) of the corners of the lower and of the upper half of the convex hull of ``points`` (a, b)."""
+    halves, every = [], list(points)
+    for side in (1.0, -1.0):
+        outermost: dict[float, float] = {}
+        for x, y in sorted(every, key=lambda point: side * point[1]):
+            outermost.setdefault(x, y)
+        corners: list[tuple[float, float]] = []
+        for x, y in sorted(outermost.items()):
+            while len(corners) > 1:
+                (x0, y0), (x1, y1) = corners[-2:]
+                if side * ((x1 - x0) * (y - y0) - (x - x0) * (y1 - y0)) > 0.0:
+                    break
+                corners.pop()
+            corners.append((x, y))
+        halves.append((np.array([x for x, _ in corners]), np.array([y for _, y in corners])))
+    return halves[0], halves[1]
 
 
 def _integral(grid: np.ndarray, slope: np.ndarray) -> np.ndarray:
@@ -481,26 +488,24 @@ def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
 
 def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str, np.ndarray]] | None:
     """The model, and of each form how its coefficients and θ (T + P) follow the cell means (K): nats⁻¹ for each."""
-    if len(curves.x) < FEWEST_CELLS or _sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS:
+    if len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS:
         return None
     frame = surface_frame(curves)
     problem = Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
-    if not curves.noise.known:  # the scatter of the shapes about the surface is all the noise that there is
-        problem = replace(problem, tau_prior=TAU_AND_NOISE)
     df = curves.noise.replicate_df
     noise_df = df if 0.0 < df < math.inf else None
-    fits = [_fit_form(form, problem, noise_df) for form in MEANS]
+    fits = fit_forms(problem, noise_df, curves.noise.known)
     likely = max(fits, key=lambda fit: fit.log_evidence)
     record = replace(
         surface_record(curves, frame, fits, noise_df, confidence),
-        effect_p=effect_of_depth(curves),
-        held_out=_held_out(curves, likely.held_out),
+        effect_p=effect_of_depth(problem, curves.noise.shape_variance),
+        held_out=held_out(curves.depth, curves.width, likely.held_out),
     )
     record = with_optima(record)
     return record, {fit.form: fit.gain for fit in fits if fit.gain is not None}
 
 
-def _sizes(x: np.ndarray) -> int:
+def distinct_sizes(x: np.ndarray) -> int:
     """How many sizes there are of which no two are one budget, rounded."""
     count, last = 0, -math.inf
     for value in np.sort(x):
@@ -509,48 +514,64 @@ def _sizes(x: np.ndarray) -> int:
     return count
 
 
-def _held_out(curves: Curves, z: np.ndarray) -> HeldOut:
+def held_out(depth: np.ndarray, width: np.ndarray, z: np.ndarray) -> HeldOut:
+    """Of shapes (K,), each z (K,) standard deviations from what the others say of it."""
     k = int(np.abs(z).argmax())
     return HeldOut(
         shapes=len(z),
         inside=int((np.abs(z) < TWO_SIDED).sum()),
-        worst_depth=int(curves.depth[k]),
-        worst_width=float(curves.width[k]),
+        worst_depth=int(depth[k]),
+        worst_width=float(width[k]),
         worst=float(z[k]),
     )
 
 
-def effect_of_depth(curves: Curves) -> float:
-    """p of depth doing nothing: an F test of the cell means. A polynomial in x = ln axis stands against one with
-    y = ln L, y² and x·y beside it. It knows no law, and takes the noise from the scatter about the larger one.
+def effect_of_depth(problem: Problem, shape_variance: float) -> float:
+    """p of depth doing nothing: an F test of the cell means. A polynomial in x = ln axis (at several budgets with an
+    offset and a slope of each) stands against one with y = ln L, y² and x·y beside it. It knows no law, and takes the
+    noise from the scatter about the larger one. shape_variance: nats², of what the seeds of a shape share.
     """
-    from numpy.polynomial import legendre
     from scipy.special import fdtrc
 
-    (x0, y0), (dx, dy) = (frame := surface_frame(curves)).centre, frame.scale
-    x, y = (curves.x - x0) / dx, (np.log(curves.depth) - y0) / dy
-    powers = min(3, _sizes(curves.x) - 1) if len(x) > MANY_CELLS else 2
-    alone = legendre.legvander(x, powers)
-    both = np.column_stack([alone, y, y * y, x * y])
-    root = np.linalg.cholesky(curves.covariance + curves.noise.shape_variance * np.eye(len(x)) + FLOOR * np.eye(len(x)))
-    loss, *sides = (np.linalg.solve(root, side) for side in (curves.mean, alone, both))
+    (x0, y0), (dx, dy) = problem.frame.centre, problem.frame.scale
+    x, y = (problem.x - x0) / dx, (problem.y - y0) / dy
+    more = np.column_stack([y, y * y, x * y])
+    if len(x) > MANY_CELLS + problem.n_free - PARABOLA and distinct_sizes(problem.x) > FEWEST_SIZES:
+        more = np.column_stack([more, x**3])
+    every = np.hstack([problem.B[:, problem.free], problem.rotated(more)])
+    weight = 1.0 / np.sqrt(problem.variances + shape_variance + FLOOR)
+    loss, both = weight * problem.means, weight[:, None] * every
+    sides = np.delete(both, problem.n_free + np.arange(3), axis=1), both
     left = [float(np.sum((loss - side @ np.linalg.lstsq(side, loss, rcond=None)[0]) ** 2)) for side in sides]
-    more, free = both.shape[1] - alone.shape[1], len(x) - both.shape[1]
-    return float(fdtrc(more, free, max(left[0] - left[1], 0.0) / more / max(left[1] / free, 1e-300)))
+    free = len(x) - both.shape[1]
+    return float(fdtrc(3, free, max(left[0] - left[1], 0.0) / 3 / max(left[1] / free, 1e-300))) if free > 0 else 1.0
 
 
 def surface_frame(curves: Curves) -> Frame:
     return Frame(float(curves.x.min()), float(curves.x.max()), float(curves.depths[0]), float(curves.depths[-1]))
 
 
+def fit_forms(problem: Problem, noise_df: float | None, noise_known: bool) -> list[_Fit]:
+    """The model with every form. noise_df: degrees of freedom of the noise; None: many."""
+    if not noise_known:  # the scatter of the shapes about the surface is all the noise that there is
+        problem = replace(problem, tau_prior=TAU_AND_NOISE)
+    return [_fit_form(form, problem, noise_df) for form in MEANS]
+
+
+def shares(fits: Sequence[_Fit]) -> np.ndarray:
+    """(F,) what the forms weigh by their evidence."""
+    evidence = np.array([fit.log_evidence for fit in fits])
+    weights = np.exp(evidence - evidence.max())
+    return weights / weights.sum()
+
+
 def surface_record(
     curves: Curves, frame: Frame, fits: Sequence[_Fit], noise_df: float | None, confidence: float
 ) -> Surface:
     best = max(fit.log_evidence for fit in fits)
-    weights = np.exp([fit.log_evidence - best for fit in fits])
     return Surface(
         form=LOSS_FORM,
-        terms=tuple((int(j), int(k)) for j, k in frame.terms),
+        terms=tuple((int(j), int(k)) for j, k, _ in frame.terms),
         low=frame.low,
         high=frame.high,
         spans=tuple(
@@ -571,7 +592,7 @@ def surface_record(
                     for row in fit.draws[: max(LEAST_DRAWS, 2 * math.ceil(share * DRAWS / 2))]
                 ),
             )
-            for fit, share in zip(fits, weights / weights.sum(), strict=True)
+            for fit, share in zip(fits, shares(fits), strict=True)
         ),
         optima=(),
     )

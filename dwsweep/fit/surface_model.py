@@ -50,6 +50,7 @@ from dwsweep.records.fit import THETA
 
 P = len(THETA)
 ENDS = slice(-P, 2 - P)  # of the terms and θ: x_T at both ends
+ALL = -1  # budgets
 PARABOLA = 3  # terms of f0 that are not shrunk: the Legendre polynomials of x up to its square
 WAVES_X, WAVES_L = 7, 12  # the highest frequencies, in half periods of the box
 BOX = 1.5  # half its side, where the data reach from −1 to 1
@@ -63,12 +64,14 @@ DERIVATIVE_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4, 1e-4])  # of the deri
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the data lie. low, high: ends of x; shallowest, deepest: of the depths."""
+    """Where the data lie. low, high: ends of x; shallowest, deepest: of the depths. budgets: how many f0 there are, one
+    for each budget of equal compute."""
 
     low: float
     high: float
     shallowest: float
     deepest: float
+    budgets: int = 1
 
     @property
     def centre(self) -> tuple[float, float]:
@@ -78,18 +81,25 @@ class Frame:
     @property
     def scale(self) -> tuple[float, float]:
         """Half the span of x and of y."""
-        return max(self.high - self.low, 1e-6) / 2.0, math.log(self.deepest / self.shallowest) / 2.0
+        return max(self.high - self.low, 1e-6) / 2.0, max(math.log(self.deepest / self.shallowest), 1e-6) / 2.0
 
     @cached_property
     def terms(self) -> np.ndarray:
-        """(T, 2) of every term. The first three are the parabola of f0, powers (j, −1). The others are waves, products
-        of cosines with j and k half periods in the box; k = 0 belongs to f0."""
-        parabola = [(j, -1) for j in range(PARABOLA)]
-        shared = [(j, 0) for j in range(1, WAVES_X + 1)]
-        return np.array(parabola + shared + [(j, k) for k in range(1, WAVES_L + 1) for j in range(WAVES_X + 1)])
+        """(T, 3) of every term: j, k and the budget that it belongs to, ALL for what the budgets share.
 
-    def basis(self, x: np.ndarray | float, y: np.ndarray | float, derivative: bool = False) -> np.ndarray:
-        """(…, T) the terms at x and y, or their derivatives with respect to y."""
+        The first are the parabolas of f0, powers (j, −1): an offset and a slope per budget, and one curvature. The
+        others are waves, products of cosines with j and k half periods in the box; k = 0 belongs to f0.
+        """
+        own = range(self.budgets)
+        parabola = [(0, -1, 0), (1, -1, 0), (2, -1, ALL), *((j, -1, b) for b in own[1:] for j in range(2))]
+        shared = [(j, 0, b) for b in own for j in range(1, WAVES_X + 1)]
+        waves = [(j, k, ALL) for k in range(1, WAVES_L + 1) for j in range(WAVES_X + 1)]
+        return np.array(parabola + shared + waves)
+
+    def basis(
+        self, x: np.ndarray | float, y: np.ndarray | float, derivative: bool = False, budget: np.ndarray | int = 0
+    ) -> np.ndarray:
+        """(…, T) the terms at x, y and a budget, or their derivatives with respect to y."""
         (x0, l0), (dx, dl) = self.centre, self.scale
         u, v = np.broadcast_arrays((np.asarray(x, dtype=float) - x0) / dx, (np.asarray(y, dtype=float) - l0) / dl)
         pace = np.pi / (2.0 * BOX)
@@ -98,8 +108,12 @@ class Frame:
         phase = frequency * (v[..., None] + BOX)
         in_l = -frequency * np.sin(phase) / dl if derivative else np.cos(phase)
         parabola = np.stack([np.ones_like(u), u, 1.5 * u * u - 0.5], axis=-1) * (0.0 if derivative else 1.0)
-        j, k = self.terms[PARABOLA:].T
-        return np.concatenate([parabola, in_x[..., j] * in_l[..., k]], axis=-1)
+        j, k, own = self.terms.T
+        free = PARABOLA + 2 * (self.budgets - 1)
+        found = np.concatenate([parabola[..., j[:free]], in_x[..., j[free:]] * in_l[..., k[free:]]], axis=-1)
+        if self.budgets > 1:
+            found *= (own == ALL) | (own == np.asarray(budget)[..., None])
+        return found
 
 
 def to_leads(theta: np.ndarray, frame: Frame) -> np.ndarray:
@@ -276,13 +290,24 @@ class Problem:
     tau_prior: tuple[float, float] = PRIOR[5]
 
     @classmethod
-    def of(cls, x: np.ndarray, depth: np.ndarray, means: np.ndarray, C: np.ndarray, frame: Frame) -> Problem:
+    def of(
+        cls,
+        x: np.ndarray,
+        depth: np.ndarray,
+        means: np.ndarray,
+        C: np.ndarray,
+        frame: Frame,
+        budget: np.ndarray | int = 0,
+    ) -> Problem:
+        """Cell means (K,) with their covariance (K, K), nats; budget: (K,) which f0 is theirs."""
         y = np.log(depth.astype(float))
-        B = frame.basis(x, y)
+        B = frame.basis(x, y, budget=budget)
         free = frame.terms[:, 1] < 0
         parabola = B[:, free]
         left = means - parabola @ np.linalg.lstsq(parabola, means, rcond=None)[0]
-        effect = max(float(left.std()), LEAST_EFFECT)
+        # offsets and slopes of further budgets take some of what depth does with them
+        taken = 2 * (frame.budgets - 1) / len(means)
+        effect = max(float(left.std()) / math.sqrt(max(1.0 - taken, 0.25)), LEAST_EFFECT)
         if np.allclose(C, np.diag(np.diagonal(C)), rtol=0.0, atol=1e-12):
             return cls(frame, x, y, None, means, np.diagonal(C).copy(), B, free, effect)
         values, Q = np.linalg.eigh((C + C.T) / 2.0)
@@ -304,7 +329,7 @@ class Problem:
     @cached_property
     def _waves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(whether it belongs to f0, frequency in x, frequency in y) of every shrunk term."""
-        j, k = self.frame.terms[~self.free].T
+        j, k, _ = self.frame.terms[~self.free].T
         pace = math.pi / (2.0 * BOX)
         return k == 0, pace * j, pace * k
 

@@ -160,9 +160,10 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> list
     lines, nats = [], SHORT[unit]
     noise = curves.noise
     if not noise.known and not noise.why_unknown:
+        claimed = "no transition is claimed" if pairs else "errors rest on the scatter about the surface of all shapes"
         lines.append(
-            "noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; no "
-            "transition is claimed (repeat with more seeds, or declare the noise of one run)"
+            f"noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; "
+            f"{claimed} (repeat with more seeds, or declare the noise of one run)"
         )
     elif noise.source == "scatter":
         lines.append(

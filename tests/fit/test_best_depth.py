@@ -14,7 +14,14 @@ from dwsweep.fit import output, surface
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import guideline_rows, guides, headline, held_out_warning, own_guide
-from dwsweep.fit.surface import SAME_BUDGET, LossSurface, draw_model, effect_of_depth, log_likelihood
+from dwsweep.fit.surface import (
+    SAME_BUDGET,
+    LossSurface,
+    draw_model,
+    effect_of_depth,
+    log_likelihood,
+    surface_frame,
+)
 from dwsweep.fit.surface_model import (
     FREE,
     START,
@@ -144,7 +151,9 @@ def test_an_effect_of_depth_is_seen_where_there_is_one_and_rarely_where_there_is
     for index in range(30):
         rows = truths()[name].numbered(index).rows(np.random.default_rng([index, 5]))
         runs = without_bad_runs(select_runs(rows))[0].runs
-        found.append(effect_of_depth(build_curves(runs, None, 100, np.random.default_rng(0))))
+        curves = build_curves(runs, None, 100, np.random.default_rng(0))
+        problem = Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, surface_frame(curves))
+        found.append(effect_of_depth(problem, curves.noise.shape_variance))
     if name.startswith("flat"):
         assert np.mean(np.array(found) < 0.05) <= 0.14 and 0.3 < np.median(found) < 0.7
     else:

@@ -7,7 +7,6 @@ import csv
 import json
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +16,10 @@ import dwsweep
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.fit import output
-from dwsweep.fit.budget_minima import expand, misfit, trends
 from dwsweep.fit.budgets import trained_budgets
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
-from dwsweep.records.studies import NOT_REACHED_HIGH, NOT_REACHED_LOW, REACHED, TOO_FEW
+from dwsweep.records.studies import NOT_REACHED_HIGH, NOT_REACHED_LOW, REACHED, TOO_FEW, UNDECIDED
 from dwsweep.shapes import Block, HeadRule
 from tests.simulations import budgets
 from tests.simulations.budgets import BudgetSweep, BudgetTruth
@@ -59,56 +57,6 @@ def test_the_true_best_shape_has_the_least_loss_of_a_fine_grid():
     least, layers, size = min((TRUTH.at(1e18, *shape), *shape) for shape in shapes)
     assert loss <= least < loss + 2e-4
     assert layers == pytest.approx(depth, rel=0.03) and size == pytest.approx(n, rel=0.04)
-
-
-# ---- the minimum of a curve ----
-
-
-@pytest.mark.parametrize("factor", [5.0, 20.0, 250.0])
-def test_a_lopsided_curve_has_its_minimum_where_it_is(factor):
-    """Without noise. A parabola misses it by 0.03 over a factor of 20 in N and by 0.08 over one of 250."""
-    n, loss = TRUTH.best_size(1e18, 12)
-    x = np.log(np.geomspace(n / factor**0.6, n * factor**0.4, 8))
-    y = np.array([TRUTH.at(1e18, 12, math.exp(v)) for v in x])
-    curve = expand(x, y, 1e-6 * np.eye(len(x)), 0.5)
-    found = curve.minimum(2.0)
-    assert found.x == pytest.approx(math.log(n), abs=0.004)
-    assert found.low < math.log(n) < found.high and found.high - found.low < 0.08
-    assert curve.lowest(found.x) == pytest.approx(loss, abs=5e-4)
-    if factor > 10.0:
-        a, b, _ = np.polyfit(x - x.mean(), y, 2)
-        assert abs(x.mean() - b / (2.0 * a) - math.log(n)) > 0.025
-
-
-def test_the_slope_of_a_curve_is_its_derivative_and_its_error_scales_with_the_noise():
-    x = np.linspace(-1.5, 1.5, 7)
-    y = np.cosh(0.4 * x) + 0.02 * x**3
-    one, two = (expand(x, y, s**2 * np.eye(7), 0.5) for s in (1e-3, 1e-2))
-    at, h = 0.3, 1e-4
-    for k in (0, 1):
-        upper, lower = one.at(at + h, k)[0], one.at(at - h, k)[0]
-        assert one.at(at, k + 1)[0] == pytest.approx((upper - lower) / (2 * h), abs=1e-5)
-    assert 4.0 < two.at(0.0, 1)[1] / one.at(0.0, 1)[1] < 10.5
-    # the coefficients are the stated linear map of the losses
-    assert one.mean == pytest.approx(one.weights @ y, abs=1e-8)
-
-
-def test_points_that_no_smooth_curve_passes_widen_the_errors():
-    x = np.linspace(-1.5, 1.5, 9)
-    y = 0.1 * x**2
-    jagged = y + 0.01 * (-1.0) ** np.arange(9)
-    smooth, rough = (expand(x, losses, 1e-6 * np.eye(9), 0.5) for losses in (y, jagged))
-    assert not smooth.rejected and misfit([smooth], 0.05) == 1.0
-    assert rough.rejected and misfit([rough], 0.05) > 5.0 and misfit([smooth, rough], 0.05) > 3.0
-    assert rough.widened(2.0).at(0.0, 1)[1] == pytest.approx(2.0 * rough.at(0.0, 1)[1])
-
-
-def test_a_curve_that_only_falls_has_no_minimum_but_a_bound():
-    x = np.linspace(0.0, 2.0, 6)
-    found = expand(x, np.exp(-x), 1e-8 * np.eye(6), 0.5).minimum(2.0)
-    assert found.x is None and found.high is None and found.low > 1.5
-    flat = expand(x, np.zeros(6), 1e-4 * np.eye(6), 0.5).minimum(2.0)
-    assert flat.low is None and flat.high is None
 
 
 # ---- which runs were trained at equal compute ----
@@ -248,7 +196,7 @@ def test_the_best_depth_and_size_at_each_budget_are_the_true_ones(two):
         depth, n, loss = TRUTH.best_shape(flops)
         best = budget.best
         assert best.status == REACHED and best.budget == pytest.approx(flops, rel=0.01)
-        assert best.depth_low < depth < best.depth_high and best.depth == pytest.approx(depth, rel=0.04)
+        assert best.depth_low < depth < best.depth_high and best.depth == pytest.approx(depth, rel=0.08)
         assert best.n_params_low < n < best.n_params_high and best.n_params == pytest.approx(n, rel=0.04)
         assert best.width == pytest.approx(math.sqrt(n / 12 / depth), rel=0.03)
         tokens = flops / TRUTH.flops_per_token(depth, math.sqrt(n / 12 / depth))
@@ -277,7 +225,7 @@ def test_a_minimum_beyond_what_was_tried_is_not_reached():
         if row.depth >= 12:
             assert row.status == NOT_REACHED_HIGH and row.n_params is None and row.n_params_high is None
             assert row.n_params_low < n and "largest size" in row.reason
-    assert short.best.status == TOO_FEW and short.best.depth is None
+    assert short.best.status == UNDECIDED and short.best.depth is None and "largest size" in short.best.reason
     deep = fitted(drawn(depths=(16, 24, 36, 48))).equal_budgets.budgets[0].best
     assert deep.status == NOT_REACHED_LOW and deep.depth is None and deep.depth_low is None
     assert TRUTH.best_shape(1e18)[0] < deep.depth_high and "shallowest" in deep.reason and deep.tried_depth == 16
@@ -288,7 +236,9 @@ def test_one_size_per_depth_gives_the_best_shape_tried_and_no_more():
     widths = {depth: sorted({row["width"] for row in every if row["depth"] == depth}) for depth in DEPTHS}
     rows = [row for row in every if row["width"] == widths[row["depth"]][row["depth"] % 5]]
     best = fitted(rows).equal_budgets.budgets[0].best
-    assert best.status == TOO_FEW and best.depth is None and best.reason == "every depth has fewer than three sizes"
+    assert (
+        best.status == TOO_FEW and best.depth is None and best.reason.startswith("5 shapes of 3 sizes at all budgets")
+    )
     means = {}
     for row in rows:
         means.setdefault((row["depth"], row["width"]), []).append(row["loss"])
@@ -299,7 +249,7 @@ def test_two_depths_are_held_against_each_other():
     budget = fitted(drawn(depths=(8, 12))).equal_budgets.budgets[0]
     shallow, deep = budget.depths
     true = TRUTH.best_size(1e18, 8)[1] - TRUTH.best_size(1e18, 12)[1]
-    assert budget.best.status == TOO_FEW and deep.above_best == 0.0
+    assert budget.best.status == TOO_FEW and deep.above_best == pytest.approx(0.0, abs=1e-9)
     assert shallow.above_best_low < true < shallow.above_best_high
 
 
@@ -349,36 +299,35 @@ def test_runs_of_no_budget_and_warnings_of_several_are_said_once():
     assert sum("batch_size" in line for line in warnings) == 1
 
 
-def test_without_an_estimate_of_the_noise_nothing_is_reached():
+def test_one_run_per_shape_is_judged_by_its_scatter_about_the_surface():
     rows = drawn(sizes=3, seeds=1)
-    budget = fitted(rows).equal_budgets.budgets[0]
-    assert {row.status for row in budget.depths} == {"undecided"} and budget.best.reason == "the noise is not known"
-    declared = fitted(rows, noise=0.002).equal_budgets.budgets[0]
-    assert declared.best.status == REACHED and declared.best.depth_low < TRUTH.best_shape(1e18)[0]
+    alone, declared = (fitted(rows, **options).equal_budgets.budgets[0].best for options in ({}, {"noise": 0.002}))
+    for best in (alone, declared):
+        assert best.status == REACHED and best.depth_low < TRUTH.best_shape(1e18)[0] < best.depth_high
+    assert alone.depth_high / alone.depth_low > 0.9 * declared.depth_high / declared.depth_low
 
 
 def test_losses_without_any_noise_give_the_truth():
     budget = fitted(drawn(sigma=0.0, seed_sd=0.0)).equal_budgets.budgets[0]
     depth, n, loss = TRUTH.best_shape(1e18)
-    assert budget.best.depth == pytest.approx(depth, rel=0.02) and budget.best.n_params == pytest.approx(n, rel=0.01)
-    assert budget.best.loss == pytest.approx(loss, abs=1e-3)
+    assert budget.best.depth == pytest.approx(depth, rel=0.08) and budget.best.n_params == pytest.approx(n, rel=0.03)
+    assert budget.best.loss == pytest.approx(loss, abs=3e-3)
+    for row in budget.depths:
+        assert row.n_params == pytest.approx(TRUTH.best_size(1e18, row.depth)[0], rel=0.015)
 
 
 def test_the_power_of_the_budget():
-    """Of numbers that follow one exactly; and of numbers that do not, whose errors are widened."""
-    row = fitted(drawn(depths=(8, 12, 18))).equal_budgets.budgets[0].best
-
-    def at(budget, n):
-        return replace(row, budget=budget, n_params=n, n_params_low=n / 1.02, n_params_high=n * 1.02)
-
-    budgets = (1e18, 1e19, 1e20)
-    exact = trends([at(c, 1e8 * (c / 1e18) ** 0.5) for c in budgets], 0.95)
-    (size,) = [trend for trend in exact if trend.quantity == "n_params"]
-    assert size.exponent == pytest.approx(0.5) and size.exponent_low < 0.5 < size.exponent_high and size.misfit == 1.0
-    bent = trends([at(c, n) for c, n in zip(budgets, (1e8, 5e8, 1e9), strict=True)], 0.95)
-    (size,) = [trend for trend in bent if trend.quantity == "n_params"]
-    assert size.misfit > 5.0 and size.exponent_high - size.exponent_low > 1.0
-    assert trends([at(c, 1e8) for c in budgets[:2]], 0.95) == []
+    """That of the true best shapes; two budgets show none."""
+    budgets = (3e17, 1e18, 3e18, 1e19)
+    rows = drawn(flops=budgets, depths=(6, 9, 14, 22), sizes=5, low=1.5e7, high=2.4e8)
+    found = {trend.quantity: trend for trend in fitted(rows).equal_budgets.trends}
+    assert set(found) == {"n_params", "tokens", "depth", "width"}
+    best = [TRUTH.best_shape(budget) for budget in budgets]
+    for name, values in (("n_params", [n for _, n, _ in best]), ("depth", [depth for depth, *_ in best])):
+        true = np.polyfit(np.log(budgets), np.log(values), 1)[0]
+        trend = found[name]
+        assert trend.exponent_low < true < trend.exponent_high < trend.exponent_low + 0.3 and trend.budgets == 4
+    assert fitted(rows[: len(rows) // 2]).equal_budgets.trends == ()
 
 
 def test_the_files_hold_the_rows_and_read_back(two, tmp_path):
@@ -402,15 +351,18 @@ def test_the_tables_are_data_frames(two):
 
 
 def test_a_few_simulated_sweeps_cover():
-    """24 sweeps of the base scenario. A plain parabola covers one minimum in ten: its errors leave out its bias."""
-    found = budgets.summarise("base", [budgets.STUDY.one("base", index) for index in range(24)])
-    size, depth, parabola = found["size"], found["depth"], found["parabola"]
-    assert size.reached == depth.reached == 1.0
-    assert size.coverage >= 0.9 and depth.coverage >= 0.9 and found["best_size"].coverage >= 0.9
-    assert found["loss"].coverage >= 0.8  # the luck of the seeds is one for all depths of a sweep
-    assert abs(size.bias) < 0.005 and size.rmse < 0.012 and size.width < 0.05
-    assert abs(depth.bias) < 0.02 and depth.width < 0.08
-    assert parabola.coverage < 0.3 and parabola.bias > 0.02
+    """Ten sweeps of each: many sizes a depth at one budget, and two at each of four budgets that spread by 5 %. A plain
+    parabola covers one minimum in ten: its errors leave out its bias."""
+    for name in ("base", "two sizes a depth, 4 budgets"):
+        found = budgets.summarise(name, [budgets.STUDY.one(name, index) for index in range(10)])
+        size, depth, best = found["size"], found["depth"], found["best_size"]
+        assert depth.reached == best.reached == 1.0 and size.reached > 0.7
+        assert size.coverage >= 0.9 and depth.coverage >= 0.9 and best.coverage >= 0.9
+        assert found["loss"].coverage >= 0.8  # the luck of the seeds is one for all depths of a sweep
+        assert abs(size.bias) < 0.02 and size.rmse < 0.05 and size.width < 0.15
+        assert abs(depth.bias) < 0.08 and depth.width < 0.6 and best.width < 0.3
+        if name == "base":
+            assert found["parabola"].coverage < 0.3 and found["parabola"].bias > 0.02
 
 
 @pytest.mark.slow

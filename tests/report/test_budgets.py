@@ -70,7 +70,7 @@ def test_what_is_not_reached_is_said_with_what_to_train() -> None:
         and "best shape tried at 1e18: 16×" in deep
     )
     alone = re.sub(r"\s+", " ", printed(fit_report.render(fitted("one size")), 100))
-    assert "best shape tried at 1e18" in alone and "every depth has fewer than three sizes" in alone
+    assert "best shape tried at 1e18" in alone and "a best one needs nine shapes" in alone
 
 
 @pytest.mark.parametrize("case", CASES)

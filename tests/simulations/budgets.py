@@ -21,7 +21,7 @@ from functools import cache
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dwsweep.fit.budgets import FLOPS, Measured, TrainedBudgets, equal_budgets
+from dwsweep.fit.budget_surface import FLOPS, Measured, answered
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.noise import t_two_sided
@@ -100,6 +100,11 @@ def uneven(depth: int, size: int) -> bool:
     return size % 3 != depth % 3
 
 
+def scattered(depth: int, size: int) -> bool:
+    """Two sizes of each depth, which move with it."""
+    return (size + 2 * depth) % 5 < 2
+
+
 @dataclass(frozen=True)
 class BudgetSweep:
     """5 depths, 7 sizes each over a factor of 20 about the best ones, 3 seeds, σ 0.002 nats, one budget, unless it says
@@ -107,7 +112,7 @@ class BudgetSweep:
 
     smallest, largest: N at the first budget; the sizes grow with its square root. sigma: sd of one run, nats. luck: of
     what a shape's seeds share. seed_sd: of what a seed shares over all shapes. kept: whether a depth has a size, by
-    their places in the lists.
+    their places in the lists. spread: by how much the budget of a shape may be off, to either side.
     """
 
     truth: BudgetTruth = field(default_factory=BudgetTruth)
@@ -123,6 +128,7 @@ class BudgetSweep:
     kept: Callable[[int, int], bool] = every
     width_multiple: int = 16
     batch_tokens: int = 65_536
+    spread: float = 0.0
 
     def rows(self, rng: np.random.Generator) -> list[Row]:
         """A simulated table: one row per budget, shape and seed, with whole steps."""
@@ -135,7 +141,8 @@ class BudgetSweep:
                 wanted = [n * scale for k, n in enumerate(grid) if self.kept(place, k)]
                 for width in widths(depth, wanted, self.width_multiple):
                     per_token = self.truth.flops_per_token(depth, width)
-                    steps = max(1, round(budget / per_token / self.batch_tokens))
+                    spent = budget * math.exp(rng.uniform(-self.spread, self.spread)) if self.spread else budget
+                    steps = max(1, round(spent / per_token / self.batch_tokens))
                     tokens = steps * self.batch_tokens
                     run: Row = {"depth": depth, "width": width, "n_params": 12 * depth * width**2}
                     run |= {"tokens": tokens, "steps": steps, "flops": per_token * tokens}
@@ -151,6 +158,10 @@ def scenarios() -> dict[str, BudgetSweep]:
     """One change each."""
     base = BudgetSweep()
     lopsided = BudgetTruth(alpha=0.5, beta=0.2, a=7.75e3, b=94.0)
+    irregular = replace(
+        base, budgets=(3.0e17, 1.0e18, 3.0e18, 1.0e19), depths=(5, 7, 10, 13, 17, 24), sizes=5, kept=scattered,
+        seeds=1, seed_sd=0.0, spread=0.05,
+    )  # fmt: skip
     small = BudgetTruth(depth_0=4.0, size_0=8.0e5, seq_len=128, vocab_size=1000)
     return {
         "base": base,
@@ -176,6 +187,8 @@ def scenarios() -> dict[str, BudgetSweep]:
             base, truth=small, budgets=(3.0e13,), depths=(2, 3, 4, 6, 10), smallest=2.0e5, largest=4.0e6,
             width_multiple=4, batch_tokens=2048,
         ),
+        "two sizes a depth, 2 budgets": replace(irregular, budgets=(1.0e18, 4.0e18)),
+        "two sizes a depth, 4 budgets": irregular,
         "4 budgets": replace(base, budgets=(3.0e17, 1.0e18, 3.0e18, 1.0e19), sizes=7),
     }  # fmt: skip
 
@@ -211,7 +224,7 @@ def simulation(scenario: BudgetSweep, rng: np.random.Generator, index: int = 0) 
     for budget in scenario.budgets:
         runs = select_runs([row for row in rows if abs(math.log(row["flops"] / budget)) < 0.2]).runs
         measured[budget] = Measured(runs, build_curves(runs, None, DRAWS, np.random.default_rng(0)))
-    found = equal_budgets(TrainedBudgets(FLOPS, "simulated", True, {}), measured, CONFIDENCE)
+    found = answered(FLOPS, measured, CONFIDENCE)
     assert found
     trend = next((trend for trend in found.trends if trend.quantity == "n_params"), None)
     return Simulation(
@@ -237,6 +250,9 @@ def _parabolas(cells: Curves) -> tuple[Point, ...]:
     t = t_two_sided(CONFIDENCE, min(cells.noise.df.values()))
     for depth in cells.depths:
         where = cells.at(depth)
+        if len(where) < 3:
+            found.append((None, None, None))
+            continue
         x = cells.x[where] - cells.x[where].mean()
         X = np.stack([np.ones(len(x)), x, x**2], axis=1)
         C = np.linalg.inv(X.T @ np.linalg.solve(covariance[np.ix_(where, where)], X))

@@ -1,0 +1,566 @@
+"""Runs at equal compute: one model of the losses at all budgets together, and what its draws say of each budget.
+
+At one budget what is spent on size is not spent on tokens, so that the loss has a minimum over size and depth. With
+x = ln N, y = ln L, and the terms of surface_model.py,
+
+    loss(x, y) at budget b = f_b(x) + h(x, y; θ) + δ(x, y)
+
+f_b  what all depths share at a budget: an offset and a slope of its own, a curvature that the budgets share, and a
+     smooth Gaussian process of its own. It holds what the tokens do, and is no parabola.
+h, δ what depth does, the same at every budget: a budget with few shapes, or a depth with few sizes, leans on the rest.
+
+Every answer is a question to the draws of that model, within the convex hull of the shapes of a budget: where the loss
+is least over size and depth; over the size of one depth; by how much that depth is above the best one; with which power
+of the budget the best shape grows. A draw whose least loss lies on the edge of the hull has its minimum beyond it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from dwsweep.fit.cells import Run, Shape, number
+from dwsweep.fit.curves import Curves
+from dwsweep.fit.surface import (
+    CHAINS,
+    FEWEST_CELLS,
+    FEWEST_DEPTHS,
+    FEWEST_SIZES,
+    REJECTED_DEFICIT,
+    SAME_BUDGET,
+    distinct_sizes,
+    effect_of_depth,
+    fit_forms,
+    held_out,
+    hull,
+    quantiles,
+    shares,
+)
+from dwsweep.fit.surface_model import Frame, P, Problem, height
+from dwsweep.interval import Interval
+from dwsweep.records.fit import HeldOut
+from dwsweep.records.studies import (
+    FLOPS,
+    NOT_REACHED_HIGH,
+    NOT_REACHED_LOW,
+    REACHED,
+    TOO_FEW,
+    UNDECIDED,
+    BestAtBudget,
+    Budget,
+    BudgetCurve,
+    BudgetTrend,
+    DepthAtBudget,
+    DepthProfile,
+)
+from dwsweep.records.transitions import numbers
+
+SIZES, DEPTHS = 41, 61  # points of the grids over the sizes of a depth and over the depths of a budget
+# what a run whose budget is not quite that of the others would have lost or gained: nats per nat of loss and unit of ln
+# tokens, and how far that may be wrong. Assumed; β·B/D^β of published laws is 0.03 … 0.09 of the loss.
+LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.06, 0.04
+STEEP = 1.0  # dx/dy of a hull's edge, from which on another depth lies beyond it rather than another size
+FEWEST_BUDGETS = 3
+QUANTITIES = ("n_params", "tokens", "depth", "width")
+WHY = {
+    REACHED: "",
+    NOT_REACHED_LOW: "the loss does not surely rise toward the {low} tried",
+    NOT_REACHED_HIGH: "the loss does not surely rise toward the {high} tried",
+    UNDECIDED: "the loss surely rises toward neither the {low} nor the {high} tried",
+}
+OF_SIZES = {"low": "smallest size", "high": "largest size"}
+OF_DEPTHS = {"low": "shallowest depth", "high": "deepest depth"}
+
+
+class Measured(NamedTuple):
+    """The runs of one budget and their cells, with x = ln N; curves: None where no run has a usable loss."""
+
+    runs: Sequence[Run]
+    curves: Curves | None
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The shapes of one budget. value: the budget. mean (K,): corrected to the exact budget, nats; length (K,): how
+    far that correction may be wrong. se (K,): None where the noise is not known. spent (K,): ln D + ln N, NaN where the
+    tokens are not known. seed_sd: of what the seeds share, in a mean over them, with seed_df degrees of freedom."""
+
+    axis: str
+    value: float
+    runs: Sequence[Run]
+    curves: Curves
+    mean: np.ndarray
+    length: np.ndarray
+    se: np.ndarray | None
+    spent: np.ndarray
+    seed_sd: float
+    seed_df: float
+
+    @classmethod
+    def of(cls, axis: str, value: float, runs: Sequence[Run], curves: Curves) -> Cells:
+        of_shape: dict[Shape, list[Run]] = defaultdict(list)
+        for run in runs:
+            of_shape[run.shape].append(run)
+        shapes = [of_shape[shape] for shape in zip(curves.depth.tolist(), curves.width.tolist(), strict=True)]
+        off, tokens = np.zeros(len(shapes)), np.full(len(shapes), np.nan)
+        for k, found in enumerate(shapes):
+            if axis == FLOPS:
+                off[k] = np.mean([math.log(run.row[axis] / value) for run in found])
+            if known := [run.row["tokens"] for run in found if run.row.get("tokens")]:
+                tokens[k] = np.mean(np.log(known))
+        length = LENGTH_SLOPE_SD * curves.mean * off
+        variances = curves.means.variances() + curves.noise.shape_variance + length**2
+        return cls(
+            axis,
+            value,
+            runs,
+            curves,
+            curves.mean - LENGTH_SLOPE * curves.mean * off,
+            length,
+            np.sqrt(variances) if curves.noise.known else None,
+            tokens + curves.x,
+            *(_seeds(runs) if curves.paired else (0.0, math.inf)),
+        )
+
+    @cached_property
+    def hull(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """(y, x) of the corners of its lower and of its upper edge over y."""
+        both = zip(self.curves.x.tolist(), np.log(self.curves.depth).tolist(), strict=True)
+        return hull((y, x + room) for x, y in both for room in (-SAME_BUDGET, SAME_BUDGET))
+
+    def grid(self, y: np.ndarray) -> np.ndarray:
+        """(M, SIZES) of x, from the lower to the upper edge of the hull at y (M,)."""
+        low, high = (np.interp(y, *edge) for edge in self.hull)
+        return low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, SIZES)
+
+
+def _seeds(runs: Sequence[Run]) -> tuple[float, float]:
+    """(sd of a mean over the seeds of what a seed shares over all shapes, its degrees of freedom)."""
+    seeds = sorted({run.seed for run in runs}, key=str)
+    cells: dict[tuple[int, float, float | None], dict[object, float]] = defaultdict(dict)
+    for run in runs:
+        cells[run.candidate][run.seed] = run.loss
+    whole = np.array([[losses[s] for s in seeds] for losses in cells.values() if len(losses) == len(seeds)])
+    if len(seeds) < 2 or not len(whole):
+        return 0.0, math.inf
+    effects = (whole - whole.mean(axis=1, keepdims=True)).mean(axis=0)
+    return float(effects.std(ddof=1)) / math.sqrt(len(seeds)), len(seeds) - 1.0
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Draws of the model of all budgets.
+
+    forms: of each form its name, coefficients (D, T) and θ (D, P). effect_p: of depth doing nothing. widths, spent:
+    coefficients (6,) of x − 2·ln d and of ln D + ln N less ln of the budget over size and depth: they are known but
+    for rounding, and smooth. held_out: whether the others foretell a shape.
+    """
+
+    frame: Frame
+    forms: Sequence[tuple[str, np.ndarray, np.ndarray]]
+    effect_p: float
+    held_out: HeldOut
+    widths: np.ndarray
+    spent: np.ndarray
+
+    @classmethod
+    def of(cls, budgets: Sequence[Cells]) -> Pooled:
+        curves = [cells.curves for cells in budgets]
+        x, depth, width = (np.concatenate([vars(one)[name] for one in curves]) for name in ("x", "depth", "width"))
+        mean, length, spent = (np.concatenate([vars(c)[name] for c in budgets]) for name in ("mean", "length", "spent"))
+        place = np.repeat(np.arange(len(budgets)), [len(one.x) for one in curves])
+        covariance = np.outer(length, length)
+        for k, one in enumerate(curves):
+            covariance[np.ix_(place == k, place == k)] += one.covariance
+        frame = Frame(float(x.min()), float(x.max()), float(depth.min()), float(depth.max()), len(budgets))
+        problem = Problem.of(x, depth, mean, covariance, frame, place)
+        df = sum(one.noise.replicate_df for one in curves)
+        fits = fit_forms(problem, df if 0.0 < df < math.inf else None, all(one.noise.known for one in curves))
+        best = max(fits, key=lambda fit: fit.log_evidence)
+        kept = [fit for fit in fits if best.log_evidence - fit.log_evidence < REJECTED_DEFICIT]
+        counts = [round(share * CHAINS) for share in shares(kept)]
+        forms = [(f.form, f.draws[:n, :-P], f.draws[:n, -P:]) for f, n in zip(kept, counts, strict=True) if n]
+        shape_variance = float(np.mean([one.noise.shape_variance for one in curves]))
+        smooth, ln_budgets = _smooth(frame, x, np.log(depth)), np.log([cells.value for cells in budgets])
+        return cls(
+            frame,
+            forms,
+            effect_of_depth(problem, shape_variance),
+            held_out(depth, width, best.held_out),
+            _least_squares(smooth, x - 2.0 * np.log(width)),
+            _least_squares(smooth, spent - ln_budgets[place]),
+        )
+
+    def losses(self, x: np.ndarray, y: np.ndarray, budget: int) -> np.ndarray:
+        """(D, …) at x and y (…), nats."""
+        at, depths = x.ravel(), np.broadcast_to(y, x.shape).ravel()
+        terms = self.frame.basis(at, depths, budget=budget).T
+        rows = [
+            coefficients @ terms + height(form, theta, at, depths, self.frame)
+            for form, coefficients, theta in self.forms
+        ]
+        return np.concatenate(rows).reshape(-1, *x.shape)
+
+    def ln_width(self, x: np.ndarray, y: np.ndarray, middle: np.ndarray) -> np.ndarray:
+        """ln d of size x at depth y, where ``middle`` is a finite size near x."""
+        return (x - _smooth(self.frame, middle, y) @ self.widths) / 2.0
+
+    def ln_tokens(self, x: np.ndarray, y: np.ndarray, middle: np.ndarray, value: float) -> np.ndarray:
+        """ln D of size x at depth y; NaN where the tokens are not known."""
+        return _smooth(self.frame, middle, y) @ self.spent + math.log(value) - x
+
+
+def _smooth(frame: Frame, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(…, 6) the terms of a quadratic in x and y."""
+    (x0, y0), (dx, dy) = frame.centre, frame.scale
+    u, v = np.broadcast_arrays((np.asarray(x) - x0) / dx, (np.asarray(y) - y0) / dy)
+    return np.stack([np.ones_like(u), u, v, u * u, u * v, v * v], axis=-1)
+
+
+def _least_squares(A: np.ndarray, values: np.ndarray) -> np.ndarray:
+    known = np.isfinite(values)
+    return np.linalg.lstsq(A[known], values[known], rcond=1e-9)[0] if known.any() else np.full(A.shape[1], np.nan)
+
+
+def _lowest(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(place between 0 and G − 1, value) of the least of ``values`` (…, G): of the parabola through the least and its
+    neighbours, or of an end."""
+    last = values.shape[-1] - 1
+    k = values.argmin(axis=-1)
+    a, b, c = (
+        np.take_along_axis(values, np.clip(k + step, 0, last)[..., None], axis=-1)[..., 0] for step in (-1, 0, 1)
+    )
+    bend = a - 2.0 * b + c
+    inside = (k > 0) & (k < last) & (bend > 0.0)
+    shift = np.where(inside, 0.5 * (a - c) / np.where(inside, bend, 1.0), 0.0)
+    return k + shift, b - 0.25 * (a - c) * shift
+
+
+class OverSizes(NamedTuple):
+    """The losses of M depths over their sizes. grid (M, SIZES): of x. losses (D, M, SIZES), nats. x, loss (D, M): the
+    minimum of each draw in the hull. beyond (D, M): x, or ±inf where that lies on an end of the sizes."""
+
+    grid: np.ndarray
+    losses: np.ndarray
+    x: np.ndarray
+    beyond: np.ndarray
+    loss: np.ndarray
+
+
+class AtBudget:
+    """The questions put to one budget."""
+
+    def __init__(self, pooled: Pooled, place: int, cells: Cells) -> None:
+        self.pooled, self.place, self.cells = pooled, place, cells
+        ln_depths = np.log(np.array(cells.curves.depths, dtype=float))
+        self.tried = self._over_sizes(ln_depths)
+        self.y = np.linspace(ln_depths[0], ln_depths[-1], DEPTHS)
+        self.between = self._over_sizes(self.y)
+        # what all seeds of the budget share moves every loss alike
+        luck = np.random.default_rng(0).standard_t(min(cells.seed_df, 1e6), len(self.tried.loss))
+        self.luck = cells.seed_sd * luck
+
+    def _over_sizes(self, y: np.ndarray) -> OverSizes:
+        grid = self.cells.grid(y)
+        losses = self.pooled.losses(grid, y[:, None], self.place)
+        place, loss = _lowest(losses)
+        x = grid[:, 0] + (grid[:, -1] - grid[:, 0]) * place / (SIZES - 1.0)
+        return OverSizes(grid, losses, x, _beyond(place, x, SIZES), loss)
+
+    @cached_property
+    def best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(x, y, both with ±inf where they lie beyond what was tried) of the best shape of each draw, (D,) each."""
+        found = self.between
+        place, _ = _lowest(found.loss)
+        rows, left = np.arange(len(place)), np.minimum(place.astype(int), DEPTHS - 2)
+        share, nearest = place - left, np.rint(place).astype(int)
+        x = found.x[rows, left] * (1.0 - share) + found.x[rows, left + 1] * share
+        y = self.y[0] + (self.y[-1] - self.y[0]) * place / (DEPTHS - 1.0)
+        end = np.where(np.isinf(found.beyond[rows, nearest]), np.sign(found.beyond[rows, nearest]), 0)
+        y_beyond = _beyond(place, y, DEPTHS)
+        for side, edge in ((-1.0, 0), (1.0, -1)):
+            slope = np.gradient(found.grid[:, edge], self.y)[nearest]
+            steep = (end == side) & (np.abs(slope) > STEEP)
+            y_beyond = np.where(steep, np.copysign(np.inf, -side * slope), y_beyond)
+        return x, y, np.where(end == 0, x, np.copysign(np.inf, end)), y_beyond
+
+    @cached_property
+    def confined(self) -> np.ndarray:
+        """(depths,) whether the best size of a depth that was tried lies inside the hull."""
+        return np.isfinite(np.median(self.tried.beyond, axis=0))
+
+    def above(self, k: int, best: bool, confidence: float) -> Interval:
+        """Nats of a depth at its best size above the best depth, or where that is not known (``best``) above the best
+        of those tried; unbounded where either may lie beyond the sizes tried."""
+        if not self.confined[k] or not (best or (self.confined.all() and len(self.confined) > 1)):
+            return Interval()
+        own, others = self.tried.loss[:, k], (self.between if best else self.tried).loss
+        value = float(own.mean() - others.mean(axis=0).min())
+        return _estimated(value, own - others.min(axis=1), confidence).map(lambda nats: max(nats, 0.0))
+
+
+def _beyond(place: np.ndarray, value: np.ndarray, points: int) -> np.ndarray:
+    """``value``, or ±inf where its ``place`` among ``points`` is an end."""
+    return np.where(place <= 0.0, -np.inf, np.where(place >= points - 1.0, np.inf, value))
+
+
+def _estimated(value: float, drawn: np.ndarray, confidence: float) -> Interval:
+    """An estimate by the mean of all draws with their interval. The least loss of a draw is lower than that of the
+    mean, by the luck of the draw, so the end on that side moves as far as their middle is off."""
+    low, middle, high = quantiles(drawn, confidence)
+    return Interval(value, low + min(value - middle, 0.0), high + max(value - middle, 0.0))
+
+
+def _interval(
+    drawn: np.ndarray, confidence: float, ends: Sequence[float] | np.ndarray = (-math.inf, math.inf)
+) -> Interval:
+    """Median and ends of draws; what lies beyond the ``ends`` of what was tried has no value, but they bound it."""
+    low, middle, high = quantiles(drawn, confidence)
+    return Interval(
+        middle if math.isfinite(middle) else None,
+        None if low == -math.inf else min(low, ends[1]),
+        None if high == math.inf else max(high, ends[0]),
+    )
+
+
+def status_of(found: Interval) -> str:
+    """Which ends of a minimum's interval there are."""
+    if found.value is not None and found.bounded:
+        return REACHED
+    if (found.low is None) == (found.high is None):
+        return UNDECIDED
+    return NOT_REACHED_LOW if found.low is None else NOT_REACHED_HIGH
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The records of all budgets, the smallest first. held_out: None where there is no model."""
+
+    budgets: tuple[Budget, ...]
+    trends: tuple[BudgetTrend, ...]
+    held_out: HeldOut | None
+
+
+def answered(axis: str, measured: Mapping[float, Measured], confidence: float) -> Answered | None:
+    """What one model of all budgets of ``measured``, by their value, says of each; None where none of them has a usable
+    loss. With fewer than nine shapes or three sizes at all budgets there is no model, but what was tried."""
+    budgets = [
+        Cells.of(axis, value, runs, curves) for value, (runs, curves) in sorted(measured.items()) if curves is not None
+    ]
+    if not budgets:
+        return None
+    shapes, sizes = (
+        sum(len(cells.mean) for cells in budgets),
+        distinct_sizes(np.concatenate([cells.curves.x for cells in budgets])),
+    )
+    unknown = next((cells.curves.noise.why_unknown for cells in budgets if cells.curves.noise.why_unknown), "")
+    if shapes < FEWEST_CELLS or sizes < FEWEST_SIZES or unknown:
+        why = f"{shapes} shapes of {sizes} sizes at all budgets, a best one needs nine shapes of three sizes"
+        return Answered(tuple(_budget(cells, None, unknown or why, confidence)[0] for cells in budgets), (), None)
+    pooled = Pooled.of(budgets)
+    every = [_budget(cells, AtBudget(pooled, k, cells), "", confidence) for k, cells in enumerate(budgets)]
+    return Answered(tuple(budget for budget, _ in every), _trends(every, confidence), pooled.held_out)
+
+
+Drawn = dict[str, np.ndarray]  # quantity → (D,) its logarithm
+
+
+def _budget(cells: Cells, asked: AtBudget | None, why_none: str, confidence: float) -> tuple[Budget, Drawn]:
+    best, drawn = _best_row(cells, asked, why_none, confidence)
+    rows = [_depth_row(cells, asked, k, best, why_none, confidence) for k in range(len(cells.curves.depths))]
+    if asked and best.status == REACHED:
+        worst = max(rows, key=lambda row: row.above_best or 0.0)
+        if worst.above_best and best.loss:
+            best = replace(
+                best,
+                worst_depth=float(worst.depth),
+                worst_nats=worst.above_best,
+                worst_nats_low=worst.above_best_low,
+                worst_nats_high=worst.above_best_high,
+                worst_percent=100.0 * worst.above_best / best.loss,
+            )
+    curves = tuple(_curve(cells, asked, k, confidence) for k in range(len(rows)))
+    whole = asked is not None and len(rows) >= FEWEST_DEPTHS
+    profile = _profile(asked, confidence) if asked and whole else None
+    return Budget(best=best, depths=tuple(rows), curves=curves, profile=profile), drawn
+
+
+def _depth_row(
+    cells: Cells, asked: AtBudget | None, k: int, best: BestAtBudget, why_none: str, confidence: float
+) -> DepthAtBudget:
+    curves = cells.curves
+    depth, sizes = curves.depths[k], curves.sizes(curves.depths[k])
+    where = curves.at(depth)
+    lowest = where[int(cells.mean[where].argmin())]
+    status, reason = TOO_FEW, why_none
+    size = width = loss = above = Interval()
+    tokens = None
+    if asked:
+        found, pooled, y = asked.tried, asked.pooled, np.log(depth)
+        size = _interval(found.beyond[:, k], confidence, found.grid[k, [0, -1]])
+        status = status_of(size)
+        reason = WHY[status].format(**OF_SIZES)
+        width = _interval(pooled.ln_width(found.beyond[:, k], y, found.x[:, k]), confidence)
+        if status == REACHED and size.value is not None:
+            loss = _interval(found.loss[:, k] + asked.luck, confidence)
+            x = np.array(size.value)
+            tokens = _finite(float(pooled.ln_tokens(x, y, x, cells.value)))
+        else:
+            size, width = replace(size, value=None), replace(width, value=None)
+        above = asked.above(k, best.status == REACHED, confidence)
+    return DepthAtBudget(
+        axis=cells.axis,
+        budget=cells.value,
+        depth=depth,
+        status=status,
+        **size.map(math.exp).columns("n_params"),
+        **width.map(math.exp).columns("width"),
+        tokens=tokens,
+        tokens_per_param=tokens / math.exp(size.value) if tokens and size.value is not None else None,
+        **loss.columns("loss"),
+        **above.columns("above_best"),
+        sizes=len(sizes),
+        smallest=math.exp(sizes[0]),
+        largest=math.exp(sizes[-1]),
+        tried_width=number(round(curves.width[lowest], 6)),
+        tried_n_params=number(round(curves.n_params[lowest], 6)),
+        tried_loss=float(cells.mean[lowest]),
+        misfit=None,
+        confidence=confidence,
+        reason=reason,
+    )
+
+
+def _finite(ln_value: float) -> float | None:
+    return math.exp(ln_value) if math.isfinite(ln_value) else None
+
+
+def _best_row(cells: Cells, asked: AtBudget | None, why_none: str, confidence: float) -> tuple[BestAtBudget, Drawn]:
+    """The best shape at a budget, and the draws of ln of what is known of it."""
+    curves = cells.curves
+    lowest = int(cells.mean.argmin())
+    own = [float(run.row[cells.axis]) for run in cells.runs if run.row.get(cells.axis)]
+    status, reason, drawn = TOO_FEW, why_none, Drawn()
+    found = {name: Interval() for name in (*QUANTITIES, "loss")}
+    count = len(curves.depths)
+    if asked and count < FEWEST_DEPTHS:
+        reason = f"{count} depth{'s' if count > 1 else ''}, a best one needs three"
+    elif asked:
+        status, reason, found["depth"] = _best_depth(asked, confidence)
+    if asked and status == REACHED:
+        x, y, beyond, _ = asked.best
+        drawn = {
+            "depth": y,
+            "n_params": beyond,
+            "width": asked.pooled.ln_width(beyond, y, x),
+            "tokens": asked.pooled.ln_tokens(beyond, y, x, cells.value),
+        }
+        drawn = {name: values for name, values in drawn.items() if not np.isnan(values).any()}
+        found |= {name: _interval(values, confidence) for name, values in drawn.items()}
+        losses = asked.between.loss
+        found["loss"] = _estimated(float(losses.mean(axis=0).min()), losses.min(axis=1) + asked.luck, confidence)
+    found |= {name: found[name].map(math.exp) for name in QUANTITIES}
+    tokens, size = found["tokens"].value, found["n_params"].value
+    return BestAtBudget(
+        axis=cells.axis,
+        budget=cells.value,
+        spread=max(own) / min(own) - 1.0 if own else 0.0,
+        runs=len(cells.runs),
+        shapes=len(curves.x),
+        depths=count,
+        status=status,
+        **{column: value for name, one in found.items() for column, value in one.columns(name).items()},
+        tokens_per_param=tokens / size if tokens and size else None,
+        worst_depth=None,
+        **Interval().columns("worst_nats"),
+        worst_percent=None,
+        tried_depth=int(curves.depth[lowest]),
+        tried_width=number(round(curves.width[lowest], 6)),
+        tried_n_params=number(round(curves.n_params[lowest], 6)),
+        tried_loss=float(cells.mean[lowest]),
+        misfit=None,
+        noise_source=curves.noise.source,
+        confidence=confidence,
+        reason=reason,
+    ), drawn
+
+
+def _best_depth(asked: AtBudget, confidence: float) -> tuple[str, str, Interval]:
+    """(status, reason, interval of ln L) of the best depth of a budget."""
+    if asked.pooled.effect_p >= 1.0 - confidence:
+        return UNDECIDED, "the losses show no effect of depth", Interval()
+    _, _, sizes, depths = asked.best
+    size, depth = np.median(sizes), _interval(depths, confidence, asked.y[[0, -1]])
+    if depth.value is not None and not math.isfinite(size):
+        end = OF_SIZES["low" if size < 0 else "high"]
+        return UNDECIDED, f"the best size may lie beyond the {end} tried", Interval()
+    status = status_of(depth)
+    return status, WHY[status].format(**OF_DEPTHS), depth if status == REACHED else replace(depth, value=None)
+
+
+def _half(drawn: np.ndarray, confidence: float) -> np.ndarray:
+    """(M,) half the pointwise band of draws (D, M)."""
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+    return (high - low) / 2.0
+
+
+def _curve(cells: Cells, asked: AtBudget | None, k: int, confidence: float) -> BudgetCurve:
+    where = cells.curves.at(cells.curves.depths[k])
+    x, drawn = (asked.tried.grid[k], asked.tried.losses[:, k]) if asked else (np.zeros(0), np.zeros((1, 0)))
+    return BudgetCurve(
+        depth=cells.curves.depths[k],
+        n_params=numbers(np.exp(cells.curves.x[where])),
+        mean=numbers(cells.mean[where]),
+        se=numbers(cells.se[where]) if cells.se is not None else None,
+        grid=numbers(np.exp(x)),
+        loss=numbers(drawn.mean(axis=0)),
+        half=numbers(_half(drawn, confidence)) if asked else None,
+    )
+
+
+def _profile(asked: AtBudget, confidence: float) -> DepthProfile:
+    return DepthProfile(
+        depth=numbers(np.exp(asked.y)),
+        loss=numbers(asked.between.loss.mean(axis=0)),
+        half=numbers(_half(asked.between.loss, confidence)),
+    )
+
+
+def _trends(every: Sequence[tuple[Budget, Drawn]], confidence: float) -> tuple[BudgetTrend, ...]:
+    """ln quantity = k + a·ln C by weighted least squares in every draw, over the budgets that reach it; none with fewer
+    than three."""
+    trends = []
+    for name in QUANTITIES:
+        having = [
+            (b.best.budget, drawn[name]) for b, drawn in every if Interval.of(b.best, name).bounded and name in drawn
+        ]
+        if len(having) < FEWEST_BUDGETS:
+            continue
+        x = np.log([value for value, _ in having])
+        finite = [drawn[np.isfinite(drawn)] for _, drawn in having]
+        y = np.array([np.clip(drawn, few.min(), few.max()) for (_, drawn), few in zip(having, finite, strict=True)])
+        weight = 1.0 / y.var(axis=1)
+        weight /= weight.sum()
+        middle = float(weight @ x)
+        slope = (weight * (x - middle)) @ y / float(weight @ (x - middle) ** 2)
+        low, _, high = quantiles(slope, confidence)
+        trends.append(
+            BudgetTrend(
+                quantity=name,
+                exponent=float(np.median(slope)),
+                exponent_low=low,
+                exponent_high=high,
+                budgets=len(x),
+                at_budget=math.exp(middle),
+                value=math.exp(float(np.median(weight @ y))),
+                misfit=1.0,
+            )
+        )
+    return tuple(trends)
