@@ -35,7 +35,7 @@ from dwsweep.fit import laws
 from dwsweep.fit.guideline import guides, map_law
 from dwsweep.fit.laws import FORMS, Law
 from dwsweep.fit.surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS, Expected
-from dwsweep.fit.surface_model import DERIVATIVE_STEPS, Frame, P, gradient, height, transition
+from dwsweep.fit.surface_model import DERIVATIVE_STEPS, SATURATION, Frame, P, gradient, height, transition
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult, Surface
 
@@ -47,7 +47,7 @@ SEED_RATIO = 1.5  # ASSUMPTION: sd of what a seed shares over all shapes, in uni
 @dataclass(frozen=True)
 class Gain:
     """What a layer more gains at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
-    S(u) = u/√(1 + saturation·u²).
+    S(u) = u·exp(skew·u/√(u² + ¼))/√(1 + saturation·u²).
 
     The assumed numbers are slopes in ln N where two depths cross, which is what a design has to resolve. ``guide``
     prices a depth at a fixed size instead, by 0.024·(ln L/L*)² nats of newer public data. About the published law
@@ -59,6 +59,7 @@ class Gain:
     # 0.106, 0.030 and 0.016 nats per unit of ln N
     at_six: float = 0.025
     power: float = 2.1
+    skew: float = 0.0  # the assumed valley is as steep on either side
     saturation: float = 0.0
     fall: float = 0.0  # ASSUMED with the rest: public slopes are those where depths cross
     size: float = 0.0  # ln N
@@ -80,13 +81,13 @@ class Prior:
     gain: Gain = Gain()
 
     def theta(self, frame: Frame) -> np.ndarray:
-        """(P,) the parameters of ``fit``'s model of the loss (loss_surface.py)."""
+        """(P,) the parameters of ``fit``'s model of the loss (surface_model.py)."""
         ends = np.array([frame.shallowest, frame.deepest])
         x_t = np.log(12.0 * ends) + 2.0 * self.law.equation.ln_width(np.asarray(self.law.theta), ends)
         middle = math.exp(frame.centre[1])
         speed = self.gain.at_six * (middle / 6.0) ** -self.gain.power * middle
         speed *= math.exp(-self.gain.fall * (frame.centre[0] - self.gain.size))
-        return np.array([*x_t, speed, self.gain.power, self.gain.fall, self.gain.saturation])
+        return np.array([*x_t, speed, self.gain.power, self.gain.fall, self.gain.skew, self.gain.saturation])
 
     def losses(self, depth: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
         """(K,) losses without noise at depth (K,) and x = ln N (K,)."""
@@ -180,12 +181,13 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
 
 
 def _gain(surface: Surface, form: str) -> Gain:
-    speed, power, fall, saturation = next(f for f in surface.forms if f.form == form).mode[-4:]
+    speed, power, fall, skew, saturation = next(f for f in surface.forms if f.form == form).mode[-5:]
     depths = [span.depth for span in surface.spans]
     middle = math.sqrt(min(depths) * max(depths))
     return Gain(
         max(speed, 1e-5) / middle * (middle / 6.0) ** power,
         power,
+        skew,
         max(saturation, 0.0),
         fall,
         (surface.low + surface.high) / 2.0,
@@ -395,7 +397,7 @@ def _form_depth(form: str, fit: Expected, weight: float, frame: Frame, x: float)
         move[:-P] = frame.basis(at, optimum, derivative=True)
     for i, step in enumerate(DERIVATIVE_STEPS):
         up, down = theta + np.eye(P)[i] * step, theta - np.eye(P)[i] * step
-        down[5] = max(down[5], 0.0)
+        down[SATURATION] = max(down[SATURATION], 0.0)
         difference = gradient(form, up, x, np.array(optimum), frame) - gradient(form, down, x, np.array(optimum), frame)
         move[i - P] = float(difference) / (up[i] - down[i])
     stated, sampling = (max(float(move @ V @ move), 0.0) / bend**2 for V in (fit.covariance, fit.sampling))

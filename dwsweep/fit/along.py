@@ -1,13 +1,8 @@
-"""``dwsweep fit DIR --along COLUMN``: the loss against any column of numbers (heads, depth, head_size, …).
+"""``dwsweep fit DIR --along COLUMN``: the loss against any column of numbers, in sentences.
 
-Whatever else is chosen stays: per arm, depth and budget (per budget where the column is the depth) the values are held
-against each other and, where there are several arms, the arms against each other at each value.
-
-The frame of a fit whose runs are compared along a column, and not by depth over sizes.
-
-Losses along any column of the table (heads, vocabulary, depth): where they turn, and what equals a baseline.
-
-What the losses along a column say, in sentences.
+Whatever else was chosen stays fixed: per arm, depth and budget (per budget where the column is the depth) the values
+are held against each other and, where there are several arms, the arms against each other at each value.
+``along_cells`` sorts the runs, ``bands`` compares them.
 """
 
 from __future__ import annotations
@@ -389,7 +384,7 @@ def without_curves(
     curves: Curves,
     left: list[LeftOutRun],
 ) -> FitResult:
-    """The frame of a result whose runs are compared otherwise than by depth and size. used: runs. names: what each
+    """A result without curves over the size, for runs that are compared along a column. used: runs. names: what each
     curve is called; curves: whose noise is reported. left: runs that were left out."""
     nothing = LawReport.none("not asked for: depths are compared by a plain fit")
     noise = noise_summary(curves)

@@ -1,14 +1,12 @@
-"""A table along a column: which runs are compared with which, and their mean losses with what is known of the errors.
+"""A table along a column: which runs are compared with which, and which shapes equal a baseline.
 
 Runs are sorted into curves: one arm, one depth and one value of the column, over sizes. ``build_curves`` then treats a
 curve as it treats a depth in a plain fit, so the noise is the same: cell + seed by two-way least squares, held-out
-documents, the luck of a shape, the choice of a learning rate. A group of the comparison takes one cell of each curve,
-those of one budget.
+documents, the scatter of a shape, the choice of a learning rate. A group of the comparison takes one cell of each
+curve, those of one budget.
 
-Which shapes equal a baseline's loss, and the parameters that they save: non-inferiority, all shapes at once.
-
-A shape is equal where the upper end of a one-sided band of its loss − the baseline's lies below the margin (the band
-holds for all shapes together, so any number of them may be picked from the table).
+A shape equals the baseline where the upper end of a one-sided band of its loss − the baseline's lies below the margin
+(non-inferiority). The band holds for all shapes together, so any number of them may be picked from the table.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ class _Selected:
 
 
 def unit_of(tables: Sequence[Table]) -> str:
-    """That of the tables; bits per byte where the vocabularies differ and losses are of tokens.
+    """The unit of the tables; bits per byte where the vocabularies differ and losses are of tokens.
 
     Raises:
         InputError: they differ, and not every row has its bits per byte.
@@ -144,7 +142,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
 
 
 def _curve(row: Row, column: str) -> tuple[float, ...]:
-    """What a curve over sizes has in common: depth and value."""
+    """Depth and value of the column, which all shapes of a curve share."""
     return (row["depth"],) if column in ("depth", *SIZES) else (row["depth"], row[column])
 
 

@@ -1,21 +1,16 @@
-"""Several recipes, compared: each a table of its own, or the arms of one sweep, told apart by its column ``arm``.
+"""Several recipes, compared: where their losses, transitions and best depths part, with intervals.
 
-Does it change the answer? One arm against another: loss differences, transitions and best depths, with intervals.
-
-The arms are fitted apart, each as it would be alone. What their errors share (pairing.py) narrows the intervals of what
-is compared. A ratio of two sizes or depths has the interval of a difference of logarithms, from the intervals of the
-two, which may be lopsided or open, and the correlation r of their errors (Zou 2007, Psychological Methods 12; Zou and
-Donner 2008, Statistics in Medicine 27): with d₁ and d₂ the distances from the two estimates to the ends that face each
-other,
+The arms are tables of their own, or the arms of one sweep, told apart by its column ``arm``. They are fitted apart,
+each as it would be alone. What their errors share (pairing.py) narrows the intervals of what is compared. A ratio of
+two sizes or depths has the interval of a difference of logarithms, from the intervals of the two, which may be lopsided
+or open, and the correlation r of their errors (Zou 2007, Psychological Methods 12; Zou and Donner 2008, Statistics in
+Medicine 27): with d₁ and d₂ the distances from the two estimates to the ends that face each other,
 
     distance from the ratio to its end = √(d₁² + d₂² − 2·r·d₁·d₂)
 
-Where one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
-
-How a crossing and a best depth follow the cell means they rest on: what two arms' errors have in common, carried to
-their sizes and depths (the delta method).
-
-Two recipes over the same shapes: where their losses, transitions and best depths part.
+r is what the two arms' cell means have in common, carried to a crossing or a best depth by how that follows the cell
+means (the delta method). Where one of the two has only a bound, so has the ratio: the quotient of the ends that face
+each other.
 """
 
 from __future__ import annotations
@@ -39,7 +34,7 @@ from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
 from dwsweep.fit.surface import LossSurface, accepted_forms, fit_with_gains
-from dwsweep.fit.surface_model import Frame, P, gradient
+from dwsweep.fit.surface_model import DERIVATIVE_STEPS, Frame, P, gradient
 from dwsweep.fit.table import Table, read_other, read_table
 from dwsweep.fit.transitions import Crossing, Pair
 from dwsweep.interval import Interval
@@ -252,7 +247,7 @@ class NoCurve:
 
 
 def without_curve(base: Arm, other: NoCurve) -> Comparison:
-    """What there is to say where the other arm has no loss to compare."""
+    """The comparison with an arm that has no loss: it says so, and nothing else."""
     return Comparison(
         base=base.label,
         base_input=base.source,
@@ -275,7 +270,7 @@ def _ended(*arms: Arm) -> list[str]:
 
 
 def _is_said(warning: str, arm: Arm) -> bool:
-    """Whether the answer says it already."""
+    """Whether the answer already says what the warning says."""
     return bool(arm.diverged) and arm.diverged.endswith(warning.removeprefix("diverged: "))
 
 
@@ -452,7 +447,6 @@ def span(row: ComparedRow) -> str:
 
 
 STEP = 1e-5  # nats, and ln depth: of the numerical derivatives
-THETA_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4, 1e-4])
 
 
 def of_crossing(curves: Curves, pair: Pair) -> np.ndarray | None:
@@ -483,7 +477,7 @@ def of_best_depth(record: Surface, gains: Mapping[str, np.ndarray], x: float, de
     frame = Frame(record.low, record.high, float(min(depths)), float(max(depths)))
     y = math.log(depth) + np.array([0.0, -STEP, STEP])
     departures = frame.basis(np.full(3, x), y, derivative=True)
-    steps = np.vstack([np.diag(THETA_STEPS), -np.diag(THETA_STEPS)])
+    steps = np.vstack([np.diag(DERIVATIVE_STEPS), -np.diag(DERIVATIVE_STEPS)])
     total, weights = None, 0.0
     for form in accepted_forms(record):
         coefficients, theta = np.array(form.mode[:-P]), np.array(form.mode[-P:])
@@ -492,7 +486,7 @@ def of_best_depth(record: Surface, gains: Mapping[str, np.ndarray], x: float, de
         if curvature <= 0.0:
             continue
         moved = gradient(form.form, theta + steps, x, y[:1], frame)
-        by_theta = (moved[: len(theta)] - moved[len(theta) :]) / (2.0 * THETA_STEPS)
+        by_theta = (moved[: len(theta)] - moved[len(theta) :]) / (2.0 * DERIVATIVE_STEPS)
         row = np.concatenate([departures[0], by_theta])
         share = form.weight * (-(row @ gains[form.form]) / curvature)
         total = share if total is None else total + share

@@ -1,8 +1,8 @@
-"""Losses within one group, compared: with the best value, with the first one, and with another arm, simultaneously.
+"""Simultaneous bands: losses within one group against each other, and one arm against another over all sizes.
 
-With m_j the mean loss at value j, corrected to the size of the group, every difference m_j − m_i has a band that holds
-for all pairs at once (sup-t over the draws of all cells). From L_ji ≤ μ_j − μ_i ≤ U_ji for all pairs follows, whichever
-value is the best one and however it was chosen (Hsu 1996, Multiple Comparisons),
+*Within a group.* With m_j the mean loss at value j, corrected to the size of the group, every difference m_j − m_i has
+a band that holds for all pairs at once (sup-t over the draws of all cells). From L_ji ≤ μ_j − μ_i ≤ U_ji for all pairs
+follows, whichever value is the best one and however it was chosen (Hsu 1996, Multiple Comparisons),
 
     max_i L_ji ≤ μ_j − min_i μ_i ≤ max_i U_ji            above the best
     max_ji L_ji ≤ max_j μ_j − min_i μ_i ≤ max_ji U_ji    the spread
@@ -11,11 +11,10 @@ The spread of noisy means is larger than that of the true ones; what the draws a
 estimate. Shapes are not quite of one size: with s the slope of the loss in ln N, m = mean − s·(x − x_group), and the
 error of s is drawn, too.
 
-Loss of one arm − loss of another at each depth, against size: with a band, and where they cross over.
-
-Both curves are interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind
-the band hold what the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels
-between the depths of one arm, and not between arms.
+*Between arms.* The loss of one arm − the loss of another at each depth, against size, has a band and crossovers. Both
+curves are interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind the
+band hold what the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels between
+the depths of one arm, and not between arms.
 
 Arms of different vocabularies are compared in bits per byte. A loss in nats per token is that times a constant of the
 arm, ln 2 times its bytes per token, so each arm's losses and all that its noise is made of are scaled by it at first.

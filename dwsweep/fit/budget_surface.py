@@ -312,7 +312,7 @@ def _beyond(place: np.ndarray, value: np.ndarray, points: int) -> np.ndarray:
 
 def _estimated(value: float, drawn: np.ndarray, confidence: float) -> Interval:
     """An estimate by the mean of all draws with their interval. The least loss of a draw is lower than that of the
-    mean, by the luck of the draw, so the end on that side moves as far as their middle is off."""
+    mean, by chance, so the end on that side moves as far as their middle is off."""
     low, middle, high = quantiles(drawn, confidence)
     return Interval(value, low + min(value - middle, 0.0), high + max(value - middle, 0.0))
 
@@ -330,7 +330,7 @@ def _interval(
 
 
 def status_of(found: Interval) -> str:
-    """Which ends of a minimum's interval there are."""
+    """Status of a minimum, by the ends that its interval has."""
     if found.value is not None and found.bounded:
         return REACHED
     if (found.low is None) == (found.high is None):
@@ -348,7 +348,7 @@ class Answered:
 
 
 def answered(axis: str, measured: Mapping[float, Measured], confidence: float) -> Answered | None:
-    """What one model of all budgets of ``measured``, by their value, says of each; None where none of them has a usable
+    """Answers of one model of all budgets of ``measured``, by their value; None where none of them has a usable
     loss. With fewer than nine shapes or three sizes at all budgets there is no model, but what was tried."""
     budgets = [
         Cells.of(axis, value, runs, curves) for value, (runs, curves) in sorted(measured.items()) if curves is not None

@@ -1,16 +1,11 @@
-"""Which runs were trained at equal compute: with the same FLOPs, or for the same time.
+"""Runs of equal compute: which they are, and what a fit at equal compute says of them.
 
-What was asked is taken from the table where it says so (a column ``train_flops`` or ``train_seconds``) or from the
-runs' config.json; else runs whose own values agree form a budget: FLOPs are counted, so they agree but for whole steps;
-measured seconds agree as well as the clock.
+What was asked of the runs is taken from the table where it says so (a column ``train_flops`` or ``train_seconds``) or
+from the runs' config.json. Otherwise runs whose own values agree form a budget: FLOPs are counted, so they agree but
+for whole steps; measured seconds agree as well as the clock.
 
-Runs of equal compute: the best size of each depth, and the best depth at each budget.
-
-The budgets of a table as one fit: each budget's runs are selected, judged and averaged by themselves, since a shape
-that was trained at several budgets is as many cells; here they come together again.
-
-What a table trained at equal compute says, as records: per budget the best size of each depth and the best depth
-(budget_minima.py), over the budgets the powers with which they grow (budget_trends.py).
+The runs of each budget are selected, judged and averaged by themselves, since a shape that was trained at several
+budgets is as many cells. ``budget_surface`` then fits the losses of all budgets together.
 """
 
 from __future__ import annotations
@@ -98,13 +93,13 @@ def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
 
 
 def _columns(data: Table) -> TrainedBudgets | None:
-    """What a column says was asked."""
+    """Budgets by a column that says what was asked of the runs."""
     promises = {name: [row.get(f"train_{key}") for row in data.rows] for name, key in KEYS.items()}
     return _promised(data.rows, promises, "the column train_{}")
 
 
 def _configs(data: Table) -> TrainedBudgets | None:
-    """What the configs of the runs say was asked."""
+    """Budgets by the configs of the runs."""
     if not data.directory or len({row.get("tokens") for row in data.rows} - {None}) < 2:
         return None
     trains = [_train_section(data.directory, row) for row in data.rows]
@@ -126,7 +121,7 @@ def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source
 
 
 def _trained_to(rows: Sequence[Row], met: Mapping[str, dict[float, list[Row]]], name: str) -> TrainedBudgets | None:
-    """What the runs' own values say, where that explains the table."""
+    """Budgets by the runs' own values, where they explain the table."""
     groups = met[name]
     if not groups or not _covered(groups, rows) or _same_length(rows, groups):
         return None
@@ -272,7 +267,7 @@ class Group(Protocol):
 
 @dataclass(frozen=True)
 class AtBudgets:
-    """What a fit takes from the budgets instead of from one group of runs. record: None where no run has a loss."""
+    """The part of a fit that comes from the budgets. record: None where no run has a loss."""
 
     trained: TrainedBudgets
     parts: Mapping[float, Group]

@@ -1,12 +1,11 @@
-"""Runs → the runs that count as losses, one shape at a time, with everything left out and why.
+"""Runs that count as losses, one shape at a time, and why every other run was left out.
 
-Runs whose loss is impossible: named, left out and reported.
-
-Two tests, both against robust scales, so that a bad run cannot hide behind the spread that it makes. A run against the
-other seeds of its cell, after the part that a seed shares over all cells. A whole cell against the smooth curve of its
-depth: its neighbours in ln N predict it, and what they miss must vanish when it is left out, which it would not if the
-curve itself bends there. In 1,200 simulated sweeps with normal noise no run was eight robust standard deviations off;
-with t₃ tails every fifth sweep has one.
+Runs whose loss is impossible are named, left out and reported. Two tests find them, both against robust scales, so that
+a bad run cannot hide behind the spread that it makes. A run is held against the other seeds of its cell, after the part
+that a seed shares over all cells. A whole cell is held against the smooth curve of its depth: its neighbours in ln N
+predict it, and what they miss must vanish when it is left out, which it would not if the curve itself bends there. In
+1,200 simulated sweeps with normal noise no run was eight robust standard deviations off; with t₃ tails every fifth
+sweep has one.
 """
 
 from __future__ import annotations
@@ -330,7 +329,7 @@ def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], lis
 
 
 def too_many(bad: Sequence[BadRun], runs: Sequence[Run]) -> bool:
-    """Whether so many are a statement about the noise, and none is left out."""
+    """Whether there are so many impossible runs that they speak of the noise, and none is left out."""
     return len(bad) > max(1.0, LARGEST_SHARE * len(runs))
 
 
@@ -463,8 +462,8 @@ def _against_curve(runs: Sequence[Run]) -> list[BadRun]:
 
 
 def _misses(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What the four nearest sizes predict for each by a parabola (nats), and how far off it is in units of one mean's
-    error; x ascends."""
+    """Prediction for each mean by a parabola through its four nearest sizes (nats), and its distance in units of the
+    error of one mean; x ascends."""
     expected, miss = np.empty(len(x)), np.empty(len(x))
     for k in range(len(x)):
         start = max(0, k - 4)

@@ -45,7 +45,7 @@ def fit_curves(
     axis: str,
     confidence: float,
 ) -> FitCurves:
-    """Everything that the figures need; ``curves``: None where there is no usable run."""
+    """All curves that the figures of a fit draw; ``curves``: None where there is no usable run."""
     forms = {**report.laws, "published": laws.published()}
     guiding: dict[str, Law | OwnGuide] = {guide.form: guide} if guide else {}
     guiding |= {**{form.form: form for form in guide_forms}, "published": laws.published()}

@@ -1,10 +1,8 @@
-"""How deep and how wide at a budget: what guides, its optimum with its interval, the range of its alternatives, and its
-limits.
+"""How deep and how wide at a budget: the optimum with its interval, the range of its alternatives, and its limits.
 
 What guides is the best depth of one's own losses where there is one (``OwnGuide``, with the interface of a law, and the
-forms behind it as laws), else the published law.
-
-The best depth over all sizes, and what all losses say of each pair: a sentence each, for who reads nothing else.
+forms behind it as laws), else the published law. The first sentences of a fit, for whoever reads nothing else, are made
+here too: the best depth over all sizes, and what all losses say of each pair.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Cell means by two-way least squares, and how far they can be trusted: σ, τ, degrees of freedom, covariance.
+"""Cell means, and how far they can be trusted: σ, τ, degrees of freedom, covariance.
 
-Noise that replicates do not show: how far cell means scatter about smooth curves of ln N.
+*Replicates.* Two-way least squares splits the losses into cell and seed; σ comes from its residuals.
 
-Tuning, width-dependent luck and, with one seed, everything else. Third differences remove parabolas, but what is left
-of a curve that bends counts as noise: on curves that bend within a factor of 10 in N the intervals were 1.7 times too
-wide. So the contrasts z that annihilate a parabola at each depth, and higher powers of ln N that all depths share, are
-split by restricted likelihood into
+*Scatter between shapes* is noise that replicates do not show: tuning, what all seeds of a width share and, with one
+seed, everything else. It is judged by how far cell means lie off smooth curves of ln N. Third differences remove
+parabolas, but what is left of a curve that bends counts as noise: on curves that bend within a factor of 10 in N the
+intervals were 1.7 times too wide. So the contrasts z that annihilate a parabola at each depth, and higher powers of
+ln N that all depths share, are split by restricted likelihood into
 
     z ~ N(0, τ²·I + s²·C K_ℓ Cᵀ),   K_ℓ(x, x') = exp(−(x − x')²/2ℓ²) within a depth
 
@@ -13,7 +14,8 @@ a rough part τ, wanted, and a smooth part (s, ℓ), shared by all depths and pr
 every depth the two cannot be told apart: all of z counts as noise, too wide rather than too narrow, and is used only
 where there are no replicates.
 
-What a sweep directory says beyond its table: held-out losses per document, and whether training had settled.
+*Documents.* A sweep directory also has held-out losses per document, which pair the shapes on the same text, and
+training curves, which show whether training had settled.
 """
 
 from __future__ import annotations
@@ -64,11 +66,11 @@ class MeanCovariance:
         return np.diag(self.diagonal) + self.factors @ self.factors.T
 
     def at(self, where: np.ndarray) -> MeanCovariance:
-        """That of the means ``where``."""
+        """The covariance of the means ``where``."""
         return MeanCovariance(self.diagonal[where], self.factors[where])
 
     def scaled(self, factor: float) -> MeanCovariance:
-        """That of the means times ``factor``."""
+        """The covariance of the means times ``factor``."""
         return MeanCovariance(factor**2 * self.diagonal, factor * self.factors)
 
     def variances(self) -> np.ndarray:
@@ -109,7 +111,7 @@ class CellMeans:
         return own - self.shares @ (self.gain[:, self.codes] - self.gain @ self.shares[self.cells].T)
 
     def covariance(self, variance: np.ndarray) -> MeanCovariance:
-        """That of the means, for runs of ``variance`` (K,) nats² in each cell.
+        """The covariance of the means, for runs of ``variance`` (K,) nats² in each cell.
 
         The seeds' effects rest on differences within cells, which are independent of the cells' averages: the one part
         is diagonal, the other has the rank of the seeds.
@@ -646,7 +648,7 @@ class Documents(NamedTuple):
 
 
 def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
-    """How far another sample of documents would move the candidates' mean losses.
+    """Error that another sample of documents would make in the candidates' mean losses.
 
     With per-document summed nats s_j and tokens t_j, loss = Σs/Σt, and its sampling variance is that of the influence
     u_j = (s_j − loss·t_j)/Σt summed over documents; covariances between shapes are kept, so differences are paired on
@@ -711,7 +713,7 @@ def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
 
 
 def last_fall(directory: str, run: Run) -> float | None:
-    """By what share of it the mean training loss fell from the fourth to the last fifth of a run's steps."""
+    """Share of the mean training loss by which it fell from the fourth to the last fifth of a run's steps."""
     run_id = run.row.get("run_id")
     if run_id is None:
         return None

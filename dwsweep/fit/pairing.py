@@ -3,7 +3,7 @@
 Arms of one study see the same batches under the same seed and the same held-out documents, so the errors of two cell
 means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
 losses is taken run by run, and its noise is estimated as that of any table of losses (noise.py): replicates, documents,
-luck of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of the one arm, of the other and of the difference,
+scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of the one arm, of the other and of the difference,
 
     Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
 
@@ -29,7 +29,7 @@ from dwsweep.text import NATS
 
 TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
 
-# of the luck of a shape: a few contrasts show it, and what they show to be shared in full may not be (on simulated arms
+# of the scatter of a shape: a few contrasts show it, and what they show to be shared in full may not be (on simulated arms
 # that share four fifths of theirs, false claims at 95 % fell from 7 to 5 % with it)
 MOST_SHARED = 0.75
 
@@ -81,7 +81,7 @@ class Pairing:
 
 
 def pair_arms(a: Arm, b: Arm, declared: float | None = None, shape_sd: float | None = None) -> Pairing:
-    """What arms ``a`` and ``b`` share. declared, shape_sd: sd of one run's loss and of a shape's luck in nats, as the
+    """What arms ``a`` and ``b`` share. declared, shape_sd: sd of one run's loss and of a shape's scatter in nats, as the
     curves of both took them."""
     cells = matched(a.curves, b.curves)
     why_not = different_text(a, b)
@@ -193,7 +193,7 @@ def _paired(
         return estimate_noise(at_b, depth[cell], everything, depth, x, own, documents, shape_sd)
 
     noise, found = estimate(None if shape_sd is None else independent)
-    if shape_sd is None and noise.shape_source != SCATTER:  # not measured: the luck of each arm is its own
+    if shape_sd is None and noise.shape_source != SCATTER:  # not measured: the scatter of each arm is its own
         noise, found = estimate(independent)
     covariance = found.dense()
     if not noise.known:
@@ -281,7 +281,7 @@ def _level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> t
 
 
 def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:
-    """What one seed adds to all shapes cannot be seen: the variance of one run, and its degrees of freedom."""
+    """Variance and degrees of freedom of one run, for what a single seed adds to all shapes and cannot show."""
     return float(np.mean(np.diagonal(covariance))) + noise.shape_variance, max(min(noise.df.values(), default=1.0), 1.0)
 
 

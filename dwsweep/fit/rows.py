@@ -57,7 +57,7 @@ def compile_expression(expression: str, names: Sequence[str]) -> Callable[[Row],
 def one_recipe(
     rows: Sequence[Row], cells: Sequence[tuple[Hashable, Hashable]], counted: int, named: Iterable[str] = ()
 ) -> tuple[dict[int, str], list[str]]:
-    """Which rows are left out so that every cell has one recipe: index → why, and a warning per column.
+    """Rows that are left out so that every cell has one recipe: index → why, and a warning per column.
 
     cells: (shape, learning rate) of each row. counted: the first rows are finished, the others are not and follow.
     named: further columns that the user has named.
@@ -169,7 +169,7 @@ def _listed(values: Iterable[Any]) -> str:
 
 
 def _refusal(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying: dict[str, Any]) -> str:
-    """What varies, where, and the choice that keeps the most shapes."""
+    """The refusal: what varies, where, and the choice that keeps the most shapes."""
     kept = list(range(len(rows)))
     parts, choices = [], []
     values: dict[str, set[Any]] = {}

@@ -1,5 +1,20 @@
-"""The fitted loss of all depths together: the best depth at any size, what another depth costs. ``loss_forms`` says
-what it is made of, ``loss_model`` estimates it.
+"""The fitted loss of all depths together: its estimate, its draws, and the best depth at any size.
+
+``surface_model`` says what the model is made of. The terms enter a mixed linear model of the cell means,
+
+    mean = F·b + P·u + e,    u ~ N(0, 1),    e ~ N(0, C + τ²·I)
+
+F: the parabola of f0, free. P: the waves of the two processes, each with its prior sd, and the derivatives with respect
+to θ, linearised at the optimum (Gauss–Newton) with wide priors. C: the covariance of the means (seeds, documents). τ:
+what the seeds of a shape share, its own hyperparameter. The hyperparameters maximise restricted likelihood times weak
+priors; their uncertainty is a quasi-random sample of the Laplace approximation, weighed by importance. Each form is
+fitted by itself, and the forms are weighed by their evidence. A form that the data contradict is not lost: δ makes up
+for it inside the data, at a wider interval; its evidence says how much less probable it is.
+
+The coefficients and θ are drawn from the model as it is, not linearised. A population of chains samples φ, each
+stepping along the difference of two others, one half of them at a time (differential evolution Markov chains, ter Braak
+2006). The chains are spread over the hyperparameters in proportion to their weights, and over the noise where its
+variance was estimated.
 
 One definition of the best depth holds inside and outside the data. For each draw of the parameters from the forms in
 proportion to their weights,
@@ -11,27 +26,6 @@ gains have fallen to there, and ends at the edges of the depths trained; beyond 
 depth is where the integral of it is least: inside the data the profile of the loss itself, outside what the forms say,
 averaged. Beyond the sizes of the data each draw also misses by as much as the surface departs from its form inside (an
 error of the form, in ln N).
-
-The loss of all depths together, estimated: restricted likelihood, one fit per form, weighed by their evidence.
-
-The terms (loss_surface.py) enter a mixed linear model of the cell means,
-
-    mean = F·b + P·u + e,    u ~ N(0, 1),    e ~ N(0, C + τ²·I)
-
-F: the parabola of f0, free. P: all shrunk polynomials, whose prior sd falls geometrically with their powers (amplitude
-and rates, for f0 and for δ, are hyperparameters), and the derivatives with respect to θ, linearised at the optimum
-(Gauss–Newton) with wide priors. C: the covariance of the means (seeds, documents). τ: what the seeds of a shape share,
-its own hyperparameter. The hyperparameters maximise restricted likelihood times weak priors; their uncertainty is a
-quasi-random sample of the Laplace approximation, weighed by importance. The coefficients and θ are then drawn from the
-model as it is, not linearised (loss_draws.py). A form that the data contradict is not lost: δ makes up for it inside
-the data, at a wider interval; its evidence says how much less probable it is.
-
-Draws of the model of the loss from its posterior, which is not linearised.
-
-Given θ and the hyperparameters the model is linear: its other coefficients are Gaussian, and integrating over them
-leaves a density of six numbers, φ (loss_forms.py). A population of chains samples it, each stepping along the
-difference of two others, one half of them at a time (differential evolution Markov chains, ter Braak 2006). The chains
-are spread over the hyperparameters in proportion to their weights, and over the noise where its variance was estimated.
 """
 
 from __future__ import annotations
@@ -200,7 +194,7 @@ class LossSurface:
         rows = []
         for group in self.groups:
             lead = (x + outside * group.shift[:, None]) - group.transition[:, part]
-            slope = levelled(lead, group.theta[:, 5:])
+            slope = levelled(lead, group.theta[:, None, :])
             slope *= -group.speed[:, part]
             slope *= fall(group.theta, at, self.frame)[:, None]
             slope[:, trained] += group.coefficients @ terms.T
@@ -506,7 +500,7 @@ def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str
 
 
 def distinct_sizes(x: np.ndarray) -> int:
-    """How many sizes there are of which no two are one budget, rounded."""
+    """Count of the sizes, with those of one rounded budget counted once."""
     count, last = 0, -math.inf
     for value in np.sort(x):
         if value - last > SAME_BUDGET:
@@ -515,7 +509,7 @@ def distinct_sizes(x: np.ndarray) -> int:
 
 
 def held_out(depth: np.ndarray, width: np.ndarray, z: np.ndarray) -> HeldOut:
-    """Of shapes (K,), each z (K,) standard deviations from what the others say of it."""
+    """Record of how well each shape is foretold by the others. z: (K,) its distance in standard deviations."""
     k = int(np.abs(z).argmax())
     return HeldOut(
         shapes=len(z),
@@ -619,7 +613,7 @@ class _Fit:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a fit of one form is expected to find.
+    """Expected outcome of fitting one form.
 
     mean, covariance: of the coefficients of all terms and of θ. sampling: the part of the covariance that the noise of
     the runs makes; the rest is what the model allows for departures from the form. log_evidence: up to a constant that
@@ -646,7 +640,7 @@ def expected_fits(
     """The model of every form in ``start`` with typical hyperparameters on noise-free means (K,), for designs.
 
     The covariances do not depend on the losses but for θ, about which the form is linearised: it takes ``steps`` steps
-    from ``start``. covariance: (K, K) of the means, without the luck τ of a shape (nats).
+    from ``start``. covariance: (K, K) of the means, without the scatter τ of a shape (nats).
     """
     problem, h = Problem.of(x, depth, means, covariance, frame), np.array([*TYPICAL, math.log(max(tau, 1e-6))])
     found = {}

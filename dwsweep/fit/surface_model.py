@@ -1,4 +1,4 @@
-"""The model of the loss of all depths together, as a function of size and depth: what it is made of.
+"""The model of the loss of all depths together, and its estimate at given hyperparameters.
 
 With x = ln N and y = ln L
 
@@ -7,34 +7,31 @@ With x = ln N and y = ln L
 f0   what all depths share: a parabola in x, and a smooth Gaussian process in x.
 h    what depth does if the transition follows a form of the law: one more layer gains κ·S(x − x_T), so that
 
-         dh/dl = −c·(L/L_m)^(1−p)·(N/N_m)^(−a)·S(x − x_T(y)),    S(u) = u / √(1 + s·u²),    h = 0 at depth L_m
+         dh/dl = −c·(L/L_m)^(1−p)·(N/N_m)^(−a)·S(x − x_T(y)),    h = 0 at depth L_m,
+         S(u) = u·exp(k·u / √(u² + ¼)) / √(1 + s·u²)
 
      with N_m and L_m in the middle and x_T(y) = ln 12L + 2·ln d(L) the size at which depth L is the best one (its
      inverse is the best depth), ln d exponential, power or linear in L (laws.py). κ falls with depth as L^(−p), and
      with the size as N^(−a), as all losses get closer: in three public and own sets of losses a is 0.2 to 0.6, and h
-     with it e⁵ to e⁹ times as probable as without. s lets a lead level off far from x_T.
+     with it e⁵ to e⁹ times as probable as without. k is the skew: the loss rises up to e^2k times as steeply on the
+     shallow side of the best depth as on the deep side. s lets a lead level off far from x_T.
 δ    how the data depart from that form: a Gaussian process, smooth in x (Gaussian kernel) and rough in y (Matérn-3/2,
      whose slope may turn at any depth). Its sd is believed to be a share of the effect of depth.
 
-A fourth mean, ``free``, has no law: h is a quadratic in x and y, whose best depth may fall with the size.
+A fourth mean, ``free``, has no law: its best depth is a power of the size, which may fall.
 
 Both processes are sums of cosine waves whose prior sd is their spectral density (Solin and Särkkä 2020), so the model
 stays linear in its coefficients and its cost grows with the number of shapes, not with its cube.
 
-θ = (x_T at the shallowest depth, at the deepest, c in nats per unit of x and y, p, a, s): P numbers.
+θ = (x_T at the shallowest depth, at the deepest, c in nats per unit of x and y, p, a, k, s): P numbers.
 
-h is estimated, and drawn, in φ = (c·(x_T − x₀) at the two ends, c, p, a, s), x₀ = ln N_m: where one depth is ahead at
-all sizes, the data know how far, which is c·(x_T − x₀), and neither c nor x_T alone. h is linear in the first three but
-for s and the linear form.
+h is estimated, and drawn, in φ = (c·(x_T − x₀) at the two ends, c, p, a, k, s), x₀ = ln N_m: where one depth is ahead
+at all sizes, the data know how far, which is c·(x_T − x₀), and neither c nor x_T alone. h is linear in the first three
+but for k, s and the linear form.
 
-What is to be estimated: the priors, the cell means as a linear model, and its density given θ.
-
-Given θ and the hyperparameters the model is linear: its other coefficients are Gaussian, and integrating over them
-leaves a density of six numbers, φ (loss_forms.py).
-
-The mixed model of the loss, linearised at θ: its restricted likelihood, and Gauss–Newton steps of θ.
-
-The loss of all depths together: its form, its estimate, its draws, and what they say (the best depth).
+Given θ and the hyperparameters the model is linear. Its other coefficients are Gaussian, and integrating over them
+leaves a density of the P numbers of φ (``GivenLeads``). ``Linear`` is the mixed model linearised at θ: its restricted
+likelihood, and the Gauss–Newton steps of θ.
 """
 
 from __future__ import annotations
@@ -49,6 +46,8 @@ from dwsweep.fit.laws import FORMS, POWER, LawForm
 from dwsweep.records.fit import THETA
 
 P = len(THETA)
+SKEW, SATURATION = THETA.index("skew"), THETA.index("saturation")
+SHARP = 0.5  # of ln N: so far from the best depth the skew has most of its effect
 ENDS = slice(-P, 2 - P)  # of the terms and θ: x_T at both ends
 ALL = -1  # budgets
 PARABOLA = 3  # terms of f0 that are not shrunk: the Legendre polynomials of x up to its square
@@ -59,7 +58,7 @@ FARTHEST = 40.0  # from the middle of x, of a transition at either end of the de
 LEAST_GAIN = 1e-5
 GAIN_POWERS = (-3.0, 7.0)
 GAIN_FALLS = (-0.5, 2.0)
-DERIVATIVE_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4, 1e-4])  # of the derivatives with respect to θ
+DERIVATIVE_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4, 1e-4, 1e-4])  # of the derivatives with respect to θ
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def least_gain(phi: np.ndarray) -> np.ndarray:
 def bounded(phi: np.ndarray, form: str) -> np.ndarray:
     """φ (…, P) moved to where its prior allows it: a gain of another sign or a saturation below zero is mirrored."""
     phi = np.array(phi)
-    phi[..., 5] = np.abs(phi[..., 5])
+    phi[..., SATURATION] = np.abs(phi[..., SATURATION])
     phi[..., 4] = np.clip(phi[..., 4], *GAIN_FALLS)
     phi[..., 3] = np.clip(phi[..., 3], *GAIN_POWERS)
     size = np.maximum(np.abs(phi[..., 2]), least_gain(phi))
@@ -163,7 +162,7 @@ def transition(form: str, theta: np.ndarray, depth: np.ndarray, frame: Frame) ->
 def gradient(form: str, theta: np.ndarray, x: np.ndarray | float, y: np.ndarray, frame: Frame) -> np.ndarray:
     """dh/dl for theta (..., P), x and y broadcast; beyond the sizes of the frame gains have fallen as at its edge."""
     fallen = fall(theta, np.clip(x, frame.low, frame.high), frame)
-    return -speed(theta, y, frame) * fallen * levelled(x - transition(form, theta, np.exp(y), frame), theta[..., 5])
+    return -speed(theta, y, frame) * fallen * levelled(x - transition(form, theta, np.exp(y), frame), theta)
 
 
 def speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
@@ -171,9 +170,11 @@ def speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
     return theta[..., 2] * np.exp((1.0 - theta[..., 3]) * (y - frame.centre[1]))
 
 
-def levelled(lead: np.ndarray, saturation: np.ndarray) -> np.ndarray:
-    """S of the lead x − x_T."""
-    return lead / np.sqrt(1.0 + np.maximum(saturation, 0.0) * lead**2)
+def levelled(lead: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """S of the lead x − x_T for theta (..., P), broadcast."""
+    squared = lead * lead
+    steeper = theta[..., SKEW] * lead / np.sqrt(SHARP * SHARP + squared)
+    return lead * np.exp(steeper) / np.sqrt(1.0 + np.maximum(theta[..., SATURATION], 0.0) * squared)
 
 
 def fall(theta: np.ndarray, x: np.ndarray | float, frame: Frame) -> np.ndarray:
@@ -196,7 +197,7 @@ def height(form: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray, frame: Fr
         points = frame.centre[1] + half * (at + 1.0)
         pace = speed(theta[..., None, :], points, frame) * (weight * half)
         lead = x[here][:, None] - transition(form, theta[..., None, :], np.exp(points), frame)[..., None, :]
-        out[..., here] = (levelled(lead, theta[..., 5, None, None]) @ pace[..., None])[..., 0]
+        out[..., here] = (levelled(lead, theta[..., None, None, :]) @ pace[..., None])[..., 0]
     return -out * fall(theta[..., None, :], x, frame)
 
 
@@ -206,17 +207,18 @@ def linearised(
     """h (K,) at ``theta`` and its derivatives with respect to it (K, P)."""
     steps = np.diag(DERIVATIVE_STEPS)
     there = np.concatenate([theta + steps, theta - steps])
-    there[-1, 5] = max(there[-1, 5], 0.0)  # saturation is not negative
+    there[-1, SATURATION] = max(there[-1, SATURATION], 0.0)  # saturation is not negative
     value = height(form, np.concatenate([theta[None], there]), x, y, frame)
     return value[0], (
         (value[1 : P + 1] - value[P + 1 :]) / (np.diagonal(there[:P]) - np.diagonal(there[P:]))[:, None]
     ).T
 
 
-# Priors of φ (loss_forms.py): sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p, a, s.
-# κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (design/prior.py), and so is
-# that gains fall as N^(−0.3).
+# Priors of φ: sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p, a, k, s.
+# κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (design/expected_fit.py), as
+# are gains that fall as N^(−0.3).
 GAIN, GAIN_POWER, GAIN_FALL = 0.02, 2.1, 0.3
+SKEW_SD = 0.2  # two curvatures that differ by a factor of 1.5
 
 
 @dataclass(frozen=True)
@@ -234,15 +236,15 @@ class Mean:
 
 FREE = "free"
 PINNED = 1e-4  # sd of a parameter that a mean does not have
-_LAW_PRIOR = np.array([0.0, 0.0, GAIN, GAIN_POWER, GAIN_FALL, 0.0])
-_LAW_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.3, 0.25])
-# no law: a quadratic in ln N and ln L. Its transition is straight in ln L, as that of the power law, and may fall;
-# gains are the same at every depth and size.
+_LAW_PRIOR = np.array([0.0, 0.0, GAIN, GAIN_POWER, GAIN_FALL, 0.0, 0.0])
+_LAW_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.3, SKEW_SD, 0.25])
+# no law: the transition is straight in ln L, as that of the power law, and may fall; gains are the same at every depth
+# and size, so that the loss is a quadratic in ln N and ln L but for its skew.
 MEANS = {name: Mean(law, _LAW_PRIOR, _LAW_SD) for name, law in FORMS.items()} | {
     FREE: Mean(
         POWER,
-        np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0]),
-        np.array([0.3, 0.3, 0.1, PINNED, PINNED, PINNED]),
+        np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]),
+        np.array([0.3, 0.3, 0.1, PINNED, PINNED, SKEW_SD, PINNED]),
         falls=True,
     )
 }
@@ -417,7 +419,7 @@ class GivenLeads:
         """(C·N,) log posterior of φ, the coefficients integrated out, up to a constant of each node."""
         mean = MEANS[self.form]
         gain = np.abs(phi[:, 2]) if mean.falls else phi[:, 2]
-        inside = (phi[:, 5] >= 0.0) & (gain >= least_gain(phi))
+        inside = (phi[:, SATURATION] >= 0.0) & (gain >= least_gain(phi))
         inside &= (phi[:, 4] >= GAIN_FALLS[0]) & (phi[:, 4] <= GAIN_FALLS[1])
         inside &= (phi[:, 3] >= GAIN_POWERS[0]) & (phi[:, 3] <= GAIN_POWERS[1])
         rest = self._rest(phi)
@@ -435,7 +437,7 @@ class GivenLeads:
         return self.problem.in_order(found.swapaxes(0, 1).reshape(len(phi), -1))
 
 
-LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2, 0.2])
+LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2, 0.2, 0.2])
 HALVINGS = 6
 
 

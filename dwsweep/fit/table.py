@@ -1,6 +1,6 @@
 """Any table of runs, read into plain rows: a sweep directory, CSV, TSV, JSON, JSONL or Parquet, rows or columns.
 
-What other projects call the columns: the usual names are understood, and what was taken for what is said.
+Usual names of columns in other projects are understood, and the output says what was taken for what.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _are_flops(values: Sequence[Any]) -> bool:
 
 
 def unit_named(column: str) -> str:
-    """What the name of a column of losses says that they are counted in; nats per token where it says nothing."""
+    """Unit of the losses, by the name of their column; nats per token where it says nothing."""
     words = _plain(column).split("_")
     if "bpb" in words or "bits_per_byte" in _plain(column):
         return BITS
@@ -362,7 +362,7 @@ def _rename(held: Columns, mapping: dict[str, str]) -> Columns:
 
 
 def rename(name: str) -> str:
-    """How to say that another column is meant."""
+    """Advice on how to name another column."""
     return "rename with " + example(f"columns={{{name!r}: 'THEIRS'}}", f"--column {name}=THEIRS")
 
 
@@ -415,7 +415,7 @@ def _check_numbers(rows: list[Row], names: Sequence[str]) -> None:
 
 
 def _wrong(name: str, value: Any) -> str:
-    """What is wrong with a number of the column, with {row} for its place; empty where nothing is."""
+    """Complaint about a number of the column, with {row} for its place; empty where nothing is."""
     shown = _shown(value).replace("{", "{{").replace("}", "}}")
     said = f"{name}: {shown} in row {{row}}; must"
     if isinstance(value, str | bool):

@@ -1,21 +1,20 @@
-"""Where the deeper net of a pair overtakes: status by simultaneous bands, the root, and its interval.
+"""Where the deeper net of a pair overtakes, and how two depths differ at equal size.
 
-All consecutive depths: their differences, crossings and other estimators, as rows of transitions.csv.
+A pair's difference curve gets a status from its simultaneous band, a root, and the root's interval. Three estimators
+stand side by side as rows of transitions.csv:
 
-Other estimators are shown for reference, with ``pchip``:
+surface the crossing of the joint model of all depths (surface.py), which is the verdict on the pair.
 
-surface the crossing of the joint loss model of all depths (loss_model.py), the most precise where its smoothness holds.
+pchip   the crossing of the pair's own two curves, which is the check.
 
 levine  the two-width rule of Levine et al. 2020: the first trained width of the shallower net that is significantly
         worse, averaged with its left neighbour, where the two are indistinguishable. The noisier the losses, the later
         a width counts as worse: biased to larger widths.
 
-Losses of any two depths at equal size: what an irregular table says where it gives no curves to cross.
-
-Two shapes within TOLERANCE of each other's size are compared as measured, corrected to the size between them by the
-slope of the loss; the correction's error is the spread of that slope over the table. Depths without such shapes are
-compared by the losses of all depths together, where they share a range of sizes. At most three sizes per pair: the ends
-and the middle.
+Contrasts are differences of any two depths at equal size, for tables that give no curves to cross. Two shapes within
+TOLERANCE of each other's size are compared as measured, corrected to the size between them by the slope of the loss;
+the correction's error is the spread of that slope over the table. Depths without such shapes are compared by the losses
+of all depths together, where they share a range of sizes. Each pair has at most three sizes: the ends and the middle.
 """
 
 from __future__ import annotations
@@ -156,12 +155,12 @@ def no_crossing(reason: str, cause: str) -> Crossing:
 
 
 def of_few_sizes(crossing: Crossing, sizes: int) -> Crossing:
-    """A crossing of depths with so few sizes that the luck of a shape, known from nowhere else, could have made it."""
+    """A crossing of depths with so few sizes that the scatter of a shape, known from nowhere else, could have made it."""
     if crossing.status not in ("crossed", "ambiguous"):
         return crossing
     return replace(
         no_crossing(
-            f"{sizes} sizes per depth and no losses per document: luck per shape cannot be told from a crossing; "
+            f"{sizes} sizes per depth and no losses per document: scatter per shape cannot be told from a crossing; "
             f"{SEPARABLE_SIZES} are needed",
             FEW_SIZES,
         ),
@@ -470,7 +469,7 @@ def _slope(curves: Curves) -> tuple[float, float]:
 
 
 def _matched(curves: Curves, shallow: int, deep: int) -> list[tuple[int, int]]:
-    """Each shape of ``shallow`` with its nearest of ``deep``, where they are each other's nearest and close enough."""
+    """Pairs of shapes of ``shallow`` and ``deep``, where they are each other's nearest and close enough."""
     a, b = curves.at(shallow), curves.at(deep)
     gap = np.abs(curves.x[a][:, None] - curves.x[b])
     return [
@@ -523,7 +522,7 @@ def _contrast_row(
     ]
     both = [a, b] if gap is not None else np.concatenate([curves.at(shallow), curves.at(deep)])
     noise = curves.noise
-    source = noise.source if noise.known else "the luck of a shape"
+    source = noise.source if noise.known else "the scatter of shapes"
     return Contrast(
         shallow=shallow,
         deep=deep,

@@ -1,5 +1,7 @@
-"""What a reader must know before believing a fit: noise, what else differed between the curves, ties; and tables that
-are read well and mean something else, in one line that says what it looks like and how to give it.
+"""What a reader must know before believing a fit: noise, what else differed between the curves, ties.
+
+A table that is read well and means something else is refused in one line, which says what it looks like and how to give
+it.
 """
 
 from __future__ import annotations
@@ -156,7 +158,7 @@ def _rising(runs: Sequence[Run]) -> list[int]:
 
 
 def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> list[str]:
-    """What the errors rest on, where that is little. pairs: whether pairs of depths are compared. unit: of losses."""
+    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared. unit: of losses."""
     lines, nats = [], SHORT[unit]
     noise = curves.noise
     if not noise.known and not noise.why_unknown:
@@ -192,7 +194,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> list
     if few and len(curves.depths) > 1 and pairs:
         listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
         lines.append(
-            f"sizes: {listed}; luck per shape cannot be told from a crossing there, so none is claimed unless every "
+            f"sizes: {listed}; scatter per shape cannot be told from a crossing there, so none is claimed unless every "
             f"run has its losses per document (six sizes per depth are needed)"
         )
     if max(curves.n) > 1 and not curves.paired:
@@ -201,7 +203,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> list
 
 
 def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
-    """What was left out, and which transitions would be others with it."""
+    """The warning that names what was left out, and the transitions that would be others with it."""
     listed = "; ".join(named(found) for found in bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
     before = {(row.shallow, row.deep): _said(row) for row in references(with_them)}
     now = {(row.shallow, row.deep): _said(row) for row in references(rows)}

@@ -8,7 +8,7 @@ with Σ the covariance of the g_i from the draws, μ_i = 0 where x_i lies inside
 bound in sign (the end value must not contradict the lead that the law predicts there). Intervals are profiles of χ²:
 {Δχ² ≤ F(1, df)}, 3.84 at 95 % with many degrees of freedom.
 
-Whether the transitions give a law of this sweep, which form it has, and how far it reaches.
+The report on the laws says whether the transitions give a law at all, which form it has, and how far it reaches.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class LawReport:
         return cls(None, [], f"no width law fitted: {reason}")
 
     def beside(self, surface: Surface) -> LawReport:
-        """With a word in the statement where the losses of all depths together reject the form of the law."""
+        """The report, which says so where the losses of all depths together reject the form of the law."""
         rejected = {form.form for form in surface.forms if form.rejected}
         if self.width_law is None or self.width_law.form not in rejected:
             return self
@@ -293,7 +293,7 @@ class LawReport:
         return replace(self, statement=said)
 
     def forms(self) -> list[FittedForm]:
-        """Each bounded form with its region, for fit.json."""
+        """Records of the bounded forms with their regions, for fit.json."""
         open_forms = {law.form for law in self.rival_laws}
         return [
             FittedForm(
@@ -441,7 +441,7 @@ def _alternative_row(
 
 
 def _held_out(curves: Curves, pairs: Sequence[Pair], df: float, confidence: float) -> dict[str, HeldOut]:
-    """Each form refitted without the deepest crossed pair, and how it predicts that pair's crossing."""
+    """Forms refitted without the deepest crossed pair, and how each predicts that pair's crossing."""
     crossed = [p for p in pairs if p.crossing.status == "crossed"]
     if len(crossed) < 3:
         return {}

@@ -53,9 +53,9 @@ class DepthSpan(Record):
 
 NO_FORM_FITS = "no form fits"  # in a warning: what the surface says is not what the losses say
 # what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface_model.py)
-THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "saturation")
+THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "skew", "saturation")
 LawForm = Annotated[str, one_of("exponential", "power", "linear", "free")]
-ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law) + departures, a Gaussian process"]
+ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law, skew) + departures, a Gaussian process"]
 (LOSS_FORM,) = get_args(ModelForm)
 
 
@@ -65,14 +65,14 @@ class LossForm(Record):
 
     draws: of the posterior, each the coefficients (nats) of ``Surface.terms``, then θ: x_T at the shallowest and at the
     deepest depth (ln of the axis), gain (nats per unit of ln axis and ln depth at the middle depth), power with which
-    it falls with depth, and with the axis; saturation. mode: the same where θ is the most probable.
+    it falls with depth, and with the axis; skew; saturation. mode: the same where θ is the most probable.
     """
 
     form: LawForm
     weight: Share  # of the form in the average, by its evidence
     log_evidence: float
     rejected: bool  # its evidence is 100 times less than the best form's, or worse
-    tau: float  # luck of a shape, nats
+    tau: float  # scatter of a shape, nats
     mode: tuple[float, ...] = field(repr=False)
     draws: tuple[tuple[float, ...], ...] = field(repr=False)
 

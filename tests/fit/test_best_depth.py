@@ -51,7 +51,7 @@ from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 
 SIZES = (1e7, 3e7, 1e8)
 FRAME = Frame(13.8, 20.2, 6.0, 30.0)
-THETA = np.array([15.0, 19.3, 0.05, 2.1, 0.3, 0.2])
+THETA = np.array([15.0, 19.3, 0.05, 2.1, 0.3, 0.15, 0.2])
 
 
 def fitted(truth: SmoothTruth, seed: int = 0, params=SIZES, **options):
@@ -355,7 +355,7 @@ def test_heights_are_the_integral_of_their_gradient():
         rise = (height(form, THETA, x, y + step, FRAME) - height(form, THETA, x, y - step, FRAME)) / (2 * step)
         np.testing.assert_allclose(rise, gradient(form, THETA, x, y, FRAME), rtol=1e-5)
         value, columns = linearised(form, THETA, x, y, FRAME)
-        moved = THETA + np.array([0.01, -0.005, 0.0005, 0.005, 0.001, 0.001])
+        moved = THETA + np.array([0.01, -0.005, 0.0005, 0.005, 0.001, 0.001, 0.001])
         np.testing.assert_allclose(
             height(form, moved, x, y, FRAME), value + columns @ (moved - THETA), atol=2e-4 * np.abs(value).max() + 1e-5
         )
