@@ -92,6 +92,9 @@ def fit(
         float | None,
         count_option("TOKENS", "Compare losses after this many tokens, such as 100B; default the commonest."),
     ] = None,
+    tokens_per_param: Annotated[
+        float | None, number_option("R", "Compare losses after this many tokens per non-embedding parameter.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
@@ -129,6 +132,7 @@ def fit(
             params=params or (),
             beside=beside or (),
             at_tokens=at_tokens,
+            tokens_per_param=tokens_per_param,
             unit=unit.value if unit else None,
         )
         check_fitted(result)

@@ -24,6 +24,7 @@ from dwsweep.fit.cells import number
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.drawn_curves import fit_curves
 from dwsweep.fit.guideline import published_record
+from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.pairing import Pairing, pair_arms
 from dwsweep.fit.rows import RECIPE, TUNING, arms, check_one_arm
 from dwsweep.fit.table import Table, read_table
@@ -85,6 +86,7 @@ def fit_along(
     check_column(tables, column)
     of_plain_fit = ("params", "beside")
     chosen = fit_options(**{name: value for name, value in options.items() if name not in of_plain_fit})
+    tables = [at_equal_length(data, chosen) for data in tables]
     plain = len(tables) == 1 and column in ("depth", *SIZES)
     with threadpool_limits(1, user_api="blas"):
         found, along = compared(tables, labels(tables) if len(tables) > 1 else [""], column, chosen, baseline, margin)

@@ -28,6 +28,7 @@ from dwsweep.fit.guideline import (
     own_guide,
     published_record,
 )
+from dwsweep.fit.lengths import at_equal_length, largest, token_groups, token_warnings
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.rows import Row, check_one_arm
 from dwsweep.fit.surface import LossSurface, fit_loss_model
@@ -47,7 +48,6 @@ from dwsweep.records.fit import (
 )
 from dwsweep.records.studies import FLOPS
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, references
-from dwsweep.text import format_count
 
 
 def fit_table(
@@ -64,6 +64,7 @@ def fit_table(
     params: Iterable[float] = (),
     documents: bool = True,
     at_tokens: float | None = None,
+    tokens_per_param: float | None = None,
     beside: Iterable[Any] = (),
     unit: str | None = None,
 ) -> FitResult:
@@ -79,7 +80,9 @@ def fit_table(
     columns: ``{ours: theirs}``; where: row filters. draws, seed: Gaussian draws behind the errors. confidence: of every
     interval. params: further budgets (non-embedding parameters) for the guideline.
     documents: use the held-out losses per document of a sweep directory, where every run has them.
-    at_tokens: compare losses after this many tokens, where runs were measured at several; default: the count that most
+    at_tokens, tokens_per_param: compare losses after this many tokens, or after this many per non-embedding parameter.
+        A run that was not measured there is read between its own losses, or moved by at most a factor of two in tokens
+        with the slope of published laws. Default: losses as they are; of several counts per run the one that most
         shapes have, the larger of two.
     beside: other tables, read and fitted with the same options: what they say of each pair stands beside this one's
     (``others``); nothing of them enters the fit.
@@ -88,7 +91,9 @@ def fit_table(
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    given = fit_options(axis, noise, shape_noise, columns, where, draws, seed, confidence, documents, at_tokens, unit)
+    given = fit_options(
+        axis, noise, shape_noise, columns, where, draws, seed, confidence, documents, at_tokens, tokens_per_param, unit
+    )
     return _fitted(table, given, params, beside, _of_table)
 
 
@@ -133,12 +138,16 @@ def fit_options(
     confidence: float = 0.95,
     documents: bool = True,
     at_tokens: float | None = None,
+    tokens_per_param: float | None = None,
     unit: str | None = None,
 ) -> FitOptions:
     """The options of a fit as its record has them; the defaults are those of ``fit_table``."""
     check_options(draws, confidence)
-    if at_tokens is not None and not 0.0 < at_tokens < math.inf:
-        raise InputError(f"{argument('at_tokens')}: {at_tokens:g}; allowed: a number of tokens above zero")
+    for name, value in (("at_tokens", at_tokens), ("tokens_per_param", tokens_per_param)):
+        if value is not None and not 0.0 < value < math.inf:
+            raise InputError(f"{argument(name)}: {value:g}; allowed: a number above zero")
+    if at_tokens is not None and tokens_per_param is not None:
+        raise InputError(f"{argument('at_tokens')}, {argument('tokens_per_param')}: both given; allowed: one of them")
     return FitOptions(
         axis=axis,
         noise=noise,
@@ -150,34 +159,41 @@ def fit_options(
         confidence=confidence,
         documents=documents,
         at_tokens=at_tokens,
+        tokens_per_param=tokens_per_param,
         unit=unit,
     )
 
 
-SAME_TOKENS = 0.005  # in ln tokens: a loss needs no interpolation
 Question = Callable[[Table, FitOptions, TrainedBudgets | None, Iterable[float]], FitResult]
 
 
 def _fitted(
     table: Any, options: FitOptions, params: Iterable[float], beside: Iterable[Any], question: Question
 ) -> FitResult:
-    """What ``question`` finds in a table that is read and checked; and other tables beside it."""
+    """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
     from threadpoolctl import threadpool_limits
 
     data = read_table(table, options.columns, options.where, options.unit)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
+    data = at_equal_length(data, options)
     # its matrices are small: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
         others = [_other(other, options) for other in beside]
-        found = question(data, options, trained_budgets(data, options.axis), params)
+        found = question(data, options, _trained(data, options), params)
         return replace(found, others=others)
+
+
+def _trained(data: Table, options: FitOptions) -> TrainedBudgets | None:
+    """The budgets of compute that the runs were trained to; none where losses after equal tokens are asked for."""
+    return trained_budgets(data, options.axis) if options.at_tokens is options.tokens_per_param is None else None
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
     data = read_other(table, options.columns, options.where, argument("beside", "--with"), options.unit)
-    trained = trained_budgets(data, options.axis)
-    groups = _groups(data, trained, options)
+    data = at_equal_length(data, options)
+    trained = _trained(data, options)
+    groups = _groups(data, trained)
     group = TokenGroup.of(data, groups[largest(groups)], options, shorter=trained is not None and trained.only)
     return OtherFit(
         name=PurePath(data.directory or data.source).stem or data.source,
@@ -186,11 +202,6 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
         transitions=references(group.transitions(options.confidence)),
         pairs=pair_curves(group.pairs),
     )
-
-
-def largest(groups: dict[float | None, list[Row]]) -> float | None:
-    """The token count with the most shapes, the larger one of two."""
-    return max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
 
 
 def _of_table(data: Table, options: FitOptions, trained: TrainedBudgets | None, params: Iterable[float]) -> FitResult:
@@ -279,13 +290,13 @@ def _transitions_found(
     data: Table, options: FitOptions, trained: TrainedBudgets | None, params: Iterable[float]
 ) -> FitResult:
     """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
-    groups = _groups(data, trained, options)
+    groups = _groups(data, trained)
     main = largest(groups)
     shorter = trained is not None and trained.only
     by_count = {key: TokenGroup.of(data, rows, options, shorter) for key, rows in groups.items()}
     group, confidence = by_count[main], options.confidence
     curves = group.curves
-    warnings = [*_length_warnings(trained, options), *group.warnings, *_token_warnings(groups, main)]
+    warnings = [*_length_warnings(trained, options), *group.warnings, *token_warnings(groups, main)]
     nothing = LawReport.none("no finished run with a usable loss")
     report = fit_laws(curves, group.pairs, confidence) if curves else nothing
     surface = fit_loss_model(curves, confidence) if curves else None
@@ -330,18 +341,6 @@ def _length_warnings(trained: TrainedBudgets | None, options: FitOptions) -> lis
     return [other_axis_warning(trained, options.axis)] if trained and trained.axis != options.axis else []
 
 
-def _token_warnings(groups: dict[float | None, list[Row]], main: float | None) -> list[str]:
-    """The warning that the fit uses the runs at one token count of several."""
-    if len(groups) < 2:
-        return []
-    others = ", ".join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
-    used = format_count(main) if main is not None else "an unknown number of"
-    return [
-        f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference; "
-        f"{argument('at_tokens')} asks for another count"
-    ]
-
-
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
     """The transitions at each token count, where there are several."""
     if len(by_count) < 2:
@@ -355,7 +354,7 @@ def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> l
 
 
 def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
-    """What a fit of ``rows_used`` rows of ``data`` was made from."""
+    """Record of what a fit of ``rows_used`` rows of ``data`` was made from."""
     return Provenance(
         input=data.source,
         input_sha256=data.sha256,
@@ -389,61 +388,9 @@ def check_options(draws: int, confidence: float) -> None:
         raise InputError(f"{argument('confidence')}: {confidence!r}; must be a number from 0.5 to below 1")
 
 
-def _groups(data: Table, trained: TrainedBudgets | None, options: FitOptions) -> dict[float | None, list[Row]]:
-    """Rows that may be compared: those after the number of tokens that was asked for, of the main budget where all were
-    trained to one, else of each token count."""
-    if options.at_tokens is not None:
-        return {options.at_tokens: _rows_after(options.at_tokens, data)}
+def _groups(data: Table, trained: TrainedBudgets | None) -> dict[float | None, list[Row]]:
+    """Rows that may be compared: those of the main budget where all were trained to one, else of each token count."""
     return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(data.rows)
-
-
-def _rows_after(tokens: float, data: Table) -> list[Row]:
-    """One row for each run that was measured before and after ``tokens``: its loss there, interpolated in ln tokens by
-    a monotone cubic.
-
-    Raises:
-        InputError: no run has such measurements.
-    """
-    from scipy.interpolate import PchipInterpolator
-
-    runs: dict[tuple[Any, ...], dict[float, Row]] = defaultdict(dict)
-    for row in data.rows:
-        if row.get("tokens") and row["loss"] is not None and math.isfinite(row["loss"]):
-            key = tuple(row.get(name) for name in ("arm", "depth", "width", "learning_rate", "seed"))
-            runs[key][row["tokens"]] = row
-    found = list[Row]()
-    for measured in runs.values():
-        counts = sorted(measured)
-        nearest = min(counts, key=lambda count: abs(math.log(count / tokens)))
-        if abs(math.log(nearest / tokens)) < SAME_TOKENS:
-            found.append(measured[nearest])
-        elif counts[0] < tokens < counts[-1]:
-            curve = PchipInterpolator(np.log(counts), [measured[count]["loss"] for count in counts])
-            found.append({**measured[nearest], "tokens": tokens, "loss": float(curve(math.log(tokens)))})
-    if not found:
-        counts = sorted({row["tokens"] for row in data.rows if row.get("tokens")})
-        between = (
-            f"between {format_count(counts[0])} and {format_count(counts[-1])}" if counts else "none, no row has any"
-        )
-        raise InputError(f"{argument('at_tokens')}: {tokens:g}; allowed, as {data.source} has them: {between}")
-    return found
-
-
-def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
-    """Rows by token count, where one shape, learning rate and seed was measured at several; otherwise all in one."""
-    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
-    for row in rows:
-        if row.get("tokens") is not None:
-            key = (row["depth"], row["width"], row.get("learning_rate"), row.get("seed"))
-            seen[key].add(row["tokens"])
-    several = sum(len(tokens) > 1 for tokens in seen.values())
-    if not several or several < 0.5 * len(seen):
-        return {None: list(rows)}
-    groups: dict[float | None, list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.get("tokens") is not None:
-            groups[row["tokens"]].append(row)
-    return dict(groups)
 
 
 @dataclass(frozen=True)
@@ -553,7 +500,7 @@ class TokenGroup:
 
 
 def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: str | None = None) -> NoiseSummary:
-    """What the errors of ``curves`` rest on. documents: how the held-out ones were used."""
+    """Record of what the errors of ``curves`` rest on. documents: how the held-out ones were used."""
     n = curves.noise
     return NoiseSummary(
         source=n.source,

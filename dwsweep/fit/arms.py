@@ -26,10 +26,11 @@ import numpy as np
 
 from dwsweep import paths
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.analysis import TokenGroup, fit_table, largest, token_groups
+from dwsweep.fit.analysis import TokenGroup, fit_table
 from dwsweep.fit.bands import losses_apart
 from dwsweep.fit.cells import Run, Selection
 from dwsweep.fit.curves import Curves, distinct, pchip
+from dwsweep.fit.lengths import at_equal_length, largest, token_groups
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
@@ -65,7 +66,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
         where = [*where, of_arm(base.rows)]
     result = fit_table(table, where=where, **options)
     chosen = result.provenance.options
-    tables = [base, *rest]
+    tables = [at_equal_length(data, chosen) for data in (base, *rest)]
     with threadpool_limits(1, user_api="blas"):
         first, *fitted = _fitted(tables, labels(tables), chosen)
         if isinstance(first, NoCurve):

@@ -27,6 +27,7 @@ import numpy as np
 
 from dwsweep.fit.cells import Run, Shape, number
 from dwsweep.fit.curves import Curves
+from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD
 from dwsweep.fit.surface import (
     CHAINS,
     FEWEST_CELLS,
@@ -62,9 +63,6 @@ from dwsweep.records.studies import (
 from dwsweep.records.transitions import numbers
 
 SIZES, DEPTHS = 41, 61  # points of the grids over the sizes of a depth and over the depths of a budget
-# what a run whose budget is not quite that of the others would have lost or gained: nats per nat of loss and unit of ln
-# tokens, and how far that may be wrong. Assumed; β·B/D^β of published laws is 0.03 … 0.09 of the loss.
-LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.06, 0.04
 STEEP = 1.0  # dx/dy of a hull's edge, from which on another depth lies beyond it rather than another size
 FEWEST_BUDGETS = 3
 QUANTITIES = ("n_params", "tokens", "depth", "width")

@@ -12,6 +12,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Run
+from dwsweep.fit.lengths import LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import (
     FEW_DOCUMENTS,
     FLOOR_NATS,
@@ -209,6 +210,11 @@ def build_curves(
         tilt = np.log([[candidate[0]] for candidate in candidates])
         tilt = seed_slope.sd * (tilt - tilt.mean())
         covariance = replace(covariance, factors=np.hstack([covariance.factors, tilt]))
+    if moved := [run for run in runs if MOVED in run.row]:  # all by one slope, which has an error
+        over = np.zeros((len(candidates), 1))
+        for run in moved:
+            over[index[run.candidate], 0] = LENGTH_SLOPE_SD * run.loss * run.row[MOVED]
+        covariance = replace(covariance, factors=np.hstack([covariance.factors, over]))
     all_draws = covariance.draws(n_draws, rng)
     all_draws += means.mean
     draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)

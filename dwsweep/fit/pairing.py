@@ -3,7 +3,7 @@
 Arms of one study see the same batches under the same seed and the same held-out documents, so the errors of two cell
 means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
 losses is taken run by run, and its noise is estimated as that of any table of losses (noise.py): replicates, documents,
-scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of the one arm, of the other and of the difference,
+scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of one arm, of the other and of the difference,
 
     Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
 
@@ -29,8 +29,8 @@ from dwsweep.text import NATS
 
 TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
 
-# of the scatter of a shape: a few contrasts show it, and what they show to be shared in full may not be (on simulated arms
-# that share four fifths of theirs, false claims at 95 % fell from 7 to 5 % with it)
+# of the scatter of a shape: a few contrasts show it, and what they show to be shared in full may not be (on simulated
+# arms that share four fifths of theirs, false claims at 95 % fell from 7 to 5 % with it)
 MOST_SHARED = 0.75
 
 
@@ -81,8 +81,8 @@ class Pairing:
 
 
 def pair_arms(a: Arm, b: Arm, declared: float | None = None, shape_sd: float | None = None) -> Pairing:
-    """What arms ``a`` and ``b`` share. declared, shape_sd: sd of one run's loss and of a shape's scatter in nats, as the
-    curves of both took them."""
+    """What arms ``a`` and ``b`` share. declared, shape_sd: sd of one run's loss and of a shape's scatter in nats, as
+    the curves of both took them."""
     cells = matched(a.curves, b.curves)
     why_not = different_text(a, b)
     nothing = np.zeros((len(a.curves.x), len(b.curves.x)))

@@ -155,7 +155,7 @@ def no_crossing(reason: str, cause: str) -> Crossing:
 
 
 def of_few_sizes(crossing: Crossing, sizes: int) -> Crossing:
-    """A crossing of depths with so few sizes that the scatter of a shape, known from nowhere else, could have made it."""
+    """The crossing, undecided where so few sizes cannot tell it from the scatter of a shape."""
     if crossing.status not in ("crossed", "ambiguous"):
         return crossing
     return replace(

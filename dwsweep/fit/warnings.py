@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from dwsweep import theory
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import BadRun, Run, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
+from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, rename
 from dwsweep.records.fit import FitResult
@@ -236,6 +237,7 @@ def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = Fa
     """Warnings about ``runs``, one line each. shorter: that larger nets were trained on less is known."""
     warnings = [
         *_negative(runs),
+        *_moved(runs),
         *_differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE),
         *_counting(runs),
         *_learning_rates(runs, curves),
@@ -255,6 +257,18 @@ def _negative(runs: Sequence[Run]) -> list[str]:
         f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
         f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
         f"({rename('loss')})"
+    ]
+
+
+def _moved(runs: Sequence[Run]) -> list[str]:
+    """A line about the losses that were moved to another number of tokens."""
+    over = [math.exp(-run.row[MOVED]) for run in runs if MOVED in run.row]
+    if not over:
+        return []
+    return [
+        f"tokens: {len(over)} of {len(runs)} losses are moved from {min(over):.2f} to {max(over):.2f} times the tokens "
+        f"asked for, by {-100 * LENGTH_SLOPE:g} ± {100 * LENGTH_SLOPE_SD:g} % of the loss per unit of ln tokens "
+        f"(ASSUMED, as in published laws); that error is in every interval"
     ]
 
 
@@ -309,6 +323,7 @@ def _at_equal_size(runs: Sequence[Run], name: str) -> list[str]:
     return [
         f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {format_count(math.exp(x_))}) depth {more} has "
         f"{100 * math.expm1(abs(gap_)):.0f} % more than depth {less}"
+        + (f" ({argument('tokens_per_param')} compares at equal counts)" if name == "tokens" else "")
     ]
 
 

@@ -253,6 +253,7 @@ class FitOptions(Record):
     documents: bool
     shape_noise: Any = None
     at_tokens: float | None = None
+    tokens_per_param: float | None = None  # of non-embedding parameters
     unit: str | None = None  # of the losses; None: what their column's name says
 
     def __post_init__(self) -> None:

@@ -1,0 +1,101 @@
+"""Losses after equally many tokens: read between a run's own, moved from another number, left out, or refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from dwsweep import compare, fit_along, fit_table
+from dwsweep.errors import InputError
+from dwsweep.fit.rows import Row
+
+DEPTHS, WIDTHS_AT_SIX = (6, 9, 12, 18, 24), (160, 240, 340, 480, 680, 960)
+BEST = 12.0  # layers, at every size
+
+
+def loss(depth: float, n: float, tokens: float) -> float:
+    """A valley over depth at 12 layers; a slope of 8 % of the loss per unit of ln tokens."""
+    level = 1.5 + 3.0 * (n / 1e7) ** -0.08 + 0.2 * math.log(depth / BEST) ** 2
+    return level * (tokens / (20.0 * n)) ** -0.08
+
+
+def rows(tokens: Callable[[int, float], float]) -> list[Row]:
+    """One run for each shape, after tokens(depth, N)."""
+    found = []
+    for depth, wide in product(DEPTHS, WIDTHS_AT_SIX):
+        width = round(wide * math.sqrt(6 / depth) / 4) * 4
+        n = 12.0 * depth * width**2
+        found.append(
+            {"depth": depth, "width": width, "loss": loss(depth, n, tokens(depth, n)), "tokens": tokens(depth, n)}
+        )
+    return found
+
+
+def best(table: list[Row], **options: float) -> list[tuple[float | None, float | None, float | None]]:
+    surface = fit_table(table, noise=0.001, **options).surface
+    assert surface
+    return [(row.depth, row.depth_low, row.depth_high) for row in surface.optima]
+
+
+def test_more_tokens_for_shallow_nets_are_no_merit_of_theirs() -> None:
+    """Tokens in proportion to all parameters favour wide nets, whose embeddings are larger: 12 layers are best, and
+    less is said without the correction."""
+    table = rows(lambda depth, n: 20.0 * n * (6 / depth) ** 0.5)
+    as_trained, corrected = best(table), best(table, tokens_per_param=16.0)
+    middle = len(as_trained) // 2
+    assert as_trained[middle][2] is not None and as_trained[middle][2] < BEST
+    depth, low, high = corrected[middle]
+    assert depth == pytest.approx(BEST, rel=0.2)
+    assert low is not None and high is not None and low < BEST < high
+
+
+def test_a_loss_between_two_of_the_same_run_is_read_between_them() -> None:
+    table = [row for factor in (0.5, 1.0, 2.0) for row in rows(lambda depth, n, f=factor: f * 4e9)]
+    found = fit_table(table, noise=0.001, at_tokens=3e9)
+    assert len(found.cells) == len(DEPTHS) * len(WIDTHS_AT_SIX)
+    for cell in found.cells:
+        assert cell.mean == pytest.approx(loss(cell.depth, 12.0 * cell.depth * cell.width**2, 3e9), abs=2e-3)
+    assert not any("moved" in line for line in found.warnings)
+
+
+def test_moved_losses_are_said_and_far_ones_left_out_and_counted() -> None:
+    table = rows(lambda depth, n: 20.0 * n * (30.0 if depth == 24 else 1.2))
+    found = fit_table(table, noise=0.001, tokens_per_param=20.0)
+    assert {cell.depth for cell in found.cells} == set(DEPTHS) - {24}
+    assert found.provenance.left_out == {"tokens more than twice or less than half": len(WIDTHS_AT_SIX)}
+    (line,) = (line for line in found.warnings if line.startswith("tokens: 24 of 24 losses are moved"))
+    assert "from 1.20 to 1.20 times" in line and "ASSUMED" in line
+
+
+def test_two_runs_of_one_shape_and_count_stay_two() -> None:
+    table = rows(lambda depth, n: 2e9)
+    assert {cell.n for cell in fit_table([*table, *table], at_tokens=2e9).cells} == {2}
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"at_tokens": 1e15}, "at_tokens: 1e+15; allowed, as a list of rows has tokens: from 1B to 4B"),
+        ({"tokens_per_param": -1.0}, "tokens_per_param: -1; allowed: a number above zero"),
+        ({"tokens_per_param": 20.0, "at_tokens": 1e9}, "at_tokens, tokens_per_param: both given; allowed: one of them"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(options: dict[str, float], line: str) -> None:
+    with pytest.raises(InputError) as refused:
+        fit_table(rows(lambda depth, n: 2e9), **options)
+    assert str(refused.value) == line
+
+
+def test_comparisons_and_columns_take_the_same_tokens() -> None:
+    table = rows(lambda depth, n: 4e9)
+    other = [{**row, "loss": row["loss"] + 0.01} for row in table]
+    for found in (
+        compare(table, [other], noise=0.001, at_tokens=3e9),
+        fit_along(table, "depth", noise=0.001, at_tokens=3e9),
+    ):
+        assert found.provenance.options.at_tokens == 3e9
+        moved = [line for line in found.warnings if line.startswith("tokens: 30 of 30 losses are moved")]
+        assert len(moved) == 1
