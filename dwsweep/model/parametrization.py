@@ -62,7 +62,7 @@ GPT2_WIDTH = 768
 
 @dataclass(frozen=True)
 class Group:
-    """What one kind of parameters shares."""
+    """Settings shared by one kind of parameters."""
 
     learning_rate: float  # at the schedule's peak
     init_std: float  # of a normal at 0; norms start at gain 1, biases at 0 whatever stands here
@@ -93,7 +93,7 @@ class Scales:
         return {name: getattr(self, name) for name in names}
 
     def orthogonal_factor(self, n_in: int, n_out: int) -> float:
-        """What an orthogonal update of a matrix is multiplied by, besides its learning rate."""
+        """Factor of an orthogonal update of a matrix, besides its learning rate."""
         if self.orthogonal_width is None:
             return ADAM_UPDATE * math.sqrt(max(n_in, n_out))
         return ADAM_UPDATE * math.sqrt(self.orthogonal_width * n_out / n_in)

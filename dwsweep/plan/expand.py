@@ -29,7 +29,7 @@ from dwsweep.spec import Spec, arms_of
 from dwsweep.text import format_count
 
 UNHASHED = "unhashed"
-"""Stands for the hash in every id while the data is not prepared."""
+"""Placeholder for the hash in every id while the data is not prepared."""
 
 HASH_VERSION = 2  # raise it when the same settings come to mean another result
 
@@ -132,7 +132,7 @@ class _Planned:
 
 
 def _shapes(spec: Spec) -> list[_Planned]:
-    """Depth by depth, rule of the heads by rule, small to large.
+    """Shapes of the grid by depth, then rule of the heads, then size.
 
     Raises:
         InputError: two rules give one shape.
@@ -180,7 +180,7 @@ def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
 
 
 def mismatch(shape: Shape, budget: float) -> float:
-    """n_params / budget − 1."""
+    """Relative mismatch of the size, n_params / budget − 1."""
     return shape.n_params / budget - 1
 
 

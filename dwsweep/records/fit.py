@@ -72,7 +72,7 @@ class LossForm(Record):
     weight: Share  # of the form in the average, by its evidence
     log_evidence: float
     rejected: bool  # its evidence is 100 times less than the best form's, or worse
-    tau: float  # luck of a shape, nats
+    tau: float  # scatter between shapes (sd), nats
     mode: tuple[float, ...] = field(repr=False)
     draws: tuple[tuple[float, ...], ...] = field(repr=False)
 
@@ -220,7 +220,8 @@ class TransitionCovariance(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSummary(Record):
-    """What the errors rest on. All but ``source`` is None where no run had a usable loss, and then left out."""
+    """The noise behind the errors of a fit. All but ``source`` is None where no run had a usable loss, and then left
+    out."""
 
     source: str  # none, declared, replicates, scatter, replicates and scatter
     sigma: dict[str, float | None] | None = None  # depth → sd of one run, nats
@@ -261,7 +262,7 @@ class FitOptions(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance(Record):
-    """What a fit was made from."""
+    """Input, options and versions of a fit."""
 
     input: str
     input_sha256: str
@@ -275,7 +276,7 @@ class Provenance(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedNets(Record):
-    """What all nets of a fit have in common; None where they differ or the table does not say."""
+    """Facts that all nets of a fit share; None where they differ or the table does not say."""
 
     vocab_size: Size | None = None
     seq_len: Size | None = None
@@ -283,7 +284,7 @@ class TrainedNets(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class OtherFit(Record):
-    """What another table says of its pairs of depths, fitted by the same options, to stand beside this one's."""
+    """Transitions of another table, fitted with the same options, for comparison."""
 
     name: str  # of its folder or file
     input: str
@@ -292,14 +293,14 @@ class OtherFit(Record):
     pairs: tuple[PairCurve, ...] = field(repr=False)
 
     def crossing(self, pair: Transition) -> Transition | None:
-        """Its row of the same two depths; None where it has none."""
+        """Find the row of the same two depths; None where it has none."""
         found = (row for row in self.transitions if (row.shallow, row.deep) == (pair.shallow, pair.deep))
         return next(found, None)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FitResult(Record):
-    """What a table of losses says about depth and width.
+    """Everything that a fit found in a table of losses.
 
     Each table is a list of records whose fields are the columns of its CSV file; ``to_pandas("transitions")`` and
     ``to_dict()`` give what their names say.
@@ -360,7 +361,7 @@ class FitResult(Record):
         )
 
     def _repr_html_(self) -> str:
-        """For a notebook: the transitions, the law, the warnings."""
+        """Render for a notebook: the transitions, the law, the warnings."""
         rows = [
             (row.name, row.status.replace("_", " "), *map(_count, (row.n_params_low, row.n_params, row.n_params_high)))
             for row in references(self.transitions)

@@ -1,4 +1,4 @@
-"""Runs trained at equal compute: the best size of each depth and the best depth at each budget, as ``fit.json`` and
+"""Records of the studies: equal budgets, losses along a column, arms compared; as ``fit.json`` and
 ``equal_budgets.csv``, ``equal_budget_depths.csv`` have them.
 
 A minimum is given only where it is reached: the loss surely falls before it and surely rises after it, within what was
@@ -127,7 +127,7 @@ class DepthProfile(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Record):
-    """All that a fit says of one budget."""
+    """All results of one budget."""
 
     best: BestAtBudget
     depths: tuple[DepthAtBudget, ...]
@@ -228,7 +228,7 @@ class AlongCurve(Record):
 
     @property
     def known(self) -> bool:
-        """Whether there are intervals."""
+        """True where the curve has intervals."""
         return self.spread_high is not None
 
     def percent(self, nats: float | None) -> float | None:

@@ -223,7 +223,7 @@ class Owner:
 
 
 def process_start(pid: int) -> str | None:
-    """What tells a process from a later one of the same number; None when there is no such process.
+    """Start mark that tells a process from a later one of the same number; None when there is no such process.
 
     Not psutil's ``create_time``: that is a wall-clock time made from these ticks, and moves when the clock is set.
     """
@@ -283,7 +283,7 @@ SPLITS = ("train", "validation")
 
 @dataclass(frozen=True)
 class StoreSplit:
-    """What one split holds."""
+    """Contents of one split of a token store."""
 
     n_documents: Count
     n_tokens: Positive  # of the stream, end tokens included
@@ -299,7 +299,7 @@ def _both(splits: dict[str, StoreSplit]) -> dict[str, StoreSplit]:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreManifest:
-    """From what, how and with what a token store was made, and what is in it."""
+    """Source, tokenizer, versions and contents of a token store."""
 
     format: Literal[2] = FORMAT
     source: str  # data.source

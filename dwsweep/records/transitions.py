@@ -286,7 +286,7 @@ class PairCurve(Sampled):
 
     @property
     def pair(self) -> tuple[int, int]:
-        """The two depths."""
+        """The two depths of the pair."""
         return self.shallow, self.deep
 
 
@@ -339,7 +339,7 @@ class Optimum(Record):
 
     @property
     def beyond(self) -> str:
-        """Where it lies, in words, if it is at an edge."""
+        """Words for an optimum at an edge of the depths tried; empty elsewhere."""
         return "1, the fewest" if self.is_one_layer else f"{self.at_edge} the depths tried"
 
 

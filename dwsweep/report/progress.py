@@ -195,7 +195,7 @@ class ProgressView:
         return self._labels.get(pack.pack_id, pack.shape.label)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def started(self, pack: Pack) -> None:
@@ -241,7 +241,7 @@ class ProgressView:
             self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
-        """A pack ended; ``text`` says how."""
+        """Close a pack's bar and print how it ended."""
         active = self._active.pop(pack_id, None)
         self._pace.ended(pack_id, finished)
         if finished:
@@ -257,18 +257,18 @@ class ProgressView:
         self.say(f"{label}: {text}{took}{self._all_facts(' · ')}")
 
     def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None:
-        """A pack was replaced by others; what it had done is lost."""
+        """Expect other packs in place of one whose work is lost."""
         self.n_packs += len(packs) - 1
         self._pace.forget(pack_id)
         for pack in packs:
             self._pace.expect(pack.pack_id, pack_weight(pack))
 
     def time_left(self) -> float | None:
-        """Seconds, or None before the rate is known."""
+        """Expected seconds to the end; None before the rate is known."""
         return self._pace.left()
 
     def fraction(self) -> float:
-        """Of the work, what is done."""
+        """Share of the work that is done."""
         return self._pace.fraction()
 
     def _facts(self, active: _Active, progress: Steps) -> str:
@@ -310,7 +310,7 @@ def render(directory: str | os.PathLike[str]) -> RenderableType:
 
 
 def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
-    """For ``--json``: the runs with their plan and state, the packs that are running, what is damaged.
+    """Collect for ``--json`` the runs with plan and state, the running packs, and damaged files.
 
     Raises:
         InputError: not a sweep directory.
@@ -439,7 +439,7 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
 
 
 def _arms(now: Snapshot) -> list[str | None]:
-    """In the order of the plan; one for a sweep without arms."""
+    """Arms in the order of the plan; one, None, for a sweep without arms."""
     return list(dict.fromkeys(run.plan.arm for run in now.runs))
 
 

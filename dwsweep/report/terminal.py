@@ -206,7 +206,7 @@ class Folded:
 
 
 def _least_width(console: Console, wide: ConsoleOptions, column: Column) -> int:
-    """What the column needs at least, without padding."""
+    """Least width of a column, without padding."""
     sizes = [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
     most, least = max(size.maximum for size in sizes), max(size.minimum for size in sizes)
     return most if column.no_wrap else min(most, max(least, WORDS))

@@ -57,7 +57,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # of `train`: one says how long a run is
 
-# what data.source may be
+# forms of data.source
 SOURCE_FORMS = (
     *("stdlib-docs", "tfds:NAME[/CONFIG]", "wikidump:PATH", "wikiextractor:PATH"),
     *("text:GLOB", "jsonl:GLOB", "parquet:GLOB"),
@@ -202,7 +202,7 @@ class Grid(Section):
         return self.seeds if isinstance(self.seeds, list) else list(range(self.seeds))
 
     def head_rules(self) -> list[HeadRule]:
-        """One, or those that are an axis of the sweep."""
+        """Rules for the heads: one, or those that are an axis of the sweep."""
         return [heads.rule() for heads in (self.heads if isinstance(self.heads, list) else [self.heads])]
 
     def depth_values(self) -> list[int]:
@@ -256,7 +256,7 @@ class ModelSpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _from_preset(cls, given: Any) -> Any:
-        """What is given over the values of the preset."""
+        """Merge the keys that are given over the values of the preset."""
         name = given.get("preset") if isinstance(given, dict) else None
         return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
@@ -282,7 +282,7 @@ class DataSpec(Section):
     @field_validator("source")
     @classmethod
     def _known_form(cls, value: str) -> str:
-        """The form alone, so that `plan` refuses it too; whether anything is there is seen when it is opened."""
+        """Check the form alone, so that `plan` refuses it too; whether a source exists is seen when it is opened."""
         kind, colon, rest = value.partition(":")
         forms = dict(form.partition(":")[::2] for form in SOURCE_FORMS)
         if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
@@ -402,7 +402,7 @@ class Spec(Section):
     execution: ExecutionSpec = ExecutionSpec()
 
     def block(self, head_rule: HeadRule | None = None) -> Block:
-        """What fixes a shape along with depth and width; by the first of ``grid.heads`` unless another is given."""
+        """Settings that fix a shape along with depth and width; heads by the first of ``grid.heads`` by default."""
         return Block(
             head_rule=head_rule or self.grid.head_rules()[0],
             vocab_size=self.data.vocab_size,

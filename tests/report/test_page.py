@@ -288,7 +288,7 @@ def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
     assert cells[table.heads.index("depth") :][:4] == ["refused", "", "–", ""]
     for low, high, said in ((40.0, 75.2, "40 … 75"), (40.0, None, "> 40"), (None, None, "–")):
         one = replace(rows["1.3B"], rival_depth_min=low, rival_depth_max=high)
-        assert fit_report.guideline(replace(fit, guideline=[one])).rows[0][table.heads.index("rivals")] == said
+        assert fit_report.guideline(replace(fit, guideline=[one])).rows[0][table.heads.index("forms")] == said
 
 
 def test_table_of_runs_folds_replicas_and_names_every_state() -> None:

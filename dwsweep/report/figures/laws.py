@@ -1,4 +1,4 @@
-"""The width law with its rivals, and what it advises beside models that were trained.
+"""The width law with its alternatives, and what it advises beside models that were trained.
 
 The figures of ``dwsweep guide``: what each shape one can build costs, and what a rule of thumb costs over sizes.
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 PUBLISHED, AVERAGE = "published", "average"
-RIVAL_LINES: tuple[Dashes, ...] = (
+OTHER_LINES: tuple[Dashes, ...] = (
     *((0, (6, 2)), (0, (1.5, 1.5))),
     *((0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), (0, (3, 3))),
 )
@@ -106,7 +106,7 @@ def _look(form: str, place: int) -> LawStyle:
     if form == PUBLISHED:
         return {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
     if place:
-        return {"color": style.RIVALS[place - 1], "linestyle": RIVAL_LINES[place - 1], "linewidth": 1.3}
+        return {"color": style.OTHERS[place - 1], "linestyle": OTHER_LINES[place - 1], "linewidth": 1.3}
     return {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
 
 
