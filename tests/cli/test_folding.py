@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from checkout import SWEEPS
 from cli_tools import in_a_process
-from rich.table import Table
 from shown import printed
 
 from dwsweep import fit_table, theory
@@ -16,7 +15,8 @@ from dwsweep.design import study
 from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.report import bench_report, fit_report, guide_report, plan_report
-from dwsweep.report.terminal import Folded
+from dwsweep.report.document import Table
+from dwsweep.report.terminal import render
 from dwsweep.spec import load_spec
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
@@ -27,22 +27,30 @@ def lines_of(renderable, width: int) -> list[str]:
     return printed(renderable, width).splitlines()
 
 
-def table() -> Table:
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("row", "first", "interval", "words", "last"):
-        made.add_column(name, no_wrap=name != "words")
+def table(more: str = "", **options):
+    made = Table("", f"row< first< interval< words~ last< {more}", ruled=False, **options)
     for k in range(3):
-        made.add_row(f"r{k}", f"{k}.23456789", f"{k}.1 … {k}.9", f"{k} words that may well wrap", f"9{k}.87654321")
-    return made
+        unit = ["tokens"] if more else []
+        words = f"{k} words that may well wrap"
+        made.add(f"r{k}", f"{k}.23456789", f"{k}.1 … {k}.9", words, f"9{k}.87654321", *unit)
+    return render([made])
+
+
+WHOLE = [
+    "row  first       interval   words                       last",
+    "r0   0.23456789  0.1 … 0.9  0 words that may well wrap  90.87654321",
+    "r1   1.23456789  1.1 … 1.9  1 words that may well wrap  91.87654321",
+    "r2   2.23456789  2.1 … 2.9  2 words that may well wrap  92.87654321",
+]
 
 
 def test_a_table_that_fits_is_left_alone() -> None:
-    assert lines_of(Folded(table()), 100) == lines_of(table(), 100)
+    assert [line.rstrip() for line in lines_of(table(), 100)] == WHOLE
 
 
 @pytest.mark.parametrize("width", [24, 30, 40, 60, 79])
 def test_columns_fold_whole_and_every_block_says_its_rows(width: int) -> None:
-    lines = lines_of(Folded(table(), beside="interval"), width)
+    lines = lines_of(table(), width)
     text = "\n".join(lines)
     assert all(len(line) <= width for line in lines)
     for k in range(3):
@@ -90,18 +98,15 @@ def test_the_command_line_follows_the_columns_of_the_terminal() -> None:
 
 
 def test_what_every_row_says_is_said_once_where_room_is_scarce() -> None:
-    made = table()
-    made.add_column("unit", no_wrap=True)
-    for column in made.columns[5:]:
-        column._cells = ["tokens"] * 3
-    assert "In every row" not in "\n".join(lines_of(Folded(made), 100))
-    lines = lines_of(Folded(made, beside="interval"), 65)
+    made = table("unit<")
+    assert "In every row" not in "\n".join(lines_of(made, 100))
+    lines = lines_of(made, 65)
     assert lines[-1] == "In every row: unit tokens" and sum("row" in line for line in lines) == 2
 
 
 def test_optional_columns_are_left_to_the_file_that_has_them() -> None:
-    folded = Folded(table(), beside="interval", optional=("words", "last"), file="all.csv")
-    assert lines_of(folded, 100) == lines_of(table(), 100)
+    folded = table(optional=("words", "last"), file="all.csv")
+    assert [line.rstrip() for line in lines_of(folded, 100)] == WHOLE
     lines = lines_of(folded, 50)
     assert lines[-1] == "In all.csv: words" and "may well" not in "\n".join(lines)
     assert [line for line in lines if line.startswith("row")] == [lines[0]] and "last" in lines[0]
