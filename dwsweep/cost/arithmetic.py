@@ -23,6 +23,7 @@ import math
 from dataclasses import dataclass
 
 from dwsweep.shapes import Shape
+from dwsweep.spec import OPTIMIZERS
 
 CONVENTION = "3 × forward; 2·m·n·k a product; attention over the full window, not its causal half; unembedding counted"
 
@@ -132,8 +133,8 @@ def recomputed_bytes_per_token(shape: Shape) -> int:
 
 
 def moments(shape: Shape, optimizer: str) -> int:
-    """Values that an optimizer keeps of one replica: two per parameter for Adam; one for a matrix that Muon updates."""
-    return 2 * shape.n_params_total - (shape.n_params if optimizer == "muon" else 0)
+    """Values that an optimizer keeps of one replica between steps."""
+    return 2 * (shape.n_params_total - shape.n_params) + OPTIMIZERS[optimizer].block_moments * shape.n_params
 
 
 def estimate(

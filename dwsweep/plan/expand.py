@@ -25,7 +25,7 @@ from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.run import FixedRate
 from dwsweep.records.sweep import DROP, RUN, SKIP
 from dwsweep.shapes import ROPE_THETA, Block, Shape, match_width
-from dwsweep.spec import Spec, arms_of
+from dwsweep.spec import OPTIMIZERS, Spec, arms_of
 from dwsweep.text import format_count
 
 UNHASHED = "unhashed"
@@ -262,8 +262,7 @@ def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, A
     names |= {"precision", "eval_tokens"}
     if train.schedule == "wsd":
         names.add("cooldown_fraction")
-    if train.optimizer == "muon":
-        names.add("momentum")
+    names.update(OPTIMIZERS[train.optimizer].settings)
     return {
         "version": HASH_VERSION,
         "shape": {key: value for key, value in shape.to_dict().items() if ADDED.get(key, ...) != value},

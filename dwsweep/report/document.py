@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 Said = str | tuple[str, str]  # a text, or a text and its style: bold, dim or a colour
 Line = str | Sequence[Said]
 MISSING = "–"
-SPACE = re.compile(r"(?<!(?<![A-Za-z])[a-z])_")  # the _ of d_x and n_params is none
+SPACE = re.compile(r"(?<![dn])_|(?<=[A-Za-z][dn])_")  # but for the _ of d_x and n_params
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def _header(plan: Plan) -> Lines:
         )
     lines.append(
         f"step: {train.batch_size} × {train.seq_len} tokens, {train.schedule}, {train.warmup_steps:,} warm-up steps, "
-        f"{train.precision}{', Muon' if train.optimizer == 'muon' else ''}"
+        f"{train.precision}{'' if train.optimizer == 'adamw' else f', {train.optimizer.capitalize()}'}"
     )
     if plan.lengths.is_budget:
         lines.append(_length(plan))

@@ -6,6 +6,7 @@ What a sweep spec may say: one frozen, validated model for each of its sections.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
@@ -288,6 +289,23 @@ class DataSpec(Section):
         if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
             raise ValueError(f"one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
         return value
+
+
+@dataclass(frozen=True)
+class OptimizerFacts:
+    """Facts of an optimizer that a plan needs; ``train.optimizer.CHAINS`` has what it does.
+
+    block_moments: values kept between steps per weight of the blocks' matrices; two per other parameter, as Adam's.
+    orthogonal: the update of those matrices has one spectral norm at every width, where Adam's grows with the width.
+    settings: keys of ``train`` that it alone reads.
+    """
+
+    block_moments: int = 2
+    orthogonal: bool = False
+    settings: tuple[str, ...] = ()
+
+
+OPTIMIZERS = {"adamw": OptimizerFacts(), "muon": OptimizerFacts(1, orthogonal=True, settings=("momentum",))}
 
 
 class TrainSpec(Section):
