@@ -1,4 +1,4 @@
-"""Shapes: their counts by formulas written out a second time, widths that match a budget, heads as an axis of the grid."""
+"""Shapes: counts by formulas written out a second time, widths that match a budget, heads as an axis of the grid."""
 
 from __future__ import annotations
 
