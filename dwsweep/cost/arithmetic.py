@@ -164,7 +164,7 @@ def estimate(
 
 
 def program_fits(program_bytes: float, memory_bytes: float) -> bool:
-    """Whether a training program fits on a device on which JAX may use ``memory_bytes``."""
+    """True if a training program fits on a device on which JAX may use ``memory_bytes``."""
     return program_bytes <= PROGRAM_SHARE * memory_bytes
 
 

@@ -165,7 +165,7 @@ def _is_free(inside: Computation, one: Instruction) -> bool:
 
 
 def _is_scalar_arithmetic(inside: Computation, one: Instruction) -> bool:
-    """Whether it makes scalars of scalars on a TPU, whose core does that by itself between two kernels."""
+    """True if it makes scalars of scalars on a TPU, whose core does that by itself between two kernels."""
     arrays = [*one.arrays, *(array for name in one.operands for array in inside.instructions[name].arrays)]
     on_tpu = any(array.tile or array.space for array in one.arrays)
     return on_tpu and one.opcode != "while" and not any(array.dims for array in arrays)

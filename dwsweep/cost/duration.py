@@ -170,7 +170,7 @@ class Calibration:
         return math.exp(min(_apart(row, depth, width) for row in self._of(recipe)))
 
     def knows(self, recipe: str) -> bool:
-        """Whether shapes of that recipe were benched, for all that is known."""
+        """True if shapes of that recipe were benched, for all that is known."""
         return any(row.recipe in (recipe, None) for row in self.rows)
 
     def _of(self, recipe: str | None) -> Sequence[Rate]:

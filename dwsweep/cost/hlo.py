@@ -224,7 +224,7 @@ def _instruction(name: str, rest: str) -> Instruction:
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the parenthesis at ``start`` is closed."""
+    """Index at which the parenthesis at ``start`` is closed."""
     depth = 0
     for i in range(start, len(text)):
         depth += (text[i] == "(") - (text[i] == ")")

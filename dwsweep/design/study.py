@@ -78,7 +78,7 @@ class Errors:
 
     @property
     def known(self) -> bool:
-        """Whether `fit` will give a best depth at the target."""
+        """True if `fit` will give a best depth at the target."""
         return self.se_depth is not None
 
     def to_dict(self) -> dict[str, Any]:

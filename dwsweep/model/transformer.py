@@ -41,7 +41,7 @@ from dwsweep.shapes import Shape
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the parts of one model that is divided among devices have to lie; the partitioner infers the rest."""
+    """Constraints on where the parts of a divided model lie; the partitioner infers the rest."""
 
     stream: NamedSharding  # of the residual stream, (B, T, D)
     weights: NamedSharding | None  # of a layer's parameters while it is computed; None: as they are stored

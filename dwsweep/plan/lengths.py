@@ -344,14 +344,14 @@ class Clock:
         return recipe_of(shape, self.spec.train.optimizer)
 
     def knows_recipe(self, shape: Shape) -> bool:
-        """Whether rates that were measured or compiled are those of the shape's block and the optimizer."""
+        """True if rates that were measured or compiled are those of the shape's block and the optimizer."""
         return self.calibration is None or self.calibration.knows(self.recipe(shape))
 
     def _calibrated(self, calibration: Calibration, shape: Shape) -> float:
         return calibration.flops_per_second(shape, self.spec.train.optimizer)
 
     def is_on(self, device: str) -> bool:
-        """Whether ``device`` is the one that was asked for; any is where none was."""
+        """True if ``device`` is the one that was asked for; any is where none was."""
         return self.named is None or find(self.named) == find(device)
 
 

@@ -121,7 +121,7 @@ class Plan:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether ``prepare`` has not run: ids end in ``unhashed``, epochs are unknown, and nothing can be trained."""
+        """True if ``prepare`` has not run: ids end in ``unhashed``, epochs are unknown, and nothing can be trained."""
         return self.data is None
 
     @property

@@ -54,7 +54,7 @@ class DepthSpan(Record):
 NO_FORM_FITS = "no form fits"  # in a warning: what the surface says is not what the losses say
 # what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface_model.py)
 THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "saturation")
-LawForm = Annotated[str, one_of("exponential", "power", "linear", "free")]
+LawForm = Annotated[str, one_of("exponential", "power", "linear", "free")]  # fit.laws.FORMS, and none of them
 ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law) + departures, a Gaussian process"]
 (LOSS_FORM,) = get_args(ModelForm)
 
@@ -93,7 +93,7 @@ class HeldOut(Record):
 
     @property
     def too_few(self) -> bool:
-        """Whether fewer lie inside than 95 % of them give in 99 of 100 tables."""
+        """True if fewer lie inside than 95 % of them give in 99 of 100 tables."""
         from scipy.special import bdtr
 
         return bool(bdtr(self.inside, self.shapes, 0.95) < 0.01)
@@ -140,7 +140,7 @@ class Surface(Record):
 
     @property
     def flat(self) -> bool:
-        """Whether the losses show no effect of depth, so that nothing bounds a best depth."""
+        """True if the losses show no effect of depth, so that nothing bounds a best depth."""
         return self.effect_p >= 1.0 - self.confidence
 
     @property
@@ -335,12 +335,12 @@ class FitResult(Record):
 
     @property
     def own_law(self) -> bool:
-        """Whether the guideline follows a law of this sweep, and not the published one."""
+        """True if the guideline follows a law of this sweep, and not the published one."""
         return self.guideline_law is not None
 
     @property
     def along_only(self) -> bool:
-        """Whether there is nothing but the losses along a column: no curves of loss against size by depth."""
+        """True if there is nothing but the losses along a column: no curves of loss against size by depth."""
         return self.along is not None and not self.curves.depths
 
     def to_pandas(self, table: str = "transitions") -> Any:

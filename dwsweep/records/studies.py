@@ -242,9 +242,9 @@ class AlongCurve(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ArmsParting(Record):
-    """Where another arm leaves the first one, in one group. start: the first value from which on ``ahead`` is ahead at
-    every value tried, by the simultaneous band. after: the last value below it at which the other one is shown ahead:
-    they part between the two; None: below ``start`` nothing is shown."""
+    """The value at which another arm leaves the first one, in one group. start: the first value from which on ``ahead``
+    is ahead at every value tried, by the simultaneous band. after: the last value below it at which the other one is
+    shown ahead: they part between the two; None: below ``start`` nothing is shown."""
 
     base: str
     arm: str
@@ -352,7 +352,7 @@ class ComparedRow(Record):
 
     @property
     def shown(self) -> bool:
-        """Whether the interval of the change lies on one side."""
+        """True if the interval of the change lies on one side."""
         return self.verdict not in (UNCHANGED, NOT_COMPARABLE)
 
     @property

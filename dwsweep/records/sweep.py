@@ -1,8 +1,8 @@
 """The tables of a sweep, one row per run: ``plan.csv`` (what is to be done) and ``results.csv`` (what came out). Their
 columns stand in the order of the fields here.
 
-A new column is a field below and its value: in ``dwsweep.plan.units`` for the plan, in ``ResultsRow.of`` for the
-results.
+A new column of results.csv is a field of ``ResultsRow``, found by its name in the run's files, and an entry of
+``records.columns`` that says what a fit makes of it; one of plan.csv takes its value in ``plan.units``.
 
 The files of a sweep as a whole: ``manifest.json``, and the lock that names the owner of the directory.
 
@@ -211,7 +211,7 @@ class Owner:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process still runs; on another host nobody can tell, and it counts as alive."""
+        """True if the process still runs; on another host nobody can tell, and it counts as alive."""
         if not self.is_local:
             return True
         start = process_start(self.pid)

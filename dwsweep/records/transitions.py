@@ -149,7 +149,7 @@ class HeldOut(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RivalTransition(Record):
-    """Where a form puts the transition of one pair."""
+    """Place at which a form puts the transition of one pair."""
 
     shallow: Positive
     ln_x: float | None
@@ -334,7 +334,7 @@ class Optimum(Record):
 
     @property
     def is_one_layer(self) -> bool:
-        """Whether it is a single layer, which was trained: there is no net of less."""
+        """True if it is a single layer, which was trained: there is no net of less."""
         return self.at_edge == "below" and self.depth_min <= 1
 
     @property

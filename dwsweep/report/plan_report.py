@@ -92,7 +92,7 @@ def _header(plan: Plan) -> Lines:
 
 
 def _length(plan: Plan) -> str:
-    """What the steps of the shapes were made from."""
+    """Line on the steps of the shapes and what they were made from."""
     parts = plan.parts.values()
     steps = [(part.lengths.total_steps(run.shape), run.shape) for part in parts for run in part.runs]
     fewest, most = (pick(steps, key=lambda one: one[0]) for pick in (min, max))

@@ -176,7 +176,7 @@ def _shown(value: Any) -> str:
 
 
 def _is_branch(part: Any) -> bool:
-    """Whether pydantic put the name of a union's branch, or of a mapping's key, into the location."""
+    """True if pydantic put the name of a union's branch, or of a mapping's key, into the location."""
     return isinstance(part, str) and (part == "[key]" or part.startswith("|"))
 
 

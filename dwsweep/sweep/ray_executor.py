@@ -99,7 +99,7 @@ class RayCluster:
         return None if self._own_node in alive else "the raylet of this machine has died"
 
     def answers(self) -> bool:
-        """Whether somebody listens where the head is; asked without Ray, whose calls block while it is away."""
+        """True if somebody listens where the head is; asked without Ray, whose calls block while it is away."""
         host, colon, port = self._head.rpartition(":")
         if not (colon and port.isdecimal()):
             return True

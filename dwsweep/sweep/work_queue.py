@@ -200,7 +200,7 @@ class _Families:
         return found
 
     def can_finish(self, pack_id: str) -> bool:
-        """Whether the runs of a pack outside the plan are best left to it: it has begun, or trains again as it was."""
+        """True if the runs of a pack outside the plan are best left to it: it has begun, or trains again as it was."""
         return self.store.newest_checkpoint(pack_id) > 0 or self.state(pack_id).state == DONE
 
     def trained(self, run_id: str) -> str | None:

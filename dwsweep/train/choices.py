@@ -204,7 +204,7 @@ def reduce_memory(choices: Choices, pack: Pack) -> Choices | None:
 
 
 def too_large(choices: Choices, pack: Pack) -> bool:
-    """Whether arithmetic is sure that the program does not fit: it takes no time, and compilers take minutes.
+    """True if arithmetic is sure that the program does not fit: it takes no time, and compilers take minutes.
 
     Sure: parameters, moments and SURELY_KEPT of what the backward pass needs are more than a device has.
     """

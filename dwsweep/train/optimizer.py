@@ -9,7 +9,7 @@ AdamW's chain, element by element (Loshchilov & Hutter 2019; Kingma & Ba 2015), 
     p ← p − η_t·( (m/(1 − β1^t)) / (√(v/(1 − β2^t)) + ε) + λ·p )
 
 with the group's ε, λ and ratio of its rate to the base rate. All in float32. Another optimizer is another entry of
-``CHAINS``, and its name in ``spec.TrainSpec.optimizer``.
+``CHAINS``, and its name and its facts in ``spec.sections``.
 
 Muon's chain (Jordan et al. 2024) for the weight matrices of the blocks, O the orthogonal factor of a matrix by Optax's
 Newton–Schulz iteration, c the parametrization's factor; AdamW's for everything else:

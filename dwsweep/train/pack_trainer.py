@@ -290,7 +290,7 @@ class _Trainer:
         return room if every is None else min(room, every - (self.progress.tick - self.saved_tick))
 
     def _is_needed(self, phase: Phase) -> bool:
-        """Whether any replica still has a run to gain from this phase."""
+        """True if any replica still has a run to gain from this phase."""
         runs = (run_id for replica in self.pack.replicas for run_id in self._runs(replica, phase))
         return any(run_id not in self.progress.diverged for run_id in runs)
 

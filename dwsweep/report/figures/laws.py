@@ -64,7 +64,7 @@ class DrawnLaw:
 
 @dataclass(frozen=True)
 class DrawnGuide(DrawnLaw):
-    """What advises: the best depth against size, and the best width."""
+    """A guide as the figures show it: best depth and best width against size."""
 
     width_at_size: Line
     valid_from: float
@@ -85,7 +85,8 @@ def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
 
 
 def drawn_guides(fit: FitResult) -> list[DrawnGuide]:
-    """What guides first (the average of the forms, where the fit has a best depth), its forms, the published law."""
+    """The guides to draw: first the one followed (the average of the forms, where the fit has a best depth), then its
+    forms, then the published law."""
     forms = [form for form in fit.curves.guideline if form != PUBLISHED]
     drawn = []
     for place, form in enumerate([*forms, PUBLISHED]):

@@ -140,7 +140,7 @@ def _strip(axes: Axes, transitions: Sequence[Transition], low: float, high: floa
 
 
 def _interval(axes: Axes, at: float, transition: Transition, colour: str, **look: Any) -> None:
-    """Where the pair crosses, on the axis of the fit; dashed where there is but a bound."""
+    """Draw where the pair crosses, on the axis of the fit; dashed where there is but a bound."""
     crossed = transition.status == "crossed"
     value = transition.axis_value if crossed else None
     interval = Interval(value, transition.axis_low, transition.axis_high)

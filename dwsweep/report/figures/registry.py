@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure: all that a file, a page and a reader need to know of it.
+    """A figure: all that a file, a page and a reader need to know of it. A new one is an entry of ``DRAWINGS``.
 
     name: of its files. title: one line, the text in place of the picture. caption: how to read it. draw: makes it.
     has_content: whether a fit has it at all.

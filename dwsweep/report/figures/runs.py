@@ -133,7 +133,7 @@ class RateCurve:
 
     @property
     def at_edge(self) -> bool:
-        """Whether the lowest loss is at the first or the last rate: the optimum may lie beyond."""
+        """True if the lowest loss is at the first or the last rate: the optimum may lie beyond."""
         return self.best in (0, len(self.rate) - 1)
 
     @property
