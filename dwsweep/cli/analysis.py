@@ -61,31 +61,34 @@ def fit(
         ),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Each further table, or each arm of the sweep, against the first.")
+        bool, typer.Option("--compare", help="Compare each further table, or each arm of the sweep, with the first.")
     ] = False,
     along: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The loss against this column, such as heads or depth.")
+        str | None, typer.Option(metavar="COLUMN", help="Fit the loss along this column, such as heads or depth.")
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help="--along: which shapes equal this one's loss, and what they save."),
+        typer.Option(metavar="EXPR", help="With --along: find shapes as good as this one, and what they save."),
     ] = None,
     margin: Annotated[
-        float | None, number_option("NATS", "By which they may be worse; default 1 % of its loss.")
+        float | None, number_option("NATS", "Nats by which those may be worse; default 1 % of its loss.")
     ] = None,
     beside: Annotated[
         list[PathValue] | None,
         path_option("--with", "DIR|TABLE", "Another table, fitted alike and shown beside this one; may be repeated."),
     ] = None,
-    axis: Annotated[Axis, typer.Option(help="The size that is matched between depths.")] = Axis.n_params,
+    axis: Annotated[Axis, typer.Option(help="Size that is matched between depths.")] = Axis.n_params,
     unit: Annotated[
-        Unit | None, typer.Option(help="Of the losses: nats or bits per token, bits per byte; default: by their name.")
+        Unit | None,
+        typer.Option(help="Unit of the losses: nats or bits per token, bits per byte; default: by their name."),
     ] = None,
     noise: Noise = None,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
     where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
     params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
-    confidence: Annotated[float, number_option("SHARE", "Of every interval, from 0.5 to below 1.")] = 0.95,
+    confidence: Annotated[
+        float, number_option("SHARE", "Confidence level of every interval, from 0.5 to below 1.")
+    ] = 0.95,
     draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, 100 to 100,000.")] = 2000,
     shape_noise: Annotated[float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.")] = None,
     at_tokens: Annotated[
@@ -97,7 +100,7 @@ def fit(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Losses → cells, transitions, width law, rival laws, guideline, warnings, figures."""
+    """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
     from dwsweep.fit import output
     from dwsweep.fit.along import fit_along
     from dwsweep.fit.analysis import fit_table
@@ -115,7 +118,7 @@ def fit(
         other = "--compare" if compare else "--with"
         raise InputError(f"--along: {along}; not with {other}, for it compares arms and tables by itself")
     if along is None and (baseline is not None or margin is not None):
-        raise InputError("--baseline, --margin: are of --along COLUMN, such as --along heads")
+        raise InputError("--baseline, --margin: need --along COLUMN, such as --along heads")
     method: Callable[..., FitResult] = functools.partial(compare_arms, others=others) if compare else fit_table
     if along is not None:
         method = functools.partial(fit_along, column=along, others=others, baseline=baseline, margin=margin)
@@ -151,7 +154,7 @@ def fit(
 
 
 def _fit_folder(table: PathValue) -> PathValue:
-    """Where a fit goes by default: a published table, a folder that no sweep trains in, is left as it is."""
+    """Default folder of a fit: beside a sweep, but never beside a published table, which is left as it is."""
     if not table.is_dir():
         return table.with_name(f"{table.stem}-fit")
     own = "://" in str(table) or (table / "spec.yaml").exists() or not (table / "results.csv").exists()
@@ -170,10 +173,10 @@ def guide(
     rule: Rules = None,
     at: Annotated[Constraint, typer.Option(help="Recommend the best shape at equal …")] = Constraint.size,
     fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: public evidence).")] = None,
-    law: Annotated[str | None, typer.Option(metavar="levine2020", help="The published law instead.")] = None,
+    law: Annotated[str | None, typer.Option(metavar="levine2020", help="Use the published law instead.")] = None,
     sources: Annotated[bool, typer.Option("--sources", help="List what each public source says.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
-    total: Annotated[bool, typer.Option("--total", help="The budget includes the embeddings.")] = False,
+    total: Annotated[bool, typer.Option("--total", help="Count the embeddings in the budget.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
     head_size: Annotated[int | None, whole_option("P", "Fixed head size.", BLOCK)] = None,
     kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.", BLOCK)] = None,
@@ -182,19 +185,19 @@ def guide(
     vocab_size: Annotated[int | None, whole_option("V", "Vocabulary (default: the fit's, else 50257).", BLOCK)] = None,
     tied_embeddings: TiedEmbeddings = False,
     context: Annotated[int | None, whole_option("T", "Positions (default: the fit's, else 2048).", BLOCK)] = None,
-    tensor_parallel: Annotated[int, whole_option("N", "Must divide the heads.", BLOCK)] = 1,
-    pipeline_parallel: Annotated[int, whole_option("N", "Must divide the depth.", BLOCK)] = 1,
+    tensor_parallel: Annotated[int, whole_option("N", "Tensor-parallel ranks; must divide the heads.", BLOCK)] = 1,
+    pipeline_parallel: Annotated[int, whole_option("N", "Pipeline stages; must divide the depth.", BLOCK)] = 1,
     device: Annotated[
         str, typer.Option(help="Device for time and latency, such as H100:8.", rich_help_panel=TIME)
     ] = "H100",
     bench: Annotated[PathValue | None, path_option("--bench", "PATH", "Rates from `dwsweep bench`.", TIME)] = None,
-    tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B: hours.", TIME)] = None,
-    tokens_per_param: Annotated[float, number_option("R", "Without --tokens.", TIME)] = 20.0,
+    tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
+    tokens_per_param: Annotated[float, number_option("R", "Tokens per parameter, without --tokens.", TIME)] = 20.0,
     export: Export = None,
     out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figures here.", OUTPUT)] = None,
     json: AsJson = False,
 ) -> None:
-    """What to build for a budget, what it costs to deviate, and how far to trust it; the verdict on a shape or rule."""
+    """Recommend a shape for a budget, with the cost of deviating and the trust in it; judge a shape or a rule."""
     from dwsweep.cost.duration import Calibration
     from dwsweep.guide import Options, answer, exported
     from dwsweep.report import guide_report
@@ -257,12 +260,12 @@ def design(
         PathValue | None, typer.Argument(metavar="[SPEC]", parser=path_value, help="Sweep spec, YAML; or --hours.")
     ] = None,
     hours: Annotated[float | None, number_option("H", "Write a spec that fills this time …", PLAN)] = None,
-    device: Annotated[str, typer.Option(help="… on one of this device.", rich_help_panel=PLAN)] = "H100",
+    device: Annotated[str, typer.Option(help="… on one device of this kind.", rich_help_panel=PLAN)] = "H100",
     depths: Annotated[
-        str | None, typer.Option(metavar="L,L,…", help="With these depths.", rich_help_panel=PLAN)
+        str | None, typer.Option(metavar="L,L,…", help="Use these depths in that spec.", rich_help_panel=PLAN)
     ] = None,
     write: Annotated[
-        PathValue | None, path_option("--write", "FILE", "Its file; default DEVICE-HOURSh.yaml.", PLAN)
+        PathValue | None, path_option("--write", "FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
     ] = None,
     fit: Annotated[
         PathValue | None, path_option("--fit", "PATH", "A finished round, for its noise, law and runs.")
@@ -273,7 +276,7 @@ def design(
     set_: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """The error a sweep would leave on each transition and on the best depth; what changes of its grid would buy."""
+    """Predict the error a sweep would leave on each transition and on the best depth, and what changes would buy."""
     from dwsweep.design import fill, study
     from dwsweep.design.expected_fit import make_prior
     from dwsweep.report import guide_report
@@ -310,7 +313,7 @@ def design(
 
 
 def _rates_of(directory: PathValue) -> dict[str, Any]:
-    """Rates that a sweep directory holds, for a sweep whose runs are as long as ``train.seconds`` allow."""
+    """Find the rates in a sweep directory, for a sweep whose runs are as long as ``train.seconds`` allow."""
     from dwsweep.cost.duration import Calibration
     from dwsweep.sweep.directory import SweepStore
 
@@ -322,7 +325,7 @@ def report(
     directory: SweepDirectory,
     out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write; default DIR/report.html.")] = None,
 ) -> None:
-    """One self-contained HTML file with the answer, the figures and the tables."""
+    """Write one self-contained HTML file with the answer, the figures and the tables."""
     from dwsweep.report import page
 
     print(page.write(directory, out))
@@ -337,7 +340,8 @@ def theory(
     out: Annotated[PathValue | None, path_option("--out", "DIR", "With --check: write the figure here.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Separation-rank regime, threshold log_3 d_x, bounds, and the width a shallower net needs; the bounds, tried."""
+    """Show the separation-rank regime, threshold log_3 d_x, bounds and the width a shallower net needs; test the
+    bounds."""
     from dwsweep import theory
     from dwsweep.report import bench_report
 
@@ -370,7 +374,7 @@ def _check_ranks(out: PathValue | None, json: bool) -> None:
 
 @_command(epilog="Example: dwsweep schema > dwsweep.schema.json, for an editor that completes YAML")
 def schema() -> None:
-    """The JSON schema of a spec."""
+    """Print the JSON schema of a spec."""
     import json
 
     from dwsweep.spec import Spec

@@ -1,4 +1,4 @@
-"""What the commands take: paths, counts and choices as they are parsed, and how `--help` shows them."""
+"""Option types of the commands: parsing of paths, counts and choices, and how `--help` shows them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ else:
 
 
 def path_value(text: str) -> Any:
-    """Every path of a command line, local or in a bucket."""
+    """Parse a path of a command line, local or in a bucket."""
     if not text.strip():
         raise typer.BadParameter(f"{text!r}; must be a path")
     return _parsed(paths.reachable, text)
@@ -83,7 +83,7 @@ def whole_value(text: str | int) -> int:
 
 
 def device_counts(text: str) -> list[int]:
-    """What ``--devices`` names.
+    """Parse the value of ``--devices``.
 
     Raises:
         InputError: it is no list of whole numbers that devices may have.
@@ -95,7 +95,7 @@ def device_counts(text: str) -> list[int]:
 
 
 def whole_numbers(text: str, option: str) -> list[int]:
-    """A list of whole numbers, separated by commas.
+    """Parse a list of whole numbers, separated by commas.
 
     Raises:
         InputError: it is none.
@@ -114,7 +114,7 @@ def number_value(text: str) -> float:
 
 
 def _parsed(parse: Callable[[str], Any], text: str) -> Any:
-    """What ``parse`` makes of a parameter; typer puts the parameter's name before what is wrong."""
+    """Parse a parameter with ``parse``; typer puts the parameter's name before what is wrong."""
     try:
         return parse(text)
     except InputError as error:
@@ -126,7 +126,7 @@ def path_option(name: str, metavar: str, help: str, panel: str | None = None) ->
 
 
 def count_option(metavar: str, help: str, panel: str | None = None) -> Any:
-    """Of a size such as 3B."""
+    """Option for a count such as 3B."""
     return typer.Option(metavar=metavar, parser=count_value, help=help, rich_help_panel=panel)
 
 
@@ -162,18 +162,18 @@ RayAddress = Annotated[
 Shard = Annotated[
     str | None,
     typer.Option(
-        metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: as the array's environment says."
+        metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: taken from the array's environment."
     ),
 ]
 Takeover = Annotated[bool, typer.Option("--takeover", help="Take over the lock of an owner that died on another host.")]
 Distributed = Annotated[
-    bool, typer.Option("--distributed", help="One of several hosts that train each pack together (jax.distributed).")
+    bool, typer.Option("--distributed", help="Join the hosts that train each pack together (jax.distributed).")
 ]
-Noise = Annotated[float | None, number_option("SIGMA", "Noise of one run's loss, in its unit.")]
+Noise = Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.")]
 
 
 class Unit(StrEnum):
-    """What losses are counted in."""
+    """Unit in which losses are counted."""
 
     nats = "nats"
     bits = "bits"

@@ -40,7 +40,7 @@ _command = functools.partial(commands.command, cls=Command)
 
 
 def _default_directory(spec: PathValue, sweep: Spec) -> Any:
-    """The sweep directory that was given in place of a spec, else one by the spec's name."""
+    """Default sweep directory: the one given in place of a spec, else one by the spec's name."""
     given = paths.as_path(spec)
     return given if (given / "plan.csv").exists() else paths.as_path(f"runs/{sweep.name}")
 
@@ -131,7 +131,7 @@ def status(
     follow: Annotated[bool, typer.Option("--follow", help="Refresh until the sweep is finished.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Counts and a table of runs: state, step, loss, tokens/s, reason of failure."""
+    """Show the runs of a sweep: state, step, loss, tokens/s, reason of failure."""
     from dwsweep.report import progress
 
     if follow and json:
@@ -156,7 +156,7 @@ def bench(
     target: Targets = None,
     json: AsJson = False,
 ) -> None:
-    """Compile seconds, step time, tokens/s, MFU and memory of each shape on this host, and the gain from packing."""
+    """Measure compile seconds, step time, tokens/s, MFU and memory of each shape here, and the gain from packing."""
     from rich.progress import track
 
     from dwsweep.data import prepare

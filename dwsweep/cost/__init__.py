@@ -1,4 +1,4 @@
-"""What a shape costs: FLOPs, memory, disk, time. Pure arithmetic; every assumption is named."""
+"""Cost of a shape: FLOPs, memory, disk, time. Pure arithmetic; every assumption is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training FLOPs of a shape, with the convention in one place.
+"""FLOPs and memory of training a shape, by formula, with each convention in one place.
 
 A product of (m × n) and (n × k) counts 2·m·n·k. Forward, per token:
 
@@ -23,6 +23,7 @@ import math
 from dataclasses import dataclass
 
 from dwsweep.shapes import Shape
+from dwsweep.spec import OPTIMIZERS
 
 CONVENTION = "3 × forward; 2·m·n·k a product; attention over the full window, not its causal half; unembedding counted"
 
@@ -65,13 +66,13 @@ def decode_bytes_per_token(shape: Shape, context: int, bytes_per_value: int = 2)
 
 FLOAT32 = 4
 PROGRAM_SHARE = 0.92
-"""Of the memory that JAX may use on a device: what the training program may take; the evaluation runs beside it."""
+"""Share of the memory JAX may use that the training program may take; the evaluation runs beside it."""
 TOKEN_STORE_SHARE = 0.2
-"""Of the same: a larger token store stays on the host, and batches are streamed."""
+"""Share of the same memory above which the token store stays on the host and batches are streamed."""
 ASSUMED_MEMORY_BYTES = 16 << 30
-"""Where a device does not say how much memory it has, for the token store."""
+"""Memory assumed for the token store where a device does not report its own."""
 INDEXABLE_TOKENS = 1 << 31
-"""Indices on the device are 32-bit."""
+"""Most tokens that 32-bit indices on the device can address."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,8 @@ def recomputed_bytes_per_token(shape: Shape) -> int:
 
 
 def moments(shape: Shape, optimizer: str) -> int:
-    """Values that an optimizer keeps of one replica: two per parameter for Adam; one for a matrix that Muon updates."""
-    return 2 * shape.n_params_total - (shape.n_params if optimizer == "muon" else 0)
+    """Values that an optimizer keeps of one replica between steps."""
+    return 2 * (shape.n_params_total - shape.n_params) + OPTIMIZERS[optimizer].block_moments * shape.n_params
 
 
 def estimate(
@@ -163,12 +164,12 @@ def estimate(
 
 
 def program_fits(program_bytes: float, memory_bytes: float) -> bool:
-    """Whether a training program fits on a device on which JAX may use ``memory_bytes``."""
+    """True if a training program fits on a device on which JAX may use ``memory_bytes``."""
     return program_bytes <= PROGRAM_SHARE * memory_bytes
 
 
 def resident_bytes(n_train_tokens: int, size: int, memory_bytes: float | None, asked: bool | None) -> int:
-    """What the training tokens, ``size`` bytes each, take of a device's memory: 0 where they are streamed instead.
+    """Device memory taken by the training tokens, ``size`` bytes each; 0 where they are streamed instead.
 
     ``asked`` is ``execution.data_on_device``; held-out text is always streamed.
     """

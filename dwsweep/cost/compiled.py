@@ -1,4 +1,4 @@
-"""What one training step of a compiled program costs: kernels, memory traffic, matrix products, collectives.
+"""Cost of one training step of a compiled program: kernels, memory traffic, matrix products, collectives.
 
 Counted from its text (``hlo``), with no device and no clock. A kernel is an instruction that the device starts by
 itself: a fusion, a product, a copy. Its traffic is what it reads and writes in main memory: its operands and its
@@ -75,7 +75,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class StepCost:
-    """Of one training step on one device."""
+    """Cost of one training step on one device."""
 
     kernels: tuple[Kernel, ...]
     collectives: tuple[Collective, ...]
@@ -100,7 +100,7 @@ class StepCost:
 
 
 def step_cost(text: str) -> StepCost:
-    """Of one pass through the loop whose number of passes is given when it is called: the loop of steps.
+    """Cost of one pass through the loop of steps, the one whose number of passes is given when it is called.
 
     Loops inside it are counted as often as they run. A program without such a loop is counted as a whole.
 
@@ -158,14 +158,14 @@ def _launched(module: Module, inside: Computation, times: int) -> Iterator[tuple
 
 
 def _is_free(inside: Computation, one: Instruction) -> bool:
-    """Whether it starts nothing on the device."""
+    """True for an instruction that starts nothing on the device."""
     if one.opcode == "custom-call":
         return (one.called("custom_call_target") or "").strip('"') in FREE_CALLS
     return one.opcode in FREE or one.opcode.endswith("-done") or _is_scalar_arithmetic(inside, one)
 
 
 def _is_scalar_arithmetic(inside: Computation, one: Instruction) -> bool:
-    """Whether it makes scalars of scalars on a TPU, whose core does that by itself between two kernels."""
+    """True if it makes scalars of scalars on a TPU, whose core does that by itself between two kernels."""
     arrays = [*one.arrays, *(array for name in one.operands for array in inside.instructions[name].arrays)]
     on_tpu = any(array.tile or array.space for array in one.arrays)
     return on_tpu and one.opcode != "while" and not any(array.dims for array in arrays)
@@ -183,7 +183,7 @@ def _total(arrays: tuple[Array, ...]) -> Traffic:
 
 
 def _traffic(module: Module, inside: Computation, one: Instruction) -> Traffic:
-    """Of one launch."""
+    """Memory traffic of one launch."""
     operands = [inside.instructions[name] for name in one.operands if name in inside.instructions]
     if one.opcode == "fusion":
         called = module.called_by(one)[0]
@@ -218,7 +218,7 @@ def _in_main(one: Instruction) -> bool:
 
 
 def _read(module: Module, inside: Computation, one: Instruction, whole: Traffic) -> Traffic:
-    """What a fusion reads of one of its values, of size ``whole``: all of it, unless every use takes a slice."""
+    """Bytes that a fusion reads of one of its values, of size ``whole``: all, unless every use takes a slice."""
     total = Traffic()
     for user in inside.users(one.name):
         first = user.operands[0] == one.name and one.name not in user.operands[1:]
@@ -246,7 +246,7 @@ def _read(module: Module, inside: Computation, one: Instruction, whole: Traffic)
 
 
 def _written(module: Module, inside: Computation, root: Instruction, whole: Traffic) -> Traffic:
-    """What a fusion writes of its result, of size ``whole``: all of it, unless it updates a slice in place."""
+    """Bytes that a fusion writes of its result, of size ``whole``: all, unless it updates a slice in place."""
     if root.opcode == "tuple":
         total = Traffic()
         for name in root.operands:
@@ -294,7 +294,7 @@ LAUNCH_SECONDS = {"gpu": 2.5e-6, "tpu": 0.5e-6}
 """Assumptions: between the starts of two kernels that are too short to hide the launch of the next one on a GPU, and
 between two instructions on a TPU, which starts them by itself."""
 TF32_SHARE = 0.5
-"""Of the 16-bit peak of an NVIDIA GPU, what products of float32 operands reach as TF32, XLA's default there. A TPU
+"""Share of an NVIDIA GPU's 16-bit peak that products of float32 operands reach as TF32, XLA's default there. A TPU
 rounds such operands to bfloat16 by default, at the full rate."""
 
 PRODUCTS, TRAFFIC, LAUNCHES, LINKS = "products", "traffic", "launches", "links"
@@ -313,7 +313,7 @@ class Roofline:
 
 
 def roofline(cost: StepCost, device: Device) -> Roofline:
-    """Of one step on ``device``."""
+    """Roofline of one step on ``device``."""
     each = [(kernel.times, _parts(kernel, device)) for kernel in cost.kernels]
     alone = [float(sum(times * parts[i] for times, parts in each)) for i in range(3)]
     link = _link_seconds(cost.collectives, device)
@@ -343,8 +343,8 @@ def _parts(kernel: Kernel, device: Device) -> tuple[float, float, float]:
 
 
 def _link_seconds(collectives: Sequence[Collective], device: Device) -> float | None:
-    """In rings: of g devices each sends (g−1)/g of what is gathered or scattered, and twice that of what is summed and
-    handed back to all."""
+    """Seconds of a collective in rings: each of g devices sends (g−1)/g of what is gathered or scattered, and twice
+    that of what is summed and handed back to all."""
     if not collectives:
         return 0.0
     if device.link_bandwidth is None:

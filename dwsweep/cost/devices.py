@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 GB = 1e9
 JAX_SHARE_OF_GPU = 0.75
-"""Of a GPU's memory, what JAX takes for itself unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise."""
+"""Share of a GPU's memory that JAX takes for itself unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Device:
 
     @property
     def usable_bytes(self) -> float:
-        """Of the memory, what JAX may use by default: on a GPU it leaves a part to others."""
+        """Bytes that JAX may use by default: on a GPU it leaves a part to others."""
         return self.memory_bytes * (1.0 if self.name.startswith("TPU") else JAX_SHARE_OF_GPU)
 
 

@@ -21,7 +21,7 @@ from dwsweep.records.run import BenchRow, CompiledRow
 from dwsweep.shapes import Shape
 
 MEASURED, COMPILED, ASSUMED = "measured", "compiled", "assumed"
-"""What a time stands on: `bench` on the device, the roofline of a program compiled for it, a share of its peak."""
+"""Bases of a time: `bench` on the device, the roofline of a program compiled for it, a share of its peak."""
 
 PEAK_SHARE = 0.6  # assumption: what large products reach of a device's peak
 BANDWIDTH_SHARE = 0.8  # assumption: what element-wise passes reach of its memory bandwidth
@@ -46,7 +46,7 @@ def assumed_mfu(shape: Shape, device: Device, *, tokens_per_step: int, precision
 
 
 def recipe_of(shape: Shape, optimizer: str) -> str:
-    """What, beside depth, width and heads, settles the speed of a training step: blocks of one shape differ in it."""
+    """Settings besides depth, width and heads that decide the speed of a step: blocks of one shape differ in them."""
     block = [
         f"{shape.norm}-{shape.norm_type}",
         f"{shape.mlp} {shape.activation} {shape.mlp_hidden / shape.width:.2g}",
@@ -65,7 +65,7 @@ def recipe_of(shape: Shape, optimizer: str) -> str:
 
 
 class Rate(NamedTuple):
-    """Of a shape on one device, in FLOP/s. recipe: see ``recipe_of``; None: the bench did not record it."""
+    """Rate of a shape on one device, in FLOP/s. recipe: see ``recipe_of``; None: the bench did not record it."""
 
     depth: int
     width: int
@@ -89,7 +89,7 @@ class Calibration:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Calibration | None:
-        """From a bench file; None where there is none, or no row was measured.
+        """Read a bench file; None where there is none, or no row was measured.
 
         Raises:
             InputError: the file is no list of a bench's rows.
@@ -99,7 +99,7 @@ class Calibration:
 
     @classmethod
     def of(cls, rows: Sequence[BenchRow]) -> Calibration | None:
-        """From the rows of a bench; None where no row was measured."""
+        """Build from the rows of a bench; None where no row was measured."""
         measured = [row for row in rows if row.tokens_per_second * row.flops_per_token]
         if not measured:
             return None
@@ -111,7 +111,7 @@ class Calibration:
 
     @classmethod
     def of_compiled(cls, rows: Sequence[CompiledRow]) -> list[Calibration]:
-        """From rows of compiled programs: one for each device and precision, of the fewest devices of each shape."""
+        """Build from compiled programs: one per device and precision, of the fewest devices of each shape."""
         groups: dict[tuple[str, str | None], dict[tuple[int, int, str | None], CompiledRow]] = {}
         for row in sorted(rows, key=lambda row: -row.devices):
             if row.tokens_per_second and row.flops_per_token:
@@ -129,7 +129,7 @@ class Calibration:
 
     @classmethod
     def found_in(cls, directory: str | PathLike[str]) -> list[Calibration]:
-        """All that a sweep directory holds, what was measured before what was compiled.
+        """Find all calibrations of a sweep directory, measured before compiled.
 
         Raises:
             InputError: one of the files cannot be read.
@@ -141,8 +141,8 @@ class Calibration:
 
     @classmethod
     def chosen(cls, path: str | PathLike[str], device: str) -> Calibration | None:
-        """From a bench's file, measured or compiled, or a sweep directory with either: that of ``device``, measured
-        before compiled, else the first that was measured; None where nothing fits.
+        """Choose from a bench's file, measured or compiled, or a sweep directory with either: that of ``device``,
+        measured before compiled, else the first that was measured; None where nothing fits.
 
         Raises:
             InputError: the file cannot be read.
@@ -170,7 +170,7 @@ class Calibration:
         return math.exp(min(_apart(row, depth, width) for row in self._of(recipe)))
 
     def knows(self, recipe: str) -> bool:
-        """Whether shapes of that recipe were benched, for all that is known."""
+        """True if shapes of that recipe were benched, for all that is known."""
         return any(row.recipe in (recipe, None) for row in self.rows)
 
     def _of(self, recipe: str | None) -> Sequence[Rate]:

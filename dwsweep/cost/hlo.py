@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 BITS = {"pred": 8, "token": 0, "opaque": 0}
-"""Of one element, for types whose name does not end in their width."""
+"""Bits of one element, for types whose name does not end in their width."""
 
 _ARRAY = re.compile(r"([a-z]+[0-9]*[a-z0-9]*)\[([0-9,<= ]*)\](?:\{([^{}]*)\})?")
 _HEAD = re.compile(r"^(ENTRY\s+)?%?([^\s(]+)\s.*->.*\{$")
@@ -49,12 +49,12 @@ class Array:
 
     @property
     def bytes(self) -> int:
-        """Of its elements, without padding."""
+        """Bytes of the elements, without padding."""
         return math.ceil(self.elements * self.bits / 8)
 
     @property
     def padded_bytes(self) -> int:
-        """With its minor axes rounded up to whole tiles."""
+        """Bytes with the minor axes rounded up to whole tiles."""
         sizes = [self.dims[axis] for axis in self.minor_to_major]
         for i, step in enumerate(reversed(self.tile)):
             if i < len(sizes):
@@ -95,7 +95,7 @@ class Computation:
     root: str
 
     def parameters(self) -> dict[int, Instruction]:
-        """By number."""
+        """The computation's parameters by number."""
         return {int(one.literal): one for one in self.instructions.values() if one.opcode == "parameter"}
 
     def users(self, name: str) -> list[Instruction]:
@@ -187,7 +187,8 @@ def _array(dtype: str, dims: str, layout: str | None) -> Array:
 
 
 def parse(text: str) -> Module:
-    """
+    """Parse a program.
+
     Raises:
         ValueError: the text has no entry computation.
     """
@@ -223,7 +224,7 @@ def _instruction(name: str, rest: str) -> Instruction:
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the parenthesis at ``start`` is closed."""
+    """Index at which the parenthesis at ``start`` is closed."""
     depth = 0
     for i in range(start, len(text)):
         depth += (text[i] == "(") - (text[i] == ")")
@@ -295,7 +296,7 @@ class Products(NamedTuple):
 
 
 def products_in(module: Module, inside: Computation, one: Instruction) -> Products:
-    """Of one launch, those inside a fusion with all that it calls."""
+    """Matrix products of one launch, inside a fusion with all that it calls."""
     if one.opcode == "dot":
         return _dot(inside, one)
     if one.opcode == "convolution":
@@ -351,7 +352,7 @@ def _of_dims(
 
 
 def _library_product(inside: Computation, one: Instruction) -> Products:
-    """A call of cuBLAS, whose backend configuration names the dimensions."""
+    """Count a call of cuBLAS, whose backend configuration names the dimensions."""
     found = re.search(r'"dot_dimension_numbers":(\{[^}]*\})', one.attributes)
     if found is None:
         return Products()
@@ -361,7 +362,7 @@ def _library_product(inside: Computation, one: Instruction) -> Products:
 
 
 def _convolution(inside: Computation, one: Instruction) -> Products:
-    """As TPUs write a product. Only pairs of elements that meet are counted, not those with padding or holes."""
+    """Count a convolution, the form in which TPUs write a product: only elements that meet, no padding or holes."""
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", one.attributes)
     if labels is None:
         return Products()

@@ -1,6 +1,6 @@
 """The sources by name: where a new one is entered.
 
-A source is a module of this folder with a class that does what ``source_items.Source`` says, a line below, and its
+A source is a module of this folder with a class that does what ``text_sources.Source`` says, a line below, and its
 form in ``dwsweep.spec.SOURCE_FORMS``.
 """
 

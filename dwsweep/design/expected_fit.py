@@ -46,7 +46,7 @@ SEED_RATIO = 1.5  # ASSUMPTION: sd of what a seed shares over all shapes, in uni
 
 @dataclass(frozen=True)
 class Gain:
-    """What a layer more gains at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
+    """Gain of one more layer at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
     S(u) = u·exp(skew·u/√(u² + ¼))/√(1 + saturation·u²).
 
     The assumed numbers are slopes in ln N where two depths cross, which is what a design has to resolve. ``guide``
@@ -232,7 +232,7 @@ def covariance(cells: Cells, noise: float, seed_sd: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PairError:
-    """What a design leaves on one transition."""
+    """Expected errors of one transition under a design."""
 
     shallow: int
     deep: int
@@ -246,7 +246,7 @@ class PairError:
 
 @dataclass(frozen=True)
 class Design:
-    """Shapes (depth, width), sorted, and the covariance C (K, K) of their means, luck of a shape included."""
+    """Shapes (depth, width), sorted, and the covariance C (K, K) of their means, scatter between shapes included."""
 
     curves: Curves
     shapes: Sequence[tuple[int, int]]
@@ -367,7 +367,7 @@ def expected_depth(fits: Mapping[str, Expected], frame: Frame, target: float) ->
         return ExpectedDepth(math.inf, math.inf, np.full(1, math.inf), np.ones(1), forms)
     centre, sd = (np.array([getattr(forms[i], name) for i in known]) for name in ("ln_depth", "sd"))
     at = np.linspace((centre - 6.0 * sd).min(), (centre + 6.0 * sd).max(), 2001)
-    # what a form without a best depth weighs lies above everything
+    # the weight of a form without a best depth lies above everything
     below = weights[:, known] @ ndtr((at - centre[:, None]) / np.maximum(sd, 1e-9)[:, None])
     low, high = (float(np.interp(q, below[0], at, right=math.inf)) for q in ONE_SD)
     medians = np.array([np.interp(0.5, row, at, right=math.inf) for row in below[1:]])

@@ -57,7 +57,7 @@ NO_DEPTH = 10.0  # stands for the error of a best depth that there is not
 
 @dataclass(frozen=True)
 class Errors:
-    """What a design leaves on everything.
+    """Expected errors of everything that a design estimates.
 
     depth: L*(target) by the prior. se_depth: what noise does to the estimate by one form, layers. bias_depth: mean
     error by forms of the law that the design may take for the true one, layers. rms: of ln L*(target), all together.
@@ -78,7 +78,7 @@ class Errors:
 
     @property
     def known(self) -> bool:
-        """Whether `fit` will give a best depth at the target."""
+        """True if `fit` will give a best depth at the target."""
         return self.se_depth is not None
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Judge:
         return self.curves.crossings
 
     def covariance(self, cells: Cells) -> np.ndarray:
-        """C (K, K) of the cell means, in the order of ``cells``, the luck of a shape included."""
+        """Covariance C (K, K) of the cell means, in the order of ``cells``, scatter between shapes included."""
         shared = covariance(cells, self.prior.noise, self.prior.seed_sd)
         return shared + self.prior.shape_sd**2 * np.eye(len(cells))
 
@@ -137,7 +137,7 @@ class Judge:
         )
 
     def fits(self, cells: Cells) -> tuple[Frame, dict[str, Expected]]:
-        """What a fit of each form to these cells, sorted, is expected to find."""
+        """Expected result of fitting each form to these cells, sorted."""
         depth = np.array([depth for depth, _ in cells], dtype=float)
         x = np.log(12.0 * depth * np.array([width for _, width in cells], dtype=float) ** 2)
         frame = Frame(float(x.min()), float(x.max()), float(depth.min()), float(depth.max()))
@@ -147,7 +147,7 @@ class Judge:
         return frame, expected_fits(frame, x, depth, means, C, self.prior.shape_sd, start, NEWTON_STEPS)
 
     def _silence(self, cells: Cells) -> str:
-        """Why `fit` will give no best depth at the target; empty where it will."""
+        """Reason why `fit` will give no best depth at the target; empty where it will."""
         sizes: dict[int, list[float]] = {}
         for depth, width in cells:
             sizes.setdefault(depth, []).append(12.0 * depth * width**2)
@@ -275,7 +275,7 @@ def _between(depths: list[int], planned: Cells, block: Block, multiple: int) -> 
 
 @dataclass(frozen=True)
 class Study:
-    """What ``dwsweep design`` says. FLOPs are of the runs that are planned and not finished."""
+    """Result of ``dwsweep design``. FLOPs are of the runs that are planned and not finished."""
 
     spec: Spec
     prior: Prior
@@ -292,7 +292,7 @@ class Study:
         return min(good, key=lambda a: a.flops, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """The study as plain values, for ``--json``."""
         halving = self.halving
         return {
             "name": self.spec.name,

@@ -49,7 +49,7 @@ import math
 from dataclasses import dataclass
 
 from dwsweep.shapes import Shape
-from dwsweep.spec import ModelSpec, TrainSpec
+from dwsweep.spec import OPTIMIZERS, ModelSpec, TrainSpec
 
 ADAM_UPDATE = 0.2
 """Root mean square of an update by Adam over its learning rate, as Liu et al. 2025 take it."""
@@ -62,7 +62,7 @@ GPT2_WIDTH = 768
 
 @dataclass(frozen=True)
 class Group:
-    """What one kind of parameters shares."""
+    """Settings shared by one kind of parameters."""
 
     learning_rate: float  # at the schedule's peak
     init_std: float  # of a normal at 0; norms start at gain 1, biases at 0 whatever stands here
@@ -93,7 +93,7 @@ class Scales:
         return {name: getattr(self, name) for name in names}
 
     def orthogonal_factor(self, n_in: int, n_out: int) -> float:
-        """What an orthogonal update of a matrix is multiplied by, besides its learning rate."""
+        """Factor of an orthogonal update of a matrix, besides its learning rate."""
         if self.orthogonal_width is None:
             return ADAM_UPDATE * math.sqrt(max(n_in, n_out))
         return ADAM_UPDATE * math.sqrt(self.orthogonal_width * n_out / n_in)
@@ -110,8 +110,7 @@ def resolve(shape: Shape, model: ModelSpec, train: TrainSpec, learning_rate: flo
     embedding_std = EMBEDDING_STD if scaled and not shape.tied_embeddings else TABLE_STD
     hidden_std = TABLE_STD * math.sqrt(GPT2_WIDTH / model.base_width / m_N) if scaled else TABLE_STD
     residual_std = hidden_std if scaled else TABLE_STD / math.sqrt(2 * shape.depth)
-    # Muon's update has the same spectral norm at every width, Adam's grows with it
-    m_fan = 1.0 if train.optimizer == "muon" else m_N
+    m_fan = 1.0 if OPTIMIZERS[train.optimizer].orthogonal else m_N
     hidden_rate = learning_rate / m_fan * depth_rate
     inside, outside = train.epsilon / m_N * m_L**-ALPHA, train.epsilon / m_N
     rank = shape.embedding_rank or 1

@@ -41,7 +41,7 @@ from dwsweep.shapes import Shape
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the parts of one model that is divided among devices have to lie; the partitioner infers the rest."""
+    """Constraints on where the parts of a divided model lie; the partitioner infers the rest."""
 
     stream: NamedSharding  # of the residual stream, (B, T, D)
     weights: NamedSharding | None  # of a layer's parameters while it is computed; None: as they are stored
@@ -124,7 +124,7 @@ class Attention(nnx.Module):
         return ops.linear(self.heads(x_BxTxD), *self.out.values(), self.compute.dtype, "float32")
 
     def heads(self, x_BxTxD: jax.Array) -> jax.Array:
-        """What the heads put out, side by side, (B, T, H·P): what the output matrix mixes."""
+        """Outputs of the heads side by side, (B, T, H·P), before the output matrix mixes them."""
         B, T, _ = x_BxTxD.shape
         H, K, P = self.sizes
         dtype = self.compute.dtype
@@ -166,17 +166,17 @@ class Block(nnx.Module):
         self.dtype = compute.dtype  # of what the products read
 
     def attend(self, x: jax.Array) -> jax.Array:
-        """The first half."""
+        """Apply the attention half of the block."""
         if self.pre:
             return x + self.multiplier * self.attention(self.attention_norm(x, self.dtype))
         return self.attention_norm(x + self.multiplier * self.attention(x))
 
     def heads(self, x: jax.Array) -> jax.Array:
-        """What its attention's heads put out, (B, T, H·P)."""
+        """Outputs of its attention's heads, (B, T, H·P)."""
         return self.attention.heads(self.attention_norm(x, self.dtype) if self.pre else x)
 
     def transform(self, x: jax.Array) -> jax.Array:
-        """The second half."""
+        """Apply the MLP half of the block."""
         if self.pre:
             return x + self.multiplier * self.mlp(self.mlp_norm(x, self.dtype))
         return self.mlp_norm(x + self.multiplier * self.mlp(x))
@@ -189,7 +189,7 @@ PASSES: dict[str, tuple[Callable[[Block, jax.Array], jax.Array], ...]] = {
     "interleaved": (Block.__call__,),
     "attention_first": (Block.attend, Block.transform),
 }
-"""What is done to the stream by one block after another, from the first block to the last; then the next."""
+"""Passes over the blocks: each pass applies one operation block by block, first to last, before the next begins."""
 
 
 def _constrained(tree: Any, sharding: NamedSharding | None) -> Any:
@@ -233,12 +233,12 @@ class Transformer(nnx.Module):
         return x
 
     def heads(self, tokens_BxT: jax.Array) -> jax.Array:
-        """What the heads of each block's attention put out, side by side, (L, B, T, H·P)."""
+        """Outputs of the heads of each block's attention, side by side, (L, B, T, H·P)."""
         first = self.passes[0]  # the one with the attention in it
         return self.through_blocks(self.embedded(tokens_BxT), first, Block.heads)[1]
 
     def embedded(self, tokens_BxT: jax.Array) -> jax.Array:
-        """What enters the blocks, (B, T, D)."""
+        """Embedded tokens, the input of the first block, (B, T, D)."""
         T = tokens_BxT.shape[1]
         x = self.embedding[...][tokens_BxT]
         if self.embedding_projection is not None:
@@ -271,7 +271,7 @@ class Transformer(nnx.Module):
         return jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
 
     def normalised(self, tokens_BxT: jax.Array) -> jax.Array:
-        """What the unembedding reads, (B, T, D): with pre-norm blocks the stream still has to be normalised."""
+        """Input of the unembedding, (B, T, D): with pre-norm blocks the stream still has to be normalised."""
         return self.final_norm(self(tokens_BxT))
 
 
@@ -309,7 +309,7 @@ class Model:
         return ops.softcapped(logits, self.shape.logit_softcap).reshape(*tokens.shape, -1)
 
     def mean_loss(self, params: Params, windows: jax.Array) -> jax.Array:
-        """What is trained on, over windows (B, T + 1): inputs are all but the last token, targets all but the first.
+        """Training loss over windows (B, T + 1): inputs are all but the last token, targets all but the first.
 
         Mean nats per token, and the z-loss where the shape has one.
         """
@@ -367,7 +367,7 @@ def parameter(group: str, *shape: int, start: str = NORMAL, matrices: Matrices =
 
 
 def metadata(declared: nnx.State, name: str) -> Params:
-    """What each parameter says of itself under ``name``."""
+    """Collect the metadata ``name`` of each parameter."""
     found = jax.tree.map(lambda p: p.get_metadata(name), declared, is_leaf=lambda x: isinstance(x, nnx.Variable))
     return nnx.to_pure_dict(found)
 

@@ -1,5 +1,5 @@
-"""What a valid spec may still get wrong once its values meet: errors, all at once, before anything starts; and what a
-scientist should know before spending the compute, each warning one line with its reason.
+"""Errors and warnings about a valid spec whose values do not go together: all errors at once, before anything starts;
+each warning one line with its reason.
 
 Warnings about the training lengths in a plan are among them.
 """
@@ -66,7 +66,7 @@ def _rule_errors(spec: Spec, rule: HeadRule, key: str) -> list[str]:
 
 
 def size_errors(spec: Spec) -> list[str]:
-    """How many runs the grid makes, and MLPs that would be empty."""
+    """Check the number of runs of the grid, and MLPs that would be empty."""
     grid, train = spec.grid, spec.train
     shapes = sum(map(len, (grid.widths or {}).values())) or len(grid.depths) * len(grid.budget_values())
     runs = (
@@ -330,7 +330,7 @@ def warm_up(spec: Spec, runs: Sequence[Run]) -> list[str]:
 
 
 def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """What the rates behind ``train.seconds`` stand on, and how they differ from what is known now."""
+    """Warn of the basis of the rates behind ``train.seconds``, and where they differ from those known now."""
     if not lengths.needs_rates:
         return []
     found = {shape: lengths.rate(shape) for shape in shapes}
@@ -413,7 +413,7 @@ def _rates_changed(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> lis
 
 
 def rounding(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Budgets that whole steps cannot meet."""
+    """Warn of budgets that whole steps cannot meet."""
     off = {shape: lengths.off(shape) for shape in shapes}
     far = [shape for shape in shapes if abs(off[shape]) > SAME_BUDGET]
     if not far:
@@ -428,7 +428,7 @@ def rounding(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
 
 
 def token_cautions(lengths: RunLengths, runs: Sequence[Run]) -> list[str]:
-    """How much the tokens of the shapes differ."""
+    """Warn of shapes that train on very different numbers of tokens."""
     if lengths.common_steps is not None:
         return []
     if lengths.is_budget:  # branches have the same tokens everywhere

@@ -1,4 +1,4 @@
-"""What the runs of a plan will take: FLOPs, memory, disk, time; for one device, with the basis of the time named."""
+"""Estimated FLOPs, memory, disk and time of a plan, for one device, with the basis of the time named."""
 
 from __future__ import annotations
 

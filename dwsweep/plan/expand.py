@@ -25,11 +25,11 @@ from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.run import FixedRate
 from dwsweep.records.sweep import DROP, RUN, SKIP
 from dwsweep.shapes import ROPE_THETA, Block, Shape, match_width
-from dwsweep.spec import Spec, arms_of
+from dwsweep.spec import OPTIMIZERS, Spec, arms_of
 from dwsweep.text import format_count
 
 UNHASHED = "unhashed"
-"""Stands for the hash in every id while the data is not prepared."""
+"""Placeholder for the hash in every id while the data is not prepared."""
 
 HASH_VERSION = 2  # raise it when the same settings come to mean another result
 
@@ -132,7 +132,7 @@ class _Planned:
 
 
 def _shapes(spec: Spec) -> list[_Planned]:
-    """Depth by depth, rule of the heads by rule, small to large.
+    """Shapes of the grid by depth, then rule of the heads, then size.
 
     Raises:
         InputError: two rules give one shape.
@@ -180,7 +180,7 @@ def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
 
 
 def mismatch(shape: Shape, budget: float) -> float:
-    """n_params / budget − 1."""
+    """Relative mismatch of the size, n_params / budget − 1."""
     return shape.n_params / budget - 1
 
 
@@ -262,8 +262,7 @@ def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, A
     names |= {"precision", "eval_tokens"}
     if train.schedule == "wsd":
         names.add("cooldown_fraction")
-    if train.optimizer == "muon":
-        names.add("momentum")
+    names.update(OPTIMIZERS[train.optimizer].settings)
     return {
         "version": HASH_VERSION,
         "shape": {key: value for key, value in shape.to_dict().items() if ADDED.get(key, ...) != value},

@@ -86,7 +86,7 @@ class RunLengths:
 
     @property
     def value(self) -> float:
-        """What that key says."""
+        """Value of that key."""
         return float(getattr(self.spec.train, self.key))
 
     @property
@@ -96,7 +96,8 @@ class RunLengths:
 
     @property
     def is_budget(self) -> bool:
-        """Whether it is spent rather than counted: lengths then follow from what a step of each shape costs."""
+        """True for a length that is spent rather than counted: lengths then follow from what a step of each shape
+        costs."""
         return self.key in ("flops", "seconds")
 
     @property
@@ -114,7 +115,7 @@ class RunLengths:
         return self.spec.train.batch_size * self.spec.train.seq_len
 
     def step_cost(self, shape: Shape) -> float:
-        """What a step of a run costs, in the unit of the budget.
+        """Cost of a step of a run, in the unit of the budget.
 
         Raises:
             InputError: seconds, and no rate is known.
@@ -141,7 +142,7 @@ class RunLengths:
         return tuple(sorted(branches | {self.total_steps(shape)}))
 
     def off(self, shape: Shape) -> float:
-        """What whole steps spend over the budget, as a share of it; 0 where the length is no budget."""
+        """Share of the budget by which whole steps overspend it; 0 where the length is no budget."""
         return self.total_steps(shape) * self.step_cost(shape) / self.value - 1 if self.is_budget else 0.0
 
     def rate(self, shape: Shape) -> FixedRate:
@@ -175,7 +176,7 @@ class RunLengths:
         )
 
     def basis(self, shapes: Iterable[Shape]) -> str:
-        """What the steps of these shapes were made from, in words."""
+        """Basis of these shapes' steps, in words."""
         if not self.needs_rates:
             unit = {"flops": "FLOPs", "steps": "steps", "tokens": "tokens"}.get(self.key, "tokens per parameter")
             return f"{self.value:.6g} {unit} per run (train.{self.key})".replace("e+", "e")
@@ -194,7 +195,7 @@ class RunLengths:
         return (self.fixed_rate(shape) or self.rate_by_now(shape)) is not None
 
     def no_rate(self) -> str:
-        """What is wrong where no rate is known, and what to do about it."""
+        """Error where no rate is known, with what to do about it."""
         return (
             f"{self.shown}; no rate is known that steps could follow from: {self.clock.basis}. `dwsweep bench SPEC` "
             "measures the rates of this host (--out as for `run`); execution.device with train.precision: bfloat16 "
@@ -202,7 +203,7 @@ class RunLengths:
         )
 
     def _kind(self, shape: Shape) -> tuple[str, int, int, int, str]:
-        """What a rate is looked up by, ``FixedRate.of`` but for the recipe."""
+        """Key by which a rate is looked up: ``FixedRate.of`` without the recipe."""
         per_token, per_step = training_flops_per_token(shape), self.tokens_per_step
         return shape.label, shape.n_params_total, per_token, per_step, self.spec.train.precision
 
@@ -339,18 +340,18 @@ class Clock:
         return self.calibration.distance(shape.depth, shape.width, recipe) if self.calibration else None
 
     def recipe(self, shape: Shape) -> str:
-        """What beside its size a rate is the rate of."""
+        """Recipe of a shape: all that a rate depends on besides its size."""
         return recipe_of(shape, self.spec.train.optimizer)
 
     def knows_recipe(self, shape: Shape) -> bool:
-        """Whether rates that were measured or compiled are those of the shape's block and the optimizer."""
+        """True if rates that were measured or compiled are those of the shape's block and the optimizer."""
         return self.calibration is None or self.calibration.knows(self.recipe(shape))
 
     def _calibrated(self, calibration: Calibration, shape: Shape) -> float:
         return calibration.flops_per_second(shape, self.spec.train.optimizer)
 
     def is_on(self, device: str) -> bool:
-        """Whether ``device`` is the one that was asked for; any is where none was."""
+        """True if ``device`` is the one that was asked for; any is where none was."""
         return self.named is None or find(self.named) == find(device)
 
 
@@ -385,8 +386,8 @@ def _calibrations(given: Calibrations) -> Sequence[Calibration]:
 
 
 def _is_of(calibration: Calibration, named: str | None, spec: Spec) -> bool:
-    """Whether its rates are those of the device in question. What was measured on this host stands for a device that
-    nobody named; what was compiled for some chip does not."""
+    """Decide whether a calibration's rates are those of the device in question. What was measured on this host stands
+    for a device that nobody named; what was compiled for some chip does not."""
     if calibration.basis == MEASURED:
         return named is None or find(named) == find(calibration.device_kind)
     same = named is not None and find(named) is not None and find(named) == find(calibration.device_kind)

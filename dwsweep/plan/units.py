@@ -1,6 +1,5 @@
-"""What a plan is made of: runs (the unit of results), packs (the unit of execution), what they cost, the plan that
-holds them; and a plan as records: the rows of plan.csv, and the config.json of each run.
-"""
+"""Parts of a plan: runs (the unit of results), packs (the unit of execution), their estimates, the plan itself; and a
+plan as records: the rows of plan.csv, and the config.json of each run."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class Run:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What the plan needs to know of a prepared store."""
+    """Facts of a prepared store that a plan needs."""
 
     data_hash: str
     n_train_tokens: int
@@ -108,7 +107,7 @@ class Plan:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """What people call the packs, by pack_id: their shape, with their arm where there are some."""
+        """Readable names of the packs, by pack_id: their shape, with their arm where there are some."""
         return {run.pack_id: f"{run.arm} {run.shape.label}".lstrip() for run in self.runs}
 
     def of(self, run: Run) -> Plan:
@@ -122,12 +121,12 @@ class Plan:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether ``prepare`` has not run: ids end in ``unhashed``, epochs are unknown, and nothing can be trained."""
+        """True if ``prepare`` has not run: ids end in ``unhashed``, epochs are unknown, and nothing can be trained."""
         return self.data is None
 
     @property
     def waiting_figures(self) -> list[str]:
-        """What is not known before ``prepare``."""
+        """Names of the figures that are not known before ``prepare``."""
         return ["hashes of the ids", "epochs", "memory of the token store"] if self.data is None else []
 
     @cached_property

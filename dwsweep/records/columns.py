@@ -121,7 +121,7 @@ COLUMNS = (
             "min_lr",
         )
     ),
-    # settings as tables of others call them
+    # names that other projects give these settings
     *(
         Column(name, "tuning")
         for name in (

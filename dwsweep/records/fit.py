@@ -54,7 +54,7 @@ class DepthSpan(Record):
 NO_FORM_FITS = "no form fits"  # in a warning: what the surface says is not what the losses say
 # what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface_model.py)
 THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "skew", "saturation")
-LawForm = Annotated[str, one_of("exponential", "power", "linear", "free")]
+LawForm = Annotated[str, one_of("exponential", "power", "linear", "free")]  # fit.laws.FORMS, and none of them
 ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law, skew) + departures, a Gaussian process"]
 (LOSS_FORM,) = get_args(ModelForm)
 
@@ -72,7 +72,7 @@ class LossForm(Record):
     weight: Share  # of the form in the average, by its evidence
     log_evidence: float
     rejected: bool  # its evidence is 100 times less than the best form's, or worse
-    tau: float  # scatter of a shape, nats
+    tau: float  # scatter between shapes (sd), nats
     mode: tuple[float, ...] = field(repr=False)
     draws: tuple[tuple[float, ...], ...] = field(repr=False)
 
@@ -93,7 +93,7 @@ class HeldOut(Record):
 
     @property
     def too_few(self) -> bool:
-        """Whether fewer lie inside than 95 % of them give in 99 of 100 tables."""
+        """True if fewer lie inside than 95 % of them give in 99 of 100 tables."""
         from scipy.special import bdtr
 
         return bool(bdtr(self.inside, self.shapes, 0.95) < 0.01)
@@ -140,7 +140,7 @@ class Surface(Record):
 
     @property
     def flat(self) -> bool:
-        """Whether the losses show no effect of depth, so that nothing bounds a best depth."""
+        """True if the losses show no effect of depth, so that nothing bounds a best depth."""
         return self.effect_p >= 1.0 - self.confidence
 
     @property
@@ -220,7 +220,8 @@ class TransitionCovariance(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSummary(Record):
-    """What the errors rest on. All but ``source`` is None where no run had a usable loss, and then left out."""
+    """The noise behind the errors of a fit. All but ``source`` is None where no run had a usable loss, and then left
+    out."""
 
     source: str  # none, declared, replicates, scatter, replicates and scatter
     sigma: dict[str, float | None] | None = None  # depth → sd of one run, nats
@@ -262,7 +263,7 @@ class FitOptions(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance(Record):
-    """What a fit was made from."""
+    """Input, options and versions of a fit."""
 
     input: str
     input_sha256: str
@@ -276,7 +277,7 @@ class Provenance(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedNets(Record):
-    """What all nets of a fit have in common; None where they differ or the table does not say."""
+    """Facts that all nets of a fit share; None where they differ or the table does not say."""
 
     vocab_size: Size | None = None
     seq_len: Size | None = None
@@ -284,7 +285,7 @@ class TrainedNets(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class OtherFit(Record):
-    """What another table says of its pairs of depths, fitted by the same options, to stand beside this one's."""
+    """Transitions of another table, fitted with the same options, for comparison."""
 
     name: str  # of its folder or file
     input: str
@@ -293,14 +294,14 @@ class OtherFit(Record):
     pairs: tuple[PairCurve, ...] = field(repr=False)
 
     def crossing(self, pair: Transition) -> Transition | None:
-        """Its row of the same two depths; None where it has none."""
+        """Find the row of the same two depths; None where it has none."""
         found = (row for row in self.transitions if (row.shallow, row.deep) == (pair.shallow, pair.deep))
         return next(found, None)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FitResult(Record):
-    """What a table of losses says about depth and width.
+    """Everything that a fit found in a table of losses.
 
     Each table is a list of records whose fields are the columns of its CSV file; ``to_pandas("transitions")`` and
     ``to_dict()`` give what their names say.
@@ -335,12 +336,12 @@ class FitResult(Record):
 
     @property
     def own_law(self) -> bool:
-        """Whether the guideline follows a law of this sweep, and not the published one."""
+        """True if the guideline follows a law of this sweep, and not the published one."""
         return self.guideline_law is not None
 
     @property
     def along_only(self) -> bool:
-        """Whether there is nothing but the losses along a column: no curves of loss against size by depth."""
+        """True if there is nothing but the losses along a column: no curves of loss against size by depth."""
         return self.along is not None and not self.curves.depths
 
     def to_pandas(self, table: str = "transitions") -> Any:
@@ -361,7 +362,7 @@ class FitResult(Record):
         )
 
     def _repr_html_(self) -> str:
-        """For a notebook: the transitions, the law, the warnings."""
+        """Render for a notebook: the transitions, the law, the warnings."""
         rows = [
             (row.name, row.status.replace("_", " "), *map(_count, (row.n_params_low, row.n_params, row.n_params_high)))
             for row in references(self.transitions)

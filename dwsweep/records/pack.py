@@ -102,7 +102,7 @@ class PackState:
 
 @dataclass(frozen=True)
 class StartFacts:
-    """What the hardware decided about a pack: reported once per (re)start, after compilation."""
+    """Facts of a pack on its hardware, reported once per (re)start, after compilation."""
 
     device_kind: str | None = None
     devices: Positive | None = None  # that the pack takes

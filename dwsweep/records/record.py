@@ -31,7 +31,7 @@ PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def one_of(*names: str) -> AfterValidator:
-    """A text that is one of these."""
+    """Type of a text that is one of these."""
 
     def check(value: str) -> str:
         if value not in names:
@@ -42,7 +42,7 @@ def one_of(*names: str) -> AfterValidator:
 
 
 def holding(**kinds: type) -> AfterValidator:
-    """An object of any keys, these of which, where it has them, are texts or positive integers."""
+    """Type of an object of any keys; these keys, where present, hold texts or positive integers."""
 
     def check(content: dict[str, Any]) -> dict[str, Any]:
         for key, kind in kinds.items():
@@ -57,7 +57,7 @@ def holding(**kinds: type) -> AfterValidator:
 Number = Annotated[float | None, AfterValidator(lambda value: None if value is None else _finite(value))]
 """A figure that may be unknown: JSON has no NaN, so a value that is not finite reads as None."""
 Amount = Annotated[Number, AfterValidator(lambda value: _not_negative(value))]
-"""Such a figure that is not negative: seconds, a rate."""
+"""A figure that may be unknown and is not negative: seconds, a rate."""
 
 
 class Damaged(InputError):
@@ -196,7 +196,7 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def _describe(error: ValidationError) -> str:
-    """The first thing that is wrong: field, value, what it must be."""
+    """Describe the first error: field, value, what it must be."""
     first, *others = error.errors(include_url=False)
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     message = str(first["msg"]).removeprefix("Value error, ").replace("Input should", "must", 1)

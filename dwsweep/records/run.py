@@ -158,7 +158,7 @@ class MetricsRow(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Metrics:
-    """What could be read of a run's metrics."""
+    """The readable rows of a run's metrics."""
 
     rows: tuple[MetricsRow, ...]  # in the order of the file, steps rising
     lost: int = 0  # lines that are no such row, bar a last one that a kill cut off
@@ -376,7 +376,7 @@ class FixedRate:
 
     @property
     def of(self) -> tuple[str, int, int, int, str, str | None]:
-        """What a rate is the rate of, but for the device."""
+        """Key of a rate, without the device: shape, size, cost per token, tokens per step, precision, recipe."""
         kind = self.shape, self.n_params_total, self.flops_per_token, self.tokens_per_step, self.precision
         return *kind, self.recipe
 

@@ -1,4 +1,4 @@
-"""Runs trained at equal compute: the best size of each depth and the best depth at each budget, as ``fit.json`` and
+"""Records of the studies: equal budgets, losses along a column, arms compared; as ``fit.json`` and
 ``equal_budgets.csv``, ``equal_budget_depths.csv`` have them.
 
 A minimum is given only where it is reached: the loss surely falls before it and surely rises after it, within what was
@@ -127,7 +127,7 @@ class DepthProfile(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Record):
-    """All that a fit says of one budget."""
+    """All results of one budget."""
 
     best: BestAtBudget
     depths: tuple[DepthAtBudget, ...]
@@ -228,7 +228,7 @@ class AlongCurve(Record):
 
     @property
     def known(self) -> bool:
-        """Whether there are intervals."""
+        """True where the curve has intervals."""
         return self.spread_high is not None
 
     def percent(self, nats: float | None) -> float | None:
@@ -242,9 +242,9 @@ class AlongCurve(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ArmsParting(Record):
-    """Where another arm leaves the first one, in one group. start: the first value from which on ``ahead`` is ahead at
-    every value tried, by the simultaneous band. after: the last value below it at which the other one is shown ahead:
-    they part between the two; None: below ``start`` nothing is shown."""
+    """The value at which another arm leaves the first one, in one group. start: the first value from which on ``ahead``
+    is ahead at every value tried, by the simultaneous band. after: the last value below it at which the other one is
+    shown ahead: they part between the two; None: below ``start`` nothing is shown."""
 
     base: str
     arm: str
@@ -352,7 +352,7 @@ class ComparedRow(Record):
 
     @property
     def shown(self) -> bool:
-        """Whether the interval of the change lies on one side."""
+        """True if the interval of the change lies on one side."""
         return self.verdict not in (UNCHANGED, NOT_COMPARABLE)
 
     @property

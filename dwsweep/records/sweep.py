@@ -1,8 +1,8 @@
 """The tables of a sweep, one row per run: ``plan.csv`` (what is to be done) and ``results.csv`` (what came out). Their
 columns stand in the order of the fields here.
 
-A new column is a field below and its value: in ``dwsweep.plan.units`` for the plan, in ``ResultsRow.of`` for the
-results.
+A new column of results.csv is a field of ``ResultsRow``, found by its name in the run's files, and an entry of
+``records.columns`` that says what a fit makes of it; one of plan.csv takes its value in ``plan.units``.
 
 The files of a sweep as a whole: ``manifest.json``, and the lock that names the owner of the directory.
 
@@ -211,7 +211,7 @@ class Owner:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process still runs; on another host nobody can tell, and it counts as alive."""
+        """True if the process still runs; on another host nobody can tell, and it counts as alive."""
         if not self.is_local:
             return True
         start = process_start(self.pid)
@@ -223,7 +223,7 @@ class Owner:
 
 
 def process_start(pid: int) -> str | None:
-    """What tells a process from a later one of the same number; None when there is no such process.
+    """Start mark that tells a process from a later one of the same number; None when there is no such process.
 
     Not psutil's ``create_time``: that is a wall-clock time made from these ticks, and moves when the clock is set.
     """
@@ -283,7 +283,7 @@ SPLITS = ("train", "validation")
 
 @dataclass(frozen=True)
 class StoreSplit:
-    """What one split holds."""
+    """Contents of one split of a token store."""
 
     n_documents: Count
     n_tokens: Positive  # of the stream, end tokens included
@@ -299,7 +299,7 @@ def _both(splits: dict[str, StoreSplit]) -> dict[str, StoreSplit]:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreManifest:
-    """From what, how and with what a token store was made, and what is in it."""
+    """Source, tokenizer, versions and contents of a token store."""
 
     format: Literal[2] = FORMAT
     source: str  # data.source

@@ -149,7 +149,7 @@ class HeldOut(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RivalTransition(Record):
-    """Where a form puts the transition of one pair."""
+    """Place at which a form puts the transition of one pair."""
 
     shallow: Positive
     ln_x: float | None
@@ -286,7 +286,7 @@ class PairCurve(Sampled):
 
     @property
     def pair(self) -> tuple[int, int]:
-        """The two depths."""
+        """The two depths of the pair."""
         return self.shallow, self.deep
 
 
@@ -334,12 +334,12 @@ class Optimum(Record):
 
     @property
     def is_one_layer(self) -> bool:
-        """Whether it is a single layer, which was trained: there is no net of less."""
+        """True if it is a single layer, which was trained: there is no net of less."""
         return self.at_edge == "below" and self.depth_min <= 1
 
     @property
     def beyond(self) -> str:
-        """Where it lies, in words, if it is at an edge."""
+        """Words for an optimum at an edge of the depths tried; empty elsewhere."""
         return "1, the fewest" if self.is_one_layer else f"{self.at_edge} the depths tried"
 
 

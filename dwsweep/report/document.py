@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 Said = str | tuple[str, str]  # a text, or a text and its style: bold, dim or a colour
 Line = str | Sequence[Said]
 MISSING = "–"
+SPACE = re.compile(r"(?<![dn])_|(?<=[A-Za-z][dn])_")  # but for the _ of d_x and n_params
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Lines:
 
 @dataclass
 class Table:
-    """Rows of texts. Each word of ``columns`` is a heading, in which _ is a space, and the sign of its column.
+    """Rows of texts. Each word of ``columns`` is a heading, where _ is a space (but for d_x), and its column's sign.
 
     The sign is < or > for the side of the texts, or ~ for words that may wrap. keys: how many of the first columns say
     what a row is. beside: heading of columns that stay with the column before them (the interval of a value). optional:
@@ -79,7 +81,7 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        return [word[:-1].replace("_", " ") for word in self.columns.split()]
+        return [SPACE.sub(" ", word[:-1]) for word in self.columns.split()]
 
     @property
     def signs(self) -> list[str]:

@@ -48,7 +48,7 @@ def to_text(result: FitResult) -> str:
 
 
 def render(result: FitResult) -> RenderableType:
-    """What ``dwsweep fit`` prints."""
+    """The document that ``dwsweep fit`` prints."""
     from dwsweep.report import terminal
 
     parts: list[Part] = [Lines(answer(result)), Lines([_cells_line(result), _noise_line(result)], apart=True)]
@@ -60,7 +60,7 @@ def render(result: FitResult) -> RenderableType:
 
 
 def answer(result: FitResult) -> list[str]:
-    """What the losses say, in at most five sentences."""
+    """The answer in at most five sentences."""
     lines: list[str] = []
     if result.along_only and result.along:
         lines = list(result.along.answer)
@@ -86,7 +86,7 @@ def _best_at(row: Any) -> str:
 
 
 def _crossings(result: FitResult) -> str:
-    """The verdict on each pair of depths, in one sentence; of many pairs those that say something."""
+    """State the verdict on each pair of depths in one sentence; with many pairs, name only the informative ones."""
     rows = verdicts(result)
     told = rows if len(rows) <= NAMED_PAIRS else [row for row in rows if row.status != "undecided"][:NAMED_PAIRS]
     said = []
@@ -177,7 +177,7 @@ def _noise_line(result: FitResult) -> str:
     if noise.tau is not None:
         parts.append(f"scatter of a cell mean about its curve τ {noise.tau:.2g} {nats}")
     if noise.shape_sd and noise.shape_source == "default":
-        parts.append(f"luck of a shape {noise.shape_sd:.2g} {nats} by default (fewer than six sizes per depth)")
+        parts.append(f"scatter between shapes {noise.shape_sd:.2g} {nats} by default (fewer than six sizes per depth)")
     if noise.documents:
         parts.append(f"documents {noise.documents}")
     return "; ".join(parts)
@@ -226,7 +226,7 @@ def _transitions(result: FitResult) -> list[Part]:
 
 
 def _status(row: Transition) -> str:
-    """With why it is undecided, and whether what is bounded ties beyond its bound."""
+    """The status of a row, with the reason where undecided and a note where depths tie beyond a bound."""
     status: str = row.status.replace("_", " ")
     if row.cause:
         status += f": {row.cause}"
@@ -236,7 +236,7 @@ def _status(row: Transition) -> str:
 
 
 def _other(result: FitResult, other: OtherFit) -> list[Part]:
-    """The pairs that both have, and how far apart their transitions lie."""
+    """Table of the pairs that both fits have, and how far apart their transitions lie."""
     shared = [(row, found) for row in references(result.transitions) if (found := other.crossing(row))]
     if not shared:
         return [Lines([f"Beside {other.name}: no two neighbouring depths that both have"], apart=True)]
@@ -254,7 +254,7 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
 
 
 def _place(row: Transition) -> str:
-    """Where a pair crosses, with its interval, or the bound that it has."""
+    """Format the crossing of a pair with its interval, or the bound that it has."""
     if row.n_params:
         return Interval.of(row, "n_params").format(format_count)
     return " ".join(filter(None, (_status(row), _ends(row))))
@@ -344,14 +344,14 @@ def guideline(result: FitResult) -> Table:
     optional = ("build", *(("trained_costs",) if costed else ()))
     table = Table(
         f"Guideline, {'; '.join(laws)}",
-        "model> N> trained> depth> interval< width> interval< rivals< outside> build> "
+        "model> N> trained> depth> interval< width> interval< forms< outside> build> "
         + ("trained_costs> interval<" if costed else ""),
         optional=[name.replace("_", " ") for name in optional],
         file="guideline.csv",
     )
     for row in rows:
         depth, width = Interval.of(row, "depth"), Interval.of(row, "width")
-        rivals = Interval(None, row.rival_depth_min, row.rival_depth_max)
+        others = Interval(None, row.rival_depth_min, row.rival_depth_max)
         refused, factor = depth.value is None, row.extrapolation_factor
         cost = Interval(row.loss_penalty, row.penalty_low, row.penalty_high)
         table.add(
@@ -362,7 +362,7 @@ def guideline(result: FitResult) -> Table:
             "" if refused else depth.ends(tenths),
             MISSING if width.value is None else whole(width.value),
             "" if refused else width.ends(whole),
-            MISSING if rivals.unbounded else rivals.ends(whole),
+            MISSING if others.unbounded else others.ends(whole),
             ("inside" if factor <= 1 else f"{format_factor(factor)}×") if result.guideline_law else "not your data",
             _shape(row.depth_int, row.width_int),
             *(_costs(cost) if costed else ()),
@@ -391,7 +391,7 @@ def write_guideline(result: FitResult, folder: Any) -> list[str]:
 
 
 def _guideline_notes(result: FitResult) -> list[str]:
-    """What a reader of guideline.md must know."""
+    """Notes under the table of guideline.md."""
     notes = [
         f"Law: {result.law_statement}.",
         "N counts non-embedding parameters, 12·L·d². Intervals are at the fixed budget: the narrow end of d goes with "

@@ -55,15 +55,15 @@ from dwsweep.text import format_count
 
 LEAST, MOST = 1e3, 1e12  # sizes; guide takes no smaller one of a fit
 BELOW = 2.0  # times below the smallest net, where the list begins
-# sizes of a decade: the first of these lists that asks for no more than so many answers
+# sizes of a decade: the first list is taken that asks for few enough answers
 DECADES = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,))
 # by one's own losses an answer takes 0.3 s of a CPU, by a law 0.1 s: a page is to take three seconds for them
 MOST_BY_LOSSES, MOST_BY_LAW = 12, 24
 
 
 def guide_answers(fit: FitResult, source: Source, file: Any, directory: Any) -> dict[str, Any]:
-    """What the page's box looks up. ``file``: the fit.json that ``source`` was made from; ``directory``: what a reader
-    passes to ``--fit``.
+    """Answers that the page's box looks up. ``file``: the fit.json that ``source`` was made from; ``directory``: what a
+    reader passes to ``--fit``.
 
     blocks: every line and table once. answers: of each constraint and size, the numbers of its blocks.
     """
@@ -108,8 +108,8 @@ def _trained(fit: FitResult) -> list[float]:
 
 
 def _answered(asked: Sequence[float], source: Source, file: Any) -> dict[float, Answer]:
-    """The answer of each size as if it had been asked alone. Sizes that one source guides are asked together, which
-    reads the fit once for all of them."""
+    """Answer each size as if it had been asked alone. Sizes that one source guides are asked together, which reads the
+    fit once for all of them."""
     found: dict[float, Answer] = {}
     for own in (True, False):
         group = [n for n in asked if (source.at(n).surface is not None) == own]
@@ -317,7 +317,7 @@ def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]
     depths = sorted({*by_depth, *(int(float(row["depth"])) for row in runs)})
     looks = style.depth_styles(depths)
     level = fit.curves.confidence
-    # where every shape was trained to one value of the axis, the losses stand over their size
+    # where every shape was trained to one value of the axis, losses are drawn against size
     over_size = fit.equal_budgets is not None and fit.equal_budgets.only
     axis = "n_params" if over_size else fit.curves.axis
     return {
@@ -359,7 +359,7 @@ def on_dark(colour: str) -> str:
 def _run(row: Mapping[str, str], axis: str) -> dict[str, Any]:
     values: dict[str, Any] = {name: row.get(column) or None for column, name in WORDS.items()}
     values |= {name: _number(row.get(column)) for column, name in NUMBERS.items()}
-    # what a run that is not finished has lost is no loss of its shape
+    # the last loss of an unfinished run says nothing about its shape
     if values["status"] not in (None, "done"):
         values["loss"] = None
     return {**values, "fitted": _number(row.get(axis))}
@@ -395,7 +395,7 @@ def _training(curves: Sequence[TrainingCurve]) -> dict[str, Any]:
 
 
 def _short(values: Any, digits: int = DIGITS) -> list[float | None]:
-    """With so many significant digits; None for what is not finite."""
+    """Round to so many significant digits; None for what is not finite."""
     numbers = style.floats(values)
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in numbers]
 
@@ -536,7 +536,7 @@ def _unfinished(runs: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _stale(fit: FitResult, results: Any) -> list[str]:
-    """Whether the table of results is another than the fit read."""
+    """Warn where the table of results differs from the one that was fitted."""
     try:
         same = hashlib.sha256(results.read_bytes()).hexdigest() == fit.provenance.input_sha256
     except FileNotFoundError:
@@ -545,7 +545,7 @@ def _stale(fit: FitResult, results: Any) -> list[str]:
 
 
 def _figures(fit: FitResult, folder: Any) -> list[Part]:
-    """The figures; those that ``dwsweep fit`` drew, unless fit.json is newer."""
+    """Collect the figures, drawing them again where fit.json is newer."""
     drawings = registry.drawings(fit)
     pictures = [folder / f"{drawing.name}.svg" for drawing in drawings]
     if not all(_newer(path, folder / "fit.json") for path in pictures):
@@ -555,7 +555,7 @@ def _figures(fit: FitResult, folder: Any) -> list[Part]:
 
 
 def _newer(path: Any, than: Any) -> bool:
-    """False also where the file system has no times to compare."""
+    """Compare times of change; False also where the file system has none."""
     try:
         return bool(path.stat().st_mtime >= than.stat().st_mtime)
     except (OSError, AttributeError):
@@ -618,7 +618,7 @@ def _training_figure(curves: Sequence[TrainingCurve]) -> list[Part]:
 
 
 def _provenance(fit: FitResult | None, runs: Sequence[Row], root: Any) -> list[Part]:
-    """What the numbers were made with: the runs, the fit and each call, behind a fold."""
+    """The provenance of the numbers, folded: runs, sweep, last call, fit, spec."""
     manifest = to_dict(SweepStore(root).manifest)
 
     def distinct(name: str) -> str:
@@ -700,7 +700,7 @@ def box(kind: str, parts: Sequence[Part]) -> str:
 
 
 def placeholder(anchor: str, without: str) -> str:
-    """Where the script puts something; ``without``: what a reader without scripts sees there."""
+    """Place that the script fills; ``without``: what a reader without scripts sees there."""
     return f'<div id="{escaped(anchor)}"></div><noscript><p class="soft">{escaped(without)}</p></noscript>'
 
 

@@ -8,17 +8,15 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from dwsweep.cost.arithmetic import CONVENTION
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
 from dwsweep.records.record import to_dict
-from dwsweep.report.terminal import Folded
+from dwsweep.report.document import Heading, Line, Lines, Part, Table
+from dwsweep.report.terminal import render as rendered
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
-WIDTH = 100
 UNKNOWN = "?"
 
 
@@ -53,20 +51,18 @@ def to_json(plan: Plan) -> dict[str, Any]:
 
 
 def render(plan: Plan) -> Group:
-    """Header, table, reasons, warnings, totals and legend, at most 100 columns wide."""
+    """Show header, table, reasons, warnings, totals and legend."""
     notes: dict[str, int] = {}  # reason → the number that points to it
-    parts: list[Any] = [_header(plan)]
+    parts: list[Part] = [_header(plan)]
     for name, arm in plan.parts.items():
-        parts += [Text(f"\n{name}" if name else "", style="bold"), Folded(_table(arm, notes), keys=2)]
-    if notes:
-        parts += [Text(), _hanging((f"[{number}]", note) for note, number in notes.items())]
+        parts += [*([Heading(name)] if name else []), _table(arm, notes, apart=not name)]
+    parts.append(_pairs(((f"[{number}]", note) for note, number in notes.items()), apart=True))
     if plan.warnings:
-        parts += [Text("\nWarnings", style="bold yellow"), _hanging(("!", text) for text in plan.warnings)]
-    parts += [Text("\nTotal, still to be trained", style="bold"), _totals(plan), Text(), _legend(plan)]
-    return Group(*parts)
+        parts += [Heading("Warnings", style="bold yellow"), _pairs(("!", text) for text in plan.warnings)]
+    return rendered([*parts, Heading("Total, still to be trained"), _totals(plan), _legend(plan)])
 
 
-def _header(plan: Plan) -> Group:
+def _header(plan: Plan) -> Lines:
     spec, train = plan.spec, plan.spec.train
     part = next(iter(plan.parts.values()))
     arms = f"{len(plan.arms)} arms of " if plan.arms else ""
@@ -76,7 +72,7 @@ def _header(plan: Plan) -> Group:
         f"rate{'s' if len(spec.grid.learning_rates) > 1 else ''} {rates}, {spec.model.parametrization}"
         f"{f', {spec.model.preset} block' if spec.model.preset else ''}"
     )
-    lines = []
+    lines: list[Line] = [[(spec.name, "bold"), shapes]]
     if plan.data is None:
         waits = ", ".join(plan.waiting_figures)
         lines.append(f"data: {spec.data.source}, not prepared yet; `dwsweep prepare` will give: {waits}")
@@ -88,15 +84,15 @@ def _header(plan: Plan) -> Group:
         )
     lines.append(
         f"step: {train.batch_size} × {train.seq_len} tokens, {train.schedule}, {train.warmup_steps:,} warm-up steps, "
-        f"{train.precision}{', Muon' if train.optimizer == 'muon' else ''}"
+        f"{train.precision}{'' if train.optimizer == 'adamw' else f', {train.optimizer.capitalize()}'}"
     )
     if plan.lengths.is_budget:
         lines.append(_length(plan))
-    return Group(Text.assemble((spec.name, "bold"), shapes), *map(Text, lines))
+    return Lines(lines)
 
 
 def _length(plan: Plan) -> str:
-    """What the steps of the shapes were made from."""
+    """Line on the steps of the shapes and what they were made from."""
     parts = plan.parts.values()
     steps = [(part.lengths.total_steps(run.shape), run.shape) for part in parts for run in part.runs]
     fewest, most = (pick(steps, key=lambda one: one[0]) for pick in (min, max))
@@ -123,14 +119,15 @@ def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
     return groups
 
 
-def _table(plan: Plan, notes: dict[str, int]) -> Table:
+def _table(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
     several_rates = len(plan.spec.grid.learning_rates) > 1
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    steps = (*(["tok/s"] if plan.lengths.needs_rates else []), *(["steps"] if plan.lengths.is_budget else []))
-    headings = ("L", "d_x", "heads", "N", "off", "N total", *steps, "tokens", "FLOPs", "6ND", "memory", "time")
-    for heading in (*headings, "lr ×" if several_rates else "hid lr", "resid"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("runs", no_wrap=True)
+    rate = "tok/s>" if plan.lengths.needs_rates else ""
+    steps = "steps>" if plan.lengths.is_budget else ""
+    columns = (
+        f"L> d_x> heads> N> off> N_total> {rate} {steps} tokens> FLOPs> 6ND> memory> time> "
+        f"{'lr_×' if several_rates else 'hid_lr'}> resid> runs<"
+    )
+    table = Table("", columns, keys=2, ruled=False, gap=1, apart=apart)
     groups = _groups(plan)
     by_budget = plan.spec.grid.widths is None
     # budgets in rising order, depths inside, rules of the heads in each: a group is what is compared
@@ -138,17 +135,12 @@ def _table(plan: Plan, notes: dict[str, int]) -> Table:
     last: object = None
     for shape, budget in ordered:
         group_key = budget if by_budget else shape.depth
-        if group_key != last:
-            if last is not None:
-                table.add_row()
-            last = group_key
-        table.add_row(*_cells(plan, groups[shape, budget], several_rates, notes), style=_style(groups[shape, budget]))
+        if last not in (None, group_key):
+            table.add()
+        last = group_key
+        runs = groups[shape, budget]
+        table.add(*_cells(plan, runs, several_rates, notes), soft=all(run.action != RUN for run in runs))
     return table
-
-
-def _style(runs: list[Run]) -> str:
-    actions = {run.action for run in runs}
-    return "dim" if RUN not in actions else ""
 
 
 def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, int]) -> list[str]:
@@ -158,9 +150,7 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, in
     seconds = [pack.device_seconds for pack in packs]
     rate = cost.hidden_learning_rate
     reasons = dict.fromkeys(run.reason for run in runs if run.reason)
-    marks = []
-    for reason in reasons:
-        marks.append(f"[{notes.setdefault(reason, len(notes) + 1)}]")
+    marks = [f"[{notes.setdefault(reason, len(notes) + 1)}]" for reason in reasons]
     actions = Counter(run.action for run in runs)
     states = " ".join(f"{actions[action]} {action}" for action in (RUN, SKIP, DROP) if actions[action])
     memory = max((pack.memory.total for pack in packs), default=None)
@@ -187,32 +177,29 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, in
 
 def _totals(plan: Plan) -> Table:
     total = plan.estimates
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 1))
-    table.add_column(no_wrap=True)
-    table.add_column()
     actions = ", ".join(f"{plan.count(action)} {action}" for action in (RUN, SKIP, DROP))
-    table.add_row(
-        "runs",
-        f"{actions}; in {total.n_packs} packs (of one shape, its seeds and learning rates trained together)",
-    )
-    table.add_row("tokens", f"{format_count(total.tokens)}")
-    table.add_row("FLOPs", f"{format_count(total.flops)}  (6·N·D: {format_count(total.flops_6nd)})")
     seconds = total.device_seconds
     if seconds is None:
-        table.add_row("time", Text(f"unknown: {total.basis}"))
+        times: list[tuple[str, Line]] = [("time", f"unknown: {total.basis}")]
     else:
-        table.add_row(
-            "time",
-            Text.assemble(
-                (format_duration(seconds), "bold"),
-                f" = {format_hours(seconds / 3600)} device-hours on one {total.device}, without compilation and "
-                "evaluation",
-            ),
+        more = (
+            f" = {format_hours(seconds / 3600)} device-hours on one {total.device}, without compilation and evaluation"
         )
-        table.add_row("", Text(total.basis))
-    table.add_row("memory", f"{format_bytes(total.peak_memory_bytes)} at most on one device")
-    table.add_row("disk", _disk(plan))
-    return table
+        times = [("time", [(format_duration(seconds), "bold"), more]), ("", total.basis)]
+    return _pairs(
+        [
+            (
+                "runs",
+                f"{actions}; in {total.n_packs} packs (of one shape, its seeds and learning rates trained together)",
+            ),
+            ("tokens", format_count(total.tokens)),
+            ("FLOPs", f"{format_count(total.flops)}  (6·N·D: {format_count(total.flops_6nd)})"),
+            *times,
+            ("memory", f"{format_bytes(total.peak_memory_bytes)} at most on one device"),
+            ("disk", _disk(plan)),
+        ],
+        gap=2,
+    )
 
 
 def _disk(plan: Plan) -> str:
@@ -258,19 +245,12 @@ def _legend(plan: Plan) -> Table:
         ("resid", "multiplier of the residual branches"),
         ("runs", "RUN to be trained, SKIP already there, DROP left out; [1] points to the reason"),
     )
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0), style="dim")
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for name, meaning in entries:
-        table.add_row(name, Text(meaning))
+    return _pairs(entries, soft=True, apart=True)
+
+
+def _pairs(rows: Iterable[tuple[str, Line]], gap: int = 1, soft: bool = False, apart: bool = False) -> Table:
+    """Marks or names, each with a paragraph that wraps beside it."""
+    table = Table("", "name< text~", headed=False, ruled=False, gap=gap, apart=apart)
+    for name, text in rows:
+        table.add(name, text, soft=soft)
     return table
-
-
-def _hanging(paragraphs: Iterable[tuple[str, str]]) -> Table:
-    """Marks, each with a paragraph that wraps next to it, not under it."""
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column()
-    for mark, text in paragraphs:
-        grid.add_row(Text(mark), Text(text))
-    return grid

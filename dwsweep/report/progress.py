@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
-from rich.text import Text
 
 from dwsweep.cost import find
 from dwsweep.plan import Pack
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
-from dwsweep.report.terminal import Folded
+from dwsweep.report import terminal
+from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
 from dwsweep.sweep.events import Progress as Steps
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, sentence, snapshot, step_of, time_left
 from dwsweep.sweep.work_queue import pack_weight
@@ -195,7 +194,7 @@ class ProgressView:
         return self._labels.get(pack.pack_id, pack.shape.label)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def started(self, pack: Pack) -> None:
@@ -241,7 +240,7 @@ class ProgressView:
             self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
-        """A pack ended; ``text`` says how."""
+        """Close a pack's bar and print how it ended."""
         active = self._active.pop(pack_id, None)
         self._pace.ended(pack_id, finished)
         if finished:
@@ -257,18 +256,18 @@ class ProgressView:
         self.say(f"{label}: {text}{took}{self._all_facts(' · ')}")
 
     def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None:
-        """A pack was replaced by others; what it had done is lost."""
+        """Expect other packs in place of one whose work is lost."""
         self.n_packs += len(packs) - 1
         self._pace.forget(pack_id)
         for pack in packs:
             self._pace.expect(pack.pack_id, pack_weight(pack))
 
     def time_left(self) -> float | None:
-        """Seconds, or None before the rate is known."""
+        """Expected seconds to the end; None before the rate is known."""
         return self._pace.left()
 
     def fraction(self) -> float:
-        """Of the work, what is done."""
+        """Share of the work that is done."""
         return self._pace.fraction()
 
     def _facts(self, active: _Active, progress: Steps) -> str:
@@ -300,8 +299,8 @@ FOLLOW_SECONDS = 2.0
 _STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "red", OOM: "red", DIVERGED: "yellow", INTERRUPTED: "magenta"}
 
 
-def render(directory: str | os.PathLike[str]) -> RenderableType:
-    """Counts, a table, what is running, why runs failed; fits a terminal with hundreds of runs.
+def render(directory: str | os.PathLike[str]) -> Group:
+    """Show counts, a table, what is running, why runs failed; fits a terminal with hundreds of runs.
 
     Raises:
         InputError: not a sweep directory.
@@ -310,7 +309,7 @@ def render(directory: str | os.PathLike[str]) -> RenderableType:
 
 
 def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
-    """For ``--json``: the runs with their plan and state, the packs that are running, what is damaged.
+    """Collect for ``--json`` the runs with plan and state, the running packs, and damaged files.
 
     Raises:
         InputError: not a sweep directory.
@@ -349,74 +348,61 @@ def follow(directory: str | os.PathLike[str], console: Console | None = None) ->
         live.update(show(now), refresh=True)
 
 
-def show(now: Snapshot, ends: float | None = None) -> RenderableType:
-    """``ends``: the time by which the sweep was expected to end when a rate was last known."""
-    parts: list[RenderableType] = [_headline(now, ends)]
-    shapes = {(run.plan.arm, run.plan.depth, run.plan.width) for run in now.runs}
-    by_depth = len(shapes) > MAX_ROWS
-    keys = (1 if by_depth else 2) + (len(_arms(now)) > 1)
-    parts.append(Folded(_table(now, by_depth), keys=keys))
+def show(now: Snapshot, ends: float | None = None) -> Group:
+    """Show a snapshot. ends: the time by which the sweep was expected to end when a rate was last known."""
+    parts: list[Part] = [_headline(now, ends), _table(now)]
     if now.progress:
-        parts.append(Folded(_running(now)))
+        parts.append(_running(now))
     elif now.is_live:
-        parts.append(Text("between packs: the next one starts", style="dim"))
+        parts.append(Lines(["between packs: the next one starts"], soft=True))
     parts += _reasons(now)
     if now.promises:
-        parts.append(Text(sentence(now.promises)))
+        parts.append(Lines([sentence(now.promises)]))
     if now.orphans:
-        parts.append(Text(f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"))
-    parts += _damaged(now)
-    return Group(*parts)
+        parts.append(Lines([f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"]))
+    return terminal.render([*parts, _damaged(now)])
 
 
-def _damaged(now: Snapshot) -> list[RenderableType]:
-    if not now.damaged:
-        return []
-    count = f"{len(now.damaged)} damaged file{'s' * (len(now.damaged) != 1)}"
-    parts: list[RenderableType] = [
-        Text(f"{count}; `dwsweep run` sets them aside and continues without them", style="yellow")
-    ]
-    parts += [Text(f"  {line}") for line in now.damaged[:MAX_REASONS]]
-    if len(now.damaged) > MAX_REASONS:
-        parts.append(Text(f"  … and {len(now.damaged) - MAX_REASONS} more"))
-    return parts
+def _damaged(now: Snapshot) -> Lines:
+    count = len(now.damaged)
+    if not count:
+        return Lines([])
+    text = f"{count} damaged file{'s' * (count != 1)}; `dwsweep run` sets them aside and continues without them"
+    more = [f"  … and {count - MAX_REASONS} more"] if count > MAX_REASONS else []
+    return Lines([[(text, "yellow")], *(f"  {line}" for line in now.damaged[:MAX_REASONS]), *more])
 
 
-def _headline(now: Snapshot, ends: float | None) -> Text:
-    text = Text(f"{now.name}: {len(now.runs)} runs", style="bold")
+def _headline(now: Snapshot, ends: float | None) -> Lines:
+    said: list[Said] = [(f"{now.name}: {len(now.runs)} runs", "bold")]
     for state in RUN_STATES:
         if count := now.count(state):
-            text.append(f" · {count} {state}", style=_STYLES.get(state, ""))
+            said.append((f" · {count} {state}", _STYLES.get(state, "bold")))
     work = sum(run.plan.flops for run in now.runs)
     done = sum(run.plan.flops * step_of(run, now) / run.plan.steps for run in now.runs)
     if now.is_live and work:
-        text.append(f" · {done / work:.0%}", style="")
+        said.append((f" · {done / work:.0%}", "bold"))
     left = max(0.0, ends - now.time) if ends is not None else time_left(now)
     if left is not None:
-        text.append(f" · about {format_clock(left)} left", style="")
-    for owner, alive in now.owners:
-        gone = "" if alive else " (gone)"
-        text.append(f"\nowned by {owner}{gone}", style="dim")
-    return text
+        said.append((f" · about {format_clock(left)} left", "bold"))
+    owners: list[Line] = [[(f"owned by {owner}{'' if alive else ' (gone)'}", "dim")] for owner, alive in now.owners]
+    return Lines([said, *owners])
 
 
-def _table(now: Snapshot, by_depth: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    arms = _arms(now)
-    if len(arms) > 1:
-        table.add_column("arm", no_wrap=True)
-    table.add_column("depth", justify="right", no_wrap=True)
-    table.add_column("widths" if by_depth else "width", justify="right", no_wrap=True)
-    table.add_column("n_params", justify="right", no_wrap=True)
-    table.add_column("runs", justify="right", no_wrap=True)
+def _table(now: Snapshot) -> Table:
+    """One row per shape, or per depth where there are many; states are a column each then, narrower than words."""
+    arms = list(dict.fromkeys(run.plan.arm for run in now.runs))
+    by_depth = len({(run.plan.arm, run.plan.depth, run.plan.width) for run in now.runs}) > MAX_ROWS
+    several = len(arms) > 1
     states = [state for state in RUN_STATES if now.count(state)]
-    if by_depth:  # a column per state is narrower than words in each row
-        for state in states:
-            table.add_column(state, justify="right", style=_STYLES.get(state, "dim"), no_wrap=True)
-    else:
-        table.add_column("state")
-    table.add_column("step", justify="right", no_wrap=True)
-    table.add_column("loss", justify="right", no_wrap=True)
+    table = Table(
+        "",
+        f"{'arm<' if several else ''} depth> {'widths' if by_depth else 'width'}> n_params> runs> "
+        f"{' '.join(f'{state}>' for state in states) if by_depth else 'state~'} step> loss>",
+        keys=(1 if by_depth else 2) + several,
+        beside="",
+        ruled=False,
+        apart=False,
+    )
     groups: dict[tuple[int, ...], list[RunView]] = {}
     for run in now.runs:
         shape = (run.plan.depth,) if by_depth else (run.plan.depth, run.plan.width)
@@ -424,9 +410,9 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
     for _, runs in sorted(groups.items()):
         done = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
         steps = f"{_percent(runs, now):.0%}" if by_depth else _steps(runs, now)
-        losses = _range(done, "{:.4f}".format) if by_depth else (f"{sum(done) / len(done):.4f}" if done else "–")
-        table.add_row(
-            *([Text(runs[0].plan.arm or "")] if len(arms) > 1 else []),  # a name may hold what rich reads as markup
+        losses = _range(done, "{:.4f}".format) if by_depth else (f"{sum(done) / len(done):.4f}" if done else MISSING)
+        table.add(
+            *([runs[0].plan.arm or ""] if several else []),
             str(runs[0].plan.depth),
             _range([run.plan.width for run in runs], "{}".format),
             _range([run.plan.n_params for run in runs], format_count),
@@ -438,73 +424,63 @@ def _table(now: Snapshot, by_depth: bool) -> Table:
     return table
 
 
-def _arms(now: Snapshot) -> list[str | None]:
-    """In the order of the plan; one for a sweep without arms."""
-    return list(dict.fromkeys(run.plan.arm for run in now.runs))
-
-
 def _running(now: Snapshot) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold cyan")
-    for name in ("running pack", "step", "train loss", "tokens/s", "MFU", "device"):
-        words = name in ("running pack", "device")
-        table.add_column(name, justify="left" if words else "right", no_wrap=name != "device")
+    columns = "running_pack< step> train_loss> tokens/s> MFU> device~"
+    table = Table("", columns, beside="", ruled=False, apart=False)
     for pack_id, progress in sorted(now.progress.items()):
         facts = progress.started or StartFacts()
         losses = [loss for loss in progress.losses if loss is not None]
         rate = progress.tokens_per_second
-        table.add_row(
+        table.add(
             pack_id,
             f"{progress.step:,}/{progress.steps:,}",
-            f"{sum(losses) / len(losses):.4f}" if losses else "–",
-            f"{rate:,.0f}" if rate else "–",
+            f"{sum(losses) / len(losses):.4f}" if losses else MISSING,
+            f"{rate:,.0f}" if rate else MISSING,
             _mfu(facts, (rate or 0.0) * flops_per_token(pack_id, now)),
-            Text(facts.device_kind or "–"),  # a file may hold what rich would read as markup
+            facts.device_kind or MISSING,
         )
     return table
 
 
 def _mfu(facts: StartFacts, flops_per_second: float) -> str:
-    """Model FLOPs utilisation, of the devices' dense bf16 peak; a dash where that is not known."""
+    """Model FLOPs utilisation, relative to the devices' dense bf16 peak; a dash where that is not known."""
     device = find(facts.device_kind)
     if device is None or not flops_per_second:
-        return "–"
+        return MISSING
     return f"{flops_per_second / (device.peak_flops * (facts.devices or 1)):.1%}"
 
 
-def _reasons(now: Snapshot) -> list[RenderableType]:
+def _reasons(now: Snapshot) -> list[Lines]:
     """Failures by cause, each with the end of a log; interruptions and divergences by cause."""
     found: dict[tuple[str, str], list[RunView]] = {}
     for run in now.runs:
         if run.state.cause and run.state.state in (FAILED, OOM, DIVERGED, INTERRUPTED):
             found.setdefault((run.state.state, run.state.cause), []).append(run)
-    parts: list[RenderableType] = []
+    parts: list[Lines] = []
     for (state, cause), runs in list(found.items())[:MAX_REASONS]:
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        text = Text(f"{state}: ", style=_STYLES.get(state, ""))
-        text.append(f"{runs[0].plan.run_id}{more}: {cause}", style="default")
-        parts.append(text)
+        parts.append(Lines([[(f"{state}: ", _STYLES.get(state, "")), f"{runs[0].plan.run_id}{more}: {cause}"]]))
         if state in (FAILED, OOM) and runs[0].state.log_tail:
-            tail = "\n".join("  │ " + line[:160] for line in runs[0].state.log_tail.splitlines()[-4:])
-            parts.append(Text(tail, style="dim"))
-            parts.append(Text(f"  └ packs/{runs[0].pack_id}/log.txt", style="dim"))
+            tail = [f"  │ {line[:160]}" for line in runs[0].state.log_tail.splitlines()[-4:]]
+            parts.append(Lines([*tail, f"  └ packs/{runs[0].pack_id}/log.txt"], soft=True))
     if len(found) > MAX_REASONS:
-        parts.append(Text(f"… and {len(found) - MAX_REASONS} more causes"))
+        parts.append(Lines([f"… and {len(found) - MAX_REASONS} more causes"]))
     return parts
 
 
-def _states(runs: Sequence[RunView]) -> Text:
+def _states(runs: Sequence[RunView]) -> Line:
     counts = Counter(run.state.state for run in runs)
-    text = Text()
+    said: list[Said] = []
     for state in RUN_STATES:
         if counts[state]:
             words = state if counts[state] == len(runs) else f"{counts[state]} {state}"
-            text.append(f"{', ' if text else ''}{words}", style=_STYLES.get(state, "dim"))
-    return text
+            said.append((f"{', ' if said else ''}{words}", _STYLES.get(state, "dim")))
+    return said
 
 
-def _counts(runs: Sequence[RunView], states: Sequence[str]) -> list[str]:
+def _counts(runs: Sequence[RunView], states: Sequence[str]) -> list[Line]:
     counts = Counter(run.state.state for run in runs)
-    return [str(counts[state] or "") for state in states]
+    return [[(str(counts[state] or ""), _STYLES.get(state, "dim"))] for state in states]
 
 
 def _steps(runs: Sequence[RunView], now: Snapshot) -> str:
@@ -519,6 +495,6 @@ def _percent(runs: Sequence[RunView], now: Snapshot) -> float:
 def _range(values: Iterable[float], form: Callable[[float], str]) -> str:
     found = list(values)
     if not found:
-        return "–"
+        return MISSING
     low, high = form(min(found)), form(max(found))
     return low if low == high else f"{low}–{high}"

@@ -133,7 +133,7 @@ def tried(row: BestAtBudget) -> str:
 
 
 def shape_matters(found: EqualBudgets, unit: str = NATS) -> list[str]:
-    """What the worst depth loses, at the smallest and the largest budget; why a best depth was not reached."""
+    """Cost of the worst depth at the smallest and the largest budget; why a best depth was not reached."""
     rows = [row for row in found.best if row.worst_percent is not None and row.status == REACHED]
 
     def said(row: BestAtBudget) -> str:
@@ -155,7 +155,7 @@ def shape_matters(found: EqualBudgets, unit: str = NATS) -> list[str]:
 
 
 def to_bracket(found: EqualBudgets) -> list[str]:
-    """What to train where a minimum is not reached."""
+    """Advice on what to train where a minimum is not reached."""
     lines = []
     for budget in found.budgets:
         wanted = []
@@ -171,7 +171,7 @@ def to_bracket(found: EqualBudgets) -> list[str]:
 
 
 def trend_lines(found: EqualBudgets) -> list[str]:
-    """The powers with which the best shape grows, in one line; that three budgets are needed, where there are two."""
+    """The exponents of the best shape's growth, in one line; with two budgets, a note that three are needed."""
     if not found.trends:
         return []
     level = round(100 * found.budgets[0].best.confidence)
@@ -223,7 +223,7 @@ def _along_table(found: Along, arms: bool) -> Table:
 
 
 def _against(found: Along, arm: str) -> Table:
-    """An arm − the first one, at the values that both have."""
+    """Table of each arm minus the first, at the values that both have."""
     columns = f"{found.column}> " + ("" if found.column == "depth" else "L> ") + f"N> loss> {_short(found.arms[0])}> "
     title = f"Loss of {arm} − that of {found.arms[0]}: below zero {arm} is ahead"
     table = Table(title, f"{columns}difference> interval<")
@@ -240,7 +240,7 @@ def _against(found: Along, arm: str) -> Table:
 
 
 def _starred(found: Interval, shown: bool) -> list[str]:
-    """A value with its interval; a star where it is shown not to be zero."""
+    """Format a value with its interval; a star marks one shown to differ from zero."""
     if found.value is None:
         return ["", ""]
     ends = found.ends(lambda v: f"{v:+.3f}") if found.bounded else ""
@@ -284,7 +284,7 @@ STATUSES = {status.replace("_", " ") for status in transitions.STATUSES}
 
 
 def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
-    """letter: of the arm, the base's is A. axis: how a value of the axis is called."""
+    """Build the parts of a comparison. letter: of the arm, the base's is A. axis: how a value of the axis is called."""
     title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
     parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired(found)], indent=2)]
     level = round(100 * found.rows[0].confidence) if found.rows else 95
@@ -299,12 +299,12 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
 
 
 def paired(found: Comparison) -> str:
-    """What the arms share."""
+    """Lines on how the runs of the two arms are paired."""
     return f"paired by {found.pairing}" if found.paired else found.pairing
 
 
 def each_by_itself(found: Comparison) -> str:
-    """What several intervals mean together."""
+    """State what several intervals mean together."""
     compared = sum(row.verdict != NOT_COMPARABLE for row in found.rows)
     if compared < 2:
         return ""
@@ -331,7 +331,7 @@ def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text
 
 
 def _estimate(found: Interval, status: str, text: Callable[[float], str]) -> str:
-    """With its interval, or the bound that there is."""
+    """Format an estimate with its interval, or the bound that there is."""
     known = status.replace("_", " ")
     if found.value is not None or found.unbounded:
         return found.format(text, known)
@@ -349,7 +349,7 @@ def _losses(found: Comparison, letter: str) -> Table:
 
 
 def ahead(one: ArmsAtDepth, letter: str) -> str:
-    """Which arm is ahead where, by the simultaneous band."""
+    """State which arm is ahead at which sizes, by the simultaneous band."""
     x = one.curve.x
     said = []
     for part in one.partings:

@@ -6,20 +6,18 @@ number is cut.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich import box
+from rich import table as rich_table
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.segment import Segment
-from rich.table import Column, Table
 from rich.text import Text
 
-from dwsweep.report import document
-from dwsweep.report.document import Fold, Heading, Line, Lines, Part
+from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, Table, plain
 
 UNLIMITED = 10_000
 # where words may wrap, a column is not made narrower than this for the sake of its neighbours
@@ -58,20 +56,20 @@ def render(parts: Iterable[Part]) -> Group:
         if isinstance(part, Fold):
             out += [Text(), Paragraph(part.title), *render(part.parts).renderables]
             continue
-        empty = (isinstance(part, document.Table) and not part.rows) or (isinstance(part, Lines) and not part.lines)
-        if empty or isinstance(part, document.Figure):
+        empty = (isinstance(part, Table) and not part.rows) or (isinstance(part, Lines) and not part.lines)
+        if empty or isinstance(part, Figure):
             continue
         if part.apart and out:
             out.append(Text())
-        if isinstance(part, document.Table):
-            out.append(Folded(_rich(part), part.keys, part.beside, part.optional, part.file))
+        if isinstance(part, Table):
+            out.append(Folded(part))
         elif isinstance(part, Heading):
             out.append(Paragraph([(part.text, part.style), part.more]))
         elif part.listed:
-            dotted = document.Table("", "dot< line~", headed=False, ruled=False, gap=1)
+            dotted = Table("", "dot< line~", headed=False, ruled=False, gap=1)
             for line in part.lines:
                 dotted.add("  ·", line)
-            out.append(_rich(dotted))
+            out.append(Folded(dotted))
         else:
             for line in part.lines:
                 said = Paragraph(line, "dim" if part.soft else "")
@@ -79,95 +77,73 @@ def render(parts: Iterable[Part]) -> Group:
     return Group(*out)
 
 
-def _rich(table: document.Table) -> Table:
-    made = Table(
-        title=table.title or None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD if table.ruled else None,
-        pad_edge=False,
-        show_edge=False,
-        show_header=table.headed,
-        padding=(0, 1 if table.ruled else table.gap, 0, 0),
-        header_style="bold",
-    )
-    for name, sign in zip(table.heads, table.signs, strict=True):
-        wraps = sign == "~"
-        overflow: Any = "fold" if wraps else "ellipsis"
-        made.add_column(name, justify="right" if sign == ">" else "left", no_wrap=not wraps, overflow=overflow)
-    for k, row in enumerate(table.rows):
-        style = "bold" if k in table.strong else "dim" if k in table.soft else ""
-        made.add_row(*map(Paragraph, row), style=style, end_section=k in table.ends)
-    return made
-
-
 class Folded:
-    """A rich table whose columns are laid out in as many blocks as the terminal needs.
+    """A table whose columns are laid out in as many blocks as the terminal needs.
 
-    table: every column with ``no_wrap`` keeps its full width; the others may wrap down to ``WORDS`` characters.
-    keys: how many of the first columns say what a row is; they lead every block. beside: heading of columns that stay
-    with the column before them (the interval of a value). optional: headings of columns that may be left out, the first
-    of them first, where all others then stand in one block; file: where they are found instead.
+    Every column keeps its full width, but words may wrap down to ``WORDS`` characters. Optional columns are left out,
+    the first of them first, where all others then stand in one block.
     """
 
-    def __init__(
-        self, table: Table, keys: int = 1, beside: str = "", optional: Sequence[str] = (), file: str = ""
-    ) -> None:
-        self.table, self.keys, self.beside = table, keys, beside
-        self.optional, self.file = optional, file
+    def __init__(self, table: Table) -> None:
+        self.table, self.heads = table, table.heads
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.update(max_width=UNLIMITED)
-        widths = [_least_width(console, wide, column) for column in self.table.columns]
+        widths = [self._least_width(console, wide, index) for index in range(len(self.heads))]
 
         def fits(indices: list[int]) -> bool:
             # one row of the right widths, so that rich adds its padding: the table itself is measured once, above
-            row = self._part(indices, cells=[["x" * widths[index]] for index in indices])
+            row = self._blank(indices, bare=True)
+            row.add_row(*["x" * widths[index] for index in indices])
             return Measurement.get(console, wide, row).maximum <= options.max_width
 
-        shown = list(range(len(self.table.columns)))
+        shown = list(range(len(self.heads)))
         constant = {} if fits(shown) else self._constant()
         shown = [index for index in shown if index not in constant]
         left_out: list[int] = []
-        for heading in self.optional:
+        for heading in self.table.optional:
             if not fits([index for index in shown if index not in left_out]):
-                left_out += [index for index in shown if self.table.columns[index].header == heading]
+                left_out += [index for index in shown if self.heads[index] == heading]
         remaining = [index for index in shown if index not in left_out]
         if fits(remaining):
             shown = remaining
         else:
             left_out = []
         if self.table.title:  # by itself: rich would wrap it to the width of the table
-            yield Text(str(self.table.title), style="italic")
+            yield Text(self.table.title, style="italic")
         for number, block in enumerate(self._blocks(shown, fits)):
             if number:
                 yield ""
             yield self._part(block)
         if constant:
-            yield Text("In every row: " + ", ".join(f"{self._name(k)} {cell}" for k, cell in constant.items()))
+            yield Text("In every row: " + ", ".join(f"{self.heads[k]} {cell}" for k, cell in constant.items()))
         if left_out:
-            yield Text(f"In {self.file}: {', '.join(map(self._name, left_out))}")
+            yield Text(f"In {self.table.file}: {', '.join(self.heads[index] for index in left_out)}")
 
-    def _name(self, index: int) -> str:
-        return str(self.table.columns[index].header)
+    def _least_width(self, console: Console, wide: ConsoleOptions, index: int) -> int:
+        """Least width of a column, without padding."""
+        cells = [Paragraph(self.heads[index]), *(Paragraph(row[index]) for row in self.table.rows)]
+        sizes = [Measurement.get(console, wide, cell) for cell in cells]
+        most, least = max(size.maximum for size in sizes), max(size.minimum for size in sizes)
+        return min(most, max(least, WORDS)) if self.table.signs[index] == "~" else most
 
     def _constant(self) -> dict[int, str]:
         """The columns that say the same in every row, and what. A value with its interval is none, nor is a row of
         blanks one."""
-        columns = self.table.columns
         found = {}
-        for index in range(self.keys, len(columns)):
-            cells = {str(cell) for cell in columns[index].cells if str(cell).strip()}
-            tied = self.beside and self.beside in {str(c.header) for c in columns[index : index + 2]}
+        for index in range(self.table.keys, len(self.heads)):
+            cells = {text for row in self.table.rows if (text := plain(row[index])).strip()}
+            tied = self.table.beside and self.table.beside in self.heads[index : index + 2]
             if len(cells) == 1 and len(self.table.rows) > 1 and not tied:
                 found[index] = cells.pop()
         return found
 
     def _blocks(self, shown: list[int], fits: Callable[[list[int]], bool]) -> list[list[int]]:
         """The columns ``shown`` in blocks that fit, each led by the keys."""
-        keys = list(range(self.keys))
+        keys = list(range(self.table.keys))
         units: list[list[int]] = []
-        for index in shown[self.keys :]:
-            pair = [*units[-1], index] if units and self.table.columns[index].header == self.beside else []
+        for index in shown[self.table.keys :]:
+            pair = [*units[-1], index] if units and self.heads[index] == self.table.beside else []
             if pair and fits([*keys, *pair]):
                 units[-1] = pair
             else:
@@ -181,36 +157,29 @@ class Folded:
             current = current + unit
         return [*blocks, [*keys, *current]]
 
-    def _part(self, indices: list[int], cells: list[list[str]] | None = None) -> Table:
-        """The columns ``indices`` alone, with ``cells`` in place of their own. A later block whose cells are all empty
-        in a row keeps that row: blocks are read side by side."""
+    def _part(self, indices: list[int]) -> rich_table.Table:
+        """The columns ``indices`` alone. A later block whose cells are all empty in a row keeps that row: blocks are
+        read side by side."""
+        table, made = self.table, self._blank(indices)
+        for number, row in enumerate(table.rows):
+            style = "bold" if number in table.strong else "dim" if number in table.soft else ""
+            made.add_row(*[Paragraph(row[k]) for k in indices], style=style, end_section=number in table.ends)
+        return made
+
+    def _blank(self, indices: list[int], bare: bool = False) -> rich_table.Table:
+        """A table of these columns without rows; ``bare``: without headings too, and no column wraps."""
         table = self.table
-        part = Table(
-            *[_bare(table.columns[index], header=cells is None) for index in indices],
-            box=table.box,
-            pad_edge=table.pad_edge,
-            padding=table.padding,
-            show_edge=table.show_edge,
-            show_header=table.show_header,
-            header_style=table.header_style,
-            style=table.style,
+        made = rich_table.Table(
+            box=box.SIMPLE_HEAD if table.ruled else None,
+            pad_edge=False,
+            show_edge=False,
+            show_header=table.headed,
+            padding=(0, 1 if table.ruled else table.gap, 0, 0),
+            header_style="bold",
         )
-        if cells is not None:
-            for row in zip(*cells, strict=True):
-                part.add_row(*row)
-            return part
-        own = [list(table.columns[index].cells) for index in indices]
-        for number, line in enumerate(table.rows):
-            part.add_row(*[column[number] for column in own], style=line.style, end_section=line.end_section)
-        return part
-
-
-def _least_width(console: Console, wide: ConsoleOptions, column: Column) -> int:
-    """What the column needs at least, without padding."""
-    sizes = [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
-    most, least = max(size.maximum for size in sizes), max(size.minimum for size in sizes)
-    return most if column.no_wrap else min(most, max(least, WORDS))
-
-
-def _bare(column: Column, header: bool) -> Column:
-    return replace(column, _cells=[]) if header else replace(column, _cells=[], header="", no_wrap=True)
+        for index in indices:
+            sign, wraps = table.signs[index], table.signs[index] == "~" and not bare
+            overflow: Any = "fold" if wraps else "ellipsis"
+            name = "" if bare else self.heads[index]
+            made.add_column(name, justify="right" if sign == ">" else "left", no_wrap=not wraps, overflow=overflow)
+        return made

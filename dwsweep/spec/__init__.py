@@ -9,6 +9,7 @@ from dwsweep.spec.reading import arms_of, load_spec, parse_spec
 from dwsweep.spec.sections import (
     LENGTHS,
     MAX_STEPS,
+    OPTIMIZERS,
     SOURCE_FORMS,
     BudgetRange,
     DataSpec,
@@ -23,6 +24,7 @@ from dwsweep.spec.sections import (
 __all__ = [
     "LENGTHS",
     "MAX_STEPS",
+    "OPTIMIZERS",
     "SOURCE_FORMS",
     "BudgetRange",
     "DataSpec",

@@ -1,4 +1,4 @@
-"""A spec read: a file of YAML, overrides of the command line, and one line for whatever is wrong.
+"""Reading of a spec: YAML, overrides of the command line, and one line per error.
 
 YAML as a spec may use it: plain values, every key once, and bounded in what it can unfold to.
 
@@ -176,7 +176,7 @@ def _shown(value: Any) -> str:
 
 
 def _is_branch(part: Any) -> bool:
-    """Whether pydantic put the name of a union's branch, or of a mapping's key, into the location."""
+    """True if pydantic put the name of a union's branch, or of a mapping's key, into the location."""
     return isinstance(part, str) and (part == "[key]" or part.startswith("|"))
 
 
@@ -398,7 +398,7 @@ def _with(content: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(spec: Spec) -> dict[str, Any]:
-    """What arms may differ in, by dotted key."""
+    """Keys in which arms may differ, dotted."""
     dumped = spec.model_dump(mode="json")
     facts = {f"{name}.{key}": value for name in ("model", "train") for key, value in dumped[name].items()}
     return {**facts, HEADS: dumped["grid"]["heads"], "grid.learning_rates": dumped["grid"]["learning_rates"]}
@@ -409,7 +409,8 @@ def _different(facts: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(arm: Mapping[Any, Any], given: Mapping[str, Any], where: str) -> str:
-    """As given, or the keys that were given: ``model.mlp=gated,model.positions=rotary``; ``base`` for none."""
+    """Name of an arm as given, or made of the keys that were given: ``model.mlp=gated,model.positions=rotary``;
+    ``base`` for none."""
     name = arm.get(NAME)
     if name is None:
         name = ",".join(f"{key}={_setting(value)}" for key, value in given.items()) or "base"

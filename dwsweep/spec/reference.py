@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Spec
 
-# what the commented spec says itself: what has no default, and one key of each section, so that others can join it
+# keys that the commented spec sets: those without a default, and one of each section, so that others can join it
 STARTING_POINT = {
     "name": "my-sweep",
     "grid.depths": [1, 2, 4, 6],
@@ -43,7 +43,7 @@ required: exactly one of {", ".join(f"`train.{name}`" for name in LENGTHS)}.
 
 `dwsweep/spec/reference.py` generates this page from the sections, and a test compares the two.
 """
-# what a reader must know of a section beside its keys
+# remarks on a section beside its keys
 NOTES = {
     "grid": """
 Depths and budgets give one shape each, with the width that comes nearest to the budget. `budgets` may also be a range:
@@ -128,7 +128,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def _yaml(value: Any) -> str:
-    """A value on one line."""
+    """Format a value as YAML on one line."""
     plain = value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
     plain = list(plain) if isinstance(plain, tuple) else plain
     return yaml.safe_dump(plain, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()

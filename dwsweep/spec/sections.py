@@ -6,6 +6,7 @@ What a sweep spec may say: one frozen, validated model for each of its sections.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
@@ -57,7 +58,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # of `train`: one says how long a run is
 
-# what data.source may be
+# forms of data.source
 SOURCE_FORMS = (
     *("stdlib-docs", "tfds:NAME[/CONFIG]", "wikidump:PATH", "wikiextractor:PATH"),
     *("text:GLOB", "jsonl:GLOB", "parquet:GLOB"),
@@ -202,7 +203,7 @@ class Grid(Section):
         return self.seeds if isinstance(self.seeds, list) else list(range(self.seeds))
 
     def head_rules(self) -> list[HeadRule]:
-        """One, or those that are an axis of the sweep."""
+        """Rules for the heads: one, or those that are an axis of the sweep."""
         return [heads.rule() for heads in (self.heads if isinstance(self.heads, list) else [self.heads])]
 
     def depth_values(self) -> list[int]:
@@ -256,7 +257,7 @@ class ModelSpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _from_preset(cls, given: Any) -> Any:
-        """What is given over the values of the preset."""
+        """Merge the keys that are given over the values of the preset."""
         name = given.get("preset") if isinstance(given, dict) else None
         return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
@@ -282,12 +283,29 @@ class DataSpec(Section):
     @field_validator("source")
     @classmethod
     def _known_form(cls, value: str) -> str:
-        """The form alone, so that `plan` refuses it too; whether anything is there is seen when it is opened."""
+        """Check the form alone, so that `plan` refuses it too; whether a source exists is seen when it is opened."""
         kind, colon, rest = value.partition(":")
         forms = dict(form.partition(":")[::2] for form in SOURCE_FORMS)
         if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
             raise ValueError(f"one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
         return value
+
+
+@dataclass(frozen=True)
+class OptimizerFacts:
+    """Facts of an optimizer that a plan needs; ``train.optimizer.CHAINS`` has what it does.
+
+    block_moments: values kept between steps per weight of the blocks' matrices; two per other parameter, as Adam's.
+    orthogonal: the update of those matrices has one spectral norm at every width, where Adam's grows with the width.
+    settings: keys of ``train`` that it alone reads.
+    """
+
+    block_moments: int = 2
+    orthogonal: bool = False
+    settings: tuple[str, ...] = ()
+
+
+OPTIMIZERS = {"adamw": OptimizerFacts(), "muon": OptimizerFacts(1, orthogonal=True, settings=("momentum",))}
 
 
 class TrainSpec(Section):
@@ -402,7 +420,7 @@ class Spec(Section):
     execution: ExecutionSpec = ExecutionSpec()
 
     def block(self, head_rule: HeadRule | None = None) -> Block:
-        """What fixes a shape along with depth and width; by the first of ``grid.heads`` unless another is given."""
+        """Settings that fix a shape along with depth and width; heads by the first of ``grid.heads`` by default."""
         return Block(
             head_rule=head_rule or self.grid.head_rules()[0],
             vocab_size=self.data.vocab_size,

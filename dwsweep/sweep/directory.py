@@ -1,4 +1,4 @@
-"""The sweep directory: what is where, read and written. The directories are the truth; ``results.csv`` follows.
+"""Layout, reading and writing of the sweep directory. The directories are the truth; ``results.csv`` follows.
 
 spec.yaml  plan.csv  results.csv  manifest.json
 packs/<pack_id>/pack.json  state.json  progress.json  log.txt  checkpoints/
@@ -92,7 +92,7 @@ class SweepStore:
         return self.directory / "manifest.json"
 
     def manifest_guard(self) -> contextlib.AbstractContextManager[None]:
-        """Shards add to one manifest."""
+        """Hold the manifest while it is changed: several shards add to it."""
         return exclusive(self.directory / "locks" / "manifest.guard")
 
     def update_manifest(self, change: Callable[[Manifest], Manifest]) -> None:
@@ -139,14 +139,14 @@ class SweepStore:
     # runs
 
     def run_ids(self) -> list[str]:
-        """Every run that has a directory, orphans included."""
+        """List every run that has a directory, orphans included."""
         return paths.names_in(self.directory / "runs")
 
     def config_path(self, run_id: str) -> Any:
         return self.run_directory(run_id) / "config.json"
 
     def config(self, run_id: str) -> RunConfig | None:
-        """All facts of a run; None when there is no config.json, or a damaged one."""
+        """Read all facts of a run; None when there is no config.json, or a damaged one."""
         return self._read_or(self.config_path(run_id), RunConfig, lambda: None)
 
     def write_config(self, config: RunConfig) -> None:
@@ -157,12 +157,12 @@ class SweepStore:
         return self.run_directory(run_id) / "status.json"
 
     def state(self, run_id: str) -> RunState:
-        """Where a run stands; ``done`` without a sound result is pending: it has to be trained again."""
+        """Read the state of a run; ``done`` without a sound result is pending: it has to be trained again."""
         state = self._read_or(self.state_path(run_id), RunState, lambda: self.derived_state(run_id)) or RunState()
         return RunState(pack_id=state.pack_id) if state.state == DONE and not self.has_result(run_id) else state
 
     def derived_state(self, run_id: str) -> RunState:
-        """What the other files of a run say where its status.json is damaged: done if its result is sound."""
+        """Derive a run's state from its other files where its status.json is damaged: done if its result is sound."""
         result = self.result(run_id)
         if result is None or not self.has_result(run_id):
             return RunState()
@@ -177,7 +177,7 @@ class SweepStore:
         return self.run_directory(run_id) / "result.json"
 
     def result(self, run_id: str) -> RunResult | None:
-        """What a finished run yielded; None before, or when result.json is damaged."""
+        """Read the result of a finished run; None before, or when result.json is damaged."""
         return self._read_or(self.result_path(run_id), RunResult, lambda: None)
 
     def documents_path(self, run_id: str) -> Any:
@@ -193,7 +193,7 @@ class SweepStore:
         check_documents(path, self.name_of(path))
 
     def has_result(self, run_id: str) -> bool:
-        """Whether a run has a sound result: a finite loss, and the documents behind it whole."""
+        """True for a run with a sound result: a finite loss, and the documents behind it whole."""
         if self.result(run_id) is None:
             return False
         try:
@@ -261,7 +261,7 @@ class SweepStore:
         return self.pack_directory(pack_id) / "progress.json"
 
     def progress(self, pack_id: str) -> PackProgress:
-        """Where a pack stands; step 0 and nothing else before its first start."""
+        """Read the progress of a pack; step 0 and nothing else before its first start."""
         return self._read_or(self.progress_path(pack_id), PackProgress, PackProgress) or PackProgress()
 
     def write_progress(self, pack_id: str, progress: PackProgress) -> None:
@@ -338,7 +338,7 @@ def hold(
 
 @contextlib.contextmanager
 def unowned(directory: Any) -> Iterator[None]:
-    """Nobody owns the sweep directory while the block runs, nor begins to: for a command that writes a file into it.
+    """Keep the sweep directory without an owner while the block runs, for a command that writes a file into it.
 
     Raises:
         InputError: somebody owns it; names host and process.

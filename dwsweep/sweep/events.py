@@ -1,6 +1,5 @@
-"""What passes between a worker and its parent: commands one way, events the other, each a record and on the pipe one
-line of JSON. The events of an attempt end with ``Ended``; from the executor on they travel with the id of their pack.
-"""
+"""Messages between a worker and its parent: commands one way, events the other, each a record and on the pipe one line
+of JSON. The events of an attempt end with ``Ended``; from the executor on they travel with the id of their pack."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ Command = Join | Train | Stop | Release
 
 @dataclass(frozen=True)
 class Joined:
-    """The worker is process ``process`` of a slice of ``processes``."""
+    """Report that the worker is process ``process`` of a slice of ``processes``."""
 
     process: int
     processes: int
@@ -130,7 +129,7 @@ class Diverged:
 
 @dataclass(frozen=True)
 class Note:
-    """Something that a person should know."""
+    """Note for a person."""
 
     message: str
 
@@ -184,7 +183,8 @@ def event_line(event: Event) -> str:
 
 
 def read_command(line: str) -> Command:
-    """
+    """Parse a command.
+
     Raises:
         ValueError: the line holds no command, or half of one.
     """
@@ -192,9 +192,10 @@ def read_command(line: str) -> Command:
 
 
 def read_event(line: str) -> Event:
-    """
+    """Parse an event.
+
     Raises:
-        ValueError: the line holds no event: the last one of a worker that was killed.
+        ValueError: the line holds no event, such as the last line of a killed worker.
     """
     return _read("event", line, _EVENTS)
 

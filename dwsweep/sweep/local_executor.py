@@ -1,5 +1,5 @@
-"""Where attempts run: the interface of an executor, and the worker processes of this host, each started when it is
-needed, kept while healthy, replaced when it is not.
+"""The interface of an executor, and the worker processes of this host, each started when it is needed, kept while
+healthy, replaced when it is not.
 
 How a host's devices are shared among worker processes, found without JAX: from device files and the environment.
 """
@@ -330,7 +330,7 @@ CPU_THREADS = "NPROC"  # XLA's name for the size of its thread pool
 
 @dataclass(frozen=True)
 class Share:
-    """What one worker may use."""
+    """Devices and environment that one worker may use."""
 
     environment: dict[str, str]
     cores: frozenset[int] | None = None  # None: all
@@ -360,7 +360,7 @@ def cores() -> list[int]:
 
 
 def each_core_a_device(count: int, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What makes JAX take each of ``count`` CPU cores for a device, with so many threads in XLA's pool.
+    """Environment that makes JAX take each of ``count`` CPU cores for a device, with so many threads in XLA's pool.
 
     The pool's size is part of it, because XLA divides a matrix product among its threads, and sums of other parts
     round otherwise; by default it follows the cores that happen to be free to the process. A number that the user has
@@ -414,5 +414,6 @@ def shares(workers: int, environment: Mapping[str, str] | None = None, devices: 
 
 
 def part_of_a_gpu(sharing: int) -> dict[str, str]:
-    """What keeps one of ``sharing`` processes on a GPU to its part of the memory; by default JAX takes most of it."""
+    """Environment that keeps one of ``sharing`` processes on a GPU to its part of the memory; JAX's default is most of
+    it."""
     return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / sharing:.3f}"}

@@ -64,7 +64,7 @@ class Group:
         self._asked = 0
 
     def share(self, text: str) -> str:
-        """What process 0 says, in every process; what the others give does not count, and they wait."""
+        """Share the value of process 0 with every process; what the others give does not count, and they wait."""
         import numpy as np
         from jax.experimental.multihost_utils import broadcast_one_to_all
 
@@ -149,7 +149,7 @@ def _follow(worker: WorkerProcess, log: Path, say: Callable[[str], None]) -> int
 
 @contextlib.contextmanager
 def _passed_on(worker: WorkerProcess) -> Iterator[None]:
-    """Ctrl-C and SIGTERM of this host stop the whole slice at a checkpoint."""
+    """Pass Ctrl-C and SIGTERM of this host on: the whole slice stops at a checkpoint."""
 
     def on_signal(number: int, _frame: Any) -> None:
         # in a thread: the handler may have interrupted whoever holds the worker's pipe

@@ -1,6 +1,6 @@
-"""What follows from the way an attempt at a pack ended: its cause, found from an exception inside the worker or from
-the way its process ended, and a pure decision by that cause. And from hearing nothing: ``Silence`` says so while a
-sweep trains, and ends workers that do not heed a request to stop.
+"""Decisions after an attempt at a pack: the cause of its end, found from an exception inside the worker or from the way
+its process ended, and a pure decision by that cause. ``Silence`` watches for workers that are not heard of: it says so
+while a sweep trains, and ends workers that do not heed a request to stop.
 
 A new cause of failure is a name below, what recognises it in ``of_exception`` or ``of_exit``, and its case in
 ``decide``.
@@ -79,7 +79,7 @@ def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str
             name = f"signal {-returncode}"
         cause = f"the worker was killed by {name}"
     else:
-        # a worker that came so far as to leave by itself says why on its last line
+        # a worker that exits by itself gives the reason on its last line
         last = next((line.strip() for line in reversed(log_tail.splitlines()) if line.strip()), "")
         cause = f"the worker exited with status {returncode}" + (f" ({first_line(last)})" if last else "")
     if returncode == -signal.SIGKILL:
@@ -250,7 +250,7 @@ class _Heard:
 
 
 class Silence:
-    """When each pack in training was last heard of; ``clock`` gives seconds."""
+    """Watch over when each pack in training was last heard of; ``clock`` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

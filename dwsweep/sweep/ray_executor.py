@@ -92,14 +92,14 @@ class RayCluster:
         return max(1, found)
 
     def own_node_gone(self) -> str | None:
-        """Whether the Ray of this machine, through which everything goes, has died; says how."""
+        """Say how the Ray of this machine died, through which everything goes; None while it lives."""
         if not self.answers():
             return None  # Ray's answer would not come
         alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
         return None if self._own_node in alive else "the raylet of this machine has died"
 
     def answers(self) -> bool:
-        """Whether somebody listens where the head is; asked without Ray, whose calls block while it is away."""
+        """True if somebody listens where the head is; asked without Ray, whose calls block while it is away."""
         host, colon, port = self._head.rpartition(":")
         if not (colon and port.isdecimal()):
             return True
@@ -134,7 +134,7 @@ def _check_address(address: str | None) -> None:
 
 
 def needs(nodes: list[Mapping[str, float]], workers: int) -> dict[str, float]:
-    """What a task asks for, by resource: the smallest node's devices, of the best kind there is, over ``workers``."""
+    """Resources that a task asks for: the smallest node's devices, of the best kind there is, over ``workers``."""
     for name in (*_DEVICES, "CPU"):
         amounts = [node[name] for node in nodes if node.get(name)]
         if amounts:
@@ -231,7 +231,7 @@ class RayExecutor:
         environment = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
         if 0 < wanted.get("GPU", 1.0) < 1:
             environment |= part_of_a_gpu(math.ceil(1 / wanted["GPU"]))
-        # what it reserves and not what its node has: the result must not depend on where it runs
+        # its reservation, not its node's resources: the result must not depend on where it runs
         environment |= each_core_a_device(int(wanted.get("CPU", 0)))
         options: dict[str, Any] = {
             "num_cpus": wanted.pop("CPU", 0),
@@ -329,7 +329,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _updated(store: SweepStore, pack_id: str) -> Any:
-    """When progress.json was last written, as it says itself: by the clock of the node, so only a change means
+    """Time at which progress.json was last written, as it says itself: by the clock of the node, so only a change means
     anything."""
     try:
         return store.progress(pack_id).updated
@@ -338,7 +338,7 @@ def _updated(store: SweepStore, pack_id: str) -> Any:
 
 
 def run_job(job: Job, environment: dict[str, str]) -> list[Event]:
-    """The task: one attempt in a worker process of this node, with ``environment`` added to its own.
+    """Run the task: one attempt in a worker process of this node, with ``environment`` added to its own.
 
     Returns what a person or the manifest should know, the end last.
     """

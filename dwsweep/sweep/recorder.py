@@ -1,4 +1,4 @@
-"""What a pack yields, into the directories of its runs: the sweep's side of ``train.recorder.Recorder``.
+"""Writes what a pack yields into the directories of its runs: the sweep's side of ``train.recorder.Recorder``.
 
 A run that is done or diverged is frozen: when its pack resumes from an older checkpoint and passes its end a second
 time, the first record stands.
@@ -110,7 +110,7 @@ class RunRecorder(Recorder):
             if missing and name not in self._missed:
                 self._missed.add(name)
                 self.note(f"runs/{name}/metrics.jsonl: {missing}; the run resumes from its checkpoint at step {step:,}")
-            # also where nothing is dropped: a kill may have left half a line at the end
+            # needed where nothing is dropped too: a kill may have left half a line at the end
             if found.rows or found.lost or path.exists():
                 paths.rewrite_lines(path, kept)
             self._last_step[name] = kept[-1]["step"] if kept else 0
@@ -182,7 +182,7 @@ class RunRecorder(Recorder):
     # what the worker calls
 
     def interrupted(self, cause: str) -> None:
-        """The pack stopped at a checkpoint: its unfinished runs wait for the next ``run``."""
+        """Record a stop at a checkpoint: the pack's unfinished runs wait for the next ``run``."""
         step = self._progress.step if self._has_step else None
         for name in self._open():
             state = RunState(
@@ -194,7 +194,7 @@ class RunRecorder(Recorder):
         return self._open()
 
     def close(self) -> None:
-        """Nothing waits any more, and the last progress is on disk."""
+        """Write out everything that waits, and the last progress."""
         self.flush()
         if self._has_step:
             self._write_progress()
@@ -233,7 +233,7 @@ class RunRecorder(Recorder):
 
 
 def lost_rows(found: Metrics, kept: Sequence[MetricsRow], end: int, log_steps: int) -> str:
-    """What a run's metrics lack of the steps up to ``end``, in words; empty where they lack nothing.
+    """Describe the steps up to ``end`` that a run's metrics lack; empty where they lack nothing.
 
     The first step has a row, and so has every ``log_steps``-th; rows of an earlier call may lie further apart.
     """
@@ -253,7 +253,7 @@ def lost_rows(found: Metrics, kept: Sequence[MetricsRow], end: int, log_steps: i
 
 
 def _number(value: Any) -> float | None:
-    """JSON has no NaN: a loss that is none is None."""
+    """Replace a loss that is not finite by None: JSON has no NaN."""
     return float(value) if value is not None and np.isfinite(value) else None
 
 
@@ -261,19 +261,19 @@ _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
 
 class Logger(Protocol):
-    """Where rows of metrics go besides the run's own files."""
+    """Destination of rows of metrics besides the run's own files."""
 
     def resumed(self, run_id: str, step: int) -> None:
-        """The run resumes from this step; what was logged beyond it comes again."""
+        """Resume a run at this step; what was logged beyond it comes again."""
 
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
-        """Rows with ``step`` and numbers."""
+        """Log rows with ``step`` and numbers."""
 
     def finished(self, run_id: str, result: Mapping[str, object]) -> None:
-        """The run ended; ``result`` holds its figures."""
+        """Log the end of a run; ``result`` holds its figures."""
 
     def close(self) -> None:
-        """Everything logged is on disk afterwards."""
+        """Close; everything logged is on disk afterwards."""
 
 
 def check(names: Sequence[str]) -> None:
@@ -366,7 +366,7 @@ class WandbLogger:
         return self._runs[run_id]
 
     def resumed(self, run_id: str, step: int) -> None:
-        """Nothing: W&B itself ignores steps that it already has."""
+        """Do nothing: W&B itself ignores steps that it already has."""
 
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         run = self._run(run_id)

@@ -1,4 +1,4 @@
-"""Damaged files of a sweep directory: set aside, and what the plan or the files next to them say is written again.
+"""Repair of a sweep directory: damaged files are set aside and written again from the plan or the files beside them.
 
 Only the owner of the directory does this, before anything trains; a reader such as ``status`` changes nothing. A shard
 does it for its own packs. What cannot be derived is trained again: a run without a sound result is pending.
@@ -20,7 +20,7 @@ from dwsweep.records.sweep import Manifest
 from dwsweep.sweep.directory import SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
-"""What a run_id settles: a config.json that says otherwise is of another run."""
+"""Fields that a run_id settles: a config.json that says otherwise is of another run."""
 
 
 def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable[[str], None]) -> None:
@@ -66,7 +66,7 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
 
 
 def _families(store: SweepStore, packs: Collection[Pack]) -> dict[str, list[str]]:
-    """The packs that the directory has of each planned one: itself, before those that took over its replicas."""
+    """Packs in the directory for each planned one: itself, before those that took over its replicas."""
     found: dict[str, list[str]] = {pack.pack_id: [] for pack in packs}
     for pack_id in sorted(store.pack_ids(), key=len):
         root = next((name for name in _ancestors(pack_id) if name in found), None)
@@ -76,7 +76,8 @@ def _families(store: SweepStore, packs: Collection[Pack]) -> dict[str, list[str]
 
 
 def _ancestors(pack_id: str) -> Iterator[str]:
-    """The name itself, and without its last suffixes: ``…-a``, ``…-b`` and ``…-r1`` took over a pack's replicas."""
+    """The name itself, and the name without its last suffixes: ``…-a``, ``…-b`` and ``…-r1`` took over a pack's
+    replicas."""
     while pack_id:
         yield pack_id
         pack_id = pack_id.rpartition("-")[0]
@@ -113,7 +114,7 @@ def _configs(store: SweepStore, plan: Plan, say: Callable[[str], None]) -> None:
 
 
 def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
-    """A damaged result or damaged documents: the run is pending. A damaged status: done if the result is sound."""
+    """Repair a run. Damaged result or documents: it is pending. Damaged status: it is done if the result is sound."""
     again = "the run is trained again"
     lost = _check(store, store.result_path(run_id), RunResult, say, again)
     try:
@@ -136,7 +137,7 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
 
 
 def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], None]) -> None:
-    """A damaged pack.json: the plan has all of it but the membership, which the runs' status.json has."""
+    """Repair a pack.json from the plan, and its membership from the runs' status.json."""
     path = store.pack_path(pack_id)
     try:
         pack = store.read(path, Pack)
@@ -162,7 +163,7 @@ def _check_against(store: SweepStore, pack: Pack, planned: Pack) -> None:
 
 
 def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None:
-    """The pack by the plan, with the replicas that the runs' own records put into it; None where that is none."""
+    """Derive a pack from the plan, with the replicas that the runs' records put into it; None where none do."""
     trained_by = {name: store.state(name).pack_id for name in planned.run_ids}
 
     def is_member(run_ids: tuple[str, ...]) -> bool:
@@ -183,7 +184,7 @@ def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None
 
 
 def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callable[[str], None]) -> None:
-    """A damaged state.json: what became of the pack follows from its runs and from the packs that came of it."""
+    """Repair a state.json from the pack's runs and the packs that came of it."""
     progress_was = store.progress(pack_id)
     _check(store, store.progress_path(pack_id), PackProgress, say, "the next start writes it")
     path = store.pack_state_path(pack_id)

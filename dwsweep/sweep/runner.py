@@ -203,7 +203,7 @@ class _Sweep:
         states = {name: self.store.state(name) for name in unit.runs}
         finished = {name for name, state in states.items() if state.state in FINAL} | set(unit.frozen)
         if finished >= unit.runs and ended.kind != DONE:
-            # it fell over its last checkpoint: nothing is missing
+            # it failed at its last checkpoint: nothing is missing
             self.view.say(f"note: {pack_id} is finished, but {ended.cause}")
             ended = Ended(DONE)
         if ended.kind == INTERRUPTED and not self.stop_cause:
@@ -261,7 +261,8 @@ class _Sweep:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """First Ctrl-C or SIGTERM: checkpoints and exit 3; second: at once, from the last checkpoint next time.
+        """Handle signals. First Ctrl-C or SIGTERM: checkpoints and exit 3; second: end at once, resume from the last
+        checkpoint.
 
         A terminal that is closed (SIGHUP) takes the console along, not the sweep: `dwsweep status` shows the rest.
         """

@@ -1,5 +1,5 @@
-"""A sweep's directory as a whole: how it stands at one moment, read while others write it, and results.csv, derived
-from the directories and rebuilt whenever something finished.
+"""State of a sweep's directory as a whole at one moment, read while others write it, and results.csv, derived from the
+directories and rebuilt whenever something finished.
 
 Seconds that ``train.seconds`` planned for each run, beside the device-seconds that it took, shape by shape.
 
@@ -101,7 +101,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     for row in planned:
         state = store.state(row.run_id)
         if state.state == RUNNING and not live:
-            # its process was killed: nobody was left to write it down
+            # its process was killed and could not record it
             state = RunState(INTERRUPTED, state.step, state.loss, state.pack_id, "its process is gone")
         runs.append(RunView(row, state.pack_id or row.pack_id, state))
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
@@ -137,7 +137,7 @@ def flops_per_token(pack_id: str, now: Snapshot) -> float:
 
 
 def step_of(run: RunView, now: Snapshot) -> int:
-    """Steps that a run has behind it."""
+    """Count the steps that a run has behind it."""
     if run.state.state == DONE:
         return run.plan.steps
     if run.state.state == RUNNING:
@@ -196,12 +196,12 @@ class PlannedTime:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Measured over promised."""
+        """Measured over promised seconds, run by run."""
         return tuple(seconds / self.promised for seconds in self.measured)
 
     @property
     def ratio(self) -> float:
-        """Their mean."""
+        """Mean of the ratios."""
         return sum(self.ratios) / len(self.ratios)
 
     @property
@@ -270,13 +270,13 @@ class SweepView(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
 
     def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str]) -> None:
-        """The packs to be trained, of the sweep ``name``, and what they are called, by pack_id."""
+        """Expect these packs of the sweep ``name`` to be trained; ``labels``: their names, by pack_id."""
 
     def started(self, pack: Pack) -> None:
-        """A worker begins an attempt at the pack."""
+        """Show that a worker begins an attempt at the pack."""
 
     def compiling(self, pack_id: str) -> None: ...
 
@@ -285,10 +285,10 @@ class SweepView(Protocol):
     def stepped(self, pack_id: str, progress: Progress) -> None: ...
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
-        """An attempt ended; ``text`` says how, ``finished`` whether the pack is not tried again."""
+        """Show the end of an attempt; ``text`` says how, ``finished`` whether the pack is not tried again."""
 
     def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None:
-        """A pack was replaced by others; what it had done is lost."""
+        """Expect other packs in place of one whose work is lost."""
 
 
 class PlainView:
@@ -325,7 +325,7 @@ class PlainView:
 
 
 def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> list[str]:
-    """What a call is about to train."""
+    """Lines that say what a call is about to train."""
     again = {run_id for unit in todo.units for run_id in unit.runs}  # what --retry trains once more is not finished
     left = set(todo.run_ids) - again
     finished = sum(state.state in FINAL for run_id, state in todo.states.items() if run_id in left)
@@ -342,7 +342,7 @@ def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> lis
 
 
 def summary(states: Mapping[str, RunState], results_path: Any, trained: bool, stop_cause: str | None) -> list[str]:
-    """How the runs of a call stand at its end, by run_id."""
+    """Lines that say how the runs of a call ended."""
     counts: dict[str, int] = {}
     for state in states.values():
         counts[state.state] = counts.get(state.state, 0) + 1

@@ -1,4 +1,4 @@
-"""Plan and directory → the packs that are still to be trained, each by the pack that holds its checkpoint.
+"""Packs still to be trained, from plan and directory, each by the pack that holds its checkpoint.
 
 A pack's membership stands as it was first written. When the spec was edited in between, a run may already belong to a
 pack that the new plan does not have (a seed was added, so the plan's pack is another one): if that pack has a
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def parse_shard(text: str | None, environment: Mapping[str, str] | None = None) -> Shard:
-    """``I/N`` → (I, N), counted from 0; ``slurm``: from the variables of a Slurm array; None: the whole sweep.
+    """Parse ``I/N`` to (I, N), counted from 0; ``slurm``: from the variables of a Slurm array; None: the whole sweep.
 
     Raises:
         InputError: not of that form, or I not below N.
@@ -91,13 +91,13 @@ class Schedule:
 
 
 def pack_weight(pack: Pack) -> float:
-    """What a pack costs: FLOPs of its replicas' full length, the short branches left out."""
+    """Cost of a pack: FLOPs of its replicas' full length, the short branches left out."""
     tokens = pack.branch_steps[-1] * pack.train.batch_size * pack.train.seq_len
     return float(training_flops(pack.shape, tokens) * len(pack.replicas))
 
 
 def ordered(packs: Collection[Pack]) -> list[Pack]:
-    """Long ones first, so that no device waits at the end for a late start; the same order on every host."""
+    """Order packs by length, longest first, so that no device waits at the end; equal on every host."""
     return sorted(packs, key=lambda pack: (-pack_weight(pack), pack.pack_id))
 
 
@@ -107,7 +107,7 @@ def own(plan: Plan, shard: Shard) -> list[Pack]:
 
 
 def make(plan: Plan, store: SweepStore, shard: Shard = (0, 1), retry: Collection[str] = ()) -> Schedule:
-    """What is left to do. Reads the directory, writes nothing."""
+    """Find what is left to do. Reads the directory, writes nothing."""
     planned = [run.run_id for run in plan.runs if run.action != DROP]
     states = {run_id: store.state(run_id) for run_id in planned}
     needed = {run_id for run_id, state in states.items() if _is_needed(state, retry)}
@@ -200,7 +200,7 @@ class _Families:
         return found
 
     def can_finish(self, pack_id: str) -> bool:
-        """Whether the runs of a pack outside the plan are best left to it: it has begun, or trains again as it was."""
+        """True if the runs of a pack outside the plan are best left to it: it has begun, or trains again as it was."""
         return self.store.newest_checkpoint(pack_id) > 0 or self.state(pack_id).state == DONE
 
     def trained(self, run_id: str) -> str | None:
@@ -224,7 +224,7 @@ def _holds(pack: Pack, run_id: str) -> bool:
 
 
 def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families: _Families) -> list[Unit]:
-    """Who trains the needed runs of one planned pack."""
+    """Assign the needed runs of one planned pack to the packs that train them."""
     if not needed:
         return []
     family = {member.pack_id for member in families.members(pack.pack_id)}
@@ -260,8 +260,8 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
 
 
 def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: Collection[str] = ()) -> Plan:
-    """What is still to be done of a sweep in ``directory``, with the rates that `bench` measured or compiled for it:
-    `plan` shows what `run` carries out. Reads, and writes nothing."""
+    """Plan what is still to be done of a sweep in ``directory``, with the rates that `bench` measured or compiled for
+    it: `plan` shows what `run` carries out. Reads, and writes nothing."""
     return _built(spec, DataFacts.of(tokens) if tokens else None, SweepStore(directory), retry)
 
 
@@ -343,7 +343,7 @@ def fix_rates(
 
 
 def with_rates_fixed(plan: Plan, directory: str | os.PathLike[str]) -> Plan:
-    """The same for ``plan --out``.
+    """Fix the rates for ``plan --out``; refuses while a sweep runs there.
 
     Raises:
         InputError: a running sweep owns the directory.

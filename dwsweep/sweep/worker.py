@@ -59,7 +59,7 @@ ORPHAN_GRACE_SECONDS = 120.0  # to reach a checkpoint once the parent is gone
 
 
 class Channel:
-    """Both ends of the talk with the parent."""
+    """Channel to and from the parent process."""
 
     def __init__(self) -> None:
         self._events = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -79,7 +79,7 @@ class Channel:
         self.stop_cause = self.stop_cause or cause
 
     def should_stop(self) -> bool:
-        """Whether the pack is to stop here; on several hosts all have to ask, and all get the same answer."""
+        """Decide whether the pack is to stop here; on several hosts all have to ask, and all get the same answer."""
         if self.group is None:
             return self.stop_cause is not None
         by = self.group.must_stop(self.stop_cause is not None)
@@ -164,7 +164,7 @@ def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
 
 
 def next_command(channel: Channel) -> Command:
-    """What to do next; the processes of a slice that follow hear it from process 0."""
+    """Read the next command; the processes of a slice that follow hear it from process 0."""
     if channel.group is not None and channel.group.index > 0:
         return read_command(channel.group.share(""))
     command = channel.jobs.get() or Release(RELEASED_BY_LOSS)
@@ -174,7 +174,7 @@ def next_command(channel: Channel) -> Command:
 
 
 def prepare_environment() -> None:
-    """What JAX must find before it is imported: its settings, and the cores that its threads may use."""
+    """Set what JAX must find before it is imported: its settings, and the cores that its threads may use."""
     if (cores := os.environ.get(CORES_VARIABLE)) and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, map(int, cores.split(",")))
@@ -219,8 +219,7 @@ def attempt(job: Job, channel: Channel) -> Ended:
 
 
 def follow(job: Job, channel: Channel) -> Ended:
-    """A process of a slice other than process 0: the same steps, and nothing written but its part of the
-    checkpoints."""
+    """Follow process 0 of a slice: take the same steps, and write nothing but one's part of the checkpoints."""
     try:
         directory = SweepStore(job.directory).pack_directory(job.pack.pack_id)
         outcome = train(job, directory, Recorder(), should_stop=channel.should_stop)

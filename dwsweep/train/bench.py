@@ -1,4 +1,5 @@
-"""What a sweep costs on this host: compile seconds, step time, rate, MFU and memory of each pack, gain from packing.
+"""Measured cost of a sweep on this host: compile seconds, step time, rate, MFU and memory of each pack, gain from
+packing.
 
 A rate is that of the program a sweep runs: the same compiled function, the same batches. The clock is read with the
 device synchronised on both sides, after one dispatch that is not counted, and the best of three counts, since other
@@ -57,13 +58,13 @@ def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
 
 
 def sizes(replicas: int) -> list[int]:
-    """1, 2, 4 … and the pack's own size last."""
+    """Pack sizes to measure: 1, 2, 4 … and the pack's own size last."""
     powers = [1 << k for k in range(replicas.bit_length()) if 1 << k < replicas]
     return [*powers, replicas]
 
 
 def measure(pack: Pack, store: Store) -> BenchRow:
-    """One pack: compile it and time its training step; MFU and packing are left out."""
+    """Compile one pack and time its training step; MFU and packing are left out."""
     # a replica of a shortened pack still trains its own seed, so only the number of them differs
     program = compile_program(Blueprint.of(pack, store))
     state, init_seconds = program.init()

@@ -24,7 +24,7 @@ from dwsweep.spec import LENGTHS, ModelSpec, Section, TrainSpec
 from dwsweep.train.mesh import agreed, all_agree
 
 FORMAT = 2
-"""Of the checkpoint's meta data."""
+"""Version of the format of a checkpoint's meta data."""
 
 Meta = Mapping[str, Any]
 """Meta data as JSON gives it back."""
@@ -36,7 +36,7 @@ measured."""
 
 @dataclass
 class Progress:
-    """What a checkpoint holds beside the arrays and the pack's identity."""
+    """Progress stored in a checkpoint beside the arrays and the pack's identity."""
 
     phase: int = 0  # position in the list of phases
     tick: int = 0  # steps executed, those of branches included
@@ -92,8 +92,8 @@ def _identity(pack: Pack) -> dict[str, object]:
 
 
 def _compared(content: Mapping[str, object]) -> dict[str, object]:
-    """What tells packs apart: without other ways to say the same, and with the keys that came into the spec since it
-    was stored, which are as if never given."""
+    """Settings that tell packs apart. Other ways to say the same are left out; keys that came into the spec later are
+    added at their defaults."""
     out = dict(content)
     for name, kind in _SECTIONS.items():
         section = content.get(name)
@@ -171,7 +171,7 @@ class Checkpoints:
         return {name: int(value) for name, value in _named(jax.device_get(hashes)).items()}
 
     def wait(self) -> None:
-        """Until the last save is on disk.
+        """Wait until the last save is on disk.
 
         Raises:
             OSError: it failed.
@@ -182,7 +182,7 @@ class Checkpoints:
             raise OSError(f"a checkpoint could not be written to {self.directory}: {error}") from error
 
     def numbers(self) -> list[int]:
-        """Those there are, newest first."""
+        """Numbers of the existing checkpoints, newest first."""
         return sorted(self._manager.all_steps(), reverse=True)
 
     def restore(self, like: Callable[[Meta], Any]) -> tuple[Any, Meta] | None:
@@ -223,7 +223,7 @@ class Checkpoints:
         return None
 
     def _is_passed_over(self, number: int, why: object) -> bool:
-        """Whether any process has a reason to: all of them have to resume from the same checkpoint."""
+        """Agree to pass a checkpoint over if any process has a reason to: all must resume from the same one."""
         if why is not None:
             reason = " ".join(str(why).split())[:300]
             self.note(f"checkpoint {number} cannot be used and is passed over: {reason}")

@@ -1,4 +1,4 @@
-"""What is chosen for a pack on the devices at hand: one frozen record, made before anything is compiled.
+"""Choices for a pack on the devices at hand: one frozen record, made before anything is compiled.
 
 Whatever is not fixed by the spec is decided here, by facts of the pack and of the hardware; ``program`` compiles it.
 Where the program then does not fit into a device's memory, ``reduce_memory`` gives the choices that ask for less of it.
@@ -35,7 +35,7 @@ from dwsweep.train.optimizer import CHAINS, ParamLayout, as_vector, by_leaf
 CAPACITY = 256
 """Steps that one dispatch can hold at most."""
 STREAM_BYTES = 64 << 20
-"""Of windows per dispatch when they are streamed from the host."""
+"""Bytes of windows per dispatch when they are streamed from the host."""
 CACHE_BYTES = 1_200_000
 """On a CPU, the size of the largest activation (float32) of a microbatch: about half a core's second-level cache.
 Measured at L2 d64, L6 d192, L24 d64: 12–25 % faster than the whole batch of 16 × 128 at once."""
@@ -53,7 +53,7 @@ VECTOR_PARAMETERS = 1_500_000
 the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
 caches and pay for the copies. A third less to compile at all of them."""
 SURELY_KEPT = 0.85
-"""Of the estimated activations: programs compiled for an H200 keep 0.9 to 1.3 of them."""
+"""Share of the estimated activations that is surely kept: programs compiled for an H200 keep 0.9 to 1.3 of them."""
 STATE_ARRAYS = 4
 """Float32 arrays of the parameters' size while a step is taken: parameters, two moments, gradients."""
 
@@ -88,8 +88,9 @@ def memory_limit(device: jax.Device) -> int | None:
 def at_hand(
     devices: Sequence[jax.Device] | None = None, *, memory_bytes: int | None = None, as_accelerator: bool = False
 ) -> Hardware:
-    """``devices``: by default all. ``memory_bytes`` of one: by default what it says. ``as_accelerator``: a program for
-    a CPU that is divided as an accelerator's would be, to learn of its memory without one."""
+    """Describe the devices at hand. ``devices``: by default all. ``memory_bytes`` of one: by default what it says.
+    ``as_accelerator``: a program for a CPU that is divided as an accelerator's would be, to learn of its memory without
+    one."""
     device = (devices or jax.local_devices())[0]
     on_cpu = device.platform == "cpu" and not as_accelerator
     return Hardware(tuple(devices) if devices else None, device, memory_bytes or memory_limit(device), on_cpu)
@@ -170,7 +171,7 @@ def _with(choices: Choices, pack: Pack, kernel: str, why: str) -> Choices:
 
 
 def _keeps_weights(pack: Pack, hardware: Hardware, kernel: str) -> bool:
-    """Whether attention's weights are kept for the backward pass while there is memory for them."""
+    """Decide whether attention's weights are kept for the backward pass while there is memory for them."""
     return kernel == XLA and not hardware.on_cpu and pack.shape.attention == "softmax"
 
 
@@ -203,7 +204,7 @@ def reduce_memory(choices: Choices, pack: Pack) -> Choices | None:
 
 
 def too_large(choices: Choices, pack: Pack) -> bool:
-    """Whether arithmetic is sure that the program does not fit: it takes no time, and compilers take minutes.
+    """True if arithmetic is sure that the program does not fit: it takes no time, and compilers take minutes.
 
     Sure: parameters, moments and SURELY_KEPT of what the backward pass needs are more than a device has.
     """
@@ -218,7 +219,7 @@ def too_large(choices: Choices, pack: Pack) -> bool:
 
 
 def concessions(first: Choices, last: Choices, pack: Pack) -> list[str]:
-    """What was given up between two choices for a program that fits, in words."""
+    """Describe what was given up between two choices for a program that fits."""
     out = []
     if last.microbatch != first.microbatch:
         out.append(f"microbatch {first.microbatch} → {last.microbatch} of {pack.train.batch_size} sequences")
@@ -326,7 +327,7 @@ def _measured(asked: str, B: int, T: int, H: int, K: int, P: int, dtype: str, de
 
 
 def _seconds(kernel: str, B: int, T: int, H: int, K: int, P: int, dtype: str, device: jax.Device) -> float:
-    """Of attention's forward and backward pass, the best of several."""
+    """Seconds of attention's forward and backward pass, the best of several."""
 
     def total(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
         return jnp.sum(causal_attention(q, k, v, P**-0.5, kernel, keep=True).astype(jnp.float32))

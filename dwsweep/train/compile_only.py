@@ -37,7 +37,7 @@ from dwsweep.train.program import Blueprint, fits, fitting_dispatch, memory_of
 
 @dataclass(frozen=True)
 class _LeastText:
-    """In place of a token store that is not prepared: as many tokens as one batch needs."""
+    """Stand-in for a token store that is not prepared: as many tokens as one batch needs."""
 
     n_train_tokens: int
     dtype: np.dtype
@@ -53,8 +53,8 @@ class Place:
 
 
 def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
-    """So many of the devices at hand. A CPU's program is divided as an accelerator's would be, and a device's memory is
-    what JAX may use of that of ``execution.device``, where the spec names one.
+    """Take so many of the devices at hand. A CPU's program is divided as an accelerator's would be, and a device's
+    memory is what JAX may use of that of ``execution.device``, where the spec names one.
 
     Raises:
         InputError: there are fewer devices.
@@ -69,7 +69,7 @@ def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
 
 
 def elsewhere(names: Sequence[str]) -> list[Place]:
-    """Devices that are not here, by the names that ``targets`` takes.
+    """Find devices that are not here, by the names that ``targets`` takes.
 
     Raises:
         InputError: no such target, or its compiler is not installed.
@@ -132,7 +132,7 @@ def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> C
 
 
 def _refused(refusal: Exception | None, compiled: Any, limit: int | None) -> str | None:
-    """Why a program does not fit: the compiler's words, or by its own analysis; None where it does."""
+    """Reason why a program does not fit, from the compiler's error or its analysis; None where it fits."""
     if refusal is not None:
         return str(refusal).partition(": ")[2].partition("\n")[0]
     needed = memory_of(compiled)
@@ -142,7 +142,7 @@ def _refused(refusal: Exception | None, compiled: Any, limit: int | None) -> str
 
 
 def _costed(row: CompiledRow, cost: StepCost, device: Device | None) -> CompiledRow:
-    """With what one step costs."""
+    """Add the cost of one step to a row."""
     row = replace(
         row,
         kernels=cost.launches,
@@ -156,7 +156,7 @@ def _costed(row: CompiledRow, cost: StepCost, device: Device | None) -> Compiled
 
 
 def _timed(row: CompiledRow, cost: StepCost, device: Device) -> CompiledRow:
-    """With what follows from the roofline of ``device``."""
+    """Add the roofline of ``device`` to a row."""
     assert row.seq_len is not None and row.flops_per_token is not None
     found = roofline(cost, device)
     rate = row.replicas * row.batch_size * row.seq_len / found.seconds
@@ -174,7 +174,7 @@ def _timed(row: CompiledRow, cost: StepCost, device: Device) -> CompiledRow:
 
 
 def _collectives(found: Sequence[Collective], mesh: dict[str, int]) -> tuple[CollectiveRow, ...]:
-    """By kind and the axes along which they exchange, the heaviest first."""
+    """Group collectives by kind and axes, the heaviest first."""
     groups: dict[tuple[str, tuple[str, ...]], list[Collective]] = defaultdict(list)
     for one in found:
         groups[one.kind, axes_of(one.groups, mesh)].append(one)
@@ -192,12 +192,12 @@ def _collectives(found: Sequence[Collective], mesh: dict[str, int]) -> tuple[Col
 
 
 TPUS = {"TPU-v6e": ("v6e", "2x2"), "TPU-v5p": ("v5p", "2x2x1"), "TPU-v5e": ("v5e", "2x2"), "TPU-v4": ("v4", "2x2x1")}
-"""The compiler's name of each, and its smallest topology: a single chip is taken from that."""
+"""TPUs by name: the compiler's name, and the smallest topology, from which a single chip is taken."""
 
 
 @dataclass(frozen=True)
 class Chip:
-    """What the compiler asks about a GPU beyond the table of devices, from the maker's tuning guide."""
+    """Facts of a GPU that the compiler needs beyond the table of devices, from the maker's tuning guide."""
 
     capability: tuple[int, int]
     multiprocessors: int
@@ -290,7 +290,7 @@ def _gpu(device: Device, topology: str | None) -> Sequence[Any]:
 
 
 def _without_a_chip() -> None:
-    """Everything that runs, runs on the CPU, and no chip that is here is opened. In effect before the first backend."""
+    """Run everything on the CPU and open no chip that is here. In effect before the first backend."""
     jax.config.update("jax_platforms", "cpu")
 
 

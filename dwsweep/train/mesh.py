@@ -1,4 +1,4 @@
-"""How a pack lies on its devices.
+"""Layout of a pack on its devices.
 
 Three axes: replicas are spread first, since they need no communication; only a model that is large, or that does not
 fit, is then divided within itself: its batch over ``data``, and its parameters too over ``fsdp`` (Rajbhandari et al.
@@ -31,15 +31,15 @@ REPLICA, DATA, FSDP = "replica", "data", "fsdp"
 BATCH = (DATA, FSDP)
 
 WORTHWHILE_FLOPS = 1e12
-"""Of a device's share of one training step, below which dividing a model costs more in communication than it gains:
-some 2 ms of a modern accelerator."""
+"""FLOPs of a device's share of one training step below which dividing a model costs more in communication than it
+gains: some 2 ms of a modern accelerator."""
 STATE_FRACTION = 0.5
-"""Of a device's memory that parameters, moments and gradients may take before they are divided."""
+"""Share of a device's memory that parameters, moments and gradients may take before they are divided."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What decides how devices are divided."""
+    """Facts of a pack that decide how devices are divided."""
 
     replicas: int
     batch: int  # sequences
@@ -105,7 +105,7 @@ class Layout:
 
     @classmethod
     def of(cls, load: Load, devices: Sequence[jax.Device] | None = None, asked: MeshSpec | None = None) -> Layout:
-        """Over ``devices``; by default those of this host, or of all processes where there are several."""
+        """Lay a pack over ``devices``; by default those of this host, or of all processes where there are several."""
         whole = jax.process_count() > 1
         devices = list(devices or (jax.devices() if whole else jax.local_devices()))
         sizes = divide(len(devices), load, whole=whole, asked=asked)
@@ -135,7 +135,7 @@ class Layout:
 
     @property
     def by_sequence(self) -> NamedSharding:
-        """Of windows (B, T + 1) that all replicas read."""
+        """Sharding of windows (B, T + 1) that all replicas read."""
         return NamedSharding(self.mesh, PartitionSpec(BATCH))
 
     @property
@@ -145,7 +145,7 @@ class Layout:
 
     @property
     def placement(self) -> Placement | None:
-        """What the model has to say to the partitioner; None where no parameters are divided."""
+        """Constraints that the model gives the partitioner; None where no parameters are divided."""
         if self.mesh.shape[FSDP] == 1:
             return None
         return Placement(NamedSharding(self.mesh, PartitionSpec(BATCH, None, None)), self.replicated)
@@ -174,7 +174,7 @@ class Layout:
         return max(axes, key=lambda axis: shape[axis], default=None)
 
     def put(self, x: Any, sharding: NamedSharding | None = None) -> jax.Array:
-        """An array of the host on the devices; every process gives the same."""
+        """Put an array of the host on the devices; every process gives the same."""
         sharding = sharding or self.replicated
         if sharding.is_fully_addressable:
             return jax.device_put(x, sharding)
@@ -189,8 +189,8 @@ class Layout:
         divided = self.mesh.shape[FSDP] > 1
 
         def apply(function: StepFunction, replicas: Any, windows: jax.Array) -> Any:
-            # Every device for its own replicas: XLA is given no say in that, or it exchanges what no replica needs of
-            # another. Of a model with fsdp it divides the rest; otherwise the step says what it shares.
+            # Each device works for its own replicas. XLA may not decide that: it would exchange data that no replica
+            # needs of another. With fsdp XLA divides the rest of a model; otherwise the step says what it shares.
             spec = PartitionSpec(REPLICA)
             local = jax.shard_map(
                 partial(base, function),
@@ -220,7 +220,7 @@ def agreed(value: int) -> int:
 
 
 def all_agree(fact: bool) -> bool:
-    """Whether the fact holds in every process, all of which have to call this."""
+    """True where the fact holds in every process; all of them have to call this."""
     if jax.process_count() == 1:
         return fact
     from jax.experimental.multihost_utils import process_allgather

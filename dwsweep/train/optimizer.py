@@ -9,7 +9,7 @@ AdamW's chain, element by element (Loshchilov & Hutter 2019; Kingma & Ba 2015), 
     p ← p − η_t·( (m/(1 − β1^t)) / (√(v/(1 − β2^t)) + ε) + λ·p )
 
 with the group's ε, λ and ratio of its rate to the base rate. All in float32. Another optimizer is another entry of
-``CHAINS``, and its name in ``spec.TrainSpec.optimizer``.
+``CHAINS``, and its name and its facts in ``spec.sections``.
 
 Muon's chain (Jordan et al. 2024) for the weight matrices of the blocks, O the orthogonal factor of a matrix by Optax's
 Newton–Schulz iteration, c the parametrization's factor; AdamW's for everything else:
@@ -47,7 +47,7 @@ from dwsweep.spec import TrainSpec
 
 
 class Settings(NamedTuple):
-    """Of a group of parameters: numbers, or arrays where the parameters of several groups lie in one."""
+    """Settings of a group of parameters: numbers, or arrays where the parameters of several groups lie in one."""
 
     epsilon: Any
     weight_decay: Any
@@ -81,7 +81,7 @@ def clip_by_norm(limit: float | None) -> optax.GradientTransformationExtraArgs:
 
 
 def scale_by_rate(ratio: Any) -> optax.GradientTransformationExtraArgs:
-    """A direction times −rate·ratio, where ``update`` takes the replica's base ``rate`` of this step."""
+    """Scale a direction by −rate·ratio; ``update`` takes the replica's base ``rate`` of this step."""
 
     def update(updates: Any, state: Any, params: Any = None, *, rate: jax.Array, **_: Any) -> tuple[Any, Any]:
         return jax.tree.map(lambda direction: -(rate * ratio) * direction, updates), state
@@ -133,7 +133,7 @@ def muon(train: TrainSpec, group: Settings) -> optax.GradientTransformationExtra
 
 @dataclass(frozen=True)
 class Chain:
-    """What ``train.optimizer`` can name."""
+    """Signature of what ``train.optimizer`` can name."""
 
     of_group: Callable[[TrainSpec, Settings], optax.GradientTransformationExtraArgs]
     elementwise: bool  # no element's update depends on another's, so parameters may lie as one vector
@@ -144,10 +144,10 @@ CHAINS = {"adamw": Chain(adamw, elementwise=True), "muon": Chain(muon, elementwi
 NAMES = {"mu": "m", "nu": "v"}
 """Fields of Optax's states that are kept per parameter, by their names in a checkpoint; others keep Optax's name."""
 COUNT = "count"
-"""The field that counts updates: the same for all."""
+"""Field that counts updates, equal for all parameters."""
 
 Moments = dict[str, Any]
-"""What an optimizer keeps per parameter between steps: by name, each a tree like the parameters."""
+"""Values that an optimizer keeps per parameter between steps: by name, each a tree like the parameters."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Optimizer:
 
 
 Place = tuple[str, tuple[Any, ...]]
-"""Of an array in Optax's state: the field that it is or is part of, and the path of its parameter."""
+"""Place of an array in Optax's state: the field that it is or is part of, and the path of its parameter."""
 
 
 def _place(path: tuple[Any, ...]) -> Place:
@@ -216,7 +216,7 @@ def _as_optax(like: Any, moments: Moments, step: jax.Array) -> Any:
 
 @dataclass(frozen=True)
 class ParamLayout:
-    """Of parameters, and of moments and gradients, which lie as they do.
+    """Memory layout of parameters, and of moments and gradients, which lie as they do.
 
     ``pack`` and ``unpack`` take the tree and what becomes of it, with any leading axes, and the module whose arrays
     those are: ``jax.numpy``, or ``numpy``, for which nothing is compiled.
@@ -234,7 +234,7 @@ class ParamLayout:
 
 
 def by_leaf(model: Model) -> ParamLayout:
-    """The tree itself; each array has its group's settings.
+    """Layout as a tree; each array has its group's settings.
 
     A label per array and not per group, for the same bits whatever else is in the group: XLA replaces a division by
     Adam's bias correction by a product with its inverse only where no other array is divided by it.
@@ -254,8 +254,8 @@ def by_leaf(model: Model) -> ParamLayout:
 
 
 def as_vector(model: Model) -> ParamLayout:
-    """One vector (…, n_params_total), float32, for elementwise optimizers; leaves with the same settings lie side by
-    side, and the settings are vectors too."""
+    """Layout as one vector (…, n_params_total), float32, for elementwise optimizers; leaves with the same settings lie
+    side by side, and the settings are vectors too."""
     leaves, structure = jax.tree.flatten(model.declared)
     by_group = settings_by_group(model)
     settings = [by_group[name] for name in jax.tree.leaves(model.groups)]

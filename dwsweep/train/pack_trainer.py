@@ -41,7 +41,7 @@ class Outcome:
 
 
 def finite(values: np.ndarray) -> list[float | None]:
-    """As JSON has them: None for what is no number."""
+    """Replace what is not finite by None, as JSON has it."""
     return [float(value) if math.isfinite(value) else None for value in values]
 
 
@@ -62,12 +62,12 @@ class Pace:
         return min(self.last_steps, room)
 
     def timed(self, steps: int, seconds: float) -> None:
-        """A dispatch of ``steps`` steps took this long."""
+        """Learn from a dispatch how long ``steps`` steps took."""
         self.step_seconds = seconds / steps
 
 
 CONDITIONING = (1 / 64, 1 / 16, 1 / 4)
-"""Of the longest run: after how much of it its attention's conditioning is measured, besides the start and each end."""
+"""Shares of the longest run after which attention's conditioning is measured, besides the start and each end."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class _Trainer:
         return room if every is None else min(room, every - (self.progress.tick - self.saved_tick))
 
     def _is_needed(self, phase: Phase) -> bool:
-        """Whether any replica still has a run to gain from this phase."""
+        """True if any replica still has a run to gain from this phase."""
         runs = (run_id for replica in self.pack.replicas for run_id in self._runs(replica, phase))
         return any(run_id not in self.progress.diverged for run_id in runs)
 
@@ -333,7 +333,7 @@ class _Trainer:
     def _report_metrics(
         self, queued: Dispatch, metrics: Mapping[str, np.ndarray], conditions: np.ndarray | None
     ) -> None:
-        """conditions: (R, L) after the last step."""
+        """Report the metrics of a dispatch. conditions: (R, L) after the last step."""
         every, step, phase = self.pack.execution.log_steps, queued.step, queued.phase
         rates = multipliers(step, queued.n, self._end_of(phase), self.pack.train)
         always = {1, phase.stop, *self.measured}

@@ -67,7 +67,7 @@ class Blueprint:
 
     @classmethod
     def of(cls, pack: Pack, store: Store, hardware: Hardware | None = None) -> Blueprint:
-        """With what is chosen for the pack on ``hardware``, by default what is at hand.
+        """Build from the choices for the pack on ``hardware``, by default what is at hand.
 
         Raises:
             InputError: the store has less text than a batch takes, or the devices cannot be divided as the spec says.
@@ -79,7 +79,7 @@ class Blueprint:
         return cls(pack, store, choices, build(pack.shape, scales, choices.compute))
 
     def under(self, choices: Choices) -> Blueprint:
-        """The same pack under other choices; its model is built again only where they compute it in another way."""
+        """Rebuild under other choices; the model is built again only where they compute it differently."""
         same = choices.compute == self.model.compute
         model = self.model if same else build(self.pack.shape, self.model.scales, choices.compute)
         return replace(self, choices=choices, model=model)
@@ -99,7 +99,7 @@ class Blueprint:
 
     @cached_property
     def _abstract_laid_out(self) -> State:
-        """The same of the state as it lies while training."""
+        """Shapes, dtypes and shardings of the state as it lies while training."""
         return self._abstract(self.param_layout)
 
     def _abstract(self, layout: ParamLayout | None) -> State:
@@ -116,7 +116,7 @@ class Blueprint:
         return self._converted(state, lambda vector: self.param_layout.unpack(np.array(vector), np))
 
     def laid_out(self, state: State) -> State:
-        """What ``named`` was made of."""
+        """The state as ``dispatch`` has it, from the state with its arrays by name: the inverse of ``named``."""
         if self.param_layout.is_tree:
             return state
         return self._converted(state, lambda tree: self.param_layout.pack(jax.tree.map(np.asarray, tree), np))
@@ -127,7 +127,7 @@ class Blueprint:
 
     @property
     def state_bytes(self) -> int:
-        """Of parameters and moments on one device."""
+        """Bytes of parameters and moments on one device."""
         leaves = jax.tree.leaves(self.abstract)
         return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
 
@@ -216,11 +216,11 @@ class Program:
 
     @property
     def concessions(self) -> list[str]:
-        """What was given up for a program that fits, in words."""
+        """Words for what was given up so that the program fits."""
         return concessions(self.first, self.choices, self.blueprint.pack)
 
     def facts(self, compile_seconds: float, step: int) -> StartFacts:
-        """What the hardware decided, for the record; training begins at ``step``."""
+        """Facts of the pack on its hardware, for the record; training begins at ``step``."""
         choices = self.choices
         return StartFacts(
             device_kind=choices.hardware.device.device_kind,
@@ -239,7 +239,7 @@ class Program:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Of the training program on one device, by its own analysis; None where the backend gives none."""
+        """Bytes of the training program on one device, by its own analysis; None where the backend gives none."""
         return memory_of(self.run_dispatch)
 
     @cached_property
@@ -294,7 +294,8 @@ class Program:
         return put(self._in_vocabulary(windows)), put(rates)
 
     def _in_vocabulary(self, tokens: np.ndarray) -> np.ndarray:
-        """The same tokens. A look-up on the device would clamp what is too large, and its loss would be NaN.
+        """Check that tokens are in the vocabulary, and return them. A look-up on the device would clamp larger ones,
+        and the loss would be NaN.
 
         Raises:
             InputError: the store is damaged.
@@ -416,7 +417,7 @@ def memory_of(compiled: Any) -> int | None:
 
 
 SPARE_FRACTION = 0.5
-"""Of the device's memory that must be left beside the running program: compilers try kernels out on the device."""
+"""Share of the device's memory to be left beside the running program: compilers try kernels out on the device."""
 
 
 class Ahead:
@@ -447,7 +448,7 @@ class Ahead:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a compilation is under way."""
+        """True while a compilation is under way."""
         return self._thread is not None and self._thread.is_alive()
 
     def take(self, pack: Pack, store: Store) -> Program | None:
@@ -461,7 +462,7 @@ class Ahead:
 
 
 AHEAD = Ahead()
-"""Of this process, which trains one pack after another."""
+"""The look-ahead of this process, which trains one pack after another."""
 
 
 def release(keep_compiled: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What the trainer reports, and to whom; without JAX, for those who only listen."""
+"""The interface to which the trainer reports; free of JAX, for those who only listen."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ class Recorder:
     """
 
     def compiling(self, microbatch: int) -> None:
-        """Before compilation, which may fail for want of memory: the microbatch that is being tried."""
+        """Receive, before a compilation that may fail for want of memory, the microbatch being tried."""
 
     def started(self, facts: StartFacts) -> None:
-        """Once per (re)start, after compilation."""
+        """Receive the facts of a (re)start, after compilation."""
 
     def resumed(self, step: int) -> None:
-        """The pack is resumed from this step: whatever was recorded beyond it will be recorded again."""
+        """Resume from this step: whatever was recorded beyond it will be recorded again."""
 
     def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
-        """Rows of the steps since the last call."""
+        """Receive the rows of the steps since the last call."""
 
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
-        """Once per dispatch: steps done of all, the pack's rate over all replicas, the last loss of each replica."""
+        """Receive once per dispatch the steps done, the pack's rate over all replicas, and each replica's last loss."""
 
     def evaluating(self, share: float) -> None:
-        """While the held-out set is read, which takes minutes where it is large: the share of it that is done."""
+        """Receive the share of the held-out set that is evaluated; a large one takes minutes."""
 
     def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
-        """A run is done. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document."""
+        """Record a finished run. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document."""
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
-        """A run ended with a loss that is not finite or beyond the bound; its pack continues without it."""
+        """Record a run whose loss is not finite or beyond the bound; its pack continues without it."""
 
     def flush(self) -> None:
-        """Right before a checkpoint is saved: what was recorded up to its step must outlive this host, as it does."""
+        """Make durable what was recorded, right before a checkpoint is saved: it must outlive this host, as the
+        checkpoint does."""
 
     def note(self, message: str) -> None:
-        """Something to know: a corrupt checkpoint passed over, a fallback of the attention kernel."""
+        """Receive a note: a corrupt checkpoint passed over, a fallback of the attention kernel."""

@@ -31,7 +31,7 @@ State = dict[str, Any]
 int32; ``alive`` (R,) bool, ``bad_steps``, ``diverged_step`` (R,) int32 and ``diverged_loss`` (R,) float32 (−1 and NaN
 until it happens)."""
 REST = ("step", "alive", "bad_steps", "diverged_step", "diverged_loss")
-"""Of the state, what is neither parameters nor moments."""
+"""Fields of the state that are neither parameters nor moments."""
 
 DIVERGED_ABOVE = 3.0
 """Nats above ln V at which a loss counts as bad after the warm-up: e³ times worse than a uniform guess."""
@@ -102,7 +102,7 @@ leading axes R."""
 
 
 def vectorized(function: StepFunction, replicas: Any, windows: jax.Array) -> Any:
-    """All replicas in each operation: what fills an accelerator."""
+    """Map over all replicas in each operation, which fills an accelerator."""
     return jax.vmap(function)(replicas, windows)
 
 
@@ -145,7 +145,7 @@ def make_dispatch(
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         new = optimizer.update(grads, moments, params, step=step, norm=norm, rate=rate)
-        # a replica that has ended keeps what it had
+        # a replica that has ended keeps its state
         kept = jax.tree.map(lambda new, old: jnp.where(alive & finite, new, old), new, (params, moments))
         return *kept, loss, norm, finite
 
@@ -187,7 +187,7 @@ def make_dispatch(
 
 @dataclass(frozen=True)
 class HeldoutLoss:
-    """Of one replica."""
+    """Held-out loss of one replica."""
 
     loss: float  # nats per token
     loss_stderr: float  # over documents, of the ratio of summed nats to summed tokens

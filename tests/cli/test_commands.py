@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from checkout import SMOKE
-from cli_tools import DWSWEEP, Command, in_a_process
+from cli_tools import DWSWEEP, Command, begun, in_a_process
 
 
 def spec_with(tmp_path: Path, old: str, new: str) -> Path:
@@ -189,3 +191,35 @@ def test_fit_prints_json_alone_where_it_is_asked_for(dwsweep: Command, tmp_path:
     result = dwsweep("fit", table, "--json", "--draws", "100")
     assert json.loads(result.stdout)["provenance"]["columns_taken"][0] == "depth = n_layer"
     assert str(tmp_path / "a-fit" / "fit.json") in result.stderr
+
+
+# Ctrl-C, sent to the whole process group as a terminal does, at any moment: one line and exit status 3.
+
+
+def test_while_the_command_line_is_imported() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from dwsweep.__main__ import main\n"
+        "main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (3, "error: interrupted\n")
+
+
+@pytest.mark.parametrize(("command", "seconds"), [("prepare", 0.0), ("run", 0.2), ("prepare", 1.0)])
+def test_while_the_processes_that_read_text_start(tmp_path: Path, command: str, seconds: float) -> None:
+    """They are new interpreters: Ctrl-C must not reach them before they can ignore it."""
+    cache = tmp_path / "cache"
+    sets = ("--set", "data.workers=2")
+    process = begun(command, SMOKE, *sets, cwd=tmp_path, stderr=subprocess.PIPE, group=True, DWSWEEP_CACHE=str(cache))
+    while not list(cache.glob("*.lock")) and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (3, "error: interrupted\n")
+    assert not list(cache.glob("*.partial"))

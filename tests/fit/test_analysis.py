@@ -228,7 +228,7 @@ def test_below_six_sizes_nothing_has_crossed_and_the_reason_says_why(base_rows):
         assert row["cause"] == "few sizes" and row["n_params"] is None
         assert row["reason"].startswith("5 sizes per depth and no losses per document: luck per shape cannot be told")
         text = " ".join(to_text(result).split())
-        assert "undecided: few sizes" in text and "luck of a shape 0.004 nats" in text
+        assert "undecided: few sizes" in text and "scatter between shapes 0.004 nats" in text
         assert result.noise["shape_source"] == "default" and result.noise["shape_sd"] == 0.004
     exact = dwsweep.fit_table(base_rows, draws=DRAWS, shape_noise=0.0)
     assert exact.noise["shape_source"] == "declared" and exact.noise["shape_sd"] == 0.0

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
+import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import report_sweeps
 from matplotlib.colors import to_rgb
@@ -15,9 +19,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from shown import words_of
 
+from dwsweep.fit import output
+from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.surface import LossSurface
 from dwsweep.interval import Interval
-from dwsweep.records.transitions import PairCurve
+from dwsweep.records import fit as fit_record
+from dwsweep.records.transitions import PairCurve, RateRun
+from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import losses, registry, style
 from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.page import on_dark
@@ -283,3 +291,126 @@ def test_dollar_signs_in_a_name_are_text_and_log_ticks_have_none() -> None:
         style.render(made, "svg")
         ticks = [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels(which="both"))]
     assert {"1", "100K", "0.02"} <= set(ticks) and not any("$" in text for text in ticks)
+
+
+# The conditioning of attention on the page: drawn where runs logged it, and nothing where they did not.
+
+
+def test_it_is_on_the_page_of_a_sweep_that_logged_it(tmp_path: Path) -> None:
+    directory = report_sweeps.sweep(tmp_path / "sweep", "one_pair")
+    assert "Conditioning of attention" not in sweep_page.write(directory).read_text()
+    for folder in (directory / "runs").iterdir():
+        depth = int(folder.name[1:].partition("-")[0])
+        rows = [
+            {"step": 1, "loss": 5.0, "conditioning_at_start": [100.0] * depth},
+            {"step": 400, "loss": 2.0, "conditioning": [50.0 + layer for layer in range(depth)]},
+        ]
+        (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    assert "Conditioning of attention" in sweep_page.write(directory).read_text()
+
+
+def test_lines_are_of_the_largest_size_of_each_depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(depth: int, heads: int, n: int) -> dict[str, str]:
+        return {"depth": str(depth), "heads": str(heads), "n_params": str(n), "arm": ""}
+
+    def rows(depth: int, scale: float) -> list[dict]:
+        start = {"step": 1, "conditioning_at_start": [8.0 * scale] * depth}
+        return [start, {"step": 10}, {"step": 40, "conditioning": [2.0 * scale] * depth}]
+
+    runs = [run_figures.conditions(row(2, h, n), rows(2, h)) for h in (1, 4) for n in (10, 20)]
+    assert run_figures.conditions(row(2, 1, 10), [{"step": 1}, {"step": 2, "conditioning": [None, 2.0]}]) is None
+    kept = [run for run in runs if run]
+    assert {run.n_params for members in run_figures.shown(kept).values() for run in members} == {20.0}
+    with style.styled():
+        figure = run_figures.over_training(kept)
+        left, right = figure.axes
+        for line, heads in zip(left.get_lines(), (1, 4), strict=True):
+            np.testing.assert_allclose(line.get_xydata(), [[0.5, 8.0 * heads], [40, 2.0 * heads]])
+        np.testing.assert_allclose(right.get_lines()[1].get_ydata(), [8.0, 8.0])
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == ["L 2, H 1", "L 2, H 4"]
+        report_sweeps.assert_readable(figure, monkeypatch)
+
+
+# Loss against learning rate: the optimum by the parabola, seeds averaged, edges told apart, the figure drawn.
+
+
+RATES = [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2]
+
+
+def sweep(best_of: dict[int, float], name: str = "completep", seeds: int = 2) -> list[dict[str, Any]]:
+    """Runs whose loss is 3 + 0.1·(ln(rate/best))², with seeds a fixed ± 0.01 apart."""
+    return [
+        {
+            "depth": depth,
+            "width": 32,
+            "parametrization": name,
+            "learning_rate": rate,
+            "seed": seed,
+            "loss": 3 + 0.1 * math.log(rate / best) ** 2 + 0.01 * (2 * seed - 1),
+        }
+        for depth, best in best_of.items()
+        for rate in RATES
+        for seed in range(seeds)
+    ]
+
+
+def curves(rows: list[dict[str, Any]]) -> list[run_figures.RateCurve]:
+    return run_figures.rate_curves([RateRun(**row) for row in rows])
+
+
+def test_the_parabola_finds_an_optimum_between_the_rates() -> None:
+    for best in (2.1e-3, 3.7e-3, 6e-3):
+        (curve,) = curves(sweep({4: best}))
+        rate, loss = curve.optimum
+        assert rate == pytest.approx(best) and loss == pytest.approx(3.0)
+        assert not curve.at_edge
+        assert curve.high[0] - curve.low[0] == pytest.approx(0.02)
+
+
+def test_rates_need_not_be_evenly_spaced() -> None:
+    uneven = [row for row in sweep({4: 3e-3}) if row["learning_rate"] != 4e-3]
+    assert curves(uneven)[0].optimum[0] == pytest.approx(3e-3)
+
+
+def test_the_edge_is_told_and_nothing_is_extrapolated() -> None:
+    (curve,) = curves(sweep({4: 3e-2}))
+    assert curve.at_edge and curve.optimum[0] == RATES[-1]
+
+
+def test_runs_without_a_loss_and_shapes_with_few_rates_are_left_out() -> None:
+    rows = sweep({2: 4e-3, 8: 4e-3})
+    for row in rows:
+        if row["depth"] == 8 and row["learning_rate"] > 2e-3:
+            row["loss"] = math.nan
+        if row["depth"] == 2 and row["learning_rate"] == 8e-3 and row["seed"] == 0:
+            row["loss"] = None
+    (curve,) = curves(rows)
+    assert curve.depth == 2 and len(curve.rate) == len(RATES)
+
+
+def panels(figure: Figure) -> list[str]:
+    return [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible() and axes.lines]
+
+
+def test_a_panel_a_parametrization_and_the_optima_in_words() -> None:
+    rows = sweep({2: 4e-3, 32: 4e-3}) + sweep({2: 4e-3, 32: 1e-4}, "standard")
+    with style.styled():
+        figure = run_figures.against_rate(curves(rows))
+    assert panels(figure) == ["completep, d = 32", "standard, d = 32"]
+    words = "\n".join(text.get_text() for text in figure.findobj(Text))
+    assert words.count("L = 2: 0.004") == 2 and "L = 32: 0.001 (edge)" in words
+
+
+def test_a_fit_draws_it_where_shapes_have_several_rates_and_only_then(tmp_path: Path) -> None:
+    output.write(fit_table(sweep({2: 4e-3, 8: 4e-3}) + sweep({32: 4e-3})[:2], draws=100), tmp_path / "fit")
+    fit = fit_record.read(tmp_path)
+    assert {(row["depth"], row["parametrization"]) for row in fit.rates} == {(2, "completep"), (8, "completep")}
+    assert len(fit.rates) == 2 * len(RATES) * 2
+    names = {path.name for path in registry.draw(fit, tmp_path / "fit")}
+    assert {"learning_rates.png", "learning_rates.svg"} <= names
+    page = sweep_page.write(tmp_path).read_text()
+    for drawing in registry.drawings(fit):
+        assert drawing.title in page and drawing.caption in page, drawing.name
+    one_rate = fit_table([row for row in sweep({2: 4e-3, 8: 4e-3}) if row["learning_rate"] == 4e-3], draws=100)
+    assert one_rate.rates == []
+    assert "learning_rates" not in {drawing.name for drawing in registry.drawings(one_rate)}

@@ -1,4 +1,4 @@
-"""The width law with its rivals, and what it advises beside models that were trained.
+"""The width law with its alternatives, and what it advises beside models that were trained.
 
 The figures of ``dwsweep guide``: what each shape one can build costs, and what a rule of thumb costs over sizes.
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 PUBLISHED, AVERAGE = "published", "average"
-RIVAL_LINES: tuple[Dashes, ...] = (
+OTHER_LINES: tuple[Dashes, ...] = (
     *((0, (6, 2)), (0, (1.5, 1.5))),
     *((0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), (0, (3, 3))),
 )
@@ -64,7 +64,7 @@ class DrawnLaw:
 
 @dataclass(frozen=True)
 class DrawnGuide(DrawnLaw):
-    """What advises: the best depth against size, and the best width."""
+    """A guide as the figures show it: best depth and best width against size."""
 
     width_at_size: Line
     valid_from: float
@@ -85,7 +85,8 @@ def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
 
 
 def drawn_guides(fit: FitResult) -> list[DrawnGuide]:
-    """What guides first (the average of the forms, where the fit has a best depth), its forms, the published law."""
+    """The guides to draw: first the one followed (the average of the forms, where the fit has a best depth), then its
+    forms, then the published law."""
     forms = [form for form in fit.curves.guideline if form != PUBLISHED]
     drawn = []
     for place, form in enumerate([*forms, PUBLISHED]):
@@ -106,7 +107,7 @@ def _look(form: str, place: int) -> LawStyle:
     if form == PUBLISHED:
         return {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
     if place:
-        return {"color": style.RIVALS[place - 1], "linestyle": RIVAL_LINES[place - 1], "linewidth": 1.3}
+        return {"color": style.OTHERS[place - 1], "linestyle": OTHER_LINES[place - 1], "linewidth": 1.3}
     return {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
 
 

@@ -86,7 +86,7 @@ def against_size(fit: FitResult) -> Figure:
 
 
 def axis_label(fit: FitResult) -> str:
-    """What the sizes of a fit are."""
+    """Label of the size axis of a fit."""
     return AXIS_LABELS.get(fit.curves.axis, fit.curves.axis_label)
 
 
@@ -140,7 +140,7 @@ def _strip(axes: Axes, transitions: Sequence[Transition], low: float, high: floa
 
 
 def _interval(axes: Axes, at: float, transition: Transition, colour: str, **look: Any) -> None:
-    """Where the pair crosses, on the axis of the fit; dashed where there is but a bound."""
+    """Draw where the pair crosses, on the axis of the fit; dashed where there is but a bound."""
     crossed = transition.status == "crossed"
     value = transition.axis_value if crossed else None
     interval = Interval(value, transition.axis_low, transition.axis_high)
@@ -172,7 +172,7 @@ def against_depth(fit: FitResult) -> Figure:
     if several:
         text = (
             f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: measured, "
-            "each with the luck of its shapes. Below: interval of the best depth; arrow: no bound."
+            "each with the scatter of its shapes. Below: interval of the best depth; arrow: no bound."
         )
     elif any(size.se for size in sizes):
         text = f"Bars: {level} of the difference from the lowest depth, without the noise that depths share."
@@ -183,7 +183,7 @@ def against_depth(fit: FitResult) -> Figure:
 
 
 def differences_at(fit: FitResult, size: FixedSize) -> tuple[Floats, Floats | None]:
-    """Of each depth at one size: its loss above that of the lowest depth, and the standard error of that difference.
+    """Loss of each depth above that of the lowest depth at one size, and the standard error of that difference.
 
     The noise that two neighbours share is (se_i² + se_j² − se_ij²)/2, where se_ij is that of their difference curve;
     its mean over the neighbours is taken off the variance of every depth. Without standard errors: None.
@@ -334,7 +334,7 @@ def beside_others(fit: FitResult) -> Figure:
         return style.empty(f"No two neighbouring depths that {names} has too: nothing to compare.")
     columns = min(2, len(shared))
     made = style.figure(style.WIDTH, 1.4 + (2.4 if columns > 1 else 2.9) * -(-len(shared) // columns))
-    looks = [(style.OWN, "-"), *zip(style.RIVALS, style.LINES[1:], strict=False)]
+    looks = [(style.OWN, "-"), *zip(style.OTHERS, style.LINES[1:], strict=False)]
     for axes, curves in zip(style.panels(made, len(shared), columns), shared, strict=True):
         for (curve, name), (colour, dashes) in zip(curves, itertools.cycle(looks), strict=False):
             x, g = style.floats(curve.x), MILLI * style.floats(curve.g)

@@ -1,4 +1,4 @@
-"""The figures of a fit, as PNG and SVG, with what a page says of each.
+"""The figures of a fit as PNG and SVG, with the title and caption that a page gives each.
 
 A figure that has nothing to show (one depth, no finished run) says so in its place.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure: all that a file, a page and a reader need to know of it.
+    """A figure: all that a file, a page and a reader need to know of it. A new one is an entry of ``DRAWINGS``.
 
     name: of its files. title: one line, the text in place of the picture. caption: how to read it. draw: makes it.
     has_content: whether a fit has it at all.
@@ -40,7 +40,7 @@ def _has_curves(fit: FitResult) -> bool:
     return not fit.along_only and (fit.equal_budgets is None or not fit.equal_budgets.only)
 
 
-# in the order of the page
+# ordered as on the page
 DRAWINGS = (
     Drawing(
         "along",
@@ -57,7 +57,7 @@ DRAWINGS = (
         "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained. All is "
         "measured from the lowest point of a size, so what the depths share (seeds, text) is in no bar. The band rests "
         "on all sizes together, as the interval of the best depth does: where it clears zero a depth is worse. A point "
-        "is one size alone and has the luck of its shapes.",
+        "is one size alone and has the scatter of its shapes.",
         losses.against_depth,
         _has_curves,
     ),
@@ -114,7 +114,7 @@ DRAWINGS = (
     ),
     Drawing(
         "width_law",
-        "Transition width against depth, with the width law, its rivals and the published law",
+        "Transition width against depth, with the width law, its alternatives and the published law",
         "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
         "side only; they take part in the law too. Δχ²: how much worse a form fits than the best one; 4 or more "
         "rejects it.",
@@ -155,7 +155,7 @@ def drawings(fit: FitResult) -> list[Drawing]:
 
 
 def figures(fit: FitResult) -> dict[str, Callable[[], Figure]]:
-    """What makes each figure that a fit has, by its name."""
+    """Drawers of the figures that a fit has, by name."""
     return {drawing.name: functools.partial(drawing.draw, fit) for drawing in drawings(fit)}
 
 

@@ -1,5 +1,5 @@
-"""What the runs themselves did: training curves (one panel per depth, one thin line per run), and loss against learning
-rate (one curve per depth, one panel per parametrization and width, with the optima).
+"""Figures of single runs: training curves (one panel per depth, one thin line per run), and loss against learning rate
+(one curve per depth, one panel per parametrization and width, with the optima).
 
 Where a parametrization carries the learning rate over depth the optima stand above one another.
 
@@ -71,7 +71,7 @@ def _usable(row: Mapping[str, Any]) -> bool:
 
 
 def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
-    """Panels share both axes, so that depths compare; lightness is the size, and a diverged run is dashed."""
+    """Draw training loss against step, one panel per depth; lightness is the size, and a diverged run is dashed."""
     import numpy as np
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -128,12 +128,12 @@ class RateCurve:
 
     @property
     def best(self) -> int:
-        """Place of the lowest mean loss."""
+        """Index of the lowest mean loss."""
         return min(range(len(self.loss)), key=self.loss.__getitem__)
 
     @property
     def at_edge(self) -> bool:
-        """Whether the lowest loss is at the first or the last rate: the optimum may lie beyond."""
+        """True if the lowest loss is at the first or the last rate: the optimum may lie beyond."""
         return self.best in (0, len(self.rate) - 1)
 
     @property
@@ -176,7 +176,7 @@ def rate_curves(runs: Iterable[RateRun]) -> list[RateCurve]:
 
 
 def against_rate(drawn: Sequence[RateCurve]) -> Figure:
-    """Panels share both axes. Star: the optimum of a depth; open where it is at the edge of the rates tried."""
+    """Draw loss against learning rate on shared axes. Star: a depth's optimum, open at the edge of the rates tried."""
     groups: dict[tuple[str, float], list[RateCurve]] = defaultdict(list)
     for curve in drawn:
         groups[curve.parametrization, curve.width].append(curve)
@@ -218,12 +218,12 @@ def _draw_rates(axes: Axes, curve: RateCurve, look: DepthStyle, bottom: float) -
 
 BEFORE = 0.5  # where the start is drawn on an axis of ln step
 MOST_LINES = 12
-COLOURS = (style.OWN, *style.RIVALS, "#56B4E9", style.INK)
+COLOURS = (style.OWN, *style.OTHERS, "#56B4E9", style.INK)
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Of one run: steps (P,), 0 the start; kappa (P, L)."""
+    """Conditioning of one run's attention: steps (P,), 0 the start; kappa (P, L)."""
 
     arm: str
     depth: int
@@ -234,7 +234,7 @@ class Conditions:
 
 
 def conditions(row: Mapping[str, str], metrics: Iterable[Mapping[str, Any]]) -> Conditions | None:
-    """Of a run, by its row of results.csv and its metrics.jsonl; None where none was logged."""
+    """Read the conditioning of a run from its row of results.csv and its metrics.jsonl; None where none was logged."""
     import numpy as np
 
     depth, found = int(float(row["depth"])), dict[int, list[float]]()
@@ -262,7 +262,7 @@ def _usable_conditions(values: Any, depth: int) -> bool:
 
 
 def shown(runs: Sequence[Conditions]) -> dict[tuple[str, int, int], list[Conditions]]:
-    """(arm, depth, heads) → its runs of the largest size: the lines of the figure, at most ``MOST_LINES``."""
+    """Choose the figure's lines, at most ``MOST_LINES``: (arm, depth, heads) → its runs of the largest size."""
     groups: dict[tuple[str, int, int], list[Conditions]] = defaultdict(list)
     for run in runs:
         groups[run.arm, run.depth, run.heads].append(run)
@@ -271,7 +271,7 @@ def shown(runs: Sequence[Conditions]) -> dict[tuple[str, int, int], list[Conditi
 
 
 def over_training(runs: Sequence[Conditions]) -> Figure:
-    """Left: κ against step, the geometric mean over layers and runs. Right: at the end, by layer."""
+    """Draw κ against step (left; geometric mean over layers and runs) and by layer at the end (right)."""
     from matplotlib.ticker import MaxNLocator
 
     lines = shown(runs)

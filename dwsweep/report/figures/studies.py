@@ -1,4 +1,4 @@
-"""Two arms in one figure: their best depths and transitions, and how far their losses are apart.
+"""Figures of the studies: arms against each other, losses along a column, minima at equal compute.
 
 The loss against a column of the table, a line per arm; and how far each value is above the best, or one arm above
 the other.
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from dwsweep.report.figures.style import DepthStyle
 
 
-BASE, OTHER = (style.OWN, "o", "-"), (style.RIVALS[0], "s", style.LINES[1])
+BASE, OTHER = (style.OWN, "o", "-"), (style.OTHERS[0], "s", style.LINES[1])
 ASIDE = 1.015  # factor between the two arms' bars of one transition, so that neither hides the other
 LONGEST_NAME = 24
 ROOM = 1.6  # beyond the smallest and the largest size
 
 
 def with_numbers(fit: FitResult) -> list[Comparison]:
-    """The comparisons that have any: the sentences of the others are all there is of them."""
+    """Keep the comparisons that have numbers; the others have sentences alone."""
     return [found for found in fit.comparisons if found.rows or found.depths]
 
 
@@ -110,7 +110,7 @@ def _numbers(row: ComparedRow) -> list[float]:
 
 
 def _of(row: ComparedRow, arm: int) -> Interval:
-    """The interval under one of the two."""
+    """The interval of a row under one of the two arms."""
     return Interval.of(row, "other" if arm else "base")
 
 
@@ -139,7 +139,7 @@ def _arm_losses(axes: Axes, found: Comparison, label: str) -> list[style.EndLabe
 
 
 def _parted(one: ArmsAtDepth) -> list[tuple[int, int]]:
-    """Places of the curve's points, from and up to, at which one arm is ahead."""
+    """Index ranges of the curve's points at which one arm is ahead."""
     x = list(one.curve.x)
     return [(x.index(part.start), x.index(part.end) + 1) for part in one.partings]
 
@@ -150,7 +150,7 @@ def _short(name: str) -> str:
 
 COLUMNS = 2  # of panels at most, a panel per group
 PANELS = 6
-COLOURS = (style.OWN, *style.RIVALS)
+COLOURS = (style.OWN, *style.OTHERS)
 SHIFT = 0.04  # between the bars of two arms at one value, of the distance between two values
 WIDE = 8.0  # ratio of the largest to the smallest value from which on the axis is logarithmic
 
@@ -186,7 +186,7 @@ def loss_along(fit: FitResult) -> Figure:
 
 
 def _places(found: Along) -> dict[float, float]:
-    """Where each value stands: by its logarithm where the values span much, else by itself."""
+    """Place each value on the axis: by its logarithm where the values span much, else by itself."""
     values = sorted({float(row.value) for row in found.rows})
     if values[0] > 0 and values[-1] / values[0] >= WIDE:
         return {value: float(np.log2(value)) for value in values}
@@ -221,7 +221,7 @@ def _losses(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool)
 
 
 def _above(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool) -> None:
-    """With several arms each one − the first, where a value has both; else above the best."""
+    """Plot each arm minus the first (several arms), or each value minus the best (one arm)."""
     places = _places(found)
     axes.axhline(0.0, color=style.INK, linewidth=0.9)
     several = len(found.arms) > 1
@@ -258,7 +258,7 @@ def has_trends(fit: FitResult) -> bool:
 
 
 def at_each_budget(fit: FitResult) -> Figure:
-    """Left: loss against N of every depth, its minimum and the interval of that. Right: the minima against depth."""
+    """Draw loss against N per depth with each minimum and its interval (left), and the minima against depth (right)."""
     found = fit.equal_budgets
     assert found is not None
     shown = _spread(found.budgets)
@@ -286,7 +286,7 @@ def at_each_budget(fit: FitResult) -> Figure:
 
 
 def _spread(budgets: Sequence[Budget]) -> list[Budget]:
-    """At most BUDGETS_SHOWN, the first and the last among them."""
+    """Pick at most BUDGETS_SHOWN budgets, the first and the last among them."""
     return [budgets[k] for k in style.thinned(range(len(budgets)), BUDGETS_SHOWN)]
 
 
@@ -310,7 +310,7 @@ def _against_size(axes: Axes, budget: Budget, looks: dict[int, DepthStyle]) -> s
             axes.plot(grid, line, color=colour, linestyle=look["linestyle"], linewidth=1.2)
         axes.plot(n, loss, color=colour, marker=look["marker"], linestyle="none", markersize=3.5)
         ends.append((n, loss, f"L {curve.depth}", colour))
-    # what a depth far off its best size loses would press everything else flat
+    # the losses of depths far from their best size would flatten everything else
     every = sorted(float(v) for _, loss, _, _ in ends for v in loss)
     top = max(every[int(0.85 * (len(every) - 1))], max(lowest) + 0.1 * (every[-1] - every[0]))
     room = (top - every[0]) or 1.0
@@ -327,7 +327,7 @@ def _against_size(axes: Axes, budget: Budget, looks: dict[int, DepthStyle]) -> s
 
 
 def _minimum(axes: Axes, row: DepthAtBudget, look: DepthStyle) -> None:
-    """The minimum with its interval, or the bound that there is."""
+    """Draw the minimum with its interval, or the bound that there is."""
     level, colour = row.loss if row.loss is not None else row.tried_loss, look["color"]
     if level is None or (row.n_params_low is None and row.n_params_high is None):
         return
@@ -369,7 +369,7 @@ def _against_depth(axes: Axes, budget: Budget, looks: dict[int, DepthStyle]) -> 
 
 
 def _half_at(budget: Budget, row: DepthAtBudget) -> float:
-    """Half the band of a depth's curve at its minimum: without the luck of the seeds, which all depths share."""
+    """Half the band of a depth's curve at its minimum, without the seed noise that all depths share."""
     import numpy as np
 
     (curve,) = [curve for curve in budget.curves if curve.depth == row.depth]

@@ -48,7 +48,7 @@ INK = "#222222"
 FAINT = "#767676"
 # Okabe and Ito's palette, by what it stands for here
 OWN = "#0072B2"  # the law of this sweep; the deeper net ahead
-RIVALS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00")
+OTHERS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00")
 AGAINST = "#D55E00"  # the shallower net ahead
 
 SETTINGS: Any = {
@@ -177,7 +177,7 @@ def panels(made: Figure, number: int, columns: int, sharex: bool = False, sharey
 
 
 def files(out_dir: Path, name: str) -> list[Path]:
-    """Of a figure: ``name.png`` and ``name.svg``."""
+    """File names of a figure: ``name.png`` and ``name.svg``."""
     return [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
 
 
@@ -190,7 +190,7 @@ def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
 
 
 class DepthStyle(TypedDict):
-    """Line keywords of a depth."""
+    """Matplotlib keywords for the line of a depth."""
 
     color: str
     marker: str
@@ -198,7 +198,7 @@ class DepthStyle(TypedDict):
 
 
 class LawStyle(TypedDict):
-    """Line keywords of a law, the same in every figure."""
+    """Matplotlib keywords for the line of a law, equal in all figures."""
 
     color: str
     linestyle: Dashes
@@ -206,7 +206,7 @@ class LawStyle(TypedDict):
 
 
 def depth_styles(depths: Sequence[int]) -> dict[int, DepthStyle]:
-    """How the lines of each depth are drawn, shallow dark to deep light."""
+    """Choose the line style of each depth, shallow dark to deep light."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -225,7 +225,7 @@ def depth_styles(depths: Sequence[int]) -> dict[int, DepthStyle]:
 
 
 def plain(value: float) -> str:
-    """A width or a depth: 768, 12,288, 23.5."""
+    """Format a width or a depth: 768, 12,288, 23.5."""
     if abs(value) >= 100 or float(value).is_integer():
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -258,7 +258,7 @@ def log_ticks(low: float, high: float, at_most: int = 7) -> list[float]:
 
 
 def log_axis(axes: Axes, side: str, low: float, high: float, label: Any = format_count, at_most: int = 7) -> None:
-    """On ``side`` (x or y) of ``axes``, a log scale from ``low`` to ``high`` with round, readable ticks."""
+    """Put a log scale from ``low`` to ``high`` with round, readable ticks on ``side`` (x or y) of ``axes``."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     if side == "x":
