@@ -29,10 +29,10 @@ BUDGET_TOLERANCE = 0.05  # how far a shape may lie above the budget; below it th
 TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # the last digits that the table prints: costs that look the same tie
 LEAST_SHARE = 0.02  # of a budget of all parameters that must be left for the blocks
 FREE_GRID = 0.05  # of a layer: the ends of the depths that cost next to nothing lie on a grid
-NARROW = 512  # width, below which nets have few heads, as in published sweeps of small nets
-WIDE = 2048  # width, from which on widths are multiples of 128
-HEAD_SIZES = (64, 96, 128)  # that are built; the largest first from FEW_HEADS on
-FEW_HEADS = 1024
+SMALL = 3e7  # 12·L·d_x², below which nets have two heads, as in the published sweep
+MIDDLE, WIDE = 512, 2048  # widths, from which on they are multiples of 64 and of 128
+HEAD_SIZES = (64, 96, 128)  # that are built; the largest first from LARGE_HEADS on
+LARGE_HEADS = 1024
 WIDEST = 1 << 20  # of the widths that are compared
 SPARSE = 2.0  # factor between neighbouring widths, from which on counts of heads need not be round
 BYTES_PER_VALUE = 2  # while decoding
@@ -399,9 +399,9 @@ VOCABULARY, CONTEXT = 50_257, 2048  # of GPT-2
 class Options:
     """What the shapes must satisfy, and how they are costed.
 
-    width_multiple: of d_x; None: 128 from WIDE on, 64 from NARROW on, else 8. head_size: None: one of HEAD_SIZES of
-    which the width has a round number; two heads below NARROW. heads: as many at every width, apart from d_x over the
-    head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from NARROW on.
+    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, else 8. head_size: None: one of HEAD_SIZES of
+    which the width has a round number; two heads below SMALL. heads: as many at every width, apart from d_x over the
+    head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on.
     tensor_parallel divides heads (and key/value heads) and the inner width, pipeline_parallel divides depth. total: the budget counts
     everything, embeddings included. context: positions in training and in the cache of a decoding step. at: the
     constraint under which a shape is recommended: equal size, flops or time. tokens: of training; None:
@@ -518,44 +518,47 @@ class Options:
         Raises:
             InputError: there is none.
         """
-        narrow = math.lcm(self.width_multiple or 8, 2 * math.lcm(2, self.together))
-        every, rounded = set(range(narrow, NARROW, narrow)), set(range(narrow, NARROW, narrow))
         if self.heads is not None:
             step = self.width_multiple or 8
-            every = {step * k for k in rising(WIDEST // step)}
-            rounded = {width for width in every if width % self.step(width) == 0}
+            every = [width for k in rising(WIDEST // step) if (width := step * k) % self.step(width) == 0]
+            small = every
         elif self.head_size is not None:
-            every, rounded = set(), set()
-        for size in () if self.heads else (self.head_size,) if self.head_size else HEAD_SIZES:
-            for count in rising(WIDEST // size):
-                width = size * count
-                if count % self.together or width % self.step(width) or (self.head_size is None and width < NARROW):
-                    continue
-                every.add(width)
-                if is_round(count):
-                    rounded.add(width)
-        found = sorted(rounded)
-        wide = [NARROW, *(width for width in found if NARROW <= width <= 16 * WIDE)]
-        if len(wide) < 2 or max(b / a for a, b in pairwise(wide)) > SPARSE:
-            found = sorted(every)
-        if not found:
+            every = small = self._widths_of([self.head_size])
+        else:
+            every = self._widths_of(HEAD_SIZES)
+            step = math.lcm(self.width_multiple or 8, 2 * math.lcm(2, self.together))
+            small = list(range(step, 1 + math.floor(math.sqrt(SMALL / 12)), step))
+        if not every:
             asked = ", ".join(map(argument, ("width_multiple", "head_size", "kv_heads", "tensor_parallel")))
             raise InputError(f"{asked}: together they leave no width; allowed: at least one up to {WIDEST:,}")
-        return Widths.of(found, self)
+        return Widths.of(small, every, self)
+
+    def _widths_of(self, head_sizes: Iterable[int]) -> list[int]:
+        """Multiples of head sizes with a round number of heads, or with any, where these lie far apart."""
+        every, rounded = set[int](), set[int]()
+        for size in head_sizes:
+            for count in rising(WIDEST // size):
+                width = size * count
+                if count % self.together == 0 and width % self.step(width) == 0:
+                    every.add(width)
+                    if is_round(count):
+                        rounded.add(width)
+        wide = [MIDDLE, *sorted(width for width in rounded if MIDDLE <= width <= 16 * WIDE)]
+        return sorted(every if len(wide) < 2 or max(b / a for a, b in pairwise(wide)) > SPARSE else rounded)
 
     def step(self, width: int) -> int:
         """What this width must be a multiple of."""
-        return self.width_multiple or (128 if width >= WIDE else 64 if width >= NARROW else 8)
+        return self.width_multiple or (128 if width >= WIDE else 64 if width >= MIDDLE else 8)
 
-    def head_rule(self, width: int) -> HeadRule:
+    def head_rule(self, width: int, small: bool) -> HeadRule:
         """Heads of a net this wide: a round number of them where that is possible."""
         if self.heads is not None:
             near = min(HEAD_SIZES, key=lambda size: abs(size * (self.heads or 1) - width))
             return HeadRule(count=self.heads, size=self.head_size or near)
         if self.head_size is not None:
             return HeadRule(size=self.head_size)
-        sizes = HEAD_SIZES[::-1] if width >= FEW_HEADS else HEAD_SIZES
-        whole = [size for size in sizes if width >= NARROW and width % size == 0]
+        sizes = HEAD_SIZES[::-1] if width >= LARGE_HEADS else HEAD_SIZES
+        whole = [size for size in sizes if not small and width % size == 0]
         if fitting := [size for size in whole if width % (size * self.together) == 0] or whole:
             return HeadRule(size=next((size for size in fitting if is_round(width // size)), fitting[0]))
         return HeadRule(count=math.lcm(2, self.together))
@@ -579,13 +582,13 @@ class Options:
         Raises:
             ValueError: heads that do not fit the width.
         """
-        return self.block(width).shape(depth, width)
+        return self.block(width, 12.0 * depth * width**2 < SMALL).shape(depth, width)
 
-    def block(self, width: int) -> Block:
-        """The block of a net this wide."""
-        rule = self.head_rule(width)
+    def block(self, width: int, small: bool = False) -> Block:
+        """The block of a net this wide. small: of fewer than SMALL parameters."""
+        rule = self.head_rule(width, small)
         gated = self.mlp == "gated"
-        multiple = self.mlp_multiple or (256 if width >= WIDE else 64 if width >= NARROW else 8 if gated else 1)
+        multiple = self.mlp_multiple or (256 if width >= WIDE else 64 if width >= MIDDLE else 8 if gated else 1)
         return Block(
             rule,
             self.vocabulary,
@@ -597,7 +600,7 @@ class Options:
             tied_embeddings=self.tied_embeddings,
             biases=False,
             # each rank's part is a round number too
-            mlp_multiple=math.lcm(multiple, (8 if width >= NARROW or gated else 1) * self.tensor_parallel),
+            mlp_multiple=math.lcm(multiple, (8 if width >= MIDDLE or gated else 1) * self.tensor_parallel),
         )
 
 
@@ -619,24 +622,27 @@ def rising(most: int, fine: int = 512) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Widths:
-    """Widths that one can build, rising (K,), with their counts: those of one layer (K,), and of every other (K,)."""
+    """Widths that one can build (K,), with their counts: those of one layer (K,), and of every other (K,). small: for
+    nets of fewer than SMALL parameters, or for all others."""
 
     width: np.ndarray
+    small: np.ndarray
     first: np.ndarray
     layer: np.ndarray
 
     @classmethod
-    def of(cls, widths: Sequence[int], options: Options) -> Widths:
-        rows = [[counted(options.shape(depth, width), options) for depth in (1, 2)] for width in widths]
+    def of(cls, small: Sequence[int], others: Sequence[int], options: Options) -> Widths:
+        which = [(width, True) for width in small] + [(width, False) for width in others]
+        rows = [[counted(options.block(*one).shape(depth, one[0]), options) for depth in (1, 2)] for one in which]
         one, two = np.array(rows, dtype=float).T
-        return cls(np.array(widths), one, two - one)
+        return cls(*(np.array(column) for column in zip(*which, strict=True)), one, two - one)
 
     def counts(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """(widths, what a net of this depth counts at each of them)."""
-        return self.width, self.first + (depth - 1) * self.layer
+        """(widths, what a net of this depth counts at each of them), rising."""
+        kept = self.small == (12.0 * depth * self.width**2 < SMALL)
+        return self.width[kept], (self.first + (depth - 1) * self.layer)[kept]
 
     def depths(self, budget: float, low: float, high: float, unit: int) -> set[int]:
         """The depths, multiples of ``unit`` from ``low`` to ``high``, at which a width comes nearest to the budget."""
-        layers = 1.0 + (budget - self.first) / self.layer
-        depths = unit * np.maximum(1, np.round(layers / unit))
+        depths = unit * np.maximum(1, np.round((1.0 + (budget - self.first) / self.layer) / unit))
         return {int(depth) for depth in depths[(depths >= low) & (depths <= high)]}
