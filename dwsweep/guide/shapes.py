@@ -31,8 +31,7 @@ LEAST_SHARE = 0.02  # of a budget of all parameters that must be left for the bl
 FREE_GRID = 0.05  # of a layer: the ends of the depths that cost next to nothing lie on a grid
 SMALL = 3e7  # 12·L·d_x², below which nets have two heads, as in the published sweep
 MIDDLE, WIDE = 512, 2048  # widths, from which on they are multiples of 64 and of 128
-HEAD_SIZES = (64, 96, 128)  # that are built; the largest first from LARGE_HEADS on
-LARGE_HEADS = 1024
+HEAD_SIZES = (128, 96, 64)  # that are built, the first that fits; the last first below MIDDLE
 WIDEST = 1 << 20  # of the widths that are compared
 SPARSE = 2.0  # factor between neighbouring widths, from which on counts of heads need not be round
 BYTES_PER_VALUE = 2  # while decoding
@@ -557,7 +556,7 @@ class Options:
             return HeadRule(count=self.heads, size=self.head_size or near)
         if self.head_size is not None:
             return HeadRule(size=self.head_size)
-        sizes = HEAD_SIZES[::-1] if width >= LARGE_HEADS else HEAD_SIZES
+        sizes = HEAD_SIZES if width >= MIDDLE else HEAD_SIZES[::-1]
         whole = [size for size in sizes if not small and width % size == 0]
         if fitting := [size for size in whole if width % (size * self.together) == 0] or whole:
             return HeadRule(size=next((size for size in fitting if is_round(width // size)), fitting[0]))

@@ -199,7 +199,8 @@ def _free(row: BudgetAnswer) -> Lines:
     usual = row.usual
     cost = usual.cost(row.at) if usual else None
     if usual and cost:
-        parts += [" The usual shape, ", (usual.label, "bold"), " as in GPT-3's table, is as if you had "]
+        at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
+        parts += [" The usual shape, ", (usual.label, "bold"), f" as in GPT-3's table, is{at} as if you had "]
         parts += [(f"{cost.less_compute:.1f} % less compute", "bold"), f" ({cost.nats:.4f} nats)."]
     return _said(*parts)
 

@@ -289,7 +289,7 @@ def test_heads_and_layers_can_be_dealt_out_whatever_head_size_a_shape_has(budget
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"tensor_parallel": 5}, "12 heads are no multiple of tensor_parallel 5"),
+        ({"tensor_parallel": 5}, "6 heads are no multiple of tensor_parallel 5"),
         ({"pipeline_parallel": 5}, "12 layers are no multiple of pipeline_parallel 5"),
         ({"width_multiple": 100}, "the width 768 is no multiple of width_multiple 100"),
     ],
@@ -588,6 +588,21 @@ def test_one_best_depth_in_fit_and_guide_inside_the_data(fitted: Any) -> None:
     assert least == pytest.approx(row.depth, rel=0.1), "the table has its minimum where the depth is called best"
     assert surface.penalties(row.n_params, depths).min() == pytest.approx(0, abs=1e-4)
     assert 0 < surface.slope(row.n_params) < 1
+
+
+def test_fit_says_that_its_rows_beyond_the_data_lack_the_public_evidence(fitted: Any) -> None:
+    """Inside the data fit and guide give the same interval; beyond, guide's has what differs from recipe to recipe."""
+    from dwsweep.fit.guideline import FORMS_ALONE
+    from dwsweep.records import fit as fit_record
+
+    rows = [row for row in fit_record.read(fitted).guideline if row.depth is not None]
+    found = answer([row.n_params for row in rows], fit=fitted)
+    assert {row.extrapolation_factor > 1 for row in rows} == {True, False}
+    for row, budget in zip(rows, found.budgets, strict=True):
+        best = budget.optimum
+        assert FORMS_ALONE in row.law and FORMS_ALONE not in best.source
+        same = (best.depth, best.depth_low, best.depth_high) == (row.depth, row.depth_low, row.depth_high)
+        assert same == (row.extrapolation_factor <= 1)
 
 
 def test_beyond_the_data_an_own_fit_goes_over_into_the_evidence_without_a_jump(fitted: Any) -> None:
