@@ -60,6 +60,7 @@ from dwsweep.guide.shapes import (
     within,
 )
 from dwsweep.guide.sources import LawLoss, LossModel, Source, fitted_source, percent_of, public_source, published_source
+from dwsweep.records.fit import LARGEST_SIZE
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
 
@@ -272,6 +273,10 @@ def parse_shape(text: str) -> tuple[int, int]:
     if depth > DEEPER_THAN_WIDE * width and depth >= 128:
         raise InputError(
             f"{argument('shapes', '--shape')}: {text[:40]!r}; the depth comes first: did you mean {width}x{depth}?"
+        )
+    if width > LARGEST_SIZE:
+        raise InputError(
+            f"{argument('shapes', '--shape')}: {text[:40]!r}; the width must be at most {LARGEST_SIZE:,.0f}"
         )
     return depth, width
 

@@ -100,8 +100,8 @@ class NearBest:
 class Candidate:
     """A shape one can build. mismatch: its count over the budget, less 1. missing_nats: what it loses by being smaller
     than the budget, which is part of every cost. size: nats above the best depth of the budget; flops, time, decode:
-    above the best of the candidates that spend as much, on the same tokens; None where the source says nothing, or the shape is
-    above the budget while others are not."""
+    above the best of the candidates that spend as much, on the same tokens; None where the source says nothing, or the
+    shape is above the budget while others are not."""
 
     depth: int
     width: int
@@ -133,8 +133,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Risk:
-    """What a shape may lose against the best shape under its constraint, which nobody knows: in expectation, and at most
-    (95 %), in nats and as percent less compute."""
+    """What a shape may lose against the best shape under its constraint, which nobody knows: in expectation, and at
+    most (95 %), in nats and as percent less compute."""
 
     expected: Cost
     worst: Cost

@@ -1,7 +1,7 @@
 """What is built: shapes of model families, as facts from their configuration files (families.csv).
 
-Counts are of the blocks: attention and MLP of every layer. nanochat's shapes follow from its rule of 64·L, rounded up to
-whole heads of 128.
+Counts are of the blocks: attention and MLP of every layer. nanochat's shapes follow from its rule of 64·L, rounded up
+to whole heads of 128.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class Predicted:
 
 
 def _interpolated(at: np.ndarray, grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """(D, M) each of ``rows`` (D, G) over ``grid`` (G,), read at its own places ``at`` (D, M); level beyond the ends."""
+    """(D, M) each of ``rows`` (D, G) over ``grid`` (G,), read at its own places ``at`` (D, M)."""
     at = np.clip(at, grid[0], grid[-1])
     left = np.clip(np.searchsorted(grid, at) - 1, 0, len(grid) - 2)
     share = (at - grid[left]) / (grid[left + 1] - grid[left])

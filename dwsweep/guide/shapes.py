@@ -33,6 +33,8 @@ SMALL = 3e7  # 12·L·d_x², below which nets have two heads, as in the publishe
 MIDDLE, WIDE = 512, 2048  # widths, from which on they are multiples of 64 and of 128
 HEAD_SIZES = (128, 96, 64)  # that are built, the first that fits; the last first below MIDDLE
 WIDEST = 1 << 20  # of the widths that are compared
+INNER_OFF = 1.5  # factor by which multiples may move the inner width
+APART = 4.0  # factor from heads × head size to the width
 SPARSE = 2.0  # factor between neighbouring widths, from which on counts of heads need not be round
 BYTES_PER_VALUE = 2  # while decoding
 NEWTON_STEPS = 8
@@ -239,8 +241,8 @@ def costed(
 ) -> list[Candidate]:
     """Shapes with their costs: what the depth loses at the shape's own size, and what the shape loses by being smaller
     than the budget (``missing``); above the best depth of the budget, and above the best of ``shapes`` at equal
-    training FLOPs, training time and decode latency. Shapes above the budget are compared in the first only, unless all of
-    them are. A shape off the budget is left out if it cannot be the best. Without intervals: see ``bounded``.
+    training FLOPs, training time and decode latency. Shapes above the budget are compared in the first only, unless all
+    of them are. A shape off the budget is left out if it cannot be the best. Without intervals: see ``bounded``.
 
     any_size: shapes are compared as if each had its width to the last unit; no size is missing.
     """
@@ -400,10 +402,10 @@ class Options:
 
     width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, else 8. head_size: None: one of HEAD_SIZES of
     which the width has a round number; two heads below SMALL. heads: as many at every width, apart from d_x over the
-    head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on.
-    tensor_parallel divides heads (and key/value heads) and the inner width, pipeline_parallel divides depth. total: the budget counts
-    everything, embeddings included. context: positions in training and in the cache of a decoding step. at: the
-    constraint under which a shape is recommended: equal size, flops or time. tokens: of training; None:
+    head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on. tensor_parallel divides heads
+    (and key/value heads) and the inner width, pipeline_parallel divides depth. total: the budget counts everything,
+    embeddings included. context: positions in training and in the cache of a decoding step. at: the constraint under
+    which a shape is recommended: equal size, flops, time or decode. tokens: of training; None:
     tokens_per_param for each parameter of the blocks. device: a name, or with a count of them, ``H100:8``. vocab_size,
     context: None: those of the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
     """
@@ -527,10 +529,24 @@ class Options:
             every = self._widths_of(HEAD_SIZES)
             step = math.lcm(self.width_multiple or 8, 2 * math.lcm(2, self.together))
             small = list(range(step, 1 + math.floor(math.sqrt(SMALL / 12)), step))
+        every = [width for width in every if self._in_proportion(width, self.block(width))]
+        small = [width for width in small if self._in_proportion(width, self.block(width, small=True))]
         if not every:
-            asked = ", ".join(map(argument, ("width_multiple", "head_size", "kv_heads", "tensor_parallel")))
-            raise InputError(f"{asked}: together they leave no width; allowed: at least one up to {WIDEST:,}")
+            names = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
+            asked = [argument(name) for name in names if getattr(self, name) not in (None, 1)]
+            raise InputError(
+                f"{', '.join(asked)}: together they leave no width up to {WIDEST:,} at which the inner width is near "
+                f"what is asked, and heads × head size within {APART:g} times the width; allowed: at least one"
+            )
         return Widths.of(small, every, self)
+
+    def _in_proportion(self, width: int, block: Block) -> bool:
+        """Whether multiples do not make the inner width, nor the heads, quite another than is asked."""
+        asked = block.mlp_ratio * width
+        inner = block.mlp_multiple * max(1, round(asked / block.mlp_multiple)) / asked
+        rule = block.head_rule
+        heads = (rule.count or 1) * (rule.size or 1) / width if self.heads is not None else 1.0
+        return 1 / INNER_OFF <= inner <= INNER_OFF and 1 / APART <= heads <= APART
 
     def _widths_of(self, head_sizes: Iterable[int]) -> list[int]:
         """Multiples of head sizes with a round number of heads, or with any, where these lie far apart."""
@@ -634,7 +650,8 @@ class Widths:
         which = [(width, True) for width in small] + [(width, False) for width in others]
         rows = [[counted(options.block(*one).shape(depth, one[0]), options) for depth in (1, 2)] for one in which]
         one, two = np.array(rows, dtype=float).T
-        return cls(*(np.array(column) for column in zip(*which, strict=True)), one, two - one)
+        width, few = (np.array(column) for column in zip(*which, strict=True))
+        return cls(width, few, one, two - one)
 
     def counts(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """(widths, what a net of this depth counts at each of them), rising."""

@@ -302,6 +302,11 @@ def test_a_shape_outside_its_constraints_is_refused(options: dict[str, int], why
 def test_constraints_that_no_net_has_are_one_clear_line() -> None:
     with pytest.raises(InputError, match="head_size: 100000000; must be"):
         Options(head_size=10**8)
+    for options in ({"mlp_multiple": 10**6}, {"heads": 10**5}, {"heads": 16, "head_size": 3}):
+        with pytest.raises(InputError, match="together they leave no width"):
+            by_law([3e9], options=Options(**options))
+    with pytest.raises(InputError, match=r"^heads: 7; must be a multiple of kv_heads and of tensor_parallel, 2"):
+        Options(heads=7, kv_heads=2)
     with pytest.raises(InputError, match="together they leave no width"):
         by_law([3e9], options=Options(width_multiple=10**7))
     with pytest.raises(InputError, match=r"^compare: "):
@@ -483,6 +488,7 @@ def test_configurations_hold_the_shape() -> None:
         (([-1.0, float("nan")], ["96"]), ["--params: -1", "--params: nan", "--shape: '96'"]),
         (([], ["0x5", "axb"]), ["--shape: '0x5'", "--shape: 'axb'"]),
         (([], ["2560x24"]), ["--shape: '2560x24'"]),
+        (([], ["3x99999999999"]), ["--shape: '3x99999999999'"]),
     ],
 )
 def test_wrong_arguments_all_at_once(arguments: tuple, lines: list[str]) -> None:
