@@ -361,8 +361,8 @@ class Guidance(Answer, Shown):
         return laws.figures(self)
 
     def tables(self) -> dict[str, Rows]:
-        """The rows of budgets, of the shapes to choose from, of models that were built near them, of public sources, and
-        of verdicts, rules and overview, where there are any.
+        """The rows of budgets, shapes to choose from, models that were built near them, public sources, verdicts, rules
+        and overview, where there are any.
 
         Shapes name the budget and the source that they are of.
         """

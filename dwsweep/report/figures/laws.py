@@ -247,9 +247,11 @@ COST_LABEL = "% less compute that would be as good"
 
 
 def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
-    """``guide.png`` and ``guide.svg`` with one panel per budget, cost against depth; ``sources.png`` and ``sources.svg``
-    with one panel per budget, a row for each public source; ``rules.png`` and ``rules.svg`` with one row per rule, cost
-    and depth against size. No file where the answer holds no budget with shapes, no sources, or no rule."""
+    """Write ``guide``, ``sources`` and ``rules``, each as PNG and SVG.
+
+    They have a panel per budget, cost against depth; a panel per budget, a row for each public source; a row per rule,
+    cost and depth against size. No file where the answer holds no budget with shapes, no sources, or no rule.
+    """
     made = figures(answer)
     if not made:
         return []
