@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -334,7 +334,8 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     near = tuple(near_best(loss, size, tolerance) for tolerance in TOLERANCES)
     asked = n_params if options.total else size
     usual = usual_shape(asked, size, options)
-    every = _candidates(asked, size, usual, source, options)
+    compared = _compared(asked, size, loss, options)
+    every = _candidates(compared, asked, size, usual, source, options)
     candidates = [c for c in every if c.size] or every
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
@@ -343,14 +344,15 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     bests = {constraint: best and by_shape[best.depth, best.width] for constraint, best in bests.items()}
     if (at_size := bests["size"]) and at_size.size:
         optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, at_size.size.nats / loss.level(size)))
-    build = bests[options.at]
+    risks = _risks(bests, compared, asked, size, source, options)
     return replace(
         unanswered,
         optimum=optimum,
         near_best=near,
         candidates=tuple(shown),
         best=bests,
-        risk=_risk(build, asked, size, source, options) if build and build.size else None,
+        risk=risks.get(options.at),
+        risks=risks,
         usual=as_usual and by_shape[as_usual.depth, as_usual.width],
         built=tuple(
             BuiltModel(
@@ -368,25 +370,38 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     )
 
 
-def _risk(shape: Candidate, asked: float, size: float, source: Source, options: Options) -> Risk | None:
-    """What the shape may lose against the best that one could build under the same constraint, of each draw."""
+def _risks(
+    bests: Mapping[str, Candidate | None],
+    every: Sequence[Shape],
+    asked: float,
+    size: float,
+    source: Source,
+    options: Options,
+) -> dict[str, Risk]:
+    """What the best shape under each constraint may lose there against the best of each draw: at equal size of all
+    depths, else of ``every`` shape that is not above the budget."""
     loss = source.loss(size)
-    if isinstance(loss, LawLoss):  # a law that is taken to be true risks nothing
-        return None
-    drawn = loss.drawn(size, np.array([float(shape.depth)]))[:, 0] + shape.missing_nats
-    if options.at != "size":
-        others = [s for s in _compared(asked, size, loss, options) if within(s, asked, options)]
-        others = _with(others, options.shape(shape.depth, shape.width))
-        lost = np.array([missing(s, asked, size, loss, options) for s in others])
-        beside = spent(others, lost, loss, size, options).beside[CONSTRAINTS.index(options.at)]
-        rows = loss.drawn(size, np.array([float(s.depth) for s in others])) + beside
-        own = [(s.depth, s.width) for s in others].index((shape.depth, shape.width))
-        drawn = rows[:, own] - rows.min(axis=1)
-    slope = loss.slope(size)
-    worst = float(np.quantile(drawn, WORST))
-    # a few draws of one's own fit lose without end at depths that were not trained
-    expected = float(np.minimum(drawn, np.quantile(drawn, ENDLESS)).mean())
-    return Risk(Cost(expected, percent_of(expected, slope)), Cost(worst, percent_of(worst, slope)))
+    named = [best for best in bests.values() if best and best.size]
+    if isinstance(loss, LawLoss) or not named:  # a law that is taken to be true risks nothing
+        return {}
+    mine = [options.shape(best.depth, best.width) for best in named]
+    others = [shape for shape in _with([*every, *mine], None) if within(shape, asked, options)]
+    lost = np.array([missing(shape, asked, size, loss, options) for shape in others])
+    beside = spent(others, lost, loss, size, options).beside
+    rows = loss.drawn(size, np.array([float(shape.depth) for shape in others]))
+    places = {(shape.depth, shape.width): k for k, shape in enumerate(others)}
+    slope, found = loss.slope(size), dict[str, Risk]()
+    for constraint, more in zip(CONSTRAINTS, beside, strict=True):
+        best = bests[constraint]
+        if best is None or (at := places.get((best.depth, best.width))) is None:
+            continue
+        drawn = rows + more
+        regret = drawn[:, at] if constraint == "size" else drawn[:, at] - drawn.min(axis=1)
+        worst = float(np.quantile(regret, WORST))
+        # a few draws of one's own fit lose without end at depths that were not trained
+        expected = float(np.minimum(regret, np.quantile(regret, ENDLESS)).mean())
+        found[constraint] = Risk(Cost(expected, percent_of(expected, slope)), Cost(worst, percent_of(worst, slope)))
+    return found
 
 
 def sources_at(n_params: float) -> tuple[SourceRow, ...]:
@@ -403,12 +418,13 @@ def sources_at(n_params: float) -> tuple[SourceRow, ...]:
     return tuple(rows)
 
 
-def _candidates(asked: float, size: float, more: Shape | None, source: Source, options: Options) -> list[Candidate]:
-    """Shapes to compare at a size, and one ``more``, with their costs: of the depths that are nearly as good as the
+def _candidates(
+    every: Sequence[Shape], asked: float, size: float, more: Shape | None, source: Source, options: Options
+) -> list[Candidate]:
+    """Some of ``every`` shape, and one ``more``, with their costs: those of the depths that are nearly as good as the
     best, or further afield, where the constraints leave hardly one, and where the best under another constraint lies
     beyond them."""
     loss, found = source.loss(size), list[Candidate]()
-    every = _compared(asked, size, loss, options)
     shallowest, deepest = likely_best(every, asked, size, loss, options)
     for tolerance in SPANS:
         low, high = stretch(loss, size, tolerance)
@@ -457,7 +473,8 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
     loss = source.loss(n_params)
     asked = float(counted(own, options))
-    candidates = _candidates(asked, n_params, own, source, options)
+    compared = _compared(asked, n_params, loss, options)
+    candidates = _candidates(compared, asked, n_params, own, source, options)
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     mine = bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)), n_params, source)
     cost = mine.size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dwsweep.records.record import to_dict
 
@@ -180,7 +180,8 @@ class BudgetAnswer:
     optimum: at the budget's size in the blocks. budget: as asked for, of all parameters if ``total``. best: the
     candidate of least cost under each constraint, among those not above the budget. recommended: that under the
     constraint asked for, ``at``. usual: the shape that GPT-3's table has at this size. built: models of other families
-    near it. risk: of the recommended shape, under that constraint. loss_level: nats per token of the best depth.
+    near it. risks: of the best shape under each constraint; risk: of the recommended one. loss_level: nats per token of
+    the best depth.
     """
 
     optimum: BestDepth
@@ -193,6 +194,7 @@ class BudgetAnswer:
     usual: Candidate | None = None
     built: tuple[BuiltModel, ...] = ()
     risk: Risk | None = None
+    risks: Mapping[str, Risk] = field(default_factory=dict)
     by_source: tuple[SourceRow, ...] = ()
     loss_level: float | None = None
     loss_tag: str | None = None

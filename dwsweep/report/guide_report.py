@@ -145,9 +145,10 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
 
 
 def _risk(row: BudgetAnswer) -> list[Part]:
-    if row.risk is None:
+    risk = row.risks.get(row.at)
+    if risk is None:
         return []
-    expected, worst = row.risk.expected.less_compute, row.risk.worst.less_compute
+    expected, worst = risk.expected.less_compute, risk.worst.less_compute
     at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
     return [
         _said(
