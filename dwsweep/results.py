@@ -31,7 +31,9 @@ from dwsweep.records.studies import (
 )
 from dwsweep.records.transitions import Cell, Contrast, GuidelineRow, Rival, SizedOptimum, Transition
 from dwsweep.report import fit_report, guide_report
+from dwsweep.report.document import html_of
 from dwsweep.report.figures import laws, registry, style
+from dwsweep.report.terminal import TIED
 from dwsweep.terminal import plain_text
 from dwsweep.text import parse_count
 
@@ -350,11 +352,17 @@ class Guidance(Answer, Shown):
     def _rendered(self) -> RenderableType:
         return guide_report.render(self)
 
+    def _repr_html_(self) -> str:
+        """Sentences and tables, for a notebook; no shape breaks over a line."""
+        shown = html_of(guide_report.document(self))
+        return f"<div>{TIED.sub(lambda found: found[0].replace(' ', chr(0xA0)), shown)}</div>"
+
     def _figures(self) -> dict[str, Callable[[], Figure]]:
         return laws.figures(self)
 
     def tables(self) -> dict[str, Rows]:
-        """The rows of budgets, of the shapes to choose from, and of verdicts, rules and overview, where there are any.
+        """The rows of budgets, shapes to choose from, models that were built near them, public sources, verdicts, rules
+        and overview, where there are any.
 
         Shapes name the budget and the source that they are of.
         """
@@ -367,6 +375,8 @@ class Guidance(Answer, Shown):
         found = {
             "budgets": [{"budget": row.budget, **to_dict(row.optimum)} for row in self.budgets],
             "shapes": shapes,
+            "built": [{"budget": row.budget, **to_dict(one)} for row in self.budgets for one in row.built],
+            "sources": [{"budget": row.budget, **to_dict(one)} for row in self.budgets for one in row.by_source],
             "verdicts": [
                 {"depth": row.depth, "width": row.width, "verdict": row.verdict, "best": to_dict(row.optimum)}
                 for row in self.verdicts
@@ -479,13 +489,19 @@ def guide(
     rules: str | Sequence[str] = (),
     fit: Any = None,
     compare: bool = False,
+    law: str | None = None,
+    flops: float | None = None,
+    hours: float | None = None,
+    sources: bool = False,
     **options: Any,
 ) -> Guidance:
     """What to build for a budget, what it costs to deviate, and how far to trust it.
 
     params: budgets in non-embedding parameters: ``3e9``, ``"3B"`` or several. shapes: to be judged, such as
     ``"96x12288"``. rules: of thumb, such as ``"width = 64 * depth"``. None of them: the GPT-3 sizes. fit: the directory
-    or fit.json of your own fit; None: the published law. compare: both, side by side. options: the fields of
+    or fit.json of your own fit; None: public evidence. compare: your fit and the published law, side by side. law:
+    ``"levine2020"``, the published law in place of the evidence. flops, hours: a budget of training, from which
+    parameters and tokens follow. sources: what each public source says, too. options: the fields of
     ``dwsweep.guide.Options``: kv_heads, mlp, vocab_size, device and others.
 
     Raises:
@@ -497,6 +513,10 @@ def guide(
         rules=[rules] if isinstance(rules, str) else rules,
         fit=fit,
         compare=compare,
+        law=law,
+        flops=flops,
+        hours=hours,
+        by_source=sources,
         options=Options(**options),
     )
     return Guidance(**{field.name: getattr(found, field.name) for field in fields(found)})

@@ -178,14 +178,18 @@ def guide(
     compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
     total: Annotated[bool, typer.Option("--total", help="Count the embeddings in the budget.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
-    head_size: Annotated[int | None, whole_option("P", "Fixed head size.", BLOCK)] = None,
+    heads: Annotated[int | None, whole_option("H", "Heads, apart from d_x / head size.", BLOCK)] = None,
+    head_size: Annotated[int | None, whole_option("P", "Head size (default: 128, 96 or 64).", BLOCK)] = None,
     kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.", BLOCK)] = None,
     mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.", rich_help_panel=BLOCK)] = Mlp.plain,
     mlp_ratio: Annotated[float | None, number_option("R", "Inner width / d_x.", BLOCK)] = None,
+    mlp_multiple: Annotated[int | None, whole_option("M", "Inner widths must be multiples of M.", BLOCK)] = None,
     vocab_size: Annotated[int | None, whole_option("V", "Vocabulary (default: the fit's, else 50257).", BLOCK)] = None,
     tied_embeddings: TiedEmbeddings = False,
     context: Annotated[int | None, whole_option("T", "Positions (default: the fit's, else 2048).", BLOCK)] = None,
-    tensor_parallel: Annotated[int, whole_option("N", "Tensor-parallel ranks; must divide the heads.", BLOCK)] = 1,
+    tensor_parallel: Annotated[
+        int, whole_option("N", "Tensor-parallel ranks; must divide heads and inner width.", BLOCK)
+    ] = 1,
     pipeline_parallel: Annotated[int, whole_option("N", "Pipeline stages; must divide the depth.", BLOCK)] = 1,
     device: Annotated[
         str, typer.Option(help="Device for time and latency, such as H100:8.", rich_help_panel=TIME)
@@ -212,10 +216,12 @@ def guide(
         raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
     options = Options(
         width_multiple=width_multiple,
+        heads=heads,
         head_size=head_size,
         kv_heads=kv_heads,
         mlp=mlp.value,
         mlp_ratio=mlp_ratio,
+        mlp_multiple=mlp_multiple,
         vocab_size=vocab_size,
         tied_embeddings=tied_embeddings,
         context=context,

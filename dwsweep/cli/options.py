@@ -36,6 +36,7 @@ class Constraint(StrEnum):
     size = "size"
     flops = "flops"
     time = "time"
+    decode = "decode"
 
 
 class Project(StrEnum):

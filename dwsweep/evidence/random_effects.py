@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 
@@ -184,6 +185,5 @@ def predict(sources: Sequence[Estimates], prior: Prior, neighbour: Neighbour | N
 
 def _normal_scores(count: int) -> np.ndarray:
     """``count`` numbers that are as normal as so many can be."""
-    from scipy.special import ndtri
-
-    return ndtri((np.arange(count) + 0.5) / count)
+    inverse = NormalDist().inv_cdf
+    return np.array([inverse((k + 0.5) / count) for k in range(count)])

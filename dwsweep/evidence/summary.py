@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from dwsweep.evidence.random_effects import TOKENS_PER_PARAM
 from dwsweep.evidence.record import HERE, NOTHING, Estimates, Evidence
 from dwsweep.fit import laws
-from dwsweep.fit.analysis import fit_transitions
 from dwsweep.fit.surface import LossSurface
 from dwsweep.records import fit as fit_record
 
@@ -32,6 +30,8 @@ def summaries() -> list[Evidence]:
 
 def summarised(path: Path) -> Evidence:
     """One source with its numbers."""
+    import yaml
+
     given = yaml.safe_load(path.read_text("utf-8"))
     meta = {name: given[name] for name in META} | {"name": path.stem, "note": given.get("note", "")}
     if "optima" in given:
@@ -61,6 +61,8 @@ def summarised(path: Path) -> Evidence:
 
 
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
+    from dwsweep.fit.analysis import fit_transitions
+
     if "fit" in given:
         found = fit_record.read(given["fit"], "fit")
         assert found.surface is not None

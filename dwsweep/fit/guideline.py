@@ -25,6 +25,7 @@ from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.text import format_count
 
 AVERAGE = "average"
+FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds public evidence"
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
 
 DEFAULT_WIDTH_MULTIPLE = 64
@@ -74,7 +75,8 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
         return None
     inside = _answered(record)
     shares = ", ".join(f"{form.form} {form.weight:.2f}" for form in accepted_forms(record))
-    return OwnGuide(surface, f"own: loss of all depths, forms by evidence ({shares})", min(inside), max(inside))
+    name = f"own: loss of all depths, forms by evidence ({shares}); {FORMS_ALONE}"
+    return OwnGuide(surface, name, min(inside), max(inside))
 
 
 def _answered(record: Surface) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import ASSUMED, Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.laws import Law, outside
-from dwsweep.guide import export
+from dwsweep.guide import export, families
 from dwsweep.guide import rules as rules_of_thumb
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import (
@@ -24,6 +24,7 @@ from dwsweep.guide.answers import (
     Assumptions,
     BestDepth,
     BudgetAnswer,
+    BuiltModel,
     Candidate,
     Cost,
     Risk,
@@ -47,15 +48,19 @@ from dwsweep.guide.shapes import (
     is_near,
     likely_best,
     matched,
+    missing,
     near_best,
     shapes_near,
     size_cost,
+    spent,
     stretch,
     thinned,
     training_seconds,
     usual_shape,
+    within,
 )
-from dwsweep.guide.sources import LawLoss, Source, fitted_source, percent_of, public_source, published_source
+from dwsweep.guide.sources import LawLoss, LossModel, Source, fitted_source, percent_of, public_source, published_source
+from dwsweep.records.fit import LARGEST_SIZE
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
 
@@ -200,9 +205,10 @@ def affordable(flops: float | None, hours: float | None, source: Source, options
         # beyond what the source can speak of the shape hardly matters
         depth = source.at(n).law.depth(n)[0] or 1.0
         shape = matched(max(1, round(depth)), n, options)
+        trained = tokens.at(n) * n / shape.n_params  # no width meets every size
         if flops is not None:
-            return math.log(training_flops_per_token(shape) * tokens.at(n) / flops)
-        seconds = training_seconds(shape, options.found_device, options) * tokens.at(n) / options.devices
+            return math.log(training_flops_per_token(shape) * trained / flops)
+        seconds = training_seconds(shape, options.found_device, options) * trained / options.devices
         return math.log(seconds / (3600.0 * (hours or 0.0)))
 
     low, high = (math.log(n) for n in (SMALLEST_AFFORDED, LARGEST_AFFORDED))
@@ -241,20 +247,16 @@ def exported(found: Answer, options: Options, project: str) -> str:
     Raises:
         InputError: there is none, or the project has no such block.
     """
-    chosen: list[tuple[int, int, float | None]] = [
-        (row.depth, row.width, b.optimum.n_params) for b in found.budgets if (row := b.recommended)
-    ]
-    chosen += [(row.depth, row.width, None) for row in found.verdicts]
+    chosen = [(row.depth, row.width) for b in found.budgets if (row := b.recommended)]
+    chosen += [(row.depth, row.width) for row in found.verdicts]
     if not chosen:
         raise InputError(
             f"{argument('project', '--export')}: no shape is recommended; allowed with it: {argument('params')} or "
             f"{argument('shapes', '--shape')}"
         )
-    depth, width, n_params = chosen[0]
     nets = found.assumptions
     options = replace(options, vocab_size=nets.vocabulary, context=nets.context)
-    shape = _own_shape(depth, width, options) if n_params is None else options.shape(depth, width, n_params)
-    return export.text(shape, project)
+    return export.text(_own_shape(*chosen[0], options), project)
 
 
 def parse_shape(text: str) -> tuple[int, int]:
@@ -271,6 +273,10 @@ def parse_shape(text: str) -> tuple[int, int]:
     if depth > DEEPER_THAN_WIDE * width and depth >= 128:
         raise InputError(
             f"{argument('shapes', '--shape')}: {text[:40]!r}; the depth comes first: did you mean {width}x{depth}?"
+        )
+    if width > LARGEST_SIZE:
+        raise InputError(
+            f"{argument('shapes', '--shape')}: {text[:40]!r}; the width must be at most {LARGEST_SIZE:,.0f}"
         )
     return depth, width
 
@@ -328,38 +334,74 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     near = tuple(near_best(loss, size, tolerance) for tolerance in TOLERANCES)
     asked = n_params if options.total else size
     usual = usual_shape(asked, size, options)
-    every = _candidates(asked, size, usual, source, options)
+    compared = _compared(asked, size, loss, options)
+    every = _candidates(compared, asked, size, usual, source, options)
     candidates = [c for c in every if c.size] or every
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
     shown = [bounded(c, size, source) for c in thinned(candidates, (*bests.values(), as_usual))]
     by_shape = {(c.depth, c.width): c for c in shown}
     bests = {constraint: best and by_shape[best.depth, best.width] for constraint, best in bests.items()}
-    if (build := bests["size"]) and build.size:
-        optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, build.size.nats / loss.level(size)))
+    if (at_size := bests["size"]) and at_size.size:
+        optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, at_size.size.nats / loss.level(size)))
+    risks = _risks(bests, compared, asked, size, source, options)
     return replace(
         unanswered,
         optimum=optimum,
         near_best=near,
         candidates=tuple(shown),
         best=bests,
-        risk=_risk(build, size, source) if build and build.size else None,
+        risk=risks.get(options.at),
+        risks=risks,
         usual=as_usual and by_shape[as_usual.depth, as_usual.width],
+        built=tuple(
+            BuiltModel(
+                m.model,
+                m.depth,
+                m.width,
+                m.n_params,
+                size_cost(m.depth, m.n_params, source.at(m.n_params), rough=True),
+                m.source,
+            )
+            for m in families.near(size)
+        ),
         loss_level=loss.level(size),
         loss_tag=loss.tag,
     )
 
 
-def _risk(shape: Candidate, size: float, source: Source) -> Risk | None:
+def _risks(
+    bests: Mapping[str, Candidate | None],
+    every: Sequence[Shape],
+    asked: float,
+    size: float,
+    source: Source,
+    options: Options,
+) -> dict[str, Risk]:
+    """What the best shape under each constraint may lose there against the best of each draw: at equal size of all
+    depths, else of ``every`` shape that is not above the budget."""
     loss = source.loss(size)
-    if isinstance(loss, LawLoss):  # a law that is taken to be true risks nothing
-        return None
-    drawn = loss.drawn(size, np.array([float(shape.depth)]))[:, 0] + shape.missing_nats
-    slope = loss.slope(size)
-    worst = float(np.quantile(drawn, WORST))
-    # a few draws of one's own fit lose without end at depths that were not trained
-    expected = float(np.minimum(drawn, np.quantile(drawn, ENDLESS)).mean())
-    return Risk(Cost(expected, percent_of(expected, slope)), Cost(worst, percent_of(worst, slope)))
+    named = [best for best in bests.values() if best and best.size]
+    if isinstance(loss, LawLoss) or not named:  # a law that is taken to be true risks nothing
+        return {}
+    mine = [options.shape(best.depth, best.width) for best in named]
+    others = [shape for shape in _with([*every, *mine], None) if within(shape, asked, options)]
+    lost = np.array([missing(shape, asked, size, loss, options) for shape in others])
+    beside = spent(others, lost, loss, size, options).beside
+    rows = loss.drawn(size, np.array([float(shape.depth) for shape in others]))
+    places = {(shape.depth, shape.width): k for k, shape in enumerate(others)}
+    slope, found = loss.slope(size), dict[str, Risk]()
+    for constraint, more in zip(CONSTRAINTS, beside, strict=True):
+        best = bests[constraint]
+        if best is None or (at := places.get((best.depth, best.width))) is None:
+            continue
+        drawn = rows + more
+        regret = drawn[:, at] if constraint == "size" else drawn[:, at] - drawn.min(axis=1)
+        worst = float(np.quantile(regret, WORST))
+        # a few draws of one's own fit lose without end at depths that were not trained
+        expected = float(np.minimum(regret, np.quantile(regret, ENDLESS)).mean())
+        found[constraint] = Risk(Cost(expected, percent_of(expected, slope)), Cost(worst, percent_of(worst, slope)))
+    return found
 
 
 def sources_at(n_params: float) -> tuple[SourceRow, ...]:
@@ -376,21 +418,34 @@ def sources_at(n_params: float) -> tuple[SourceRow, ...]:
     return tuple(rows)
 
 
-def _candidates(asked: float, size: float, more: Shape | None, source: Source, options: Options) -> list[Candidate]:
-    """Shapes to compare at a size, and one ``more``, with their costs: of the depths that are nearly as good as the
-    best, or further afield, where the constraints leave hardly one, and where the best at equal FLOPs or time lies
+def _candidates(
+    every: Sequence[Shape], asked: float, size: float, more: Shape | None, source: Source, options: Options
+) -> list[Candidate]:
+    """Some of ``every`` shape, and one ``more``, with their costs: those of the depths that are nearly as good as the
+    best, or further afield, where the constraints leave hardly one, and where the best under another constraint lies
     beyond them."""
     loss, found = source.loss(size), list[Candidate]()
-    every = shapes_near(asked, size, *stretch(loss, size, SPANS[-1]), options)
     shallowest, deepest = likely_best(every, asked, size, loss, options)
     for tolerance in SPANS:
         low, high = stretch(loss, size, tolerance)
-        shapes = shapes_near(asked, size, low, high, options)
-        found = costed(_with(shapes, more), asked, size, source, options)
-        near = sum(map(is_near, found))
-        if near >= FEWEST_ROWS and low <= max(1.0, shallowest / MARGIN) and MARGIN * deepest <= high:
+        low, high = math.floor(min(low, shallowest / MARGIN)), math.ceil(max(high, MARGIN * deepest))
+        found = costed(
+            _with((shape for shape in every if low <= shape.depth <= high), more), asked, size, source, options
+        )
+        if sum(map(is_near, found)) >= FEWEST_ROWS:
             break
     return found
+
+
+def _compared(asked: float, size: float, loss: LossModel, options: Options) -> list[Shape]:
+    """Shapes at the depths within the last of SPANS of the best loss, or shallower still where the best under another
+    constraint lies at their end."""
+    (low, high), spoken = stretch(loss, size, SPANS[-1]), loss.depths(size)[0]
+    while True:
+        every = shapes_near(asked, size, low, high, options)
+        if low <= spoken or likely_best(every, asked, size, loss, options)[0] > MARGIN * low:
+            return every
+        low = max(spoken, low / 2.0)
 
 
 def _with(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
@@ -418,7 +473,8 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
     loss = source.loss(n_params)
     asked = float(counted(own, options))
-    candidates = _candidates(asked, n_params, own, source, options)
+    compared = _compared(asked, n_params, loss, options)
+    candidates = _candidates(compared, asked, n_params, own, source, options)
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     mine = bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)), n_params, source)
     cost = mine.size
@@ -495,12 +551,9 @@ def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> 
         whole = max(unit, round(depth / unit) * unit)
         low, high = stretch(source.loss(n_params), n_params, SPANS[0])
         others = shapes_near(n_params, n_params, low, high, options)
-        try:
-            own = options.shape(whole, matched(whole, n_params, options).width, n_params)
-        except ValueError:
-            own = None
+        own = matched(whole, n_params, options)
         candidates = costed(_with(others, own), n_params, n_params, source, options, any_size=True)
-        at_time = next((c for c in candidates if own and (c.depth, c.width) == (own.depth, own.width)), None)
+        at_time = next((c for c in candidates if (c.depth, c.width) == (own.depth, own.width)), None)
     return RuleRow(
         n_params=n_params,
         depth=depth,

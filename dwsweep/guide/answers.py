@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dwsweep.records.record import to_dict
 
-CONSTRAINTS = ("size", "flops", "time")
+CONSTRAINTS = ("size", "flops", "time", "decode")
 # how a constraint is called in a sentence
-SPOKEN = {"size": "equal size", "flops": "equal training FLOPs", "time": "equal training time"}
+SPOKEN = {
+    "size": "equal size",
+    "flops": "equal training FLOPs",
+    "time": "equal training time",
+    "decode": "equal decode latency",
+}
 
 
 @dataclass(frozen=True)
@@ -94,9 +99,9 @@ class NearBest:
 @dataclass(frozen=True)
 class Candidate:
     """A shape one can build. mismatch: its count over the budget, less 1. missing_nats: what it loses by being smaller
-    than the budget, which is part of every cost. size: nats above the best depth of the budget; flops, time: above the
-    best of the candidates that spend as much, on the same tokens; None where the source says nothing, or the shape is
-    above the budget while others are not."""
+    than the budget, which is part of every cost. size: nats above the best depth of the budget; flops, time, decode:
+    above the best of the candidates that spend as much, on the same tokens; None where the source says nothing, or the
+    shape is above the budget while others are not."""
 
     depth: int
     width: int
@@ -112,6 +117,7 @@ class Candidate:
     size: Cost | None
     flops: Cost | None
     time: Cost | None
+    decode: Cost | None
     flops_per_token: float
     training_seconds_per_token: float
     decode_seconds_per_token: float
@@ -121,14 +127,14 @@ class Candidate:
         return f"{self.depth} × {self.width}"
 
     def cost(self, constraint: str) -> Cost | None:
-        costs = {"size": self.size, "flops": self.flops, "time": self.time}
+        costs = {"size": self.size, "flops": self.flops, "time": self.time, "decode": self.decode}
         return costs[constraint]
 
 
 @dataclass(frozen=True)
 class Risk:
-    """What a shape may lose against the best shape of its size, which nobody knows: in expectation, and at most (95 %),
-    in nats and as percent less compute."""
+    """What a shape may lose against the best shape under its constraint, which nobody knows: in expectation, and at
+    most (95 %), in nats and as percent less compute."""
 
     expected: Cost
     worst: Cost
@@ -150,13 +156,31 @@ class SourceRow:
     outside: float
 
 
+@dataclass(frozen=True)
+class BuiltModel:
+    """A model of about the budget's size that somebody built. cost: of its depth, at its own size in the blocks,
+    n_params; None where the source says nothing of it. source: the file that says its shape."""
+
+    model: str
+    depth: int
+    width: int
+    n_params: int
+    cost: Cost | None
+    source: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.depth} × {self.width}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class BudgetAnswer:
     """What to build for a budget.
 
     optimum: at the budget's size in the blocks. budget: as asked for, of all parameters if ``total``. best: the
     candidate of least cost under each constraint, among those not above the budget. recommended: that under the
-    constraint asked for, ``at``. usual: the shape that GPT-3's table has at this size. loss_level: nats per token of
+    constraint asked for, ``at``. usual: the shape that GPT-3's table has at this size. built: models of other families
+    near it. risks: of the best shape under each constraint; risk: of the recommended one. loss_level: nats per token of
     the best depth.
     """
 
@@ -168,7 +192,9 @@ class BudgetAnswer:
     candidates: tuple[Candidate, ...] = ()
     best: Mapping[str, Candidate | None]
     usual: Candidate | None = None
+    built: tuple[BuiltModel, ...] = ()
     risk: Risk | None = None
+    risks: Mapping[str, Risk] = field(default_factory=dict)
     by_source: tuple[SourceRow, ...] = ()
     loss_level: float | None = None
     loss_tag: str | None = None

@@ -28,7 +28,8 @@ NAME = "public evidence"
 LIMIT = 1000.0  # factor outside the sizes of the sources from which on there is no number
 TAIL = 0.025
 REACH, GRID = 16.0, 400  # factor in depth from the best, and points
-WHOLE = np.arange(1.0, 65.0)  # layers, of which a best depth is one
+WHOLE, WITHIN = 48, 4.0  # numbers of layers, of which a best depth is one, and their factor from it
+NEWTON_STEPS = 12
 DEEPEST = 12.0  # of ln L
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
 KAPLAN_N_C = 8.8e13
@@ -199,28 +200,42 @@ class Predicted:
         return float(low), float(high)
 
     def _whole(self, n_params: float) -> np.ndarray:
-        best = float(np.exp(np.median(self.drawn_depths(n_params))))
-        near = np.geomspace(max(64.0, best / 4.0), max(65.0, best * 4.0), 64)
-        return np.concatenate([WHOLE, near])
+        """Whole numbers of layers, of which one is best in expectation."""
+        best = self.drawn_depths(n_params)
+        if self.own is not None:
+            middle = float(np.exp(np.median(best)))
+            return np.unique(np.maximum(1.0, np.geomspace(middle / WITHIN, middle * WITHIN, WHOLE).round()))
+        # the expected loss is convex in ln L: its slope, Σ c·(ln L − ln L*), is zero once
+        shallow, deep = (np.exp(self._drawn(n_params, name)) for name in ("shallow", "deep"))
+        at = float(best.mean())
+        for _ in range(NEWTON_STEPS):
+            curvature = np.where(best > at, shallow, deep)
+            at = float((curvature @ best) / curvature.sum())
+        return np.maximum(1.0, np.array([math.floor(math.exp(at)), math.ceil(math.exp(at))], dtype=float))
 
     def _regret(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         """(D, M) nats of ``depths`` above the best depth of each draw."""
         best = self.drawn_depths(n_params)
+        shallow, deep = (np.exp(self._drawn(n_params, name))[:, None] for name in ("shallow", "deep"))
         apart = np.log(depths)[None] - best[:, None]
-        curvature = np.where(
-            apart < 0,
-            np.exp(self._drawn(n_params, "shallow"))[:, None],
-            np.exp(self._drawn(n_params, "deep"))[:, None],
-        )
-        general = curvature * apart**2
+        general = np.where(apart < 0, shallow, deep) * apart**2
         if self.own is None:
             return general
         near = self.own.low if n_params < self.own.low else self.own.high
         share = self._predictions["depth"].memory(math.log(n_params))[:, None]
         grid = self.own.surface.grid
         moved = np.log(depths)[None] - (best - self.drawn_depths(near))[:, None]
-        rows = np.array([np.interp(y, grid, row) for y, row in zip(moved, self.own.profiles[near], strict=True)])
+        rows = _interpolated(moved, grid, self.own.profiles[near])
         return share * rows + (1.0 - share) * general
+
+
+def _interpolated(at: np.ndarray, grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(D, M) each of ``rows`` (D, G) over ``grid`` (G,), read at its own places ``at`` (D, M)."""
+    at = np.clip(at, grid[0], grid[-1])
+    left = np.clip(np.searchsorted(grid, at) - 1, 0, len(grid) - 2)
+    share = (at - grid[left]) / (grid[left + 1] - grid[left])
+    each = np.arange(len(rows))[:, None]
+    return rows[each, left] * (1.0 - share) + rows[each, left + 1] * share
 
 
 def public(tokens: Tokens | None = None, own: OwnLosses | None = None) -> Predicted:

@@ -6,8 +6,10 @@ What the shapes of a guide must satisfy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from dwsweep.guide.answers import CONSTRAINTS, Candidate, Cost, NearBest
 from dwsweep.guide.rules import gpt3_depth
 from dwsweep.guide.sources import LossModel, Source, percent_of, smaller_percent
 from dwsweep.records.fit import LARGEST_SIZE, TrainedNets
-from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape, match_width
+from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape
 
 LAYER_SECONDS = 20e-6  # ASSUMPTION: a layer's launches and waits while decoding one token, whatever its width
 TOKENS_PER_STEP = 500_000  # of the assumed training step
@@ -27,18 +29,25 @@ BUDGET_TOLERANCE = 0.05  # how far a shape may lie above the budget; below it th
 TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # the last digits that the table prints: costs that look the same tie
 LEAST_SHARE = 0.02  # of a budget of all parameters that must be left for the blocks
 FREE_GRID = 0.05  # of a layer: the ends of the depths that cost next to nothing lie on a grid
+SMALL = 3e7  # 12·L·d_x², below which nets have two heads, as in the published sweep
+MIDDLE, WIDE = 512, 2048  # widths, from which on they are multiples of 64 and of 128
+HEAD_SIZES = (128, 96, 64)  # that are built, the first that fits; the last first below MIDDLE
+WIDEST = 1 << 20  # of the widths that are compared
+INNER_OFF = 1.5  # factor by which multiples may move the inner width
+APART = 4.0  # factor from heads × head size to the width
+SPARSE = 2.0  # factor between neighbouring widths, from which on counts of heads need not be round
+BYTES_PER_VALUE = 2  # while decoding
+NEWTON_STEPS = 8
 FARTHEST = 2.0  # factor from the budget, beyond which a shape is not even compared
 MOST_DEVICES = 1_000_000
-WIDEST_STEP = 1_000_000  # of widths
 FEWEST_ROWS, MOST_ROWS = 4, 11
-MOST_WIDTHS = 24  # tried, where their steps are small
 
 
 def matched(depth: int, n_params: float, options: Options) -> Shape:
-    """The shape of this depth nearest to the budget: by its block weights, or by all its parameters with ``total``."""
-    return match_width(
-        depth, n_params, options.block(n_params), options.step(n_params), lambda shape: counted(shape, options)
-    )
+    """The shape of this depth that one can build and that is nearest to the budget: by its block weights, or by all its
+    parameters with ``total``."""
+    widths, counts = options.widths.counts(depth)
+    return options.shape(depth, int(widths[np.abs(counts - n_params).argmin()]))
 
 
 def block_params(n_params: float, options: Options, optimal_depth: Callable[[float], float | None]) -> float:
@@ -87,37 +96,24 @@ def shapes_near(budget: float, n_params: float, low: float, high: float, options
     Raises:
         InputError: constraints that no net has.
     """
-    if options.step(n_params) > WIDEST_STEP:
-        asked = ", ".join(map(argument, ("width_multiple", "head_size", "kv_heads", "tensor_parallel")))
-        raise InputError(
-            f"{asked}: together they ask for widths that are multiples of {options.step(n_params):,}; "
-            f"allowed: at most {WIDEST_STEP:,}"
-        )
-    depths = [*lattice(low, high, options.pipeline_parallel), *_depths_of_widths(budget, n_params, low, high, options)]
-    found = {}
-    for depth in sorted(set(depths)):
-        try:
-            shape = options.shape(depth, matched(depth, budget, options).width, n_params)
-            step = options.block(n_params).width_step(options.step(n_params))
-            if not within(shape, budget, options) and shape.width > step:
-                shape = options.shape(depth, shape.width - step, n_params)
-        except ValueError:  # at its own size the shape has another head size, which does not divide this width
-            continue
-        if not options.refusal(shape) and 1 / FARTHEST <= counted(shape, options) / budget <= FARTHEST:
-            found[depth] = shape
-    return [found[depth] for depth in sorted(found)]
+    unit = options.pipeline_parallel
+    depths = {*lattice(low, high, unit), *options.widths.depths(budget, low, high, unit)}
+    found = []
+    for depth in sorted(depths):
+        widths, counts = options.widths.counts(depth)
+        at = int(np.abs(counts - budget).argmin())
+        if counts[at] > (1 + BUDGET_TOLERANCE) * budget and at > 0:
+            at -= 1
+        if 1 / FARTHEST <= counts[at] / budget <= FARTHEST:
+            found.append(options.shape(depth, int(widths[at])))
+    return found
 
 
 def usual_shape(asked: float, size: float, options: Options) -> Shape | None:
     """The shape of GPT-3's table at this size, under the options; None where no width comes near the budget."""
     unit = options.pipeline_parallel
-    depth = max(unit, round(gpt3_depth(size) / unit) * unit)
-    try:
-        shape = options.shape(depth, matched(depth, asked, options).width, size)
-    except ValueError:
-        return None
-    near = abs(counted(shape, options) / asked - 1) <= BUDGET_TOLERANCE
-    return shape if near and not options.refusal(shape) else None
+    shape = matched(max(unit, round(gpt3_depth(size) / unit) * unit), asked, options)
+    return shape if abs(counted(shape, options) / asked - 1) <= BUDGET_TOLERANCE else None
 
 
 def within(shape: Shape, budget: float, options: Options) -> bool:
@@ -130,22 +126,6 @@ def missing(shape: Shape, budget: float, n_params: float, loss: LossModel, optio
     level(N) of the loss of the best depth. A shape above the budget gets nothing for what it has more."""
     share = min(1.0, counted(shape, options) / budget)
     return max(0.0, loss.level(n_params * share) - loss.level(n_params))
-
-
-def _depths_of_widths(budget: float, n_params: float, low: float, high: float, options: Options) -> set[int]:
-    """The depth at which each possible width comes nearest to the budget."""
-    unit, step, block = options.pipeline_parallel, options.step(n_params), options.block(n_params)
-    # a layer has c·d_x² weights, c nearly constant
-    layer = block.shape(1, step).n_params / step**2
-    ends = [math.sqrt(n_params / (layer * depth)) / step for depth in (high, low)]
-    multiples = np.unique(np.linspace(max(1, math.floor(ends[0])), math.ceil(ends[1]), MOST_WIDTHS).round().astype(int))
-    depths = set()
-    for multiple in multiples:
-        one, two = (counted(block.shape(depth, int(multiple) * step), options) for depth in (1, 2))
-        depth = unit * round((1 + (budget - one) / (two - one)) / unit)
-        if low <= depth <= high:
-            depths.add(depth)
-    return depths
 
 
 def lattice(low: float, high: float, unit: int = 1) -> list[int]:
@@ -183,20 +163,57 @@ def _penalty(depth: float, n_params: float, source: Source) -> float | None:
     return float(loss.penalties(n_params, np.array([float(depth)]))[0])
 
 
-def _beside(
-    shapes: Sequence[Shape], lost: np.ndarray, loss: LossModel, n_params: float, options: Options
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nats that shapes lose beside those of their depth, by constraint (3, K), with what is ``lost`` by their sizes;
-    FLOPs and seconds of training per token.
+@dataclass(frozen=True)
+class Spent:
+    """What shapes spend per token. flops, seconds: of training, (K,); decode: seconds of one sequence, (K,). beside:
+    (4, K) nats that they lose beside those of their depth, by constraint."""
+
+    flops: np.ndarray
+    seconds: np.ndarray
+    decode: np.ndarray
+    beside: np.ndarray
+
+
+def spent(shapes: Sequence[Shape], lost: np.ndarray, loss: LossModel, n_params: float, options: Options) -> Spent:
+    """What shapes spend, and what that is worth beside what is ``lost`` by their sizes.
 
     With r = FLOPs (or seconds) per token and parameter relative to the others', a shape that spends the same gets ln N
-    smaller by ln r: loss + slope·ln r. Tokens are the same for all.
+    smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency ln N grows by what makes
+    the shape, at its own ratio of width to depth, as slow as the net of the best depth.
     """
     size = np.array([shape.n_params for shape in shapes], dtype=float)
     flops = np.array([training_flops_per_token(shape) for shape in shapes])
     seconds = np.array([training_seconds(shape, options.found_device, options) for shape in shapes])
     slope = loss.slope(n_params)
-    return np.stack([lost, lost + slope * np.log(flops / size), lost + slope * np.log(seconds / size)]), flops, seconds
+    parts = np.array([_decoding(shape, options) for shape in shapes])
+    depths = loss.depths(n_params)
+    best = matched(max(1, round(float(depths[loss.penalties(n_params, depths).argmin()]))), n_params, options)
+    grown = _grown(parts, float(sum(_decoding(best, options))))
+    beside = [lost, lost + slope * np.log(flops / size), lost + slope * np.log(seconds / size), lost - slope * grown]
+    return Spent(flops, seconds, parts.sum(axis=1), np.stack(beside))
+
+
+def _decoding(shape: Shape, options: Options) -> tuple[float, float, float]:
+    """Seconds per token of one sequence: for the weights of the blocks, for what else is read, and for the layers."""
+    read = decode_bytes_per_token(shape, options.positions)
+    rate = BANDWIDTH_SHARE * options.found_device.bandwidth
+    weights = read * shape.n_params / (read / BYTES_PER_VALUE)  # bytes of the blocks' weights
+    return weights / rate, (read - weights) / rate, shape.depth * LAYER_SECONDS
+
+
+def _grown(parts: np.ndarray, seconds: float) -> np.ndarray:
+    """(K,) ln of the factor in size at which each shape, scaled at its own ratio of width to depth, decodes in
+    ``seconds``.
+
+    Weights grow as N, depth as N^(1/3), the rest (cache and unembedding) as N^(2/3) and N^(1/3), taken as N^(1/2).
+    """
+    grown = np.zeros(len(parts))
+    powers = np.array([1.0, 0.5, 1.0 / 3.0])
+    for _ in range(NEWTON_STEPS):  # the logarithm of the sum is convex, its slope from 1/3 to 1
+        terms = parts * np.exp(np.outer(grown, powers))
+        whole = terms.sum(axis=1)
+        grown = grown - np.log(whole / seconds) * whole / (terms @ powers)
+    return grown
 
 
 def likely_best(
@@ -209,7 +226,7 @@ def likely_best(
         return math.inf, 0.0
     lost = np.array([missing(shape, budget, n_params, loss, options) for shape in possible])
     depths = np.array([float(shape.depth) for shape in possible])
-    nats = loss.penalties(n_params, depths) + _beside(possible, lost, loss, n_params, options)[0]
+    nats = loss.penalties(n_params, depths) + spent(possible, lost, loss, n_params, options).beside
     best = depths[nats.argmin(axis=1)]
     return float(best.min()), float(best.max())
 
@@ -224,19 +241,20 @@ def costed(
 ) -> list[Candidate]:
     """Shapes with their costs: what the depth loses at the shape's own size, and what the shape loses by being smaller
     than the budget (``missing``); above the best depth of the budget, and above the best of ``shapes`` at equal
-    training FLOPs and at equal training time. Shapes above the budget are compared in the first only, unless all of
-    them are. A shape off the budget is left out if it cannot be the best. Without intervals: see ``bounded``.
+    training FLOPs, training time and decode latency. Shapes above the budget are compared in the first only, unless all
+    of them are. A shape off the budget is left out if it cannot be the best. Without intervals: see ``bounded``.
 
     any_size: shapes are compared as if each had its width to the last unit; no size is missing.
     """
     if not shapes:
         return []
-    loss, device = source.loss(n_params), options.found_device
+    loss = source.loss(n_params)
     slope = loss.slope(n_params)
     off = np.array([counted(shape, options) / budget - 1 for shape in shapes])
     lost = np.array([0.0 if any_size else missing(shape, budget, n_params, loss, options) for shape in shapes])
     fits = off <= BUDGET_TOLERANCE
-    beside, flops, seconds = _beside(shapes, lost, loss, n_params, options)
+    spends = spent(shapes, lost, loss, n_params, options)
+    beside = spends.beside
     nats = np.full(len(shapes), np.nan)
 
     def learn(which: np.ndarray) -> None:
@@ -277,11 +295,10 @@ def costed(
             size=cost(0, i),
             flops=cost(1, i),
             time=cost(2, i),
-            flops_per_token=float(flops[i]),
-            training_seconds_per_token=float(seconds[i]),
-            decode_seconds_per_token=decode_bytes_per_token(shape, options.positions)
-            / (BANDWIDTH_SHARE * device.bandwidth)
-            + shape.depth * LAYER_SECONDS,
+            decode=cost(3, i),
+            flops_per_token=float(spends.flops[i]),
+            training_seconds_per_token=float(spends.seconds[i]),
+            decode_seconds_per_token=float(spends.decode[i]),
         )
         for i, shape in enumerate(shapes)
         if near[i] or hopeful[i]
@@ -383,20 +400,23 @@ VOCABULARY, CONTEXT = 50_257, 2048  # of GPT-2
 class Options:
     """What the shapes must satisfy, and how they are costed.
 
-    width_multiple: of d_x; None: 128 from 1e9 parameters on, 64 from 1e8, else 8. head_size: None: 128 from 3e9 on,
-    64 from 3e7, else two heads.
-    tensor_parallel divides heads (and key/value heads), pipeline_parallel divides depth. total: the budget counts
-    everything, embeddings included. context: positions in training and in the cache of a decoding step. at: the
-    constraint under which a shape is recommended: equal size, flops or time. tokens: of training; None:
+    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, else 8. head_size: None: one of HEAD_SIZES of
+    which the width has a round number; two heads below SMALL. heads: as many at every width, apart from d_x over the
+    head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on. tensor_parallel divides
+    heads (and key/value heads) and the inner width, pipeline_parallel divides depth. total: the budget counts all,
+    embeddings included. context: positions in training and in the cache of a decoding step. at: the constraint under
+    which a shape is recommended: equal size, flops, time or decode. tokens: of training; None:
     tokens_per_param for each parameter of the blocks. device: a name, or with a count of them, ``H100:8``. vocab_size,
     context: None: those of the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
     """
 
     width_multiple: int | None = None
+    heads: int | None = None
     head_size: int | None = None
     kv_heads: int | None = None
     mlp: str = "plain"
     mlp_ratio: float | None = None  # None: 4, or 8/3 if gated, which keeps 8·d_x² weights
+    mlp_multiple: int | None = None
     vocab_size: int | None = None
     tied_embeddings: bool = False
     context: int | None = None
@@ -412,8 +432,10 @@ class Options:
     def __post_init__(self) -> None:
         sizes = (
             "width_multiple",
+            "heads",
             "head_size",
             "kv_heads",
+            "mlp_multiple",
             "vocab_size",
             "context",
             "tensor_parallel",
@@ -448,6 +470,11 @@ class Options:
                 f"{argument('kv_heads')}: {kv}; must divide {argument('tensor_parallel')} {tensor}, "
                 "or be a multiple of it"
             )
+        if not wrong and self.heads is not None and self.heads % self.together:
+            wrong.append(
+                f"{argument('heads')}: {self.heads}; must be a multiple of {argument('kv_heads')} and of "
+                f"{argument('tensor_parallel')}, {self.together} together"
+            )
         if wrong:
             raise InputError(*wrong)
 
@@ -480,19 +507,76 @@ class Options:
         count = self.device[len(self.device_name) + 1 :]
         return int(count) if count else 1
 
-    def head(self, n_params: float) -> int | None:
-        """Head size at this size; None: two heads, as in the published sweep."""
-        if self.head_size is not None:
-            return self.head_size
-        return 128 if n_params >= 3e9 else 64 if n_params >= 3e7 else None
+    @property
+    def together(self) -> int:
+        """What the number of heads must be a multiple of."""
+        return math.lcm(self.tensor_parallel, self.kv_heads or 1)
 
-    def step(self, n_params: float) -> int:
-        """The multiple of widths that satisfies everything asked for."""
-        head = self.head(n_params)
-        default = 128 if n_params >= 1e9 else 64 if n_params >= 1e8 else 8
-        heads = math.lcm(self.tensor_parallel, self.kv_heads or 1)
-        # two heads, or as many as the parallelism asks for, each of an even size, which rotary positions need
-        return math.lcm(self.width_multiple or default, head * heads if head else 2 * math.lcm(2, heads))
+    @cached_property
+    def widths(self) -> Widths:
+        """The widths that one can build.
+
+        Raises:
+            InputError: there is none.
+        """
+        if self.heads is not None:
+            step = self.width_multiple or 8
+            every = [width for k in rising(WIDEST // step) if (width := step * k) % self.step(width) == 0]
+            small = every
+        elif self.head_size is not None:
+            every = small = self._widths_of([self.head_size])
+        else:
+            every = self._widths_of(HEAD_SIZES)
+            step = math.lcm(self.width_multiple or 8, 2 * math.lcm(2, self.together))
+            small = list(range(step, 1 + math.floor(math.sqrt(SMALL / 12)), step))
+        every = [width for width in every if self._in_proportion(width, self.block(width))]
+        small = [width for width in small if self._in_proportion(width, self.block(width, small=True))]
+        if not every:
+            names = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
+            asked = [argument(name) for name in names if getattr(self, name) not in (None, 1)]
+            raise InputError(
+                f"{', '.join(asked)}: together they leave no width up to {WIDEST:,} at which the inner width is near "
+                f"what is asked, and heads × head size within {APART:g} times the width; allowed: at least one"
+            )
+        return Widths.of(small, every, self)
+
+    def _in_proportion(self, width: int, block: Block) -> bool:
+        """Whether multiples do not make the inner width, nor the heads, quite another than is asked."""
+        asked = block.mlp_ratio * width
+        inner = block.mlp_multiple * max(1, round(asked / block.mlp_multiple)) / asked
+        rule = block.head_rule
+        heads = (rule.count or 1) * (rule.size or 1) / width if self.heads is not None else 1.0
+        return 1 / INNER_OFF <= inner <= INNER_OFF and 1 / APART <= heads <= APART
+
+    def _widths_of(self, head_sizes: Iterable[int]) -> list[int]:
+        """Multiples of head sizes with a round number of heads, or with any, where these lie far apart."""
+        every, rounded = set[int](), set[int]()
+        for size in head_sizes:
+            for count in rising(WIDEST // size):
+                width = size * count
+                if count % self.together == 0 and width % self.step(width) == 0:
+                    every.add(width)
+                    if is_round(count):
+                        rounded.add(width)
+        wide = [MIDDLE, *sorted(width for width in rounded if MIDDLE <= width <= 16 * WIDE)]
+        return sorted(every if len(wide) < 2 or max(b / a for a, b in pairwise(wide)) > SPARSE else rounded)
+
+    def step(self, width: int) -> int:
+        """What this width must be a multiple of."""
+        return self.width_multiple or (128 if width >= WIDE else 64 if width >= MIDDLE else 8)
+
+    def head_rule(self, width: int, small: bool) -> HeadRule:
+        """Heads of a net this wide: a round number of them where that is possible."""
+        if self.heads is not None:
+            near = min(HEAD_SIZES, key=lambda size: abs(size * (self.heads or 1) - width))
+            return HeadRule(count=self.heads, size=self.head_size or near)
+        if self.head_size is not None:
+            return HeadRule(size=self.head_size)
+        sizes = HEAD_SIZES if width >= MIDDLE else HEAD_SIZES[::-1]
+        whole = [size for size in sizes if not small and width % size == 0]
+        if fitting := [size for size in whole if width % (size * self.together) == 0] or whole:
+            return HeadRule(size=next((size for size in fitting if is_round(width // size)), fitting[0]))
+        return HeadRule(count=math.lcm(2, self.together))
 
     def refusal(self, shape: Shape) -> str:
         """Which of the options a shape does not meet, empty if none."""
@@ -507,31 +591,74 @@ class Options:
             return f"the width {shape.width} is no multiple of {argument('width_multiple')} {self.width_multiple}"
         return ""
 
-    def shape(self, depth: int, width: int, n_params: float | None = None) -> Shape:
-        """The shape with these options, for a net of about ``n_params`` (default: 12·L·d_x² of the shape itself).
-
-        With key/value heads the count depends on the head size, which is then always that of the shape's own size, so
-        that one shape has one count whatever it was found for.
+    def shape(self, depth: int, width: int) -> Shape:
+        """The shape with these options.
 
         Raises:
             ValueError: heads that do not fit the width.
         """
-        own = 12.0 * depth * width**2
-        return self.block(own if n_params is None or self.kv_heads is not None else n_params).shape(depth, width)
+        return self.block(width, 12.0 * depth * width**2 < SMALL).shape(depth, width)
 
-    def block(self, n_params: float) -> Block:
-        head = self.head(n_params)
-        ratio = self.mlp_ratio or (8 / 3 if self.mlp == "gated" else 4.0)
-        rule = HeadRule(size=head) if head else HeadRule(count=math.lcm(2, self.tensor_parallel, self.kv_heads or 1))
+    def block(self, width: int, small: bool = False) -> Block:
+        """The block of a net this wide. small: of fewer than SMALL parameters."""
+        rule = self.head_rule(width, small)
+        gated = self.mlp == "gated"
+        multiple = self.mlp_multiple or (256 if width >= WIDE else 64 if width >= MIDDLE else 8 if gated else 1)
         return Block(
             rule,
             self.vocabulary,
             self.positions,
-            mlp_ratio=ratio,
+            mlp_ratio=self.mlp_ratio or (8 / 3 if gated else 4.0),
             kv_heads=self.kv_heads,
             mlp=self.mlp,
-            positions="rotary" if head and head % 2 == 0 else "sinusoidal",
+            positions="rotary" if rule.size and rule.size % 2 == 0 else "sinusoidal",
             tied_embeddings=self.tied_embeddings,
             biases=False,
-            mlp_multiple=math.lcm(8 if self.mlp == "gated" else 1, self.tensor_parallel),
+            # each rank's part is a round number too
+            mlp_multiple=math.lcm(multiple, (8 if width >= MIDDLE or gated else 1) * self.tensor_parallel),
         )
+
+
+def is_round(heads: int) -> bool:
+    """Whether nets are built with so many heads: any number up to 16, else one of at most four binary digits, which are
+    even numbers up to 32, multiples of 4 up to 64 and so on."""
+    return heads <= 16 or heads % (1 << (heads - 1).bit_length() - 4) == 0
+
+
+def rising(most: int, fine: int = 512) -> Iterator[int]:
+    """Whole numbers from 1 to ``most``: all up to ``fine``, every second up to twice that, and so on."""
+    number, step = 1, 1
+    while number <= most:
+        yield number
+        if number >= fine * step:
+            step *= 2
+        number = (number // step + 1) * step
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Widths that one can build (K,), with their counts: those of one layer (K,), and of every other (K,). small: for
+    nets of fewer than SMALL parameters, or for all others."""
+
+    width: np.ndarray
+    small: np.ndarray
+    first: np.ndarray
+    layer: np.ndarray
+
+    @classmethod
+    def of(cls, small: Sequence[int], others: Sequence[int], options: Options) -> Widths:
+        which = [(width, True) for width in small] + [(width, False) for width in others]
+        rows = [[counted(options.block(*one).shape(depth, one[0]), options) for depth in (1, 2)] for one in which]
+        one, two = np.array(rows, dtype=float).T
+        width, few = (np.array(column) for column in zip(*which, strict=True))
+        return cls(width, few, one, two - one)
+
+    def counts(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """(widths, what a net of this depth counts at each of them), rising."""
+        kept = self.small == (12.0 * depth * self.width**2 < SMALL)
+        return self.width[kept], (self.first + (depth - 1) * self.layer)[kept]
+
+    def depths(self, budget: float, low: float, high: float, unit: int) -> set[int]:
+        """The depths, multiples of ``unit`` from ``low`` to ``high``, at which a width comes nearest to the budget."""
+        depths = unit * np.maximum(1, np.round((1.0 + (budget - self.first) / self.layer) / unit))
+        return {int(depth) for depth in depths[(depths >= low) & (depths <= high)]}

@@ -182,7 +182,9 @@ def _own(guide: OwnGuide, alternatives: list[OwnGuide], fit: FitResult, trained:
         notes.append(f"intervals of {100.0 * fit.surface.confidence:g} %, as this fit was asked for")
     loss = SurfaceLoss(guide.surface, trained)
     misfit = any(NO_FORM_FITS in line for line in fit.warnings)
-    return Source(guide.name, guide, tuple(alternatives), loss, 0.0, tuple(notes), None, fit.nets, misfit)
+    return Source(
+        guide.name.partition("; ")[0], guide, tuple(alternatives), loss, 0.0, tuple(notes), None, fit.nets, misfit
+    )
 
 
 # ASSUMPTION: c of penalty = c·(ln L − ln L*)², nats, and the ends between which it is taken to lie. A quadratic in

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 
 from dwsweep import paths
-from dwsweep.design.expected_fit import PairError
-from dwsweep.design.study import Errors, Study
 from dwsweep.guide.answers import (
     CONSTRAINTS,
     SPOKEN,
@@ -30,6 +28,10 @@ from dwsweep.interval import Interval
 from dwsweep.report import terminal
 from dwsweep.report.document import MISSING, Heading, Lines, Part, Said, Table
 from dwsweep.text import format_count, format_factor, format_hours
+
+if TYPE_CHECKING:  # takes as long as an answer of `guide`
+    from dwsweep.design.expected_fit import PairError
+    from dwsweep.design.study import Errors, Study
 
 MARK = "►"
 FAR_FROM_BENCH = 2.0  # times deeper or wider than the nearest shape that was benched
@@ -113,7 +115,8 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
             "width multiple and of head size × key/value heads × tensor parallelism: a smaller head size or width "
             "multiple gives more."
         )
-    parts += [_build(row, assumptions), *_risk(row), _free(row), _trust(best.trust), _candidates(row, assumptions)]
+    parts += [_build(row, assumptions), *_risk(row), _free(row), *_built(row), _trust(best.trust)]
+    parts.append(_candidates(row, assumptions))
     if row.by_source:
         parts += _sources(row)
     return [*parts, _soft(*said, apart=True)]
@@ -142,12 +145,14 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
 
 
 def _risk(row: BudgetAnswer) -> list[Part]:
-    if row.risk is None:
+    risk = row.risks.get(row.at)
+    if risk is None:
         return []
-    expected, worst = row.risk.expected.less_compute, row.risk.worst.less_compute
+    expected, worst = risk.expected.less_compute, risk.worst.less_compute
+    at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
     return [
         _said(
-            "Expected loss against the unknown best shape: ",
+            f"Expected loss against the unknown best shape{at}: ",
             (f"{expected:.1f} % of compute", "bold"),
             f"; 95 %: at most {worst:.1f} %.",
         )
@@ -195,14 +200,23 @@ def _free(row: BudgetAnswer) -> Lines:
     usual = row.usual
     cost = usual.cost(row.at) if usual else None
     if usual and cost:
-        parts += [" The usual shape, ", (usual.label, "bold"), " as in GPT-3's table, is as if you had "]
+        at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
+        parts += [" The usual shape, ", (usual.label, "bold"), f" as in GPT-3's table, is{at} as if you had "]
         parts += [(f"{cost.less_compute:.1f} % less compute", "bold"), f" ({cost.nats:.4f} nats)."]
     return _said(*parts)
 
 
+def _built(row: BudgetAnswer) -> list[Part]:
+    """What others build at about this size, and what their depths cost."""
+    rows = [f"{one.model} {one.label}, {one.cost.less_compute:.1f}%" for one in row.built if one.cost is not None]
+    if not rows:
+        return []
+    return [_said(("Built near this size", "bold"), f", as less compute at equal size: {'; '.join(rows)}.")]
+
+
 def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
     hours, total = "hours>" if assumptions.tokens else "", "N_total> " if row.total else ""
-    table = _table(f"__L_×_d_x< size> FLOPs> time> +nats> heads> N> {total}off> decode> {hours}")
+    table = _table(f"__L_×_d_x< size> FLOPs> time> latency> +nats> heads> N> {total}off> decode> {hours}")
     chosen = row.recommended
     for shape in row.candidates:
         marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
@@ -255,9 +269,10 @@ def _tolerated(row: BudgetAnswer) -> str:
 
 def _costs_explained(assumptions: Assumptions) -> str:
     return (
-        "size, FLOPs, time: by how many percent less compute, spent on the best shape, would be as good; at equal "
-        "non-embedding size against the best depth, at equal training FLOPs or time on the same tokens against the "
-        f"best of these ({_on_device(assumptions)}). A shape below the budget is charged for the size that it lacks."
+        "size, FLOPs, time, latency: by how many percent less compute, spent on the best shape, would be as good; at "
+        "equal non-embedding size against the best depth, at equal training FLOPs, training time or decode latency on "
+        f"the same tokens against the best of these ({_on_device(assumptions)}). A shape below the budget is charged "
+        "for the size that it lacks."
     )
 
 
@@ -308,7 +323,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
 
 
 def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
-    table = _table("L_×_d_x< N> verdict> size> FLOPs> time> +nats> best_depth> trust>")
+    table = _table("L_×_d_x< N> verdict> size> FLOPs> time> latency> +nats> best_depth> trust>")
     for row in rows:
         best = row.optimum
         name = f"{row.depth} × {row.width}"

@@ -95,7 +95,8 @@ def test_every_result_shows_itself(name: str) -> None:
     text = found.summary()
     assert text and max(map(len, text.splitlines())) <= 100
     shown = found._repr_html_()
-    assert shown.startswith("<table>" if isinstance(found, dwsweep.FitResult) else "<pre>") and len(shown) > 200
+    tag = "<table>" if isinstance(found, dwsweep.FitResult) else "<div>" if isinstance(found, Guidance) else "<pre>"
+    assert shown.startswith(tag) and len(shown) > 200
     assert found.figures and all(
         found.plot(figure)._repr_png_().startswith(PNG)  # type: ignore[attr-defined]
         for figure in (None, found.figures[-1])
@@ -141,6 +142,25 @@ def test_guide_answers_as_the_command_does() -> None:
     assert dwsweep.guide("3B").to_dict() == dwsweep.guide(3e9).to_dict()
     assert [v.depth for v in dwsweep.guide(shapes="96x12288").verdicts] == [96]
     assert len(dwsweep.guide(rules="width = 64 * depth").rules) == 1
+
+
+def test_guide_takes_what_the_command_takes_and_shows_all_of_it() -> None:
+    found = dwsweep.guide(flops=1e21, sources=True, at="decode", heads=16, mlp_multiple=256)
+    options = Options(at="decode", heads=16, mlp_multiple=256)
+    assert found.to_dict() == answer(flops=1e21, by_source=True, options=options).to_dict()
+    assert dwsweep.guide("3B", law="levine2020").sources[0].name == answer([3e9], law="levine2020").sources[0].name
+    assert dwsweep.guide(hours=1.0).afforded
+    (row,) = found.budgets
+    assert row.recommended is not None
+    shown = found._repr_html_()
+    for words in ("equal decode latency", "Where public data disagree", "gemstones", "Built near this size"):
+        assert words in shown
+    # shapes do not break over a line
+    assert row.recommended.label.replace(" ", "\u00a0") in shown and row.recommended.label not in shown
+    tables = found.tables()
+    assert {one["name"] for one in tables["sources"]} >= {"gemstones", "completep"}
+    assert all(one["source"] and one["budget"] == row.budget for one in tables["built"])
+    assert found.figures == ["guide", "sources"]
 
 
 def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) -> None:

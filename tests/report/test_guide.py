@@ -31,6 +31,27 @@ def test_one_panel_a_budget(tmp_path) -> None:
         assert words in text
 
 
+def test_a_row_for_each_public_source(tmp_path) -> None:
+    """A forest plot: each source and the answer, hollow where the size lies outside the source's own."""
+    found = answer([3e8, 3e10], by_source=True)
+    paths = laws.draw_guide(found, tmp_path)
+    assert [path.stem for path in paths] == ["guide", "guide", "sources", "sources"]
+    made = laws.sources(found.budgets)
+    for axes, row in zip(made.axes, found.budgets, strict=True):
+        names = [label.get_text() for label in axes.get_yticklabels()]
+        assert names == [one.name for one in row.by_source] + ["answer"]
+        low, high = axes.get_xlim()
+        values = {}
+        for line in axes.lines:
+            if line.get_marker() in ("o", "D"):
+                ((x, y),) = line.get_xydata()
+                values[round(y)] = (x, line.get_markerfacecolor())
+        for k, one in enumerate(row.by_source):
+            assert values[k][0] == one.depth and (values[k][1] == "white") == (one.outside > 1)
+            assert low < one.depth_low and one.depth_high < high
+        assert values[len(row.by_source)][0] == row.optimum.depth
+
+
 def test_a_row_of_panels_per_rule(tmp_path) -> None:
     paths = laws.draw_guide(answer(rules=["nanochat", "gpt3"]), tmp_path)
     assert [path.name for path in paths] == ["rules.png", "rules.svg"]

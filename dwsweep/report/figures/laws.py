@@ -240,6 +240,7 @@ CURVES = (
     ("equal size", "size", "#0072B2", "-", "o"),
     ("equal FLOPs", "flops", "#D55E00", (0, (6, 1.5)), "s"),
     ("equal time", "time", "#009E73", (0, (1.5, 1.5)), "^"),
+    ("equal decode latency", "decode", "#CC79A7", (0, (6, 1.5, 1, 1.5)), "D"),
 )
 ABOVE_WIDTHS = 34.0  # points between a panel and its title, for the scale of widths
 LABEL_GAP = 0.15  # two widths above the panel are at least this share of its width apart
@@ -247,9 +248,11 @@ COST_LABEL = "% less compute that would be as good"
 
 
 def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
-    """``guide.png`` and ``guide.svg`` with one panel per budget, cost against depth; ``rules.png`` and ``rules.svg``
-    with one row per rule, cost and depth against size. No file where the answer holds no budget with shapes, or no
-    rule."""
+    """Write ``guide``, ``sources`` and ``rules``, each as PNG and SVG.
+
+    They have a panel per budget, cost against depth; a panel per budget, a row for each public source; a row per rule,
+    cost and depth against size. No file where the answer holds no budget with shapes, no sources, or no rule.
+    """
     made = figures(answer)
     if not made:
         return []
@@ -259,10 +262,14 @@ def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
 
 
 def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
-    """What makes each figure that the answer has, by its name: ``guide``, ``rules``."""
+    """What makes each figure that the answer has, by its name: ``guide``, ``sources``, ``rules``."""
     rows = [row for row in answer.budgets if row.candidates]
-    made = {"guide": lambda: _costs(rows, answer.assumptions), "rules": lambda: _rules(answer.rules)}
-    return {name: figure for name, figure in made.items() if (rows if name == "guide" else answer.rules)}
+    made: dict[str, tuple[Sequence[Any], Callable[[], Figure]]] = {
+        "guide": (rows, lambda: _costs(rows, answer.assumptions)),
+        "sources": ([row for row in answer.budgets if row.by_source], lambda: sources(answer.budgets)),
+        "rules": (answer.rules, lambda: _rules(answer.rules)),
+    }
+    return {name: draw for name, (shown, draw) in made.items() if shown}
 
 
 def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
@@ -270,6 +277,37 @@ def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
     for axes, row in zip(made.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
         _panel(axes, row, assumptions)
     return made
+
+
+def sources(budgets: Sequence[BudgetAnswer]) -> Figure:
+    """A forest plot per budget: the best depth that each public source's own recipe has there, with its 95 %, and below
+    a line the answer. Empty marks: the size lies outside those of the source."""
+    rows = [row for row in budgets if row.by_source]
+    made = style.figure(style.WIDTH, sum(1.2 + 0.26 * (len(row.by_source) + 1) for row in rows))
+    heights = [len(row.by_source) + 4 for row in rows]
+    for axes, row in zip(made.subplots(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0], rows, strict=True):
+        _forest(axes, row)
+    return style.settle(made)
+
+
+def _forest(axes: Axes, row: BudgetAnswer) -> None:
+    best, listed = row.optimum, row.by_source
+    marks = [Interval(one.depth, one.depth_low, one.depth_high) for one in listed]
+    marks.append(Interval(best.depth, best.depth_low, best.depth_high))
+    names = [one.name for one in listed] + ["answer"]
+    ends = [end for mark in marks for end in (mark.low, mark.value, mark.high) if end]
+    style.log_axis(axes, "x", max(0.5, min(ends) / 1.15), 1.15 * max(ends), label=style.plain)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    for k, (mark, one) in enumerate(zip(marks, [*listed, None], strict=True)):
+        colour = style.OWN if one is None else style.INK
+        face = colour if one is None or one.outside <= 1.0 else "white"
+        style.interval_mark(axes, k, mark, colour, upright=False, face=face, marker="D" if one is None else "o")
+    axes.axhline(len(listed) - 0.5, color=style.FAINT, linewidth=0.8)
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(False, axis="y")
+    axes.set_xlabel("best depth L, 95 % (log scale)")
+    axes.set_title(f"{best.name}: what each public source says\nfilled: inside the sizes of the source", loc="left")
 
 
 def _rules(rules: Sequence[RuleAnswer]) -> Figure:
@@ -287,7 +325,8 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
     for label, constraint, colour, line, marker in CURVES:
         costs = [(shape.depth, shape.cost(constraint)) for shape in shapes]
         points = [(depth, cost.less_compute) for depth, cost in costs if cost is not None]
-        if not points:
+        # by latency shapes lie so far apart that the other curves would look flat
+        if not points or (constraint == "decode" and row.at != constraint):
             continue
         top = max(top, *(value for _, value in points))
         if constraint == "time":
@@ -347,7 +386,7 @@ def _widths(axes: Axes, shapes: Sequence[Candidate]) -> None:
 def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
     """Left: the rule's cost against size; right: its depth beside the best one and its interval."""
     for label, constraint, colour, line, marker in CURVES:
-        if constraint == "flops":
+        if constraint not in ("size", "time"):
             continue
         found = [(row.n_params, row.size if constraint == "size" else row.time) for row in rule.rows]
         points = [(n, cost.less_compute) for n, cost in found if cost is not None]

@@ -1,0 +1,143 @@
+"""From 1e5 to 1e12 parameters under every constraint: best depths rise, none is dominated, and no cost jumps."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from checkout import ROOT
+
+from dwsweep.errors import InputError
+from dwsweep.evidence import read
+from dwsweep.fit import surface
+from dwsweep.guide import Options, advice, fitted_source, public_source, published_source
+from dwsweep.guide.answers import CONSTRAINTS, BudgetAnswer
+from dwsweep.guide.predicted import Predicted
+from dwsweep.guide.shapes import best_of, costed, missing, shapes_near
+from dwsweep.guide.sources import Source
+
+pytestmark = pytest.mark.slow
+
+LAPTOP = ROOT / "sweeps" / "results" / "laptop"
+SIZES = tuple(float(n) for n in np.geomspace(1e5, 1e12, 300))
+OPTIONS: dict[str, dict[str, Any]] = {
+    "as they are": {},
+    "grouped and gated": {"kv_heads": 8, "mlp": "gated"},
+    "dealt out": {"kv_heads": 8, "tensor_parallel": 8, "pipeline_parallel": 4, "mlp": "gated", "mlp_multiple": 256},
+    "of everything": {"total": True, "tied_embeddings": True, "vocab_size": 32_000, "head_size": 128},
+}
+SOURCES = {"evidence": public_source, "published": published_source, "laptop": lambda: fitted_source(LAPTOP)}
+LEAST_GAIN = 0.1  # % of compute by which a shape may be better than the one recommended
+
+
+@functools.cache
+def rows(source: str, options: str) -> list[BudgetAnswer]:
+    """The answers at every size that is not refused. One's own fit with a tenth of its draws, which is faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(surface, "DRAWS", 40)
+        made = SOURCES[source]()
+        chosen = Options(**OPTIONS[options]).for_nets(made.nets)
+        found = []
+        for n in SIZES:
+            try:
+                row = advice.budget(n, made, chosen)
+            except InputError:  # embeddings leave nothing of a small budget
+                assert chosen.total
+                continue
+            if not row.optimum.refused:
+                found.append(row)
+    return found
+
+
+@pytest.mark.parametrize("left_out", [None, *(source.name for source in read())])
+def test_the_best_depth_rises_with_size_whatever_sources_there_are(left_out: str | None) -> None:
+    law = Predicted(tuple(source for source in read() if source.name != left_out))
+    depths = [law.depth(n)[0] for n in SIZES]
+    assert depths == sorted(depths)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_no_recommendation_is_dominated_in_its_own_table(source: str, options: str) -> None:
+    found = rows(source, options)
+    assert len(found) > 150
+    depths = [row.optimum.depth for row in found]
+    assert all(b > 0.999 * a for a, b in pairwise(depths)), "best depths rise"
+    recommended = 0
+    for row in found:
+        for at in CONSTRAINTS:
+            best = replace(row, at=at).recommended
+            if best is None:
+                continue
+            recommended += 1
+            mine = best.cost(at)
+            assert mine is not None
+            for other in row.candidates:
+                theirs = other.cost(at)
+                if theirs is not None and other.within_budget:
+                    assert mine.less_compute <= theirs.less_compute + LEAST_GAIN, (row.budget, at, best.label)
+    assert recommended > 0.8 * len(CONSTRAINTS) * len(found)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("source", ["evidence", "published"])
+def test_no_depth_at_all_is_better_than_the_recommended_one(source: str, options: str) -> None:
+    """Against every depth from one layer to four times the best, each with the width nearest to the budget."""
+    made = SOURCES[source]()
+    chosen = Options(**OPTIONS[options])
+    for row in rows(source, options)[::12]:
+        n = row.optimum.n_params
+        asked = row.budget if chosen.total else n
+        assert row.optimum.depth is not None
+        last = int(4 * row.optimum.depth) + 4
+        shapes = [one for depth in range(1, last) for one in shapes_near(asked, n, depth, depth, chosen)]
+        shapes = [one for one in shapes if one.depth % chosen.pipeline_parallel == 0]
+        unique = list({(one.depth, one.width): one for one in shapes}.values())
+        every = costed(unique, asked, n, made, chosen)
+        for at in CONSTRAINTS:
+            best, least = row.best[at], best_of(every, at)
+            assert best is not None and least is not None
+            same = [c for c in every if (c.depth, c.width) == (best.depth, best.width)]
+            assert same, (row.budget, at, best.label)
+            mine, theirs = same[0].cost(at), least.cost(at)
+            assert mine is not None and theirs is not None
+            gain = mine.less_compute - theirs.less_compute
+            assert gain <= 2 * LEAST_GAIN, (f"{row.budget:.4g}", at, best.label, least.label, gain)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_costs_do_not_jump_from_depth_to_depth_or_from_size_to_size(source: str) -> None:
+    made: Source = SOURCES[source]()
+    last = None
+    for n in np.geomspace(1e5, 1e12, 1200):
+        at = made.at(float(n))
+        if at.refuses(n) or (best := at.law.depth(float(n))[0]) is None or best < 1.0:
+            last = None
+            continue
+        loss = at.loss(float(n))
+        depths = np.arange(1.0, np.ceil(4 * best) + 2)
+        depths = depths[(depths >= loss.depths(n)[0]) & (depths <= loss.depths(n)[-1])]
+        nats = loss.penalties(float(n), depths)
+        turn = int(nats.argmin())
+        assert np.all(np.diff(nats[: turn + 1]) <= 1e-9) and np.all(np.diff(nats[turn:]) >= -1e-9), f"{n:.4g}"
+        if last is not None:
+            both = min(len(depths), len(last[1]))
+            same = depths[:both] == last[0][:both]
+            # sizes are 1.4 % apart: the best depth moves by half a percent, a cost by c·2·ln(L/L*) times that
+            step = np.abs(nats[:both] - last[1][:both])[same]
+            assert np.all(step <= 0.002 + 0.03 * np.maximum(nats[:both], last[1][:both])[same]), f"{n:.4g}"
+        last = (depths, nats)
+
+
+def test_what_lacks_in_size_is_charged_without_a_jump() -> None:
+    """A width step below the budget costs what the best depth loses by the missing size."""
+    source, options = public_source(), Options()
+    for n in SIZES[::30]:
+        loss = source.loss(n)
+        for shape in shapes_near(n, n, 1, 60, options):
+            lost = missing(shape, n, n, loss, options)
+            assert 0.0 <= lost <= loss.level(shape.n_params) - loss.level(n) + 1e-12 or shape.n_params >= n
