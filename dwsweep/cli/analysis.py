@@ -281,15 +281,11 @@ def design(
         raise InputError("SPEC: give a sweep spec, or --hours for one that is written; not both")
     if hours is None and (write is not None or depths is not None):
         raise InputError("--write, --depths: shape the spec that --hours writes; allowed with it")
-    if hours is not None and set_:
-        raise InputError(
-            f"--set: {set_[0]!r}; changes a spec that is there; allowed with SPEC, such as what --hours wrote"
-        )
     filled, file = None, write
     with terminal.waiting("judging"):
         if hours is not None:
             chosen = whole_numbers(depths, "--depths") if depths is not None else ()
-            filled = fill(hours, device, make_prior(fit, noise)[0], chosen)
+            filled = fill(hours, device, make_prior(fit, noise)[0], chosen, set_ or ())
             file = write or paths.as_path(f"{filled.spec.name}.yaml")
             if file.exists():
                 raise InputError(f"--write: {file} is there already; allowed: a name that is free")

@@ -20,6 +20,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -100,11 +101,71 @@ def find(data: DataSpec) -> Store | None:
         return None
 
 
+FEWEST_HELDOUT = 30  # documents: with fewer, the spread between them, and so the loss's standard error, is a guess
+
+
+def heldout_caution(store: Store) -> str | None:
+    """Say what is wrong with a store that holds out too few documents, and which fraction is enough; else None."""
+    held_out = store.manifest.splits["validation"].n_documents
+    if held_out >= FEWEST_HELDOUT:
+        return None
+    digest = np.concatenate([store.documents(split)["digest"] for split in SPLITS])
+    remedy = f"more documents, since {len(digest):,} are too few to hold out {FEWEST_HELDOUT} of them"
+    if len(digest) >= 2 * FEWEST_HELDOUT:
+        fraction, n = _fraction_for(digest, FEWEST_HELDOUT)
+        remedy = f"{fraction:g} holds out {n:,} of the {len(digest):,}"
+    return _too_few(store.manifest.settings["validation_fraction"], f"{held_out:,}", held_out == 1, remedy)
+
+
+def expected_heldout_caution(data: DataSpec) -> str | None:
+    """Say the same before the text is read, where the source knows its number of documents; else None."""
+    try:
+        n = open_source(data.source, data.text_field).n_documents
+    except InputError:  # whoever reads the text says it
+        return None
+    if n is None or n * data.validation_fraction >= FEWEST_HELDOUT:
+        return None
+    fraction = _rounded_up(FEWEST_HELDOUT / n)
+    remedy = f"more documents, since {n:,} are too few to hold out {FEWEST_HELDOUT} of them"
+    if n >= 2 * FEWEST_HELDOUT:
+        remedy = f"{fraction:g} holds out about {n * fraction:.0f} of the {n:,}"
+    expected = n * data.validation_fraction
+    return _too_few(data.validation_fraction, f"about {expected:.2g}", False, remedy)
+
+
+def _too_few(fraction: object, held_out: str, one: bool, remedy: str) -> str:
+    return (
+        f"data.validation_fraction {fraction}: {held_out} document{'s' * (not one)} held out; the standard errors of "
+        f"losses, and of differences between shapes, need {FEWEST_HELDOUT} or more; {remedy}"
+    )
+
+
+def _fraction_for(digest: NDArray[np.uint64], wanted: int) -> tuple[float, int]:
+    """The least fraction of two digits that holds out ``wanted`` of these documents, and how many it holds out."""
+    drawn = np.sort(batches.mix64(digest).astype(np.float64)) / 2.0**64  # what is drawn below a fraction is held out
+    fraction = _rounded_up(float(drawn[wanted - 1]))
+    return fraction, int((batches.validation_mark(digest, fraction) == batches.VALIDATION).sum())
+
+
+def _rounded_up(fraction: float) -> float:
+    """The next number of two digits above a fraction."""
+    step = 10.0 ** (math.floor(math.log10(fraction)) - 1)
+    return float(f"{(math.floor(fraction / step) + 1) * step:.2g}")
+
+
 def prepare(data: DataSpec, *, progress: bool = True) -> Store:
-    """The store of these settings, made when it is not there yet or damaged; ``progress``: reported on stderr.
+    """The store of these settings, made when it is not there yet or damaged; ``progress``: reported on stderr, with a
+    caution where too little is held out.
 
     InputError, with one clear line, where the source cannot give it or the cache cannot hold it.
     """
+    store = _prepared(data, progress)
+    if progress and (caution := heldout_caution(store)):
+        _say(progress, f"caution: {caution}")
+    return store
+
+
+def _prepared(data: DataSpec, progress: bool) -> Store:
     source = open_source(data.source, data.text_field, download=True)
     path = store_path(data, source)
     found = _look(path)

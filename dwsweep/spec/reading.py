@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -38,7 +38,7 @@ MAX_VALUES = 100_000  # with every alias counted as often as it is used
 MAX_DIGITS = 1000  # of an integer; Python refuses to print those of more than 4,300
 
 
-def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] = ()) -> Spec:
+def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
     """Read and validate a spec file, or a built-in spec by its name; ``overrides`` are ``dotted.key=value`` with YAML
     values.
 
@@ -62,10 +62,7 @@ def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] 
         raise InputError(f"SPEC: {path} is empty; must be a mapping with the keys {_keys(Spec)}")
     if not isinstance(content, dict):
         raise InputError(f"SPEC: {path} holds {type(content).__name__}; must be a mapping with the keys {_keys(Spec)}")
-    # a preset first, so that another key of the command line wins over it wherever it stands
-    for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() != "model.preset"):
-        _apply(content, override)
-    return parse_spec(content)
+    return parse_spec(content, overrides)
 
 
 def _read(path: str | PathLike[str]) -> bytes:
@@ -90,12 +87,15 @@ def _read(path: str | PathLike[str]) -> bytes:
         return stream.read(MAX_BYTES + 1)
 
 
-def parse_spec(content: dict[str, Any]) -> Spec:
-    """Validate a mapping.
+def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
+    """Validate a mapping with overrides, ``dotted.key=value``, put into it.
 
     Raises:
         InputError: one line for each wrong key or value.
     """
+    # a preset first, so that another key of the command line wins over it wherever it stands
+    for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() != "model.preset"):
+        _apply(content, override)
     return _validated(resolved(content, _validated))
 
 
