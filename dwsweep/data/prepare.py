@@ -42,10 +42,11 @@ from dwsweep.data.files import is_remote
 from dwsweep.data.sources import open_source
 from dwsweep.data.text_sources import SMALL_BYTES, Skipped, Source, counted
 from dwsweep.data.token_store import DOCUMENT, DamagedStore, Store, StreamWriter, checksums, content_hash
-from dwsweep.data.tokenizer import Tokenizer, train
+from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
 from dwsweep.records.sweep import FORMAT, SPLITS, StoreManifest, StoreSplit
+from dwsweep.spec.vocabulary import BYTES_VOCAB
 from dwsweep.terminal import ByteProgress
 from dwsweep.text import printable
 
@@ -80,6 +81,8 @@ def store_path(data: DataSpec, source: Source) -> Path:
         "tokenizer_sample_bytes": data.tokenizer_sample_bytes,
         "seed": data.seed,
     }
+    if files := given_files(data):
+        settings |= {"tokenizer": [hashlib.sha256(file).hexdigest() for file in files.values()]}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
     slug = re.sub(r"[^A-Za-z0-9]+", "-", data.source).strip("-")
     return (
@@ -91,9 +94,10 @@ def find(data: DataSpec) -> Store | None:
     """The finished store of these settings, or None; looks at names, sizes and times only.
 
     Raises:
-        InputError: the cache is not a local folder.
+        InputError: the cache is not a local folder, or ``data.tokenizer`` is none for these settings.
     """
     cache_root(data)
+    given_files(data)
     try:
         path = store_path(data, open_source(data.source, data.text_field))
         return Store.open(path, verify=False) if (path / "manifest.json").exists() else None
@@ -293,7 +297,9 @@ def inspect(store: Store) -> Group:
 
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_row("source", shown(m.source))
-    facts.add_row("vocabulary", f"{m.vocab_size:,} ({'bytes' if m.vocab_size == 256 else 'BPE, byte fallback'})")
+    kind = "bytes" if m.vocab_size == BYTES_VOCAB else "BPE, byte fallback"
+    own = m.settings.get("tokenizer") if m.tokenizer_file_hash else None
+    facts.add_row("vocabulary", shown(f"{m.vocab_size:,} ({own or kind})"))
     facts.add_row("characters per token", f"{m.characters_per_token:.3f}")
     facts.add_row("bytes per token", f"{m.bytes_per_token:.3f}")
     facts.add_row("duplicates dropped", f"{m.duplicates:,}")
@@ -346,13 +352,17 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         OSError: the source cannot be read, or the folder cannot be written.
     """
     workers = data.workers or batches.available_cores()
+    given = given_files(data)
+    own = GivenTokenizer(given, str(data.tokenizer)) if given else None  # before the text, which may take hours to read
     spool = partial / "spool.zst"
     started = time.monotonic()
     corpus = _read(data, source, spool, workers if source.parallel else 1, progress)
     _check(data, corpus)
     read_seconds = time.monotonic() - started
 
-    tokenizer = train(_sample(data, corpus, spool), data.vocab_size)
+    tokenizer = own or train(_sample(data, corpus, spool), data.vocab_size)
+    if own and progress:
+        _report_changed(own, data, _sample(data, corpus, spool))
     tokenizer_hash = tokenizer.save(partial)
     train_seconds = time.monotonic() - started - read_seconds
 
@@ -382,9 +392,10 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         seconds={"read": read_seconds, "train_tokenizer": train_seconds, "encode": encode_seconds},
         versions={
             "python": platform.python_version(),
-            **{name: version(name) for name in ("dwsweep", "numpy", "sentencepiece")},
+            **{name: version(name) for name in ("dwsweep", "numpy", own.package if own else "sentencepiece")},
         },
-        data_hash=content_hash(partial, tokenizer_hash, dtype, splits),
+        tokenizer_file_hash=own.file_hash if own else None,
+        data_hash=content_hash(partial, " ".join([tokenizer_hash, *([own.file_hash] if own else [])]), dtype, splits),
     )
     manifest = replace(manifest, files=checksums(partial, manifest.data_files))
     reader.write(partial / "manifest.json", manifest, durable=True)
@@ -394,6 +405,16 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         + f"; left out: {left_out}" * bool(left_out)
         + f"; skipped: {skipped}" * bool(skipped)
     )
+
+
+def _report_changed(own: GivenTokenizer, data: DataSpec, texts: Iterator[str]) -> None:
+    changed, tried = own.changed(texts)
+    if changed:
+        _say(
+            True,
+            f"caution: data.tokenizer: {data.tokenizer}; {changed} of {tried} documents do not come back as they were "
+            "(normalised, or unknown characters); bits per byte count the bytes as they were read",
+        )
 
 
 def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:

@@ -93,8 +93,8 @@ def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
     Raises:
         InputError: one line for each wrong key or value.
     """
-    # a preset first, so that another key of the command line wins over it wherever it stands
-    for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() != "model.preset"):
+    # those that replace other keys first, so that another key of the command line wins over them wherever it stands
+    for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() not in (PRESET, TOKENIZER)):
         _apply(content, override)
     return _validated(resolved(content, _validated))
 
@@ -131,6 +131,8 @@ def _apply(content: dict[str, Any], override: str) -> None:
     if path == ["model"] and last == "preset":
         for name in PRESET_KEYS:
             node.pop(name, None)
+    if path == ["data"] and last == "tokenizer" and parsed is not None:
+        node.pop("vocab_size", None)
     if path == ["grid"] and last in ("budgets", "widths"):
         node.pop("widths" if last == "budgets" else "budgets", None)
     node[last] = parsed
@@ -296,7 +298,7 @@ def _check_unfolded(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -
     return values, levels + 1
 
 
-NAME, HEADS, PRESET = "name", "grid.heads", "model.preset"
+NAME, HEADS, PRESET, TOKENIZER = "name", "grid.heads", "model.preset", "data.tokenizer"
 ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
 # what arms share, so that the runs of one shape and seed see the same batches and the same held-out text
 SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")

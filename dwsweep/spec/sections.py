@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from dwsweep.shapes import MLP_RATIOS, ROPE_THETA, Block, HeadRule
+from dwsweep.spec.vocabulary import vocabulary
 
 Preset = Literal["gpt2", "llama", "qwen3", "nanochat"]
 _LLAMA = {
@@ -261,11 +262,24 @@ class ModelSpec(Section):
         return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
 
+class _Unreadable(str):
+    """A ``data.tokenizer`` that gave no vocabulary: its own field says why, which a check of the section could not."""
+
+    why: str
+
+    def __new__(cls, value: str, why: str) -> _Unreadable:
+        found = super().__new__(cls, value)
+        found.why = why
+        return found
+
+
 class DataSpec(Section):
     source: str = "stdlib-docs"
     """text to train on"""
+    tokenizer: Annotated[str, Field(min_length=1)] | None = None
+    """in place of training one: file or folder of a SentencePiece model or a tokenizer.json, or `bytes`"""
     vocab_size: Annotated[int, Field(ge=256, le=1_000_000)] = 1000
-    """vocabulary of the BPE tokenizer"""
+    """vocabulary of the BPE tokenizer that is trained; with data.tokenizer it follows from that"""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """share of the documents that is held out"""
     text_field: str | None = None
@@ -278,6 +292,25 @@ class DataSpec(Section):
     """not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep"""
     workers: Processes | None = None
     """not hashed; processes of `prepare`; None: all cores"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _vocabulary_of_tokenizer(cls, given: Any) -> Any:
+        """A spec that was written down has its vocab_size, and is read where the file is not."""
+        tokenizer = given.get("tokenizer") if isinstance(given, dict) else None
+        if not isinstance(tokenizer, str) or not tokenizer or given.get("vocab_size") is not None:
+            return given
+        try:
+            return {**given, "vocab_size": vocabulary(tokenizer)}
+        except ValueError as error:
+            return {**given, "tokenizer": _Unreadable(tokenizer, str(error))}
+
+    @field_validator("tokenizer", mode="before")
+    @classmethod
+    def _readable(cls, value: Any) -> Any:
+        if isinstance(value, _Unreadable):
+            raise ValueError(value.why)
+        return value
 
     @field_validator("source")
     @classmethod

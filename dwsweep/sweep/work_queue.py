@@ -24,6 +24,7 @@ from dwsweep import paths
 from dwsweep.cost import training_flops
 from dwsweep.cost.duration import Calibration
 from dwsweep.data.prepare import expected_heldout_caution
+from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, DataFacts, Pack, Plan, build
 from dwsweep.records.pack import IN_PART, REBUILT, PackState
@@ -274,6 +275,7 @@ def check(spec: Spec, directory: Any) -> None:
     Raises:
         InputError: all that is wrong with it.
     """
+    given_files(spec.data)
     if spec.train.seconds is None:
         build(spec)
     else:
