@@ -297,6 +297,8 @@ def inspect(store: Store) -> Group:
 
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_row("source", shown(m.source))
+    if m.revision:
+        facts.add_row("revision", shown(m.revision))
     kind = "bytes" if m.vocab_size == BYTES_VOCAB else "BPE, byte fallback"
     own = m.settings.get("tokenizer") if m.tokenizer_file_hash else None
     facts.add_row("vocabulary", shown(f"{m.vocab_size:,} ({own or kind})"))
@@ -373,6 +375,7 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
     dtype = tokenizer.dtype.str
     manifest = StoreManifest(
         source=data.source,
+        revision=source.revision,
         settings=data.model_dump(exclude={"cache_dir", "workers"}),
         vocab_size=data.vocab_size,
         dtype=dtype,  # type: ignore[arg-type]

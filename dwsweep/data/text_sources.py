@@ -99,6 +99,10 @@ class Source(Protocol):
     def identity(self) -> list[Any]:
         """What tells two states of the source apart without reading it (JSON-able)."""
 
+    @property
+    def revision(self) -> str | None:
+        """The commit of the text where it has one."""
+
     def items(self) -> Iterator[Item]:
         """Work in a fixed order; InputError on files that cannot be read to their end."""
 
@@ -127,6 +131,10 @@ class Files:
 
     @property
     def n_documents(self) -> int | None:
+        return None
+
+    @property
+    def revision(self) -> str | None:
         return None
 
     def identity(self) -> list[Any]:
@@ -301,6 +309,10 @@ class StdlibDocs:
 
     @property
     def n_documents(self) -> int | None:
+        return None
+
+    @property
+    def revision(self) -> str | None:
         return None
 
     def identity(self) -> list[Any]:

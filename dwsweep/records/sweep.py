@@ -303,6 +303,7 @@ class StoreManifest:
 
     format: Literal[2] = FORMAT
     source: str  # data.source
+    revision: str | None = None  # commit of the source, where it has one
     settings: dict[str, str | int | float | None]  # the section ``data`` of the spec, without what changes nothing
     vocab_size: Positive
     dtype: Literal["<u2", "<u4"]  # of the shards, as NumPy writes it

@@ -61,7 +61,7 @@ LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # of `tra
 # what data.source may be
 SOURCE_FORMS = (
     *("stdlib-docs", "tfds:NAME[/CONFIG]", "wikidump:PATH", "wikiextractor:PATH"),
-    *("text:GLOB", "jsonl:GLOB", "parquet:GLOB"),
+    *("text:GLOB", "jsonl:GLOB", "parquet:GLOB", "hf:NAME[/CONFIG][@SPLIT]"),
 )
 
 
@@ -283,7 +283,7 @@ class DataSpec(Section):
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """share of the documents that is held out"""
     text_field: str | None = None
-    """field that holds the text in jsonl, parquet and tfds sources; None: found by its name"""
+    """field that holds the text in jsonl, parquet, tfds and hf sources; None: found by its name"""
     tokenizer_sample_bytes: Annotated[int, Field(ge=10_000, le=10**12)] = 10_000_000
     """amount of text the tokenizer is trained on"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
