@@ -147,11 +147,14 @@ def fit(
 
 
 def _fit_folder(table: PathValue) -> PathValue:
-    """Where a fit goes by default: a published table, a folder that no sweep trains in, is left as it is."""
-    if not table.is_dir():
-        return table.with_name(f"{table.stem}-fit")
-    own = "://" in str(table) or (table / "spec.yaml").exists() or not (table / "results.csv").exists()
-    return table / "fit" if own else paths.as_path(f"fit-{table.name}")
+    """Where a fit goes by default."""
+    return _own_folder(table, "fit") if table.is_dir() else table.with_name(f"{table.stem}-fit")
+
+
+def _own_folder(directory: PathValue, name: str) -> PathValue:
+    """A folder in a sweep directory; a published table, a folder that no sweep trains in, is left as it is."""
+    own = "://" in str(directory) or (directory / "spec.yaml").exists() or not (directory / "results.csv").exists()
+    return directory / name if own else paths.as_path(f"{name}-{directory.name}")
 
 
 @_command(
@@ -309,12 +312,28 @@ def _rates_of(directory: PathValue) -> dict[str, Any]:
     return {"calibration": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
 
 
-@_command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
+@_command(epilog="Examples: dwsweep report runs/smoke --out smoke.html · dwsweep report runs/smoke --card")
 def report(
     directory: SweepDirectory,
-    out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write; default DIR/report.html.")] = None,
+    out: Annotated[
+        PathValue | None,
+        path_option("--out", "FILE|DIR", "Page to write, default DIR/report.html; --card: folder, default DIR/card."),
+    ] = None,
+    card: Annotated[
+        bool, typer.Option("--card", help="In place of the page: README.md and Parquet, a data set of the Hub.")
+    ] = False,
+    license_: Annotated[
+        str | None, typer.Option("--license", metavar="ID", help="Of the card, such as cc-by-4.0.")
+    ] = None,
 ) -> None:
-    """One self-contained HTML file with the answer, the figures and the tables."""
+    """One self-contained HTML file with the answer, the figures and the tables; or a card for the Hugging Face Hub."""
+    if card:
+        from dwsweep.report import card as cards
+
+        print("\n".join(cards.write(directory, out or _own_folder(directory, "card"), license_)))
+        return
+    if license_ is not None:
+        raise InputError(f"--license: {license_}; is of the card; allowed with --card")
     from dwsweep.report import page
 
     print(page.write(directory, out))
