@@ -419,7 +419,7 @@ class ExecutionSpec(Section):
     """how devices are shared; None: by replicas, large models within themselves; a CPU's cores by batch"""
     compile_ahead: bool | None = None
     """compile the next pack while this one trains; None: on accelerators"""
-    loggers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
+    loggers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(default_factory=list)
     """where metrics go beside the directory"""
     device: str | None = None
     """a name of the table of devices, for the estimates of `plan` and the rates of train.seconds"""
