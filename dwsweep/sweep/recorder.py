@@ -397,7 +397,7 @@ class TrackioLogger:
         self.store = store
         self.pack = pack
         self._runs: dict[str, trackio.Run] = {}
-        self._logged: dict[str, int] = {}  # the last step that an earlier attempt has logged
+        self._logged: dict[str, int] = {}  # the last step that Trackio has, of earlier attempts too
         if not paths.is_remote(store.directory):
             os.environ.setdefault("TRACKIO_DIR", str(paths.as_path(store.directory).absolute() / "trackio"))
 
@@ -421,16 +421,22 @@ class TrackioLogger:
                     auto_log_cpu=False,
                 )
             self._logged[run_id] = getattr(run, "_next_step", 0) - 1
+            # what a killed attempt had recorded and not handed over yet
+            self._log(run_id, run_record.read_metrics(self.store.run_directory(run_id) / "metrics.jsonl").rows)
         return self._runs[run_id]
 
     def resumed(self, run_id: str, step: int) -> None:
         """Nothing: steps that Trackio already has are left out."""
 
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
-        run = self._run(run_id)
+        self._run(run_id)
+        self._log(run_id, rows)
+
+    def _log(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         for row in rows:
             if row["step"] > self._logged[run_id]:
-                run.log(dict(_scalars(row)), step=row["step"])
+                self._runs[run_id].log(dict(_scalars(row)), step=row["step"])
+                self._logged[run_id] = row["step"]
 
     def finished(self, run_id: str, result: Mapping[str, object]) -> None:
         run, steps = self._run(run_id), result.get("steps")

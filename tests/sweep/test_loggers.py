@@ -107,6 +107,10 @@ def test_trackio_over_an_interruption(tmp_path: Path, monkeypatch: pytest.Monkey
     order(tmp_path, stop_at=17)
     plan = make_plan(**ONE_PACK, execution={"loggers": ["trackio"], "checkpoint_steps": 5})
     assert run(plan, tmp_path / "sweep")[0] == 3
+    lost = plan.runs[0].run_id
+    (database,) = (tmp_path / "sweep" / "trackio").glob("*.db")
+    with closing(sqlite3.connect(database)) as connection, connection:  # as where a kill came before it had been sent
+        assert connection.execute("delete from metrics where run_name = ? and step > 9", (lost,)).rowcount
     order(tmp_path)
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0, text
