@@ -154,11 +154,14 @@ def fit(
 
 
 def _fit_folder(table: PathValue) -> PathValue:
-    """Default folder of a fit: beside a sweep, but never beside a published table, which is left as it is."""
-    if not table.is_dir():
-        return table.with_name(f"{table.stem}-fit")
-    own = "://" in str(table) or (table / "spec.yaml").exists() or not (table / "results.csv").exists()
-    return table / "fit" if own else paths.as_path(f"fit-{table.name}")
+    """Default folder of a fit: in a sweep directory, or beside a table."""
+    return _own_folder(table, "fit") if table.is_dir() else table.with_name(f"{table.stem}-fit")
+
+
+def _own_folder(directory: PathValue, name: str) -> PathValue:
+    """A folder in a sweep directory; a published table, a folder that no sweep trains in, is left as it is."""
+    own = "://" in str(directory) or (directory / "spec.yaml").exists() or not (directory / "results.csv").exists()
+    return directory / name if own else paths.as_path(f"{name}-{directory.name}")
 
 
 @_command(
@@ -294,15 +297,11 @@ def design(
         raise InputError("SPEC: give a sweep spec, or --hours for one that is written; not both")
     if hours is None and (write is not None or depths is not None):
         raise InputError("--write, --depths: shape the spec that --hours writes; allowed with it")
-    if hours is not None and set_:
-        raise InputError(
-            f"--set: {set_[0]!r}; changes a spec that is there; allowed with SPEC, such as what --hours wrote"
-        )
     filled, file = None, write
     with terminal.waiting("judging"):
         if hours is not None:
             chosen = whole_numbers(depths, "--depths") if depths is not None else ()
-            filled = fill(hours, device, make_prior(fit, noise)[0], chosen)
+            filled = fill(hours, device, make_prior(fit, noise)[0], chosen, set_ or ())
             file = write or paths.as_path(f"{filled.spec.name}.yaml")
             if file.exists():
                 raise InputError(f"--write: {file} is there already; allowed: a name that is free")
@@ -326,12 +325,29 @@ def _rates_of(directory: PathValue) -> dict[str, Any]:
     return {"calibration": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
 
 
-@_command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
+@_command(epilog="Examples: dwsweep report runs/smoke --out smoke.html · dwsweep report runs/smoke --card")
 def report(
     directory: SweepDirectory,
-    out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write; default DIR/report.html.")] = None,
+    out: Annotated[
+        PathValue | None,
+        path_option("--out", "FILE|DIR", "Page to write, default DIR/report.html; --card: folder, default DIR/card."),
+    ] = None,
+    card: Annotated[
+        bool, typer.Option("--card", help="In place of the page: README.md and Parquet, a data set of the Hub.")
+    ] = False,
+    license_: Annotated[
+        str | None, typer.Option("--license", metavar="ID", help="Of the card, such as cc-by-4.0.")
+    ] = None,
 ) -> None:
-    """Write one self-contained HTML file with the answer, the figures and the tables."""
+    """Write one self-contained HTML file with the answer, the figures and the tables; or a card for the Hugging Face
+    Hub."""
+    if card:
+        from dwsweep.report import card as cards
+
+        print("\n".join(cards.write(directory, out or _own_folder(directory, "card"), license_)))
+        return
+    if license_ is not None:
+        raise InputError(f"--license: {license_}; is of the card; allowed with --card")
     from dwsweep.report import page
 
     print(page.write(directory, out))

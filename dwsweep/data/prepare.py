@@ -20,6 +20,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -41,10 +42,11 @@ from dwsweep.data.files import is_remote
 from dwsweep.data.sources import open_source
 from dwsweep.data.text_sources import SMALL_BYTES, Skipped, Source, counted
 from dwsweep.data.token_store import DOCUMENT, DamagedStore, Store, StreamWriter, checksums, content_hash
-from dwsweep.data.tokenizer import Tokenizer, train
+from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
 from dwsweep.records.sweep import FORMAT, SPLITS, StoreManifest, StoreSplit
+from dwsweep.spec.vocabulary import BYTES_VOCAB
 from dwsweep.terminal import ByteProgress
 from dwsweep.text import printable
 
@@ -79,6 +81,8 @@ def store_path(data: DataSpec, source: Source) -> Path:
         "tokenizer_sample_bytes": data.tokenizer_sample_bytes,
         "seed": data.seed,
     }
+    if files := given_files(data):
+        settings |= {"tokenizer": [hashlib.sha256(file).hexdigest() for file in files.values()]}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
     slug = re.sub(r"[^A-Za-z0-9]+", "-", data.source).strip("-")
     return (
@@ -90,9 +94,10 @@ def find(data: DataSpec) -> Store | None:
     """The finished store of these settings, or None; looks at names, sizes and times only.
 
     Raises:
-        InputError: the cache is not a local folder.
+        InputError: the cache is not a local folder, or ``data.tokenizer`` is none for these settings.
     """
     cache_root(data)
+    given_files(data)
     try:
         path = store_path(data, open_source(data.source, data.text_field))
         return Store.open(path, verify=False) if (path / "manifest.json").exists() else None
@@ -100,11 +105,71 @@ def find(data: DataSpec) -> Store | None:
         return None
 
 
+FEWEST_HELDOUT = 30  # documents: with fewer, the spread between them, and so the loss's standard error, is a guess
+
+
+def heldout_caution(store: Store) -> str | None:
+    """Say what is wrong with a store that holds out too few documents, and which fraction is enough; else None."""
+    held_out = store.manifest.splits["validation"].n_documents
+    if held_out >= FEWEST_HELDOUT:
+        return None
+    digest = np.concatenate([store.documents(split)["digest"] for split in SPLITS])
+    remedy = f"more documents, since {len(digest):,} are too few to hold out {FEWEST_HELDOUT} of them"
+    if len(digest) >= 2 * FEWEST_HELDOUT:
+        fraction, n = _fraction_for(digest, FEWEST_HELDOUT)
+        remedy = f"{fraction:g} holds out {n:,} of the {len(digest):,}"
+    return _too_few(store.manifest.settings["validation_fraction"], f"{held_out:,}", held_out == 1, remedy)
+
+
+def expected_heldout_caution(data: DataSpec) -> str | None:
+    """Say the same before the text is read, where the source knows its number of documents; else None."""
+    try:
+        n = open_source(data.source, data.text_field).n_documents
+    except InputError:  # whoever reads the text says it
+        return None
+    if n is None or n * data.validation_fraction >= FEWEST_HELDOUT:
+        return None
+    fraction = _rounded_up(FEWEST_HELDOUT / n)
+    remedy = f"more documents, since {n:,} are too few to hold out {FEWEST_HELDOUT} of them"
+    if n >= 2 * FEWEST_HELDOUT:
+        remedy = f"{fraction:g} holds out about {n * fraction:.0f} of the {n:,}"
+    expected = n * data.validation_fraction
+    return _too_few(data.validation_fraction, f"about {expected:.2g}", False, remedy)
+
+
+def _too_few(fraction: object, held_out: str, one: bool, remedy: str) -> str:
+    return (
+        f"data.validation_fraction {fraction}: {held_out} document{'s' * (not one)} held out; the standard errors of "
+        f"losses, and of differences between shapes, need {FEWEST_HELDOUT} or more; {remedy}"
+    )
+
+
+def _fraction_for(digest: NDArray[np.uint64], wanted: int) -> tuple[float, int]:
+    """The least fraction of two digits that holds out ``wanted`` of these documents, and how many it holds out."""
+    drawn = np.sort(batches.mix64(digest).astype(np.float64)) / 2.0**64  # what is drawn below a fraction is held out
+    fraction = _rounded_up(float(drawn[wanted - 1]))
+    return fraction, int((batches.validation_mark(digest, fraction) == batches.VALIDATION).sum())
+
+
+def _rounded_up(fraction: float) -> float:
+    """The next number of two digits above a fraction."""
+    step = 10.0 ** (math.floor(math.log10(fraction)) - 1)
+    return float(f"{(math.floor(fraction / step) + 1) * step:.2g}")
+
+
 def prepare(data: DataSpec, *, progress: bool = True) -> Store:
-    """The store of these settings, made when it is not there yet or damaged; ``progress``: reported on stderr.
+    """The store of these settings, made when it is not there yet or damaged; ``progress``: reported on stderr, with a
+    caution where too little is held out.
 
     InputError, with one clear line, where the source cannot give it or the cache cannot hold it.
     """
+    store = _prepared(data, progress)
+    if progress and (caution := heldout_caution(store)):
+        _say(progress, f"caution: {caution}")
+    return store
+
+
+def _prepared(data: DataSpec, progress: bool) -> Store:
     source = open_source(data.source, data.text_field, download=True)
     path = store_path(data, source)
     found = _look(path)
@@ -232,7 +297,11 @@ def inspect(store: Store) -> Group:
 
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_row("source", shown(m.source))
-    facts.add_row("vocabulary", f"{m.vocab_size:,} ({'bytes' if m.vocab_size == 256 else 'BPE, byte fallback'})")
+    if m.revision:
+        facts.add_row("revision", shown(m.revision))
+    kind = "bytes" if m.vocab_size == BYTES_VOCAB else "BPE, byte fallback"
+    own = m.settings.get("tokenizer") if m.tokenizer_file_hash else None
+    facts.add_row("vocabulary", shown(f"{m.vocab_size:,} ({own or kind})"))
     facts.add_row("characters per token", f"{m.characters_per_token:.3f}")
     facts.add_row("bytes per token", f"{m.bytes_per_token:.3f}")
     facts.add_row("duplicates dropped", f"{m.duplicates:,}")
@@ -285,13 +354,17 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         OSError: the source cannot be read, or the folder cannot be written.
     """
     workers = data.workers or batches.available_cores()
+    given = given_files(data)
+    own = GivenTokenizer(given, str(data.tokenizer)) if given else None  # before the text, which may take hours to read
     spool = partial / "spool.zst"
     started = time.monotonic()
     corpus = _read(data, source, spool, workers if source.parallel else 1, progress)
     _check(data, corpus)
     read_seconds = time.monotonic() - started
 
-    tokenizer = train(_sample(data, corpus, spool), data.vocab_size)
+    tokenizer = own or train(_sample(data, corpus, spool), data.vocab_size)
+    if own and progress:
+        _report_changed(own, data, _sample(data, corpus, spool))
     tokenizer_hash = tokenizer.save(partial)
     train_seconds = time.monotonic() - started - read_seconds
 
@@ -302,6 +375,7 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
     dtype = tokenizer.dtype.str
     manifest = StoreManifest(
         source=data.source,
+        revision=source.revision,
         settings=data.model_dump(exclude={"cache_dir", "workers"}),
         vocab_size=data.vocab_size,
         dtype=dtype,  # type: ignore[arg-type]
@@ -321,9 +395,10 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         seconds={"read": read_seconds, "train_tokenizer": train_seconds, "encode": encode_seconds},
         versions={
             "python": platform.python_version(),
-            **{name: version(name) for name in ("dwsweep", "numpy", "sentencepiece")},
+            **{name: version(name) for name in ("dwsweep", "numpy", own.package if own else "sentencepiece")},
         },
-        data_hash=content_hash(partial, tokenizer_hash, dtype, splits),
+        tokenizer_file_hash=own.file_hash if own else None,
+        data_hash=content_hash(partial, " ".join([tokenizer_hash, *([own.file_hash] if own else [])]), dtype, splits),
     )
     manifest = replace(manifest, files=checksums(partial, manifest.data_files))
     reader.write(partial / "manifest.json", manifest, durable=True)
@@ -333,6 +408,16 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         + f"; left out: {left_out}" * bool(left_out)
         + f"; skipped: {skipped}" * bool(skipped)
     )
+
+
+def _report_changed(own: GivenTokenizer, data: DataSpec, texts: Iterator[str]) -> None:
+    changed, tried = own.changed(texts)
+    if changed:
+        _say(
+            True,
+            f"caution: data.tokenizer: {data.tokenizer}; {changed} of {tried} documents do not come back as they were "
+            "(normalised, or unknown characters); bits per byte count the bytes as they were read",
+        )
 
 
 def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:

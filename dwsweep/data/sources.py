@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dwsweep.data.hub import HubRows
 from dwsweep.data.text_sources import JsonLines, Parquet, Source, StdlibDocs, TextFiles
 from dwsweep.data.tfds import TfdsRecords
 from dwsweep.data.wiki import WikiDump, WikiExtractor
@@ -23,6 +24,7 @@ SOURCES: dict[str, Callable[[str, str | None, bool], Source]] = {
     "text": lambda glob, field, download: TextFiles.find(glob),
     "jsonl": lambda glob, field, download: JsonLines.find(glob, field),
     "parquet": lambda glob, field, download: Parquet.find(glob, field),
+    "hf": lambda name, field, download: HubRows.find(name, field),
 }
 
 

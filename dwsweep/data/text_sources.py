@@ -92,8 +92,16 @@ class Source(Protocol):
     def parallel(self) -> bool:
         """Whether there is enough to do that starting worker processes pays."""
 
+    @property
+    def n_documents(self) -> int | None:
+        """Number of documents where that is known without reading; bad ones and duplicates are among them."""
+
     def identity(self) -> list[Any]:
         """What tells two states of the source apart without reading it (JSON-able)."""
+
+    @property
+    def revision(self) -> str | None:
+        """The commit of the text where it has one."""
 
     def items(self) -> Iterator[Item]:
         """Work in a fixed order; InputError on files that cannot be read to their end."""
@@ -120,6 +128,14 @@ class Files:
     @property
     def parallel(self) -> bool:
         return self.total_bytes > SMALL_BYTES
+
+    @property
+    def n_documents(self) -> int | None:
+        return None
+
+    @property
+    def revision(self) -> str | None:
+        return None
 
     def identity(self) -> list[Any]:
         return [[f.path, f.n_bytes, f.modified_ns] for f in self.files]
@@ -291,6 +307,14 @@ class StdlibDocs:
     def parallel(self) -> bool:
         return True  # parsing Python is slow
 
+    @property
+    def n_documents(self) -> int | None:
+        return None
+
+    @property
+    def revision(self) -> str | None:
+        return None
+
     def identity(self) -> list[Any]:
         return [platform.python_version(), len(self.files), self.total_bytes]
 
@@ -369,6 +393,10 @@ class TextFiles(Files):
                 "where blank lines separate articles, ?articles=file where each file is one article"
             )
         return cls(found.files, blank=option[1] == "blank" if option else len(found.files) == 1)
+
+    @property
+    def n_documents(self) -> int | None:
+        return None if self.blank else len(self.files)
 
     def identity(self) -> list[Any]:
         return [self.blank, *super().identity()]

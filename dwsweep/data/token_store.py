@@ -3,7 +3,8 @@
     manifest.json                       source, settings, counts, checksums, versions; written last
     verified.json                       the sizes and times of the files when they were last found to be whole
     pieces.json                         the bytes (hex) that each token stands for, in the order of the ids
-    tokenizer.model                     the SentencePiece model (not for vocab_size 256: plain bytes)
+    tokenizer.model                     the SentencePiece model (not for vocab_size 256: plain bytes), or else
+    given-tokenizer/                    the files of data.tokenizer, as they were
     train-00000.bin …                   little-endian uint16 (uint32 beyond 65,535 tokens) shards
     validation-00000.bin …
     train-documents.npy, validation-documents.npy    DOCUMENT records in the order of the stream

@@ -1,4 +1,4 @@
-"""Text ↔ tokens: SentencePiece BPE with byte fallback, or plain bytes.
+"""Text ↔ tokens: SentencePiece BPE with byte fallback, plain bytes, or a user's own tokenizer from its file.
 
 No text is lost: nothing is normalised, what the vocabulary does not cover falls back to its UTF-8 bytes, and decoding
 joins the bytes that each id stands for. Pieces never cross a space (they may begin with one), so a text is the
@@ -8,6 +8,12 @@ SentencePiece on whole documents, with the same tokens.
 Ids: with plain bytes (vocab_size 256) id = byte, and byte 0, which text does not contain (NUL characters are removed
 where documents are read), is the end token. With BPE id 0 is SentencePiece's unknown (never produced), id 1 the end
 token, ids 2–257 the bytes, then characters and merges.
+
+A user's own file (``data.tokenizer``) is encoded by its own library, SentencePiece or ``tokenizers``, by three rules. A
+document is text: names of special tokens in it are encoded as the characters they are. Nothing is put around it but the
+end token that follows each document: SentencePiece's end of sentence, or the ``eos_token`` of a tokenizer_config.json
+beside the tokenizer.json, else its one special token with a usual name. The library's own normalisation applies, so a
+text need not come back; bytes are those of the text as it was read.
 """
 
 from __future__ import annotations
@@ -18,14 +24,19 @@ import json
 import re
 from array import array
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dwsweep.data.token_store import token_dtype
 from dwsweep.errors import InputError
+from dwsweep.spec.vocabulary import BYTES, BYTES_VOCAB, is_json, tokenizer_file, vocabulary
 
-BYTES_VOCAB = 256
+if TYPE_CHECKING:
+    from dwsweep.spec import DataSpec
+
 SPACE = "\u2581"  # SentencePiece's mark for a space; in a text it is encoded as its three bytes
 FIRST_BYTE = 2
 CHARACTER_COVERAGE = 0.999  # share of the sample's characters that get their own token; the rest are bytes
@@ -34,10 +45,10 @@ CACHED_LENGTH = 48  # characters; longer "words" (URLs, scripts without spaces) 
 
 
 class Tokenizer:
-    """Encodes texts to the little-endian bytes of their token ids."""
+    """Encodes texts to the little-endian bytes of their token ids: plain bytes, or BPE that was trained here."""
 
     def __init__(self, model: bytes | None) -> None:
-        """``model``: a serialised SentencePiece model, or None for plain bytes."""
+        """``model``: a serialised SentencePiece model made by ``train``, or None for plain bytes."""
         self.model = model
         if model is None:
             self.vocab_size, self.end_token = BYTES_VOCAB, 0
@@ -48,23 +59,34 @@ class Tokenizer:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             self.vocab_size, self.end_token = self._processor.vocab_size(), self._processor.eos_id()
             self.pieces = _pieces(self._processor)
-        self.dtype = token_dtype(self.vocab_size)
-        self._code = "H" if self.dtype.itemsize == 2 else "I"
         self._words = _WordCache(self._encode_word)
 
-    @classmethod
-    def load(cls, path: str | Path) -> Tokenizer:
+    @staticmethod
+    def load(path: str | Path) -> Tokenizer:
         """The tokenizer of the store in the folder ``path``."""
-        file = Path(path) / "tokenizer.model"
-        return cls(file.read_bytes() if file.exists() else None)
+        file, own = Path(path) / "tokenizer.model", Path(path) / GIVEN
+        if own.is_dir():
+            return GivenTokenizer.read(own)
+        return Tokenizer(file.read_bytes() if file.exists() else None)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return token_dtype(self.vocab_size)
+
+    @property
+    def _code(self) -> str:
+        return "H" if self.dtype.itemsize == 2 else "I"
 
     def save(self, path: str | Path) -> str:
-        """Writes pieces.json and tokenizer.model into the folder ``path``; returns the tokenizer's hash."""
+        """Writes pieces.json and the tokenizer's own files into the folder ``path``; returns the tokenizer's hash."""
         text = json.dumps([p.hex() for p in self.pieces], separators=(",", ":"))
         (Path(path) / "pieces.json").write_text(text, "ascii")
-        if self.model is not None:
-            (Path(path) / "tokenizer.model").write_bytes(self.model)
+        self._save_files(Path(path))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def _save_files(self, path: Path) -> None:
+        if self.model is not None:
+            (path / "tokenizer.model").write_bytes(self.model)
 
     def encode_to_bytes(self, text: str) -> bytes:
         """Token ids of ``text``, without an end token, as bytes of ``self.dtype``."""
@@ -103,7 +125,8 @@ class _WordCache(dict[str, bytes]):
         return tokens
 
 
-def _pieces(processor: object) -> list[bytes]:
+def _pieces(processor: object, whole_words: bool = True) -> list[bytes]:
+    """The bytes of each id; ``whole_words``: no piece may cross a space."""
     p = processor
     out = []
     for i in range(p.vocab_size()):  # type: ignore[attr-defined]
@@ -113,10 +136,194 @@ def _pieces(processor: object) -> list[bytes]:
         elif p.is_control(i) or p.is_unknown(i):  # type: ignore[attr-defined]
             out.append(b"")
         else:
-            if SPACE in piece[1:]:
+            if whole_words and SPACE in piece[1:]:
                 raise ValueError(f"piece {i}: {piece!r}; the word cache needs pieces that do not cross a space")
             out.append(piece.replace(SPACE, " ").encode())
     return out
+
+
+def given_files(data: DataSpec) -> dict[str, bytes]:
+    """The files of ``data.tokenizer`` by name, the tokenizer first; none where one is trained, or bytes are.
+
+    Raises:
+        InputError: it is not there, no tokenizer, or its vocabulary is not ``data.vocab_size``.
+    """
+    if data.tokenizer is None:
+        return {}
+    files: dict[str, bytes] = {}
+    try:
+        n = vocabulary(data.tokenizer)
+        if data.tokenizer != BYTES:
+            file = tokenizer_file(data.tokenizer)
+            files[file.name] = file.read_bytes()
+            beside = file.with_name(_CONFIG)
+            if is_json(files[file.name]) and beside.is_file():
+                files[_CONFIG] = beside.read_bytes()
+    except ValueError as error:
+        raise InputError(f"data.tokenizer: {data.tokenizer}; {error}") from None
+    except OSError as error:
+        raise InputError(f"data.tokenizer: {data.tokenizer}; cannot be read ({error.strerror or error})") from None
+    if n != data.vocab_size:
+        raise InputError(
+            f"data.vocab_size: {data.vocab_size}; data.tokenizer {data.tokenizer} has {n} tokens; must be {n}, or left "
+            "out"
+        )
+    return files
+
+
+GIVEN = "given-tokenizer"  # folder of a store with the files of data.tokenizer
+_CONFIG = "tokenizer_config.json"
+_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<EOS>")
+_SAMPLE = 100  # documents that must come back
+
+
+class GivenTokenizer(Tokenizer):
+    """A user's own tokenizer, encoded by its own library.
+
+    kind: "sentencepiece" or "tokenizer.json". files: its own by name, the tokenizer first.
+    """
+
+    def __init__(self, files: dict[str, bytes], name: str) -> None:
+        """``name``: of the file in an error's line.
+
+        Raises:
+            InputError: the library cannot read it or is not installed, or it has no end token.
+        """
+        self.files = files
+        data = next(iter(files.values()))
+        if is_json(data):
+            self.kind, self._own = "tokenizer.json", _read_json(data, name)
+            self.end_token = _json_end(self._own, files.get(_CONFIG), name)
+            self.pieces = _json_pieces(self._own)
+        else:
+            import sentencepiece
+
+            try:
+                self.kind, self._own = "sentencepiece", sentencepiece.SentencePieceProcessor(model_proto=data)
+            except RuntimeError:
+                raise InputError(f"data.tokenizer: {name}; not a whole SentencePiece model") from None
+            self.end_token = self._own.eos_id()
+            if self.end_token < 0:
+                raise InputError(
+                    f"data.tokenizer: {name}; has no end-of-sentence token (eos_id), which ends each document"
+                )
+            self.pieces = _pieces(self._own, whole_words=False)
+        self.vocab_size = len(self.pieces)
+
+    @classmethod
+    def read(cls, folder: Path) -> GivenTokenizer:
+        """The tokenizer that ``save`` left in a store."""
+        names = sorted((path.name for path in folder.iterdir()), key=lambda name: name == _CONFIG)
+        return cls({name: (folder / name).read_bytes() for name in names}, str(folder))
+
+    @property
+    def package(self) -> str:
+        return "sentencepiece" if self.kind == "sentencepiece" else "tokenizers"
+
+    @property
+    def file_hash(self) -> str:
+        """SHA-256 (hex) of the tokenizer's file."""
+        return hashlib.sha256(next(iter(self.files.values()))).hexdigest()
+
+    def _save_files(self, path: Path) -> None:
+        (path / GIVEN).mkdir()
+        for name, data in self.files.items():
+            (path / GIVEN / name).write_bytes(data)
+
+    def encode_to_bytes(self, text: str) -> bytes:
+        if self.kind == "sentencepiece":
+            ids = self._own.encode(text)
+        else:
+            # one text at a time: no threads, and no offsets, which take most of the time
+            ids = self._own.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return array(self._code, ids).tobytes()
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ``ids`` as the library gives it, special tokens left out."""
+        listed = [int(i) for i in ids]
+        if self.kind == "sentencepiece":
+            return str(self._own.decode(listed))
+        return str(self._own.decode(listed, skip_special_tokens=True))
+
+    def changed(self, texts: Iterable[str]) -> tuple[int, int]:
+        """(how many of the first texts do not come back as they were, how many were tried)."""
+        tried = list(islice(texts, _SAMPLE))
+        return sum(self.decode(self.encode(text)) != text for text in tried), len(tried)
+
+
+def _read_json(data: bytes, name: str) -> Any:
+    try:
+        from tokenizers import Tokenizer as Library
+    except ImportError:
+        raise InputError(
+            f"data.tokenizer: {name}; a tokenizer.json needs the package tokenizers: pip install 'dwsweep[hf]'"
+        ) from None
+    try:
+        own = Library.from_str(data.decode())
+    except Exception as error:  # the library raises no other
+        raise InputError(f"data.tokenizer: {name}; not a whole tokenizer.json ({_first_line(error)})") from None
+    own.encode_special_tokens = True  # their names in a document are text
+    own.no_truncation()
+    own.no_padding()
+    return own
+
+
+def _json_end(own: Any, config: bytes | None, name: str) -> int:
+    """The id of the token that ends a document."""
+    special = {token.content: i for i, token in own.get_added_tokens_decoder().items() if token.special}
+    named = None
+    if config is not None:
+        try:
+            named = json.loads(config).get("eos_token")
+        except (ValueError, AttributeError) as error:
+            raise InputError(f"data.tokenizer: {name}; its {_CONFIG} is damaged ({_first_line(error)})") from None
+        named = named.get("content") if isinstance(named, dict) else named
+    found = [named] if named is not None else [end for end in _ENDS if end in special]
+    if len(found) == 1 and own.token_to_id(str(found[0])) is not None:
+        return int(own.token_to_id(found[0]))
+    raise InputError(
+        f"data.tokenizer: {name}; which token ends a document is not clear ({named or 'no eos_token'}; special tokens: "
+        f"{', '.join(special) or 'none'}); a {_CONFIG} beside it with its eos_token"
+    )
+
+
+def _json_pieces(own: Any) -> list[bytes]:
+    """The bytes of each id. Where a library's decoder looks at the neighbours, they are those of the token alone."""
+    vocabulary = {i: token for token, i in own.get_vocab(with_added_tokens=True).items()}
+    added = own.get_added_tokens_decoder()
+    decoder = json.dumps(json.loads(own.to_str())["decoder"])
+    level, between = "ByteLevel" in decoder, " " * ("WordPiece" in decoder)
+    out = []
+    for i in range(max(vocabulary) + 1):
+        token = vocabulary.get(i, "")
+        byte = re.fullmatch(r"<0x([0-9A-F]{2})>", token)
+        if i in added:
+            out.append(b"" if added[i].special else token.encode())
+        elif level:
+            out.append(b"".join(_byte_of(c) for c in token))
+        else:
+            text = token.removeprefix("##") if token.startswith("##") else between + token.replace(SPACE, " ")
+            out.append(bytes([int(byte[1], 16)]) if byte else text.encode())
+    return out
+
+
+def _byte_of(character: str) -> bytes:
+    """The byte that a character of a byte-level vocabulary stands for (GPT-2's table; others as they are)."""
+    return _BYTE_LEVEL.get(character, character.encode())
+
+
+def _byte_level() -> dict[str, bytes]:
+    """GPT-2's table: printable bytes are themselves, the others the characters from 256 on, in their order."""
+    shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
+    others = [b for b in range(256) if b not in shown]
+    return {chr(b): bytes([b]) for b in shown} | {chr(256 + n): bytes([b]) for n, b in enumerate(others)}
+
+
+_BYTE_LEVEL = _byte_level()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:

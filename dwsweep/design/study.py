@@ -389,11 +389,24 @@ class Filled:
     seconds: float
 
 
-def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = ()) -> Filled:
-    """The sweep of most use in ``hours`` on one ``device``; ``depths`` fixes its depths.
+_EQUAL_COST = "gives every size the same cost, by which sizes are chosen; allowed: steps, tokens, tokens_per_param"
+CHOSEN = {
+    "grid.depths": "follows from --hours; allowed: --depths",
+    "grid.budgets": "follows from --hours; allowed: other keys",
+    "grid.widths": "follows from --hours; allowed: other keys",
+    "execution.device": "the time is spent on --device; allowed: that option",
+    "train.flops": _EQUAL_COST,
+    "train.seconds": _EQUAL_COST,
+}
+"""Keys that no override of a filled sweep may set, and why."""
+
+
+def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = (), overrides: Sequence[str] = ()) -> Filled:
+    """The sweep of most use in ``hours`` on one ``device``; ``depths`` fixes its depths, ``overrides`` other keys.
 
     Raises:
-        InputError: an unknown device, depths that are none, or a time in which nothing could be found.
+        InputError: an unknown device, depths that are none, overrides that are wrong or set what is chosen here, or a
+            time in which nothing could be found.
     """
     found = find(device)
     if found is None:
@@ -403,9 +416,14 @@ def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = ()) ->
     wrong = sorted({depth for depth in depths if not 1 <= depth <= 1000})
     if wrong or (depths and len(set(depths)) < 2):
         raise InputError(f"--depths: {', '.join(map(str, depths))}; must be two or more depths from 1 to 1000")
-    tried = [
-        _largest(found.name, hours, each, prior) for each in ([tuple(sorted(set(depths)))] if depths else CANDIDATES)
-    ]
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key in CHOSEN:
+            raise InputError(f"--set: {override[:80]!r}; {CHOSEN[key]}")
+    candidates = [tuple(sorted(set(depths)))] if depths else CANDIDATES
+    # what is wrong with the overrides themselves is wrong at any size
+    _seconds(_spec(found.name, hours, candidates[0], SMALLEST, 10 * SMALLEST, overrides))
+    tried = [_largest(found.name, hours, each, prior, overrides) for each in candidates]
     known = [candidate for candidate in tried if candidate is not None]
     if not known:
         raise InputError(
@@ -417,7 +435,7 @@ def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = ()) ->
 
 
 def _largest(
-    device: str, hours: float, depths: tuple[int, ...], prior: Prior
+    device: str, hours: float, depths: tuple[int, ...], prior: Prior, overrides: Sequence[str]
 ) -> tuple[Filled, tuple[int, float]] | None:
     """The sweep of these depths with the largest sizes that the time allows, and how good it is; None where those do
     not span a decade."""
@@ -425,29 +443,31 @@ def _largest(
     first, last = math.log(low) + FEWEST_DECADES * math.log(10.0), math.log(LARGEST)
     budget = SHARE * 3600 * hours
     try:
-        if _seconds(_spec(device, hours, depths, low, math.exp(first))) > budget:
+        if _seconds(_spec(device, hours, depths, low, math.exp(first), overrides)) > budget:
             return None
     except InputError:  # longer than any run may be
         return None
     for _ in range(18):
         middle = (first + last) / 2
         try:
-            fits = _seconds(_spec(device, hours, depths, low, math.exp(middle))) <= budget
+            fits = _seconds(_spec(device, hours, depths, low, math.exp(middle), overrides)) <= budget
         except InputError:
             fits = False
         first, last = (middle, last) if fits else (first, middle)
     # two digits, downwards: a spec is read by people
     digits = 10 ** (math.floor(first / math.log(10.0)) - 1)
     high = math.floor(math.exp(first) / digits) * digits
-    spec = _spec(device, hours, depths, float(f"{low:.2g}"), high)
+    spec = _spec(device, hours, depths, float(f"{low:.2g}"), high, overrides)
     shapes = {(run.shape.depth, run.shape.width) for run in build(spec).runs if run.action != DROP}
-    errors = Judge(prior, depths, high).judge({shape: frozenset(range(SEEDS)) for shape in shapes})
+    errors = Judge(prior, depths, high).judge(dict.fromkeys(shapes, frozenset(spec.grid.seed_values())))
     likely = sum((pair.power or 0.0) >= LIKELY for pair in errors.pairs)
     seconds = _seconds(spec)
     return Filled(spec, _text(spec, seconds, device, hours), seconds), (likely, -errors.rms)
 
 
-def _spec(device: str, hours: float, depths: Sequence[int], low: float, high: float) -> Spec:
+def _spec(
+    device: str, hours: float, depths: Sequence[int], low: float, high: float, overrides: Sequence[str] = ()
+) -> Spec:
     return parse_spec(
         {
             "name": f"{device}-{hours:g}h",
@@ -470,13 +490,15 @@ def _spec(device: str, hours: float, depths: Sequence[int], low: float, high: fl
                 "precision": "bfloat16",
             },
             "execution": {"device": device},
-        }
+        },
+        overrides,
     )
 
 
 def _seconds(spec: Spec) -> float:
     seconds = build(spec).estimates.device_seconds
-    assert seconds is not None  # the device is in the table, the precision bfloat16
+    if seconds is None:  # the device is in the table
+        raise InputError(f"train.precision: {spec.train.precision}; allowed: bfloat16, as in the table of devices")
     return seconds
 
 

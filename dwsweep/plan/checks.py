@@ -6,6 +6,7 @@ Warnings about the training lengths in a plan are among them.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -13,6 +14,7 @@ from itertools import pairwise
 from dwsweep import published_law, theory
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import ASSUMED, COMPILED, MEASURED
+from dwsweep.data.prepare import FEWEST_HELDOUT
 from dwsweep.plan.lengths import RunLengths, cooldown_steps, steps_of
 from dwsweep.plan.units import DataFacts, Run
 from dwsweep.records.run import FixedRate
@@ -149,6 +151,7 @@ def cautions(lengths: RunLengths, runs: Sequence[Run], data: DataFacts | None) -
     if not shapes:
         return ("every shape is dropped: nothing can be trained; see the reasons in the table",)
     return (
+        *held_out(spec, data),
         *warm_up(spec, kept),
         *_learning_rate(spec, shapes),
         *rate_cautions(lengths, shapes),
@@ -312,6 +315,24 @@ SAME_TOKENS = 0.01  # relative difference of tokens that is let pass
 SAME_BUDGET = 0.02  # and of what whole steps, or other rates, make of a budget
 SAME_SHAPE = 1.01  # factor in depth and width
 BASES = (MEASURED, COMPILED, ASSUMED)  # of rates, the best first
+
+
+def held_out(spec: Spec, data: DataFacts | None) -> list[str]:
+    """Too few held-out documents, in the store or within ``train.eval_tokens`` of it."""
+    if data is None:
+        return []
+    if data.caution:
+        return [data.caution]
+    wanted = spec.train.eval_tokens
+    if wanted is None or not data.n_heldout_documents:
+        return []
+    each = data.n_validation_tokens / data.n_heldout_documents
+    if wanted >= FEWEST_HELDOUT * each:
+        return []
+    return [
+        f"train.eval_tokens {wanted:,}: evaluates about {max(1, wanted // each):.0f} held-out documents; the standard "
+        f"errors of losses need {FEWEST_HELDOUT} or more, about {math.ceil(FEWEST_HELDOUT * each):,} tokens"
+    ]
 
 
 def warm_up(spec: Spec, runs: Sequence[Run]) -> list[str]:

@@ -6,15 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dwsweep.cost.arithmetic import Memory
+from dwsweep.data import prepare
 from dwsweep.plan.lengths import RunLengths
 from dwsweep.records.pack import Pack
 from dwsweep.records.run import Promise, RunConfig
 from dwsweep.records.sweep import PLAN_COLUMNS, PlanRow
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
+
+if TYPE_CHECKING:
+    from dwsweep.data.token_store import Store
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,16 @@ class DataFacts:
     data_hash: str
     n_train_tokens: int
     n_validation_tokens: int
+    n_heldout_documents: int | None = None
+    caution: str | None = None  # where the store holds out too few documents
 
     @classmethod
-    def of(cls, store: Any) -> DataFacts:
-        """The facts of a ``dwsweep.data.token_store.Store``."""
-        return cls(store.data_hash, store.n_train_tokens, store.n_validation_tokens)
+    def of(cls, store: Store) -> DataFacts:
+        """Take the facts of a token store."""
+        held_out = store.manifest.splits["validation"].n_documents
+        return cls(
+            store.data_hash, store.n_train_tokens, store.n_validation_tokens, held_out, prepare.heldout_caution(store)
+        )
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ COLUMNS = (
             *("n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen"),
             *("tokens_trained", "total_tokens", "total_training_tokens"),
         ),
+        "tokens",
     ),
     Column("seed", "identity", aliases=("random_seed", "rng_seed")),
     Column(
@@ -96,7 +97,8 @@ COLUMNS = (
     Column("train_seconds", "size", "number", unit="s"),
     Column("heads", "recipe", "number", ("n_head", "n_heads", "num_heads", "num_attention_heads")),
     Column("head_size", "recipe", "number", ()),
-    *(Column(name, "recipe") for name in ("parametrization", "optimizer", "schedule", "precision", "batch_size")),
+    *(Column(name, "recipe") for name in ("parametrization", "optimizer", "schedule", "precision")),
+    Column("batch_size", "recipe", unit="sequences"),
     Column(
         "seq_len",
         "recipe",
@@ -104,7 +106,7 @@ COLUMNS = (
         ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
         "tokens",
     ),
-    Column("vocab_size", "recipe", "number", ("n_vocab", "vocabulary_size")),
+    Column("vocab_size", "recipe", "number", ("n_vocab", "vocabulary_size"), "tokens"),
     Column("embedding_rank", "recipe", "number"),
     Column("data_hash", "recipe"),
     *(
@@ -134,7 +136,8 @@ COLUMNS = (
     Column("loss_stderr", "outcome", unit="nats per token"),
     Column("wall_seconds", "outcome", aliases=("train_time_sec", "train_seconds_total", "runtime"), unit="s"),
     Column("tokens_per_second", "outcome", unit="tokens/s"),
-    *(Column(name, "outcome") for name in ("attention_kernel", "device_kind", "pack_size")),
+    *(Column(name, "outcome") for name in ("attention_kernel", "device_kind")),
+    Column("pack_size", "outcome", unit="runs"),
     Column("status", "outcome", aliases=("state", "run_state", "run_status")),
     Column("run_id", "identity", aliases=()),
     Column("arm", "identity", "text"),

@@ -303,11 +303,13 @@ class StoreManifest:
 
     format: Literal[2] = FORMAT
     source: str  # data.source
+    revision: str | None = None  # commit of the source, where it has one
     settings: dict[str, str | int | float | None]  # the section ``data`` of the spec, without what changes nothing
     vocab_size: Positive
     dtype: Literal["<u2", "<u4"]  # of the shards, as NumPy writes it
     end_token: Count
     tokenizer_hash: str  # SHA-256 (hex) of pieces.json
+    tokenizer_file_hash: str | None = None  # SHA-256 (hex) of the file of data.tokenizer, where that is one
     splits: Annotated[dict[str, StoreSplit], AfterValidator(_both)]
     n_documents: Count  # of both splits, as are the next three
     n_tokens: Count
@@ -321,7 +323,7 @@ class StoreManifest:
     first_skipped: str | None  # where the first bad one is
     seconds: dict[str, float]  # by pass
     versions: dict[str, str]  # of Python and the packages
-    data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer
+    data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer with its file
     files: dict[str, str] = field(default_factory=dict)  # SHA-256 (hex) of each data file; earlier versions kept none
 
     def shard_names(self, split: str) -> list[str]:

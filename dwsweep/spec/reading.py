@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -38,7 +38,7 @@ MAX_VALUES = 100_000  # with every alias counted as often as it is used
 MAX_DIGITS = 1000  # of an integer; Python refuses to print those of more than 4,300
 
 
-def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] = ()) -> Spec:
+def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
     """Read and validate a spec file, or a built-in spec by its name; ``overrides`` are ``dotted.key=value`` with YAML
     values.
 
@@ -62,10 +62,7 @@ def load_spec(path: str | PathLike[str], overrides: list[str] | tuple[str, ...] 
         raise InputError(f"SPEC: {path} is empty; must be a mapping with the keys {_keys(Spec)}")
     if not isinstance(content, dict):
         raise InputError(f"SPEC: {path} holds {type(content).__name__}; must be a mapping with the keys {_keys(Spec)}")
-    # a preset first, so that another key of the command line wins over it wherever it stands
-    for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() != "model.preset"):
-        _apply(content, override)
-    return parse_spec(content)
+    return parse_spec(content, overrides)
 
 
 def _read(path: str | PathLike[str]) -> bytes:
@@ -90,12 +87,15 @@ def _read(path: str | PathLike[str]) -> bytes:
         return stream.read(MAX_BYTES + 1)
 
 
-def parse_spec(content: dict[str, Any]) -> Spec:
-    """Validate a mapping.
+def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
+    """Validate a mapping with overrides, ``dotted.key=value``, put into it.
 
     Raises:
         InputError: one line for each wrong key or value.
     """
+    # those that replace other keys first, so that another key of the command line wins over them wherever it stands
+    for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() not in (PRESET, TOKENIZER)):
+        _apply(content, override)
     return _validated(resolved(content, _validated))
 
 
@@ -131,6 +131,8 @@ def _apply(content: dict[str, Any], override: str) -> None:
     if path == ["model"] and last == "preset":
         for name in PRESET_KEYS:
             node.pop(name, None)
+    if path == ["data"] and last == "tokenizer" and parsed is not None:
+        node.pop("vocab_size", None)
     if path == ["grid"] and last in ("budgets", "widths"):
         node.pop("widths" if last == "budgets" else "budgets", None)
     node[last] = parsed
@@ -296,7 +298,7 @@ def _check_unfolded(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -
     return values, levels + 1
 
 
-NAME, HEADS, PRESET = "name", "grid.heads", "model.preset"
+NAME, HEADS, PRESET, TOKENIZER = "name", "grid.heads", "model.preset", "data.tokenizer"
 ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
 # what arms share, so that the runs of one shape and seed see the same batches and the same held-out text
 SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")

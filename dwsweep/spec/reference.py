@@ -61,6 +61,14 @@ and those of nanochat have none.
 """,
     "data": f"""
 `data.source` is one of {", ".join(f"`{form}`" for form in SOURCE_FORMS)}. Paths and globs may be local or `gs://…`.
+
+`data.tokenizer` takes a vocabulary of your own in place of training one: a SentencePiece model, a `tokenizer.json`
+(extra `hf`), a folder that holds one, or `bytes` (256 tokens; byte 0, which no text holds, ends a document).
+`data.vocab_size` follows from it. Each document is encoded as text by the tokenizer's own library, without tokens
+around it. It ends with the end of sentence of a SentencePiece model, or with the `eos_token` of the
+`tokenizer_config.json` beside a `tokenizer.json`, else its one special token with a usual name. Losses per token of
+different vocabularies do not compare; `bits_per_byte` does. It counts the bytes of the text as it was read, and
+`prepare` warns of a tokenizer that loses text.
 """,
     "train": """
 `train.flops` and `train.seconds` give every shape as many tokens as it can train on with that compute or time. The

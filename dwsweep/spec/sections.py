@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from dwsweep.shapes import MLP_RATIOS, ROPE_THETA, Block, HeadRule
+from dwsweep.spec.vocabulary import vocabulary
 
 Preset = Literal["gpt2", "llama", "qwen3", "nanochat"]
 _LLAMA = {
@@ -61,7 +62,7 @@ LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # of `tra
 # forms of data.source
 SOURCE_FORMS = (
     *("stdlib-docs", "tfds:NAME[/CONFIG]", "wikidump:PATH", "wikiextractor:PATH"),
-    *("text:GLOB", "jsonl:GLOB", "parquet:GLOB"),
+    *("text:GLOB", "jsonl:GLOB", "parquet:GLOB", "hf:NAME[/CONFIG][@SPLIT]"),
 )
 
 
@@ -262,15 +263,28 @@ class ModelSpec(Section):
         return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
 
+class _Unreadable(str):
+    """A ``data.tokenizer`` that gave no vocabulary: its own field says why, which a check of the section could not."""
+
+    why: str
+
+    def __new__(cls, value: str, why: str) -> _Unreadable:
+        found = super().__new__(cls, value)
+        found.why = why
+        return found
+
+
 class DataSpec(Section):
     source: str = "stdlib-docs"
     """text to train on"""
+    tokenizer: Annotated[str, Field(min_length=1)] | None = None
+    """in place of training one: file or folder of a SentencePiece model or a tokenizer.json, or `bytes`"""
     vocab_size: Annotated[int, Field(ge=256, le=1_000_000)] = 1000
-    """vocabulary of the BPE tokenizer"""
+    """vocabulary of the BPE tokenizer that is trained; with data.tokenizer it follows from that"""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """share of the documents that is held out"""
     text_field: str | None = None
-    """field that holds the text in jsonl, parquet and tfds sources; None: found by its name"""
+    """field that holds the text in jsonl, parquet, tfds and hf sources; None: found by its name"""
     tokenizer_sample_bytes: Annotated[int, Field(ge=10_000, le=10**12)] = 10_000_000
     """amount of text the tokenizer is trained on"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -279,6 +293,25 @@ class DataSpec(Section):
     """not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep"""
     workers: Processes | None = None
     """not hashed; processes of `prepare`; None: all cores"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _vocabulary_of_tokenizer(cls, given: Any) -> Any:
+        """A spec that was written down has its vocab_size, and is read where the file is not."""
+        tokenizer = given.get("tokenizer") if isinstance(given, dict) else None
+        if not isinstance(tokenizer, str) or not tokenizer or given.get("vocab_size") is not None:
+            return given
+        try:
+            return {**given, "vocab_size": vocabulary(tokenizer)}
+        except ValueError as error:
+            return {**given, "tokenizer": _Unreadable(tokenizer, str(error))}
+
+    @field_validator("tokenizer", mode="before")
+    @classmethod
+    def _readable(cls, value: Any) -> Any:
+        if isinstance(value, _Unreadable):
+            raise ValueError(value.why)
+        return value
 
     @field_validator("source")
     @classmethod
@@ -404,7 +437,7 @@ class ExecutionSpec(Section):
     """how devices are shared; None: by replicas, large models within themselves; a CPU's cores by batch"""
     compile_ahead: bool | None = None
     """compile the next pack while this one trains; None: on accelerators"""
-    loggers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
+    loggers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(default_factory=list)
     """where metrics go beside the directory"""
     device: str | None = None
     """a name of the table of devices, for the estimates of `plan` and the rates of train.seconds"""

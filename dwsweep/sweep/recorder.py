@@ -3,12 +3,15 @@
 A run that is done or diverged is frozen: when its pack resumes from an older checkpoint and passes its end a second
 time, the first record stands.
 
-Optional logs besides metrics.jsonl: TensorBoard and Weights & Biases, off unless ``execution.loggers`` asks.
+Optional logs besides metrics.jsonl: TensorBoard, Weights & Biases and Trackio, off unless ``execution.loggers`` asks.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import importlib.util
+import io
 import itertools
 import math
 import os
@@ -34,6 +37,7 @@ from dwsweep.sweep.events import Emit
 from dwsweep.train.recorder import Recorder
 
 if TYPE_CHECKING:
+    import trackio
     import wandb
     from tensorboardX import SummaryWriter
 
@@ -257,7 +261,7 @@ def _number(value: Any) -> float | None:
     return float(value) if value is not None and np.isfinite(value) else None
 
 
-_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "trackio": "trackio"}
 
 
 class Logger(Protocol):
@@ -294,7 +298,9 @@ def check(names: Sequence[str]) -> None:
 def make(names: Sequence[str], store: SweepStore, pack: Pack) -> list[Logger]:
     """The loggers by name, for the runs of one pack."""
     check(names)
-    makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}
+    makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {
+        **{"tensorboard": TensorBoardLogger, "wandb": WandbLogger, "trackio": TrackioLogger}
+    }
     return [makers[name](store, pack) for name in names]
 
 
@@ -382,6 +388,70 @@ class WandbLogger:
         for run in self._runs.values():
             run.finish(exit_code=1)  # it did not reach its end
         self._runs.clear()
+
+
+class TrackioLogger:
+    """One Trackio run per run, in ``DIR/trackio`` unless Trackio's own settings say where (TRACKIO_DIR, a Space)."""
+
+    def __init__(self, store: SweepStore, pack: Pack) -> None:
+        self.store = store
+        self.pack = pack
+        self._runs: dict[str, trackio.Run] = {}
+        self._logged: dict[str, int] = {}  # the last step that Trackio has, of earlier attempts too
+        if not paths.is_remote(store.directory):
+            os.environ.setdefault("TRACKIO_DIR", str(paths.as_path(store.directory).absolute() / "trackio"))
+
+    def _run(self, run_id: str) -> trackio.Run:
+        if run_id not in self._runs:
+            import trackio  # reads TRACKIO_DIR
+
+            config = self.store.config(run_id)
+            with contextlib.redirect_stdout(io.StringIO()):
+                # in a context of its own, for `init` finishes the run that it finds in the present one, and the
+                # replicas of a pack log side by side
+                self._runs[run_id] = run = contextvars.Context().run(
+                    trackio.init,
+                    project="dwsweep",
+                    group=self.pack.shape.label,
+                    name=run_id,
+                    resume="allow",
+                    config=to_dict(config) if config else None,
+                    embed=False,
+                    auto_log_gpu=False,
+                    auto_log_cpu=False,
+                )
+            self._logged[run_id] = getattr(run, "_next_step", 0) - 1
+            # what a killed attempt had recorded and not handed over yet
+            self._log(run_id, run_record.read_metrics(self.store.run_directory(run_id) / "metrics.jsonl").rows)
+        return self._runs[run_id]
+
+    def resumed(self, run_id: str, step: int) -> None:
+        """Nothing: steps that Trackio already has are left out."""
+
+    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
+        self._run(run_id)
+        self._log(run_id, rows)
+
+    def _log(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
+        for row in rows:
+            if row["step"] > self._logged[run_id]:
+                self._runs[run_id].log(dict(_scalars(row)), step=row["step"])
+                self._logged[run_id] = row["step"]
+
+    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
+        run, steps = self._run(run_id), result.get("steps")
+        figures = {f"result/{name}": value for name, value in _scalars(result)}
+        run.log(figures, step=steps if isinstance(steps, int) else None)
+        self._finish(self._runs.pop(run_id))
+
+    def close(self) -> None:
+        for run in self._runs.values():
+            self._finish(run)
+        self._runs.clear()
+
+    def _finish(self, run: trackio.Run) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            run.finish()
 
 
 def _scalars(row: Mapping[str, object]) -> list[tuple[str, float]]:

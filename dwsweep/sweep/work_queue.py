@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 from dwsweep import paths
 from dwsweep.cost import training_flops
 from dwsweep.cost.duration import Calibration
+from dwsweep.data.prepare import expected_heldout_caution
+from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, DataFacts, Pack, Plan, build
 from dwsweep.records.pack import IN_PART, REBUILT, PackState
@@ -262,7 +264,9 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
 def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: Collection[str] = ()) -> Plan:
     """Plan what is still to be done of a sweep in ``directory``, with the rates that `bench` measured or compiled for
     it: `plan` shows what `run` carries out. Reads, and writes nothing."""
-    return _built(spec, DataFacts.of(tokens) if tokens else None, SweepStore(directory), retry)
+    plan = _built(spec, DataFacts.of(tokens) if tokens else None, SweepStore(directory), retry)
+    caution = None if tokens else expected_heldout_caution(spec.data)
+    return replace(plan, warnings=(caution, *plan.warnings)) if caution else plan
 
 
 def check(spec: Spec, directory: Any) -> None:
@@ -271,6 +275,7 @@ def check(spec: Spec, directory: Any) -> None:
     Raises:
         InputError: all that is wrong with it.
     """
+    given_files(spec.data)
     if spec.train.seconds is None:
         build(spec)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -274,6 +275,34 @@ def test_a_document_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: py
     source = write(tmp_path / "a.jsonl", [*articles(200), "é" * 2501])
     store = prepare(spec(source, tmp_path, vocab_size=256), progress=False)
     assert store.manifest.n_documents == 200 and store.manifest.skipped == {"larger than 64 MiB": 1}
+
+
+@pytest.mark.parametrize("n", [120, 50])
+def test_too_little_held_out_is_said_with_what_is_enough(
+    tmp_path: Path, n: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts").mkdir()
+    for i, text in enumerate(articles(n)):
+        (tmp_path / "texts" / f"{i:03}.txt").write_text(text, "utf-8")
+    data = spec(f"text:{tmp_path}/texts/*.txt", tmp_path, validation_fraction=0.05, vocab_size=256)
+    before = module.expected_heldout_caution(data)
+    assert before is not None and before.startswith(f"data.validation_fraction 0.05: about {n // 20}")
+    store = prepare(data)
+    held_out = store.manifest.splits["validation"].n_documents
+    for _ in range(2):  # made, and found
+        said = capsys.readouterr().err
+        assert f"caution: data.validation_fraction 0.05: {held_out} document" in said
+        prepare(data)
+    capsys.readouterr()
+    if n < 60:
+        assert said.rstrip().endswith(f"more documents, since {n} are too few to hold out 30 of them")
+        return
+    fraction, promised = re.findall(r"([0-9.]+) holds out (\d+) of the 120", said)[0]
+    enough = prepare(data.model_copy(update={"validation_fraction": float(fraction)}))
+    assert enough.manifest.splits["validation"].n_documents == int(promised) >= 30
+    less = prepare(data.model_copy(update={"validation_fraction": float(fraction) - 0.02}), progress=False)
+    assert less.manifest.splits["validation"].n_documents < 30
+    assert "caution" not in capsys.readouterr().err and module.heldout_caution(enough) is None
 
 
 def test_validation_fraction_that_holds_nothing_out_names_one_that_does(tmp_path: Path) -> None:

@@ -322,6 +322,39 @@ def test_a_time_that_fills_nothing_is_one_clear_line(arguments, message) -> None
         fill(arguments[0], arguments[1], make_prior(None, None)[0], arguments[2])
 
 
+def test_a_filled_sweep_takes_other_keys() -> None:
+    prior = make_prior(None, None)[0]
+    plain, changed = (
+        fill(2.0, "H100", prior, (), overrides)
+        for overrides in (
+            (),
+            ("data.source=text:./a/*.txt", "grid.seeds=9", "model.preset=llama", "model.mlp_ratio=4"),
+        )
+    )
+    spec = changed.spec
+    assert (spec.data.source, spec.grid.seeds, spec.model.mlp, spec.model.mlp_ratio) == (
+        "text:./a/*.txt", 9, "gated", 4.0,
+    )  # fmt: skip
+    assert spec.grid.budgets.stop < plain.spec.grid.budgets.stop  # three times the seeds in the same time
+    assert 0.8 < changed.seconds / (0.9 * 3600 * 2.0) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("grid.depths=[2,4]", "--set: 'grid.depths=.*allowed: --depths"),
+        ("execution.device=H200", "--set: 'execution.device.*allowed: that option"),
+        ("train.seconds=60", "--set: 'train.seconds=60'; gives every size the same cost"),
+        ("train.precision=float32", "train.precision: float32; allowed: bfloat16"),
+        ("data.sorce=x", "data.sorce: unknown key; did you mean `source`"),
+        ("model.kv_heads=3", "model.kv_heads: 3; must divide grid.heads.count 2"),
+    ],
+)
+def test_what_a_filled_sweep_does_not_take_is_one_clear_line(override, message) -> None:
+    with pytest.raises(InputError, match=message):
+        fill(2.0, "H100", make_prior(None, None)[0], (), (override,))
+
+
 def test_assumed_gains_pass_near_the_public_ones() -> None:
     """The differences 4/8, 8/12 and 16/24 have slopes of 0.106, 0.030 and 0.016 nats per ln N in public data."""
     gain = Gain()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -282,6 +283,22 @@ def test_more_than_one_epoch() -> None:
     assert "epochs" not in warnings()
     assert "2.0 epochs" in _with_tokens(tokens // 2)
     assert "epochs" not in _with_tokens(tokens)
+
+
+@pytest.mark.parametrize(
+    ("held_out", "caution", "eval_tokens", "wanted"),
+    [
+        (100, None, None, ""),
+        (100, None, 3000, ""),
+        (100, None, 2999, "train.eval_tokens 2,999: evaluates about 29 held-out documents; .* 3,000 tokens"),
+        (3, "three held out", 50, "three held out"),
+    ],
+)
+def test_too_little_held_out(held_out: int, caution: str | None, eval_tokens: int | None, wanted: str) -> None:
+    facts = DataFacts("a" * 64, 10**9, 100 * held_out, held_out, caution)
+    found = build(spec_of(QUIET, train={"eval_tokens": eval_tokens}), data=facts).warnings
+    lines = [line for line in found if "held" in line]
+    assert len(lines) == bool(wanted) and all(re.search(wanted, line) for line in lines)
 
 
 def _with_tokens(n_train_tokens: int) -> str:

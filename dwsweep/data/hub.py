@@ -1,0 +1,166 @@
+"""``hf:NAME[/CONFIG][@SPLIT]``: a data set of the Hugging Face Hub, or a folder in one of its forms, streamed by
+``datasets`` (the extra ``hf``).
+
+NAME is OWNER/NAME on the Hub, or a local folder, which needs no network; a folder with a CONFIG begins with ``/``,
+``.`` or ``~``. The split is ``train`` unless another is named. A data set on the Hub is read at the commit of its main
+branch, or of ``?revision=REV`` at the end. A store belongs to that commit, and one given in full is found without a
+network. ``datasets`` takes a second to import, so that is done when the text is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dwsweep.data.files import find_files
+from dwsweep.data.text_sources import TEXT_FIELDS, Files, Item, Skipped
+from dwsweep.errors import InputError
+
+_ROWS = 256  # read at a time
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_FORM = re.compile(r"(?P<name>[^@?]+)(@(?P<split>[\w.+-]+))?(\?revision=(?P<revision>[^?@\s]+))?")
+_SECONDS = 10  # to wait for the Hub's answer about a commit
+
+
+@dataclass(frozen=True)
+class HubRows(Files):
+    """The rows of one split; files: those of a local folder, none of a data set on the Hub."""
+
+    name: str  # OWNER/NAME, or the folder
+    config: str | None
+    split: str
+    commit: str | None  # None: a local folder
+    text_field: str | None = None
+
+    @classmethod
+    def find(cls, source: str, text_field: str | None) -> HubRows:
+        """
+        Raises:
+            InputError: the form is wrong, or there is no such folder, data set or revision.
+        """
+        form = _FORM.fullmatch(source)
+        if form is None:
+            raise InputError(f"data.source: hf:{source}; must be NAME[/CONFIG][@SPLIT], ?revision=REV at the end")
+        split, revision = form["split"] or "train", form["revision"]
+        name, config, local = _place(form["name"])
+        if local:
+            if revision:
+                raise InputError(f"data.source: hf:{source}; a local folder has no revision; allowed on the Hub")
+            return cls(tuple(find_files("hf", name)), name, config, split, None, text_field)
+        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+            raise InputError(f"data.source: hf:{source}; neither a folder nor OWNER/NAME[/CONFIG] of the Hub")
+        commit = revision if revision and _COMMIT.fullmatch(revision) else _commit_of(name, revision, source)
+        return cls((), name, config, split, commit, text_field)
+
+    @property
+    def parallel(self) -> bool:
+        return not self.files or super().parallel  # on the Hub the size is not known
+
+    def identity(self) -> list[Any]:
+        return [self.config, self.split, self.commit, self.name if self.commit else super().identity()]
+
+    @property
+    def revision(self) -> str | None:
+        return self.commit
+
+    def items(self) -> Iterator[Item]:
+        with self._errors():
+            rows = self._rows()
+            field = self._field(rows)
+            for number, batch in enumerate(rows.select_columns([field]).iter(_ROWS)):
+                texts = batch[field]
+                n_bytes = sum(len(text) for text in texts if isinstance(text, str))
+                yield Item((number * _ROWS, texts), n_bytes)
+
+    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
+        first, texts = item.payload
+        for row, text in enumerate(texts, first):
+            if isinstance(text, str):
+                yield text
+            else:
+                skipped.add_bad("null text", f"{self.name}, {self.split}, row {row}")
+
+    def _rows(self) -> Any:
+        """The split as an IterableDataset."""
+        import datasets
+
+        datasets.disable_progress_bars()
+        datasets.logging.set_verbosity(logging.CRITICAL)  # what it raises is said, once
+        if any((Path(self.name) / mark).is_file() for mark in ("state.json", "dataset_dict.json")):  # `save_to_disk`
+            saved = datasets.load_from_disk(self.name)
+            if isinstance(saved, datasets.DatasetDict):
+                if self.split not in saved:
+                    raise ValueError(f"Bad split: {self.split}. Available splits: {list(saved)}")
+                saved = saved[self.split]
+            return saved.to_iterable_dataset()
+        return datasets.load_dataset(self.name, self.config, split=self.split, revision=self.commit, streaming=True)
+
+    def _field(self, rows: Any) -> str:
+        """The column that holds the text; InputError that names the columns where there is none."""
+        if rows.features is not None:
+            kinds = {name: getattr(feature, "dtype", type(feature).__name__) for name, feature in rows.features.items()}
+        else:
+            kinds = {name: type(value).__name__ for name, value in next(iter(rows), {}).items()}
+        for name in (self.text_field,) if self.text_field else TEXT_FIELDS:
+            if kinds.get(name) in ("string", "large_string", "str"):
+                return name
+        found = ", ".join(f"{name} ({kind})" for name, kind in kinds.items()) or "none"
+        raise InputError(
+            f"data.text_field: {self.text_field or ' or '.join(TEXT_FIELDS)}; no such string field in hf:{self.name}; "
+            f"fields found: {found}"
+        )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """One clear line for whatever ``datasets`` raises, its absence included."""
+        try:
+            yield
+        except InputError:
+            raise
+        except ImportError as error:
+            raise _needs_extra(self.name, error) from None
+        except Exception as error:  # of pyarrow, fsspec, the Hub's client and its own
+            raise InputError(f"data.source: hf:{self.name}; cannot be read ({_one_line(error)})") from None
+
+
+def _place(name: str) -> tuple[str, str | None, bool]:
+    """(data set, config, whether it is a local folder)."""
+    path = os.path.abspath(os.path.expanduser(name))
+    if os.path.isdir(path):
+        return path, None, True
+    if name.startswith((".", "/", "~")):
+        parent, config = os.path.split(path)
+        if os.path.isdir(parent) and find_files("hf", parent):
+            return parent, config, True
+        raise InputError(f"data.source: hf:{name}; no such folder")
+    parts = name.split("/", 2)
+    return "/".join(parts[:2]), parts[2] if len(parts) > 2 else None, False
+
+
+def _commit_of(name: str, revision: str | None, source: str) -> str:
+    """The commit that a branch or tag of a data set on the Hub has now."""
+    try:
+        from huggingface_hub import HfApi
+
+        return str(HfApi().dataset_info(name, revision=revision, timeout=_SECONDS).sha)
+    except ImportError as error:
+        raise _needs_extra(name, error) from None
+    except Exception as error:  # of its HTTP client, and its own
+        raise InputError(
+            f"data.source: hf:{source}; the Hub does not answer for it ({_one_line(error)}); a data set there, a local "
+            "folder, or ?revision=COMMIT in full, whose store needs no network"
+        ) from None
+
+
+def _needs_extra(name: str, error: ImportError) -> InputError:
+    return InputError(f"data.source: hf:{name}; needs the package {error.name}: pip install 'dwsweep[hf]'")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

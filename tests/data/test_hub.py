@@ -1,0 +1,143 @@
+"""hf: a local data set folder through ``datasets`` itself; what is wrong with a source is said without it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dwsweep.data.hub import HubRows
+from dwsweep.data.prepare import find, prepare
+from dwsweep.data.sources import open_source
+from dwsweep.errors import InputError
+from dwsweep.spec import DataSpec
+
+TEXTS = [f"Row {i} – ünï. " * (i % 7 + 1) + f"end {i}" for i in range(600)]
+CONFIGS = """---
+configs:
+- config_name: first
+  data_files: first/*.parquet
+- config_name: second
+  data_files: second/*.parquet
+---
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two configurations; the first has its text in two shards and several row groups, and a test split."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def write(name: str, texts: list[str]) -> None:
+        path = tmp_path / "set" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"id": list(range(len(texts))), "content": texts}), path, row_group_size=100)
+
+    write("first/train-00000-of-00002.parquet", TEXTS[:350])
+    write("first/train-00001-of-00002.parquet", TEXTS[350:])
+    write("first/test-00000-of-00001.parquet", TEXTS[:40])
+    write("second/train-00000-of-00001.parquet", TEXTS[:80])
+    (tmp_path / "set" / "README.md").write_text(CONFIGS)
+    return tmp_path / "set"
+
+
+def data_spec(source: str, tmp_path: Path, **settings: object) -> DataSpec:
+    given = {"source": source, "vocab_size": 256, "validation_fraction": 0.2, "cache_dir": str(tmp_path / "cache")}
+    return DataSpec.model_validate(given | settings)
+
+
+def test_a_local_folder_gives_what_its_files_hold(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="needs the extra hf")
+    data = data_spec(f"hf:{folder}/first@train", tmp_path)
+    assert find(data) is None
+    store = prepare(data, progress=False)
+    same = prepare(data_spec(f"parquet:{folder}/first/train-*.parquet", tmp_path), progress=False)
+    assert store.data_hash == same.data_hash and store.manifest.n_documents == len(TEXTS)
+    found = find(data)
+    assert found is not None and found.path == store.path
+    counts = {f"hf:{folder}/first@test": 40, f"hf:{folder}/first": 600}
+    for source, n in counts.items():
+        assert prepare(data_spec(source, tmp_path), progress=False).manifest.n_documents == n
+    (folder / "first" / "note.txt").write_text("a file more is another state of the folder")
+    assert find(data) is None
+
+
+def test_configurations_and_what_save_to_disk_wrote(folder: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the extra hf")
+    (folder / "second").rename(folder / "files")  # a configuration is no folder
+    (folder / "README.md").write_text(CONFIGS.replace("second/", "files/"))
+    assert prepare(data_spec(f"hf:{folder}/second", tmp_path), progress=False).manifest.n_documents == 80
+    datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": TEXTS[:90]})}).save_to_disk(tmp_path / "saved")
+    assert prepare(data_spec(f"hf:{tmp_path}/saved", tmp_path), progress=False).manifest.n_documents == 90
+    with pytest.raises(InputError, match=r"Bad split: test. Available splits: .'train'"):
+        prepare(data_spec(f"hf:{tmp_path}/saved@test", tmp_path), progress=False)
+
+
+def test_what_is_not_there_is_one_line_with_what_is(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="needs the extra hf")
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "train.parquet").write_bytes((folder / "second/train-00000-of-00001.parquet").read_bytes()[:99])
+    for source, settings, wanted in (
+        (f"{folder}", {}, "Please pick one among the available configs: .'first', 'second'"),
+        (f"{folder}/third", {}, "'third' not found. Available: .'first', 'second'"),
+        (f"{folder}/first@validation", {}, "Bad split: validation. Available splits"),
+        (
+            f"{folder}/first",
+            {"text_field": "body"},
+            "data.text_field: body; no such string field in .*found: id .int64",
+        ),
+        (f"{folder}/first", {"text_field": "id"}, r"data.text_field: id; .* id \(int64\), content \(string\)"),
+        (f"{tmp_path}/cut", {}, "cannot be read"),
+    ):
+        with pytest.raises(InputError, match=wanted) as error:
+            prepare(data_spec(f"hf:{source}", tmp_path, **settings), progress=False)
+        assert len(error.value.lines) == 1 and "\n" not in str(error.value)
+    assert not list((tmp_path / "cache").glob("*.partial"))
+
+
+def test_rows_without_text_are_counted(tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="needs the extra hf")
+    rows = [{"text": None if i == 7 else text} for i, text in enumerate(TEXTS)]
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    manifest = prepare(data_spec(f"hf:{tmp_path}/set", tmp_path), progress=False).manifest
+    assert (manifest.n_documents, manifest.skipped) == (599, {"null text": 1})
+    assert manifest.first_skipped is not None and manifest.first_skipped.endswith("train, row 7")
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("@train", "must be NAME"),
+        ("a/b@c@d", "must be NAME"),
+        ("a/b?revision=", "must be NAME"),
+        ("./nowhere/x", "no such folder"),
+        ("a b/c", "neither a folder nor OWNER/NAME"),
+    ],
+)
+def test_a_form_that_is_none(source: str, wanted: str) -> None:
+    with pytest.raises(InputError, match=f"data.source: hf:.*{wanted}"):
+        open_source(f"hf:{source}")
+
+
+def test_a_commit_given_in_full_needs_no_network_and_tells_stores_apart(folder: Path) -> None:
+    first, second, other = (
+        open_source(f"hf:own/set/en@test?revision={commit * 40}", field)
+        for commit, field in (("a", None), ("b", None), ("a", "body"))
+    )
+    assert isinstance(first, HubRows)
+    assert (first.name, first.config, first.split, first.revision) == ("own/set", "en", "test", "a" * 40)
+    assert first.identity() == other.identity() != second.identity()
+    with pytest.raises(InputError, match="a local folder has no revision"):
+        open_source(f"hf:{folder}?revision=main")
+
+
+def test_without_the_extra_one_line_names_it(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("datasets", "huggingface_hub"):
+        monkeypatch.setitem(sys.modules, package, None)
+    for source in (f"hf:{folder}/first", "hf:own/set"):
+        with pytest.raises(InputError, match=r"pip install 'dwsweep\[hf\]'"):
+            prepare(data_spec(source, tmp_path), progress=False)
