@@ -1,5 +1,5 @@
-"""The files of one run: ``config.json``, ``status.json``, ``result.json``, ``metrics.jsonl`` (a row per logged step)
-and ``documents.npy``.
+"""The files of one run: ``config.json``, ``status.json``, ``result.json``, ``metrics.jsonl`` (a row per logged step),
+``documents.npy`` and, where they are kept, ``params.safetensors`` and ``eval.json``.
 
 ``bench.json``: what ``dwsweep bench`` measured, a list with a row per shape; ``plan`` and ``guide`` take rates from
 it. ``compiled.json``: the same of ``bench --compile-only --target``; ``plan`` takes it where nothing was measured.
@@ -109,6 +109,8 @@ class RunResult:
     pack_id: Name | None = None
     versions: dict[str, str] | None = None  # of Python and the packages that results depend on
     run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
+    params_sha256: str | None = None  # of params.safetensors (hex); None: the parameters were not kept
+    params_bytes: Count | None = None
 
 
 def versions() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 spec.yaml  plan.csv  results.csv  manifest.json
 packs/<pack_id>/pack.json  state.json  progress.json  log.txt  checkpoints/
-runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy
+runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors  eval.json
 locks/
 
 One owner per sweep directory and shard.
@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -203,11 +203,19 @@ class SweepStore:
             return False
         return True
 
-    def finish(self, run_id: str, pack_id: str, result: RunResult, documents: Any) -> None:
+    def params_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "params.safetensors"
+
+    def finish(
+        self, run_id: str, pack_id: str, result: RunResult, documents: Any, params: Mapping[str, Any] | None = None
+    ) -> None:
         """Record a finished run: the arrays and the figures first, ``done`` last, so that done means complete."""
         paths.make_directory(self.run_directory(run_id))
         paths.write_array(self.documents_path(run_id), documents)
         stamped = replace(result, run_id=run_id, pack_id=pack_id)
+        if params is not None:
+            digest, size = paths.write_safetensors(self.params_path(run_id), params, run_id=run_id)
+            stamped = replace(stamped, params_sha256=digest, params_bytes=size)
         reader.write(self.result_path(run_id), stamped, durable=True)
         self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
 

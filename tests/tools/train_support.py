@@ -124,7 +124,7 @@ class Kept(Recorder):
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
         self.dispatches.append((step, steps))
 
-    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray, params: object = None) -> None:
         self.results[run_id], self.documents[run_id] = result, documents
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
