@@ -19,10 +19,11 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -142,9 +143,14 @@ class ResultsRow:
 RESULTS_COLUMNS = columns_of(ResultsRow)
 
 
-def write_results(path: Any, rows: Iterable[ResultsRow]) -> None:
-    """Write the table atomically."""
-    paths.write_atomic(path, csv_text(rows, ResultsRow, str))
+def write_results(
+    path: Any, rows: Sequence[ResultsRow], evaluated: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+) -> None:
+    """Write the table atomically; ``evaluated``: further columns by run_id, blank where a run has none."""
+    more = sorted({name for row in rows for name in evaluated.get(row.run_id, {})})
+    lines = csv_text(rows, ResultsRow, str).splitlines()
+    cells = [more, *([str(evaluated.get(row.run_id, {}).get(name, "")) for name in more] for row in rows)]
+    paths.write_atomic(path, "".join(",".join([line, *cell]) + "\n" for line, cell in zip(lines, cells, strict=True)))
 
 
 _PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")

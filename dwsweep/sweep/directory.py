@@ -26,7 +26,18 @@ from dwsweep.records import record as reader
 from dwsweep.records import sweep as sweep_record
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
-from dwsweep.records.run import DONE, FAILED, FINAL, OOM, STOPPED, RunConfig, RunResult, RunState, check_documents
+from dwsweep.records.run import (
+    DONE,
+    FAILED,
+    FINAL,
+    OOM,
+    STOPPED,
+    Evaluation,
+    RunConfig,
+    RunResult,
+    RunState,
+    check_documents,
+)
 from dwsweep.records.sweep import Manifest, Owner, PlanRow
 
 Record = TypeVar("Record")
@@ -218,6 +229,18 @@ class SweepStore:
             stamped = replace(stamped, params_sha256=digest, params_bytes=size)
         reader.write(self.result_path(run_id), stamped, durable=True)
         self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
+
+    def evaluation(self, run_id: str) -> Evaluation | None:
+        """How a finished run does in downstream tasks; None where nothing was evaluated, or other parameters."""
+        found = self._read_or(self.evaluation_path(run_id), Evaluation, lambda: None)
+        result = self.result(run_id) if found else None
+        return found if found and result and result.params_sha256 == found.params_sha256 else None
+
+    def evaluation_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "eval.json"
+
+    def write_evaluation(self, evaluation: Evaluation) -> None:
+        reader.write(self.evaluation_path(evaluation.run_id), evaluation)
 
     def finished(self, retry: Collection[str] = ()) -> dict[str, str]:
         """State by id of the runs that need no training; those of a state in ``retry`` (failed, diverged) left out.
