@@ -147,7 +147,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "source": f"text:{folder}/text/*.txt",
         },
         "train": {"seq_len": 32, "batch_size": 4, "steps": 30, "warmup_steps": 2, "eval_tokens": 9000},
-        "execution": {"keep_params": "best"},
+        "execution": {"keep_params": "best", "workers": 2},
     }
     (folder / "text").mkdir()
     for i, path in enumerate(sorted(Path(json.__file__).parent.parent.glob("[a-c]*.py"))):
