@@ -86,7 +86,7 @@ def test_a_cache_changes_no_logit(options: dict[str, Any]) -> None:
     params, tokens = params_and_tokens(model)
     params = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), params)
     continued = jax.jit(model.continued)
-    padded = tokens.at[:, 10:].set(3)
+    padded = jnp.asarray(tokens).at[:, 10:].set(3)
     hidden, cache = continued(params, padded, model.empty_cache(2), 0)
     parts = [model.logits_of(params, hidden)[:, :10]]
     for at in range(10, 16):
