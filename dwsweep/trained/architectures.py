@@ -4,18 +4,25 @@
     LayerNorm, rotary positions, plain MLP                  GPT-NeoX
     RMSNorm, rotary positions, gated MLP                    Llama
     the same with normalised queries and keys               Qwen3
+    the same with capped logits                             Gemma 3
 
 What is not in an architecture is folded into its weights: the residual multiplier into the matrices that write to the
 stream, the attention scale (theirs is 1/√d_p) into q or the gain of its norm, the unembedding multiplier into the final
 norm, which serves a tied unembedding too. GPT-2 and GPT-NeoX have no groups of key/value heads: each of a group's heads
 is given a copy. A plain MLP of squared ReLU is a gated one whose gate is its up: relu(u)·u.
+
+Gemma 3 also normalises what a sublayer puts out, and all its norms x/√(mean x² + ε)·g share one ε. Here that is ε·S²,
+S = 2²⁶. A norm that we have too is given S·x, and S·x/√(mean (S·x)² + ε·S²) is x/√(mean x² + ε). A norm that we do not
+have is given x itself. Beside ε·S² the mean of x² is nothing, so the norm divides by S·√ε whatever x is, and its gain
+takes x from there to S·x. The residual stream, queries and keys are therefore S times ours, without rounding. What is
+left of the additional norm changes an x by mean x²/(2·ε·S²) of itself: 1e-6 where mean x² is 1e5.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +47,7 @@ class Architecture:
     name: str
     config: Callable[[Shape], dict[str, Any]]
     weights: Callable[[Shape, Scales, Arrays], Arrays]
+    note: str = ""  # what a user has to know of the export
 
 
 def of(shape: Shape) -> Architecture | list[str]:
@@ -52,7 +60,10 @@ def of(shape: Shape) -> Architecture | list[str]:
             ("model.attention: linear", shape.attention != "softmax"),
             ("model.order: attention_first", shape.order != "interleaved"),
             (f"model.embedding_rank: {shape.embedding_rank}", shape.embedding_rank is not None),
-            (f"model.logit_softcap: {shape.logit_softcap}", shape.logit_softcap is not None),
+            (
+                f"model.logit_softcap: {shape.logit_softcap} without RMSNorm and model.qk_norm",
+                shape.logit_softcap is not None and not (shape.norm_type == "rmsnorm" and shape.qk_norm),
+            ),
         )
         if found
     ]
@@ -71,7 +82,7 @@ def of(shape: Shape) -> Architecture | list[str]:
         )
         why = "model.norm_type: layernorm"
     else:
-        found = QWEN3 if qk_norm else LLAMA
+        found = LLAMA if not qk_norm else QWEN3 if shape.logit_softcap is None else GEMMA3
         plain = shape.mlp == "plain" and shape.activation != "relu2"
         lacks = (
             (f"model.positions: {shape.positions}", not rotary),
@@ -267,7 +278,48 @@ def _qwen3_config(shape: Shape) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name != "mlp_bias"}
 
 
+GEMMA_SCALE = 2.0**26
+"""S: of the residual stream, queries and keys of a Gemma 3 over ours."""
+
+
+def _gemma3_config(shape: Shape) -> dict[str, Any]:
+    rope = _rope(shape)["rope_parameters"]
+    return {
+        **_llama_config(shape),
+        **_common(shape, "gemma3_text", "Gemma3ForCausalLM"),
+        "tie_word_embeddings": False,  # the embedding is scaled, the unembedding is not
+        "hidden_activation": _llama_config(shape)["hidden_act"],
+        "rms_norm_eps": NORM_EPSILON * GEMMA_SCALE**2,
+        "query_pre_attn_scalar": shape.head_size,
+        "final_logit_softcapping": shape.logit_softcap,
+        "layer_types": ["full_attention"] * shape.depth,
+        "rope_parameters": {"full_attention": rope, "sliding_attention": rope},
+        "rope_local_base_freq": shape.rope_theta,  # for transformers before 5
+    }
+
+
+def _gemma3_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
+    found = _llama_weights(replace(shape, tied_embeddings=False), scales, {"unembedding": ours["embedding"], **ours})
+    found["model.embed_tokens.weight"] = GEMMA_SCALE / math.sqrt(shape.width) * ours["embedding"]  # it multiplies by √d
+    back = np.full(shape.width, GEMMA_SCALE * math.sqrt(NORM_EPSILON) * GEMMA_SCALE, np.float32)
+    for i in range(shape.depth):
+        h = f"model.layers.{i}"
+        for name in ("q", "k"):
+            found[f"{h}.self_attn.{name}_proj.weight"] = GEMMA_SCALE * found[f"{h}.self_attn.{name}_proj.weight"]
+        found[f"{h}.pre_feedforward_layernorm.weight"] = found[f"{h}.post_attention_layernorm.weight"]
+        found |= {f"{h}.{name}.weight": back for name in ("post_attention_layernorm", "post_feedforward_layernorm")}
+    # a Gemma's gains are 1 + weight
+    return {name: array - 1 if "norm" in name else array for name, array in found.items()}
+
+
 GPT2 = Architecture("GPT-2", _gpt2_config, _gpt2_weights)
 GPT_NEOX = Architecture("GPT-NeoX", _gpt_neox_config, _gpt_neox_weights)
 LLAMA = Architecture("Llama", _llama_config, _llama_weights)
 QWEN3 = Architecture("Qwen3", _qwen3_config, _llama_weights)
+GEMMA3 = Architecture(
+    "Gemma 3",
+    _gemma3_config,
+    _gemma3_weights,
+    "Load it in float32 or bfloat16, never in float16: the residual stream is 2²⁶ times that of the trained model, so\n"
+    "that Gemma 3's norms behind its sublayers, which the trained model does not have, change nothing.",
+)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from dwsweep.trained.architectures import Architecture
 from dwsweep.trained.runs import TrainedRun
 
 
-def model_card(run: TrainedRun, architecture: str) -> str:
+def model_card(run: TrainedRun, architecture: Architecture) -> str:
     """Markdown with the YAML header that the Hub reads; figures as config.json and result.json have them."""
     config, result, shape = run.config, run.result, run.shape
     train, data = config.train, config.data
@@ -49,7 +50,8 @@ tags: [dwsweep]
 
 # {run.run_id}
 
-A language model of a depth-width sweep by dwsweep, exported as {architecture}. It is one point of a study of shapes.
+One point of a depth-width sweep by dwsweep: a language model that was trained to compare shapes, exported as
+{architecture.name}.
 
 | | |
 | --- | --- |
@@ -67,6 +69,7 @@ print(tokenizer.decode(model.generate(ids, max_new_tokens=40)[0]))
 In training a document follows on the end token of another one: begin a prompt with `tokenizer.bos_token_id`. The
 multipliers of the parametrization (residual branches, attention, unembedding) are folded into the weights, which are
 float32. The held-out loss was measured before the export, by the trainer, in {train.get("precision")}.
+{architecture.note}
 """
 
 

@@ -65,7 +65,7 @@ def _write(run: TrainedRun, architecture: Architecture, tokenizer: Tokenizer, pl
     for name, text in {
         **tokenizer_json.files(tokenizer),
         "generation_config.json": json.dumps({**ends, "do_sample": True}, indent=1) + "\n",
-        "README.md": model_card(run, architecture.name),
+        "README.md": model_card(run, architecture),
         "config.json": json.dumps({**architecture.config(shape), **ends}, indent=1) + "\n",
     }.items():
         paths.write_atomic(place / name, text)

@@ -40,6 +40,9 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "llama, relu2": {"preset": "llama", "mlp": "plain", "activation": "relu2", "mlp_ratio": 4.0},
     "qwen3": {"preset": "qwen3", "kv_heads": 2},
     "qwen3, tied": {"preset": "qwen3", "tied_embeddings": True},
+    "nanochat": {"preset": "nanochat"},
+    "nanochat, tied, grouped heads": {"preset": "nanochat", "tied_embeddings": True, "kv_heads": 1},
+    "nanochat, gated": {"preset": "nanochat", "mlp": "gated", "activation": "silu", "logit_softcap": 2.0},
     "nanochat without its cap": {"preset": "nanochat", "logit_softcap": None},
 }
 

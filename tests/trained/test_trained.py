@@ -122,7 +122,7 @@ def test_an_export_is_whole_and_is_not_written_over(sweep: SweepStore, dwsweep: 
         ),
         ({"norm": "post"}, ["model.norm: post"]),
         ({"norm_type": "none"}, ["model.norm_type: none"]),
-        ({"logit_softcap": 15.0}, ["model.logit_softcap: 15.0"]),
+        ({"logit_softcap": 15.0}, ["model.logit_softcap: 15.0 without RMSNorm"]),
         ({"mlp": "gated"}, ["model.mlp: gated"]),
         ({"norm_type": "rmsnorm"}, ["model.positions: learned", "model.mlp: plain"]),
         ({"preset": "qwen3", "biases": True}, ["model.biases: true"]),
@@ -135,12 +135,15 @@ def test_what_no_architecture_has_is_named(keys: dict[str, Any], named: list[str
     assert all(line.startswith(name) for line, name in zip(found, named, strict=True))
 
 
-@pytest.mark.parametrize("preset", ["gpt2", "llama", "qwen3"])
-def test_presets_have_their_architecture(preset: str) -> None:
+@pytest.mark.parametrize(
+    ("preset", "model_type"),
+    [("gpt2", "gpt2"), ("llama", "llama"), ("qwen3", "qwen3"), ("nanochat", "gemma3_text")],
+)
+def test_presets_have_their_architecture(preset: str, model_type: str) -> None:
     shape = parse_spec(filled(TINY, model={"preset": preset})).block().shape(2, 16)
     found = architectures.of(shape)
     assert not isinstance(found, list)
-    assert found.config(shape)["model_type"] == preset
+    assert found.config(shape)["model_type"] == model_type
 
 
 def greedy(model: Any, params: Any, ids: list[int], end: int, n: int) -> list[int]:
