@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from cli_tools import in_a_process
 from dwsweep.data.batches import heldout_set
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.data.tokenizer import train as train_tokenizer
+from dwsweep.errors import InputError
+from dwsweep.fit.table import read_table
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.shapes import Block, HeadRule
@@ -128,6 +131,11 @@ def test_ids_are_ours(vocab_size: int, tmp_path: Path) -> None:
         ids = ours.encode(text).tolist()
         assert theirs(text).input_ids == ids, text[:200]
         assert theirs.decode(ids) == text
+    for keys in ({}, {"positions": "rotary"}, *({"preset": name} for name in ("llama", "qwen3", "nanochat"))):
+        shape = model_of(keys)[0].shape  # transformers may choose a tokenizer by the kind of model
+        (tmp_path / "config.json").write_text(json.dumps(architectures.of(shape).config(shape)))
+        beside = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        assert [beside(text).input_ids for text in TEXTS] == [ours.encode(text).tolist() for text in TEXTS]
     assert theirs.eos_token_id == ours.end_token == theirs.bos_token_id
     assert len(theirs) == ours.vocab_size
     assert theirs.decode([ours.end_token], skip_special_tokens=True) == ""
@@ -182,3 +190,41 @@ def test_heldout_loss_by_transformers_is_that_of_results_csv(sweep: Path, tmp_pa
         assert tokenizer(text).input_ids == Tokenizer.load(store.path).encode(text).tolist()
         ids = torch.tensor([[tokenizer.bos_token_id, *tokenizer(text).input_ids]])
         assert model.generate(ids, max_new_tokens=5, do_sample=False).shape[1] > ids.shape[1]
+
+
+def test_scores_of_a_local_task_are_columns_that_a_fit_takes(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: make test-hf")
+    from dwsweep.trained import downstream
+
+    examples = [{"text": f"def f_{i}(self):\n    return self.x[{i}]\n"} for i in range(8)]
+    questions = [{"q": "def f(self): return", "options": [" self", " zebra quilt"], "answer": i % 2} for i in range(8)]
+    for name, rows in (("prose", examples), ("choice", questions)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        task = {"task": f"own_{name}", "dataset_path": "json", "test_split": "test", "metadata": {"version": 1}}
+        task["dataset_kwargs"] = {"data_files": {"test": str(tmp_path / f"{name}.jsonl")}}
+        if name == "prose":
+            task |= {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{text}}"}
+            task["metric_list"] = [{"metric": "bits_per_byte"}, {"metric": "word_perplexity"}]
+        else:
+            task |= {"output_type": "multiple_choice", "doc_to_text": "{{q}}", "doc_to_target": "{{answer}}"}
+            task |= {"doc_to_choice": "{{options}}", "metric_list": [{"metric": "acc"}]}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(task))
+    found = runs.find(sweep)
+    with pytest.raises(InputError, match=r"'own_prise'; no task .* did you mean own_prose"):
+        downstream.evaluate(found, ["own_prise"], tmp_path)
+    for _ in range(2):
+        results = downstream.evaluate(found, ["own_prose", "own_choice"], tmp_path, limit=6)
+    assert capsys.readouterr().err.count("evaluated before") == len(found)
+    rows = {row["run_id"]: row for row in csv.DictReader(results.open())}
+    for run in found:
+        row = {name: float(value) for name, value in rows[run.run_id].items() if name.startswith("eval_")}
+        assert row["eval_own_choice_acc"] == 0.5 == row["eval_own_choice_error"]
+        assert row["eval_own_choice_acc_stderr"] > 0
+        assert 1 < row["eval_own_prose_bits_per_byte"] < 8
+        assert row["eval_own_prose_word_nats"] == pytest.approx(np.log(row["eval_own_prose_word_perplexity"]))
+    table = read_table(sweep, {"loss": "eval_own_prose_bits_per_byte"})
+    assert sorted(row["loss"] for row in table.rows if row["loss"]) == sorted(
+        float(row["eval_own_prose_bits_per_byte"]) for row in rows.values() if row["eval_own_prose_bits_per_byte"]
+    )
