@@ -19,7 +19,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -144,13 +144,10 @@ RESULTS_COLUMNS = columns_of(ResultsRow)
 
 
 def write_results(
-    path: Any, rows: Sequence[ResultsRow], evaluated: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+    path: Any, rows: Iterable[ResultsRow], evaluated: Mapping[str, Mapping[str, float]] = MappingProxyType({})
 ) -> None:
-    """Write the table atomically; ``evaluated``: further columns by run_id, blank where a run has none."""
-    more = sorted({name for row in rows for name in evaluated.get(row.run_id, {})})
-    lines = csv_text(rows, ResultsRow, str).splitlines()
-    cells = [more, *([str(evaluated.get(row.run_id, {}).get(name, "")) for name in more] for row in rows)]
-    paths.write_atomic(path, "".join(",".join([line, *cell]) + "\n" for line, cell in zip(lines, cells, strict=True)))
+    """Write the table atomically; ``evaluated``: further columns by run_id."""
+    paths.write_atomic(path, csv_text(rows, ResultsRow, str, lambda row: evaluated.get(row.run_id, {})))
 
 
 _PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 from dwsweep.trained.architectures import Architecture
@@ -26,7 +27,7 @@ def model_card(run: TrainedRun, architecture: Architecture) -> str:
         ("parameters", f"{config.n_params_total:,}, of which {config.n_params:,} are weights of the blocks"),
         ("context", f"{shape.seq_len} tokens"),
         ("data", f"`{data.get('source')}`, content hash `{str(config.data_hash)[:16]}`"),
-        ("tokenizer", _tokenizer(shape.vocab_size)),
+        ("tokenizer", _tokenizer(shape.vocab_size, data.get("tokenizer"))),
         (
             "trained on",
             f"{config.tokens:,} tokens in {config.steps:,} steps of {train.get('batch_size')} × {shape.seq_len}",
@@ -86,7 +87,9 @@ def _block(model: dict[str, Any], run: TrainedRun) -> str:
     return ", ".join(parts) + preset
 
 
-def _tokenizer(vocab_size: int) -> str:
-    if vocab_size == 256:
+def _tokenizer(vocab_size: int, given: str | None) -> str:
+    if vocab_size == 256 or given == "bytes":
         return "bytes"
+    if given is not None:
+        return f"`{PurePath(given).name}`, {vocab_size:,} tokens, not trained by the sweep"
     return f"byte-fallback BPE of {vocab_size:,} tokens, trained by SentencePiece on the same data"

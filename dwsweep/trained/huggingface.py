@@ -32,9 +32,11 @@ def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
     for place in places:
         if (place / "config.json").exists() or (place.exists() and not place.is_dir()):
             raise InputError(f"OUT: {place}; is there already; remove it or name another directory")
+    tokenizers = {data: Tokenizer.load(store.path) for data, store in stores.items()}
+    files = {data: tokenizer_json.files(tokenizer) for data, tokenizer in tokenizers.items()}
     for run, architecture, place in zip(runs, found, places, strict=True):
-        tokenizer = Tokenizer.load(stores[run.config.data_hash].path)
-        _write(run, architecture, tokenizer, place)
+        data = run.config.data_hash
+        _write(run, architecture, tokenizers[data].end_token, files[data], place)
     return places
 
 
@@ -55,15 +57,17 @@ def architectures_of(runs: Sequence[TrainedRun]) -> list[Architecture]:
     return [one for one in found if isinstance(one, Architecture)]
 
 
-def _write(run: TrainedRun, architecture: Architecture, tokenizer: Tokenizer, place: Any) -> None:
+def _write(
+    run: TrainedRun, architecture: Architecture, end_token: int, tokenizer_files: dict[str, str], place: Any
+) -> None:
     shape = run.shape
     weights = architecture.weights(shape, run.scales, run.arrays())
     paths.make_directory(place)
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
     paths.write_safetensors(place / "model.safetensors", arrays, format="pt")
-    ends = {"bos_token_id": tokenizer.end_token, "eos_token_id": tokenizer.end_token}
+    ends = {"bos_token_id": end_token, "eos_token_id": end_token}
     for name, text in {
-        **tokenizer_json.files(tokenizer),
+        **tokenizer_files,
         "generation_config.json": json.dumps({**ends, "do_sample": True}, indent=1) + "\n",
         "README.md": model_card(run, architecture),
         "config.json": json.dumps({**architecture.config(shape), **ends}, indent=1) + "\n",

@@ -6,7 +6,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -18,9 +18,10 @@ from dwsweep.errors import InputError
 from dwsweep.model.parametrization import Scales, resolve
 from dwsweep.records.run import RunConfig, RunResult
 from dwsweep.shapes import Shape
-from dwsweep.spec import DataSpec, ModelSpec, TrainSpec
+from dwsweep.spec import DataSpec, ModelSpec, Section, TrainSpec
 from dwsweep.sweep.directory import SweepStore
 
+Kind = TypeVar("Kind", bound=Section)
 Arrays = dict[str, Any]
 """NumPy arrays by their dotted name; those of the blocks have a leading layer axis."""
 
@@ -44,8 +45,17 @@ class TrainedRun:
     @cached_property
     def scales(self) -> Scales:
         """The multipliers that the run was trained with."""
-        model, train = ModelSpec.model_validate(self.config.model), TrainSpec.model_validate(self.config.train)
+        model, train = self._section(ModelSpec, self.config.model), self._section(TrainSpec, self.config.train)
         return resolve(self.shape, model, train, self.config.learning_rate)
+
+    def _section(self, kind: type[Kind], values: dict[str, Any]) -> Kind:
+        """A section of the spec that the run was planned by."""
+        try:
+            return kind.model_validate(values)
+        except ValidationError as error:  # of another version
+            first = error.errors()[0]
+            what = ".".join(map(str, first["loc"]))
+            raise InputError(f"runs/{self.run_id}/config.json: {what}: {first['msg']}") from None
 
     def arrays(self) -> Arrays:
         """The parameters, float32.
@@ -79,10 +89,7 @@ class TrainedRun:
             cache = (yaml.safe_load(spec.read_text("utf-8")).get("data") or {}).get("cache_dir")
         except (OSError, yaml.YAMLError, AttributeError):
             cache = None
-        try:
-            store = find_store(DataSpec.model_validate({**self.config.data, "cache_dir": cache}))
-        except ValidationError as error:
-            raise InputError(f"runs/{self.run_id}/config.json: data: {error.errors()[0]['msg']}") from None
+        store = find_store(self._section(DataSpec, {**self.config.data, "cache_dir": cache}))
         if store is None:
             raise InputError(
                 f"{self.run_id}: its tokenizer is with its data, {self.config.data.get('source')}, which is not "

@@ -12,21 +12,21 @@ import json
 from typing import Any
 
 from dwsweep.data.tokenizer import SPACE, Tokenizer
+from dwsweep.errors import InputError
 
 END = "</s>"
 UNKNOWN = "<unk>"
 
 
 def files(tokenizer: Tokenizer) -> dict[str, str]:
-    """Name and content of each file."""
+    """Name and content of each file.
+
+    Raises:
+        InputError: a SentencePiece model that was not trained here, which may normalise and split in other ways.
+    """
+    if own := getattr(tokenizer, "files", None):  # of data.tokenizer
+        return _of_json(tokenizer, own)
     model, added, more = _plain_bytes() if tokenizer.model is None else _bpe(tokenizer.model)
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": END,  # documents follow on the end of another one in training
-        "eos_token": END,
-        "clean_up_tokenization_spaces": False,
-        "split_special_tokens": True,  # a text that holds "</s>" is text
-    }
     tokens = [
         {"id": i, "content": text, "special": True, "normalized": False}
         | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
@@ -36,10 +36,35 @@ def files(tokenizer: Tokenizer) -> dict[str, str]:
         **{"version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens, "normalizer": None},
         **{"post_processor": None, **more, "model": model},
     }
+    return _written(content, END)
+
+
+def _written(content: dict[str, Any], end: str) -> dict[str, str]:
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": end,  # documents follow on the end of another one in training
+        "eos_token": end,
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,  # a text that holds "</s>" is text
+    }
     return {
         "tokenizer.json": json.dumps(content, ensure_ascii=False) + "\n",
         "tokenizer_config.json": json.dumps(settings, indent=1) + "\n",
     }
+
+
+def _of_json(tokenizer: Tokenizer, own: dict[str, bytes]) -> dict[str, str]:
+    """A tokenizer.json as it was given, but that nothing is put around a text, as nothing was in training."""
+    name, data = next(iter(own.items()))
+    try:
+        content = json.loads(data)
+        end = {token["id"]: token["content"] for token in content["added_tokens"]}[tokenizer.end_token]
+    except (ValueError, LookupError, TypeError):
+        raise InputError(
+            f"data.tokenizer: {name}; an export carries a tokenizer.json, bytes, or a vocabulary that dwsweep trained; "
+            "this is none of them"
+        ) from None
+    return _written({**content, "post_processor": None, "truncation": None, "padding": None}, end)
 
 
 def _bpe(model: bytes) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:

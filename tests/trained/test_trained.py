@@ -16,6 +16,7 @@ from train_support import TINY, make_store
 
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.data.tokenizer import train as train_tokenizer
+from dwsweep.errors import InputError
 from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts
 from dwsweep.plan import build as build_plan
@@ -200,3 +201,21 @@ def test_tokenizer_files_hold_every_piece_in_its_place() -> None:
         for left, right in content["model"]["merges"]:
             assert {left, right, left + right} <= set(vocab)
     assert isinstance(ours, Tokenizer) and len(content["model"]["merges"]) >= 50
+
+
+class Given(Tokenizer):
+    """A tokenizer from a file, as ``data.tokenizer`` names one."""
+
+    def __init__(self, data: bytes, end_token: int) -> None:
+        self.files, self.end_token = {"own.json": data}, end_token
+
+
+def test_a_tokenizer_of_ones_own_is_carried_without_what_it_puts_around_a_text() -> None:
+    ours = json.loads(tokenizer_json.files(Tokenizer(None))["tokenizer.json"])
+    given = ours | {"post_processor": {"type": "TemplateProcessing"}, "truncation": {"max_length": 3}}
+    files = tokenizer_json.files(Given(json.dumps(given).encode(), 0))
+    assert json.loads(files["tokenizer.json"]) == ours
+    assert json.loads(files["tokenizer_config.json"])["eos_token"] == "</s>"
+    for data, end in ((b"\x0a\x0e", 0), (json.dumps(given).encode(), 65), (b"[]", 0)):
+        with pytest.raises(InputError, match=r"own\.json; an export carries"):
+            tokenizer_json.files(Given(data, end))
