@@ -11,6 +11,7 @@ import typer
 
 from dwsweep.cli.options import Command, PathValue, number_option, path_option, path_value, whole_option
 from dwsweep.errors import InputError
+from dwsweep.text import printable
 
 commands = typer.Typer(rich_markup_mode="rich")
 _command = functools.partial(commands.command, cls=Command)
@@ -70,8 +71,9 @@ def sample(
     prepare_environment()  # programs that were compiled before are read from the cache
     from dwsweep.trained.sample import sample as draw
 
+    prompt = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # as the shell gave it
     text = draw(found[0], prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, seed=seed)
-    print(prompt + text)
+    print(printable(prompt + text, keep="\n\t"))
 
 
 @_command(

@@ -30,8 +30,7 @@ import numpy as np
 from dwsweep.model.ops import NORM_EPSILON
 from dwsweep.model.parametrization import Scales
 from dwsweep.shapes import Shape
-
-Arrays = dict[str, Any]
+from dwsweep.trained.runs import Arrays
 
 ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "relu2": "relu2", "none": "linear"}
 """Our names → theirs; our GELU is the approximation by tanh, which is their ``gelu_new``."""
