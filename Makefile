@@ -6,15 +6,17 @@ OUT ?= runs/smoke
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 CHIPS ?= .venv-chips
+HF ?= .venv-hf
 JOBS ?= 3
 
-.PHONY: help smoke install test test-slow test-chips bench house lint clean
+.PHONY: help smoke install test test-slow test-chips test-hf bench house lint clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
 	@echo "make test       venv, test extras, ruff, mypy, pytest"
 	@echo "make test-slow  the slow tier: coverage by simulation, many kills, Ray"
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
+	@echo "make test-hf    exports against transformers and lm-evaluation-harness (PyTorch, in a venv of its own)"
 	@echo "make house      modules, functions and rooms that grow too large; prints, never fails"
 	@echo "make bench      side by side with PyTorch, where that is installed"
 
@@ -63,6 +65,15 @@ $(CHIPS)/installed: pyproject.toml constraints.txt
 test-chips: $(CHIPS)/installed
 	$(CHIPS)/bin/python -m pytest -m chips
 
+$(HF)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(HF)
+	@echo "installing dwsweep, PyTorch, transformers and lm-evaluation-harness into $(HF) (some GB where PyTorch brings CUDA)"
+	$(HF)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[eval,test]'
+	@touch $@
+
+test-hf: $(HF)/installed
+	$(HF)/bin/python -m pytest -m hf
+
 bench: $(VENV)/installed-test
 	$(BIN)/python tests/benchmarks/bench_train.py
 
@@ -70,4 +81,4 @@ house:
 	@$(PYTHON) tests/tools/house.py
 
 clean:
-	rm -rf $(VENV) $(CHIPS) build *.egg-info
+	rm -rf $(VENV) $(CHIPS) $(HF) build *.egg-info

@@ -147,6 +147,18 @@ def write_array(path: Any, array: Any) -> None:
     write_atomic(path, buffer.getvalue(), durable=True)
 
 
+def write_safetensors(path: Any, arrays: Mapping[str, Any], **metadata: str) -> tuple[str, int]:
+    """Write arrays by name as safetensors; returns the file's SHA-256 (hex) and its bytes."""
+    from safetensors.numpy import save
+
+    if not is_remote(path):  # what a killed process left half written is as large as the file
+        for stale in path.parent.glob(f".{path.name}.*.tmp"):
+            remove(stale)
+    data = save(dict(arrays), metadata={"format": "np", **metadata})
+    write_atomic(path, data, durable=True)
+    return hashlib.sha256(data).hexdigest(), len(data)
+
+
 def names_in(path: Any) -> list[str]:
     """Sorted names of what a folder holds; none when it does not exist."""
     try:

@@ -23,6 +23,7 @@ from dwsweep.shapes import token_bytes
 from dwsweep.spec import Spec
 
 METRICS_ROW_BYTES = 130  # of metrics.jsonl
+PARAM_BYTES = 4  # float32
 RUN_BYTES = 30_000  # config, status, result, and 16 bytes for each of some 1,500 held-out documents
 
 
@@ -57,6 +58,7 @@ def estimate(
     checkpoints = sorted((by_pack[name].checkpoint_bytes for name in active), reverse=True)
     at_work = checkpoints if spec.execution.keep_finished_checkpoints else checkpoints[: spec.execution.workers or 1]
     results = sum(RUN_BYTES + run.steps // spec.execution.log_steps * METRICS_ROW_BYTES for run in todo)
+    params = sum(PARAM_BYTES * run.shape.n_params_total for run in keeping_params(spec, todo))
     return Estimates(
         device=clock.device_name,
         basis=clock.basis,
@@ -71,8 +73,19 @@ def estimate(
         peak_memory_bytes=max((by_pack[name].memory.total for name in active), default=0),
         checkpoint_bytes=sum(checkpoints),
         results_bytes=results,
-        disk_bytes=sum(at_work) + results,
+        params_bytes=params,
+        disk_bytes=sum(at_work) + results + params,
     )
+
+
+def keeping_params(spec: Spec, runs: Sequence[Run]) -> list[Run]:
+    """Those of ``runs`` whose parameters are kept, were they all trained; with ``best`` one per pack and length, which
+    one of them is known at its end."""
+    if spec.execution.keep_params == "none":
+        return []
+    if spec.execution.keep_params == "all":
+        return list(runs)
+    return list({(run.pack_id, run.steps): run for run in runs}.values())
 
 
 def misfits(estimates: Estimates, packs: Sequence[Pack]) -> list[str]:

@@ -385,9 +385,10 @@ def _warnings(plans: Sequence[Plan], names: Sequence[str]) -> tuple[str, ...]:
 
 def _together(parts: Sequence[Estimates], keep_all: bool) -> Estimates:
     seconds = [part.device_seconds for part in parts]
-    results = sum(part.results_bytes for part in parts)
-    at_work = [part.disk_bytes - part.results_bytes for part in parts]  # checkpoints of the packs at work, or of all
-    summed = ("n_packs", "tokens", "flops", "flops_6nd", "checkpoint_bytes")
+    results = sum(part.results_bytes + part.params_bytes for part in parts)
+    # checkpoints of the packs at work, or of all
+    at_work = [part.disk_bytes - part.results_bytes - part.params_bytes for part in parts]
+    summed = ("n_packs", "tokens", "flops", "flops_6nd", "checkpoint_bytes", "results_bytes", "params_bytes")
     totals: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in summed}
     return replace(
         parts[0],
@@ -396,6 +397,5 @@ def _together(parts: Sequence[Estimates], keep_all: bool) -> Estimates:
         packs={key: value for part in parts for key, value in part.packs.items()},
         device_seconds=None if None in seconds else sum(second for second in seconds if second is not None),
         peak_memory_bytes=max(part.peak_memory_bytes for part in parts),
-        results_bytes=results,
         disk_bytes=(sum(at_work) if keep_all else max(at_work)) + results,
     )

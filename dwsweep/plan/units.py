@@ -98,6 +98,7 @@ class Estimates:
     peak_memory_bytes: int
     checkpoint_bytes: int  # if the checkpoints of all packs are kept
     results_bytes: int  # metrics and results of all runs
+    params_bytes: int  # parameters that are kept (``execution.keep_params``)
     disk_bytes: int  # at most at any time: the checkpoints of the packs at work, or of all where they are kept
 
 

@@ -98,8 +98,14 @@ def columns_of(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-def csv_text(rows: Iterable[Any], kind: Any, number: Callable[[float], str] = "{:.10g}".format) -> str:
-    """Write rows as CSV with the columns of ``kind``; None is blank. ``number`` formats a float."""
+def csv_text(
+    rows: Iterable[Any],
+    kind: Any,
+    number: Callable[[float], str] = "{:.10g}".format,
+    further: Callable[[Any], Mapping[str, Any]] = lambda row: {},
+) -> str:
+    """Write rows as CSV with the columns of ``kind``, then those that ``further`` gives of any row, by name; None is
+    blank. ``number`` formats a float."""
 
     def shown(value: Any) -> Any:
         if isinstance(value, bool):
@@ -108,9 +114,11 @@ def csv_text(rows: Iterable[Any], kind: Any, number: Callable[[float], str] = "{
 
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    columns = columns_of(kind)
-    writer.writerow(columns)
-    writer.writerows([shown(getattr(row, name)) for name in columns] for row in rows)
+    columns, held = columns_of(kind), [(row, further(row)) for row in rows]
+    more = sorted({name for _, added in held for name in added})
+    writer.writerow([*columns, *more])
+    for row, added in held:
+        writer.writerow([*(shown(getattr(row, name)) for name in columns), *(shown(added.get(name)) for name in more)])
     return buffer.getvalue()
 
 

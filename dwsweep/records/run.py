@@ -1,5 +1,5 @@
-"""The files of one run: ``config.json``, ``status.json``, ``result.json``, ``metrics.jsonl`` (a row per logged step)
-and ``documents.npy``.
+"""The files of one run: ``config.json``, ``status.json``, ``result.json``, ``metrics.jsonl`` (a row per logged step),
+``documents.npy`` and, where they are kept, ``params.safetensors`` and ``eval.json``.
 
 ``bench.json``: what ``dwsweep bench`` measured, a list with a row per shape; ``plan`` and ``guide`` take rates from
 it. ``compiled.json``: the same of ``bench --compile-only --target``; ``plan`` takes it where nothing was measured.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -109,6 +110,39 @@ class RunResult:
     pack_id: Name | None = None
     versions: dict[str, str] | None = None  # of Python and the packages that results depend on
     run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
+    params_sha256: str | None = None  # of params.safetensors (hex); None: the parameters were not kept
+    params_bytes: Count | None = None
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """What one task of lm-evaluation-harness said of a run."""
+
+    scores: dict[str, float]  # by metric
+    errors: dict[str, float]  # standard error of those that have one
+    limit: Positive | None = None  # examples at most; None: all
+    shots: Count | None = None  # solved examples before each; None: as the task says
+    versions: dict[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``eval.json``: how a finished run does in downstream tasks."""
+
+    run_id: Name
+    params_sha256: str  # of the parameters that were evaluated
+    tasks: dict[str, TaskScores]
+
+    def columns(self) -> dict[str, float]:
+        """The scores and their standard errors by the columns of results.csv: ``eval_TASK_METRIC``, ``…_stderr``."""
+        found: dict[str, float] = {}
+        for task, told in self.tasks.items():
+            for metric, value in told.scores.items():
+                name = re.sub(r"\W+", "_", f"eval_{task}_{metric}")
+                found[name] = value
+                if metric in told.errors:
+                    found[f"{name}_stderr"] = told.errors[metric]
+        return found
 
 
 def versions() -> dict[str, str]:

@@ -19,10 +19,11 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -142,9 +143,11 @@ class ResultsRow:
 RESULTS_COLUMNS = columns_of(ResultsRow)
 
 
-def write_results(path: Any, rows: Iterable[ResultsRow]) -> None:
-    """Write the table atomically."""
-    paths.write_atomic(path, csv_text(rows, ResultsRow, str))
+def write_results(
+    path: Any, rows: Iterable[ResultsRow], evaluated: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+) -> None:
+    """Write the table atomically; ``evaluated``: further columns by run_id."""
+    paths.write_atomic(path, csv_text(rows, ResultsRow, str, lambda row: evaluated.get(row.run_id, {})))
 
 
 _PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")

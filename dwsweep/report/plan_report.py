@@ -43,6 +43,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
             "peak_memory_bytes": total.peak_memory_bytes,
             "checkpoint_bytes": total.checkpoint_bytes,
             "results_bytes": total.results_bytes,
+            "params_bytes": total.params_bytes,
             "disk_bytes": total.disk_bytes,
         },
         "warnings": list(plan.warnings),
@@ -209,7 +210,12 @@ def _disk(plan: Plan) -> str:
     else:
         at_work = "one pack" if workers == 1 else f"{workers} packs"
         held = f"checkpoints of {at_work} at a time; those of finished packs are removed"
-    return f"{format_bytes(total.disk_bytes)} at most: {held}; metrics and results {format_bytes(total.results_bytes)}"
+    results = f"metrics and results {format_bytes(total.results_bytes)}"
+    if (keep := plan.spec.execution.keep_params) != "none":
+        results += (
+            f"; parameters of {'all runs' if keep == 'all' else 'the best runs'} {format_bytes(total.params_bytes)}"
+        )
+    return f"{format_bytes(total.disk_bytes)} at most: {held}; {results}"
 
 
 def _legend(plan: Plan) -> Table:

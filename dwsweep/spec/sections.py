@@ -417,6 +417,8 @@ class ExecutionSpec(Section):
     """checkpoints kept of a pack while it trains"""
     keep_finished_checkpoints: bool = False
     """keep the checkpoints of finished packs"""
+    keep_params: Literal["none", "best", "all"] = "none"
+    """keep the parameters of finished runs; best: of each pack and length the run of lowest held-out loss"""
     log_steps: Positive = 10
     """steps between two lines of metrics.jsonl"""
     microbatch: Positive | None = None

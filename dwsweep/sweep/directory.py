@@ -2,7 +2,7 @@
 
 spec.yaml  plan.csv  results.csv  manifest.json
 packs/<pack_id>/pack.json  state.json  progress.json  log.txt  checkpoints/
-runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy
+runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors  eval.json
 locks/
 
 One owner per sweep directory and shard.
@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,7 +26,18 @@ from dwsweep.records import record as reader
 from dwsweep.records import sweep as sweep_record
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
-from dwsweep.records.run import DONE, FAILED, FINAL, OOM, STOPPED, RunConfig, RunResult, RunState, check_documents
+from dwsweep.records.run import (
+    DONE,
+    FAILED,
+    FINAL,
+    OOM,
+    STOPPED,
+    Evaluation,
+    RunConfig,
+    RunResult,
+    RunState,
+    check_documents,
+)
 from dwsweep.records.sweep import Manifest, Owner, PlanRow
 
 Record = TypeVar("Record")
@@ -203,13 +214,33 @@ class SweepStore:
             return False
         return True
 
-    def finish(self, run_id: str, pack_id: str, result: RunResult, documents: Any) -> None:
+    def params_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "params.safetensors"
+
+    def finish(
+        self, run_id: str, pack_id: str, result: RunResult, documents: Any, params: Mapping[str, Any] | None = None
+    ) -> None:
         """Record a finished run: the arrays and the figures first, ``done`` last, so that done means complete."""
         paths.make_directory(self.run_directory(run_id))
         paths.write_array(self.documents_path(run_id), documents)
         stamped = replace(result, run_id=run_id, pack_id=pack_id)
+        if params is not None:
+            digest, size = paths.write_safetensors(self.params_path(run_id), params, run_id=run_id)
+            stamped = replace(stamped, params_sha256=digest, params_bytes=size)
         reader.write(self.result_path(run_id), stamped, durable=True)
         self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
+
+    def evaluation(self, run_id: str) -> Evaluation | None:
+        """How a finished run does in downstream tasks; None where nothing was evaluated, or other parameters."""
+        found = self._read_or(self.evaluation_path(run_id), Evaluation, lambda: None)
+        result = self.result(run_id) if found else None
+        return found if found and result and result.params_sha256 == found.params_sha256 else None
+
+    def evaluation_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "eval.json"
+
+    def write_evaluation(self, evaluation: Evaluation) -> None:
+        reader.write(self.evaluation_path(evaluation.run_id), evaluation)
 
     def finished(self, retry: Collection[str] = ()) -> dict[str, str]:
         """State by id of the runs that need no training; those of a state in ``retry`` (failed, diverged) left out.

@@ -148,7 +148,9 @@ class RunRecorder(Recorder):
             self._write_progress()
         self.emit(events.Progress.of(self._progress))
 
-    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
+    def finished(
+        self, run_id: str, result: RunResult, documents: np.ndarray, params: Mapping[str, np.ndarray] | None = None
+    ) -> None:
         if run_id in self._frozen:
             return
         steps = result.steps or 0
@@ -156,7 +158,7 @@ class RunRecorder(Recorder):
             self._diverged(run_id, steps, result.loss, f"held-out loss {result.loss:g} after step {steps}")
             return
         self._close(run_id)
-        self.store.finish(run_id, self.pack.pack_id, result, documents)
+        self.store.finish(run_id, self.pack.pack_id, result, documents, params)
         self._frozen.add(run_id)
         for logger in self.loggers:
             logger.finished(run_id, to_dict(result))

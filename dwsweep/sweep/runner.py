@@ -118,6 +118,8 @@ class _Sweep:
         if not self.plan.spec.execution.keep_finished_checkpoints:
             repair.remove_checkpoints(self.store, mine, self.view.say)
         self.store.write_plan(self.plan)
+        for line in work_queue.without_params(self.plan, self.store):
+            self.view.say(f"note: {line}")
         todo = work_queue.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:
             rebuild_results(self.store)

@@ -168,10 +168,12 @@ def rebuild_results(store: SweepStore) -> Any:
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
         planned, orphans = results_rows(store)
-        sweep_record.write_results(store.results_path, planned)
+        found = {row.run_id: store.evaluation(row.run_id) for row in (*planned, *orphans)}
+        evaluated = {run_id: evaluation.columns() for run_id, evaluation in found.items() if evaluation}
+        sweep_record.write_results(store.results_path, planned, evaluated)
         apart = store.directory / "orphans.csv"
         if orphans:
-            sweep_record.write_results(apart, orphans)
+            sweep_record.write_results(apart, orphans, evaluated)
         elif apart.exists():
             apart.unlink()
     return store.results_path

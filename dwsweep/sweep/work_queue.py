@@ -26,7 +26,7 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.data.prepare import expected_heldout_caution
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
-from dwsweep.plan import DROP, DataFacts, Pack, Plan, build
+from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, build
 from dwsweep.records.pack import IN_PART, REBUILT, PackState
 from dwsweep.records.run import DIVERGED, DONE, FAILED, FINAL, OOM, PENDING, STOPPED, FixedRate, RunState
 from dwsweep.records.sweep import Manifest
@@ -291,7 +291,30 @@ def _built(spec: Spec, data: DataFacts | None, store: SweepStore, retry: Collect
         calibration=Calibration.found_in(store.directory),
         rates=rates,
     )
-    return replace(plan, warnings=(*notes, *plan.warnings))
+    return replace(plan, warnings=(*notes, *without_params(plan, store), *plan.warnings))
+
+
+def without_params(plan: Plan, store: SweepStore) -> list[str]:
+    """A line about finished runs that ``execution.keep_params`` came too late for; none where there are none."""
+    keep = plan.spec.execution.keep_params
+    if keep == "none":
+        return []
+    results = {run.run_id: store.result(run.run_id) for run in plan.runs if run.action == SKIP}
+    done = [run for run in plan.runs if results.get(run.run_id)]
+    have = {run.run_id for run in done if (result := results[run.run_id]) and result.params_sha256}
+    if keep == "all":
+        lacking = len(done) - len(have)
+    else:  # one of each pack and length
+        open_packs = {run.pack_id for run in plan.runs if run.action == RUN}
+        kept = {(run.pack_id, run.steps) for run in done if run.run_id in have}
+        lacking = len({(run.pack_id, run.steps) for run in done if run.pack_id not in open_packs} - kept)
+    if not lacking:
+        return []
+    runs = "1 finished run has" if lacking == 1 else f"{lacking} finished runs have"
+    return [
+        f"execution.keep_params: {keep}; {runs} no parameters, which were not asked for at the time; "
+        "what is done is not trained again (another --out trains it anew)"
+    ]
 
 
 def known_rates(store: SweepStore) -> tuple[tuple[FixedRate, ...], list[str]]:

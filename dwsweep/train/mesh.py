@@ -226,3 +226,12 @@ def all_agree(fact: bool) -> bool:
     from jax.experimental.multihost_utils import process_allgather
 
     return bool(np.asarray(process_allgather(np.int32(fact))).all())
+
+
+def gathered(array: jax.Array) -> np.ndarray:
+    """The whole array on the host, in every process, all of which have to call this."""
+    if array.is_fully_addressable:
+        return np.asarray(array)
+    from jax.experimental.multihost_utils import process_allgather
+
+    return np.asarray(process_allgather(array, tiled=True))

@@ -363,10 +363,20 @@ class _Trainer:
         """Evaluate and record the runs that end with a phase."""
         ended = [i for i, r in enumerate(self.pack.replicas) if r.run_ids[branch] not in self.progress.diverged]
         heldout = self.program.evaluate(self.state, self.heldout, self.recorder.evaluating) if ended else []
+        params = self._params_to_keep({i: loss.loss for i, loss in enumerate(heldout) if i in ended})
         for i in ended:
             run_id = self.pack.replicas[i].run_ids[branch]
-            self.recorder.finished(run_id, self._result(branch, i, heldout[i]), heldout[i].documents)
+            self.recorder.finished(run_id, self._result(branch, i, heldout[i]), heldout[i].documents, params.get(i))
             self.finished.append(run_id)
+
+    def _params_to_keep(self, losses: Mapping[int, float]) -> dict[int, dict[str, np.ndarray]]:
+        """Parameters by name of the replicas whose runs keep theirs; ``losses``: of the runs that end here."""
+        keep = self.pack.execution.keep_params
+        finite_losses = {i: loss for i, loss in losses.items() if math.isfinite(loss)}  # the others have diverged
+        if keep == "none" or not finite_losses:
+            return {}
+        best = min(finite_losses, key=lambda i: (finite_losses[i], i))
+        return self.program.params(self.state, sorted(finite_losses) if keep == "all" else [best])
 
     def _return_to_trunk(self) -> None:
         """After a branch has cooled a copy down, the trunk is trained further from where it waited."""

@@ -19,7 +19,7 @@ import gc
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -48,7 +48,7 @@ from dwsweep.train.choices import (
     too_large,
     with_kernel,
 )
-from dwsweep.train.mesh import Layout, all_agree
+from dwsweep.train.mesh import Layout, all_agree, gathered
 from dwsweep.train.optimizer import ParamLayout
 from dwsweep.train.step import REST, HeldoutLoss, State, heldout_losses, init_state, make_dispatch, make_evaluate
 
@@ -319,6 +319,18 @@ class Program:
 
         self._in_vocabulary(heldout.windows)
         return heldout_losses(call, self.blueprint.named(state)["params"], heldout, self.eval_batch, tell)
+
+    def params(self, state: State, replicas: Sequence[int]) -> dict[int, dict[str, np.ndarray]]:
+        """Parameters of some replicas on the host, float32, by their dotted name. Every process has to call this.
+
+        Array by array, so that no device has to hold a divided model whole.
+        """
+        found: dict[int, dict[str, np.ndarray]] = {i: {} for i in replicas}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.blueprint.named(state)["params"]):
+            whole = gathered(leaf)
+            for i in replicas:
+                found[i][".".join(str(key.key) for key in path)] = whole[i].copy()
+        return found
 
     def conditions(self, state: State, heldout: HeldoutSet) -> np.ndarray:
         """Condition number of each block's attention under each replica's parameters, (R, L); NaN where there is none.

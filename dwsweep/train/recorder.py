@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from dwsweep.records.pack import StartFacts
@@ -33,8 +35,11 @@ class Recorder:
     def evaluating(self, share: float) -> None:
         """Receive the share of the held-out set that is evaluated; a large one takes minutes."""
 
-    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
-        """Record a finished run. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document."""
+    def finished(
+        self, run_id: str, result: RunResult, documents: np.ndarray, params: Mapping[str, np.ndarray] | None = None
+    ) -> None:
+        """Record a finished run. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document;
+        ``params``: float32 arrays by their dotted name, where they are to be kept."""
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         """Record a run whose loss is not finite or beyond the bound; its pack continues without it."""

@@ -257,7 +257,7 @@ class Silent:
     def __init__(self) -> None:
         self.losses: list[float] = []
 
-    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray, params: object = None) -> None:
         self.losses.append(result.loss)
 
     def __getattr__(self, name: str) -> Any:

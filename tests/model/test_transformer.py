@@ -81,6 +81,22 @@ def test_no_position_sees_a_later_one_and_each_sees_all_before(options: dict[str
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
+def test_a_cache_changes_no_logit(options: dict[str, Any]) -> None:
+    """A window at once, or a part of it, its padding, and then token by token."""
+    model = make(**options)
+    params, tokens = params_and_tokens(model)
+    params = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), params)
+    continued = jax.jit(model.continued)
+    padded = jnp.asarray(tokens).at[:, 10:].set(3)
+    hidden, cache = continued(params, padded, model.empty_cache(2), 0)
+    parts = [model.logits_of(params, hidden)[:, :10]]
+    for at in range(10, 16):
+        hidden, cache = continued(params, tokens[:, at : at + 1], cache, at)
+        parts.append(model.logits_of(params, hidden))
+    np.testing.assert_allclose(jnp.concatenate(parts, axis=1), model.logits(params, tokens), atol=2e-5)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
 def test_the_first_loss_is_near_a_uniform_guess(options: dict[str, Any]) -> None:
     model = make(depth=6, width=32, **options)
     params, windows = model.init(jax.random.key(0)), tokens_of(8, 17)

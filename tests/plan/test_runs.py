@@ -73,6 +73,7 @@ def test_what_changes_a_result_changes_every_id(change: dict) -> None:
         {"data": {"source": "text:moved/*.txt"}},  # the content's hash stands for it
         {"execution": {"log_steps": 1, "checkpoint_seconds": 5, "microbatch": 4, "max_replicas": 1, "remat": True}},
         {"execution": {"device": "H100", "loggers": ["tensorboard"], "workers": 2}},
+        {"execution": {"keep_params": "all"}},
         {"grid": {"max_mismatch": 0.5}},
         {"train": {"steps": None, "tokens": 100 * 8 * 128}},  # the same 100 steps
         {"train": {"cooldown_fraction": 0.5}},  # no wsd, no cool-down

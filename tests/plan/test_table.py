@@ -154,6 +154,10 @@ def test_the_disk_that_a_sweep_needs() -> None:
     kept = plan_of(execution={"keep_finished_checkpoints": True})
     assert kept.estimates.disk_bytes == sum(packs) + results and kept.estimates.checkpoint_bytes == sum(packs)
     assert plan_report.to_json(plan)["totals"]["disk_bytes"] == plan.estimates.disk_bytes
+    for keep, per_shape in (("none", 0), ("best", 1), ("all", len(plan.runs) // len(plan.packs))):
+        found = plan_of(execution={"keep_params": keep}).estimates
+        assert found.params_bytes == 4 * per_shape * sum(pack.shape.n_params_total for pack in plan.packs)
+        assert found.disk_bytes == plan.estimates.disk_bytes + found.params_bytes
     assert "at most: checkpoints of one pack at a time" in " ".join(text_of(plan).split())
     assert "the checkpoints of all packs are kept" in " ".join(text_of(kept).split())
 

@@ -9,15 +9,18 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sweep_bucket
 from sweep_tools import make_plan, order, run, start, wait_for
 
 import dwsweep.paths as paths
 from dwsweep.errors import InputError
+from dwsweep.records.run import RunResult
 from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import snapshot
+from dwsweep.trained import runs
 
 
 @pytest.fixture(autouse=True)
@@ -132,3 +135,19 @@ def test_a_killed_parent_of_a_bucket(bucket: Path, tmp_path: Path) -> None:
     state, text = run(make_plan(), "gs://b/sweep")
     assert state == 0, text
     assert json.loads((store.directory / "manifest.json").read_text())["calls"][1:]
+
+
+def test_parameters_in_a_bucket(bucket: Path) -> None:
+    plan, store = make_plan(), SweepStore("gs://b/sweep")
+    store.write_plan(plan)
+    name, params = plan.runs[0].run_id, {"embedding": np.ones((2, 3), np.float32)}
+    store.finish(name, "p", RunResult(3.0, steps=30), np.array([[3.0, 1.0]]), params)
+    for place in ("gs://b/sweep", f"gs://b/sweep/runs/{name}"):
+        (found,) = runs.find(place)
+        np.testing.assert_array_equal(found.arrays()["embedding"], params["embedding"])
+    store.params_path(name).write_bytes(b"cut")
+    with pytest.raises(InputError, match=r"runs/.*/params\.safetensors: is damaged"):
+        found.arrays()
+    store.params_path(name).unlink()
+    with pytest.raises(InputError, match="is not there"):
+        found.arrays()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import shutil
 import time
@@ -12,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from spec_tools import only
 from sweep_tools import assert_complete, make_plan, order, run, train_here
 
 from dwsweep import paths
-from dwsweep.plan import Pack
+from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.records.pack import PackEvent, PackState, StartFacts
-from dwsweep.records.run import RunResult, RunState
+from dwsweep.records.run import Evaluation, RunResult, RunState, TaskScores
 from dwsweep.records.sweep import RESULTS_COLUMNS
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event, Resumed
@@ -196,6 +198,65 @@ def test_done_is_written_after_everything_else(store: SweepStore, monkeypatch: p
         else:
             assert allowed == 3 and store.result(name) and store.state(name).state == "done"
             assert (store.run_directory(name) / "documents.npy").exists()
+
+
+PARAMS = {"embedding": np.arange(6, dtype=np.float32).reshape(2, 3)}
+
+
+def test_parameters_are_whole_before_there_is_a_result(store: SweepStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = make_plan().runs[0].run_id
+    path, write = store.params_path(name), paths.write_atomic
+    (path.parent / ".params.safetensors.1.tmp").write_bytes(b"left by a process that was killed")
+
+    def cut(path: Any, content: Any, *, durable: bool = False) -> None:
+        if path.name == "result.json":
+            raise OSError(28, "No space left on device")
+        write(path, content, durable=durable)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(paths, "write_atomic", cut)
+        with pytest.raises(OSError):
+            store.finish(name, "p", RECORD, DOCUMENTS, PARAMS)
+    assert path.exists() and store.result(name) is None and store.state(name).state == "pending"
+    assert [entry.name for entry in path.parent.glob(".*")] == []
+
+    store.finish(name, "p", RECORD, DOCUMENTS, PARAMS)
+    result = store.result(name)
+    assert result is not None and result.params_bytes == path.stat().st_size
+    assert result.params_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    np.testing.assert_array_equal(load_file(path)["embedding"], PARAMS["embedding"])
+
+
+def test_scores_of_tasks_are_columns_of_the_results(store: SweepStore) -> None:
+    first, second = (run.run_id for run in make_plan().runs[:2])
+    for name in (first, second):
+        store.finish(name, "p", RECORD, DOCUMENTS, PARAMS)
+    digest = str(store.result(first).params_sha256)  # type: ignore[union-attr]
+    scores = TaskScores({"acc": 0.25, "exact_match_strict-match": 0.5}, {"acc": 0.01})
+    store.write_evaluation(Evaluation(first, digest, {"arc_easy": scores}))
+    store.write_evaluation(Evaluation(second, "0" * 64, {"arc_easy": scores}))  # of other parameters
+    found = {row["run_id"]: row for row in csv.DictReader(rebuild_results(store).open())}
+    columns = ["eval_arc_easy_acc", "eval_arc_easy_acc_stderr", "eval_arc_easy_exact_match_strict_match"]
+    assert list(found[first])[len(RESULTS_COLUMNS) :] == columns
+    assert [found[first][name] for name in columns] == ["0.25", "0.01", "0.5"]
+    assert [found[second][name] for name in columns] == ["", "", ""]
+    store.evaluation_path(first).write_text("{")
+    assert tuple(next(csv.DictReader(rebuild_results(store).open()))) == RESULTS_COLUMNS
+
+
+def test_what_was_finished_without_parameters_is_said_and_left(tmp_path: Path) -> None:
+    run(make_plan(), tmp_path)
+    finished = SweepStore(tmp_path).finished()
+    said = {}
+    for keep in ("none", "best", "all"):
+        spec = make_plan(execution__keep_params=keep).spec
+        plan = build(spec, data=DataFacts("f00d", 10**6, 10**4), finished=finished)
+        status, text = run(plan, tmp_path)
+        assert status == 0 and "nothing to train: 8 done" in text
+        said[keep] = [line for line in text.splitlines() if "no parameters" in line]
+    assert not said["none"]
+    assert "4 finished runs have no parameters" in said["best"][0]
+    assert "8 finished runs have no parameters" in said["all"][0]
 
 
 def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ class Kept(Recorder):
         self.rows: dict[str, dict[int, dict[str, Any]]] = {}
         self.results: dict[str, RunResult] = {}
         self.documents: dict[str, np.ndarray] = {}
+        self.params: dict[str, Any] = {}
         self.ended: dict[str, tuple[int, float]] = {}
         self.notes: list[str] = []
         self.dispatches: list[tuple[int, int]] = []
@@ -124,8 +125,10 @@ class Kept(Recorder):
     def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
         self.dispatches.append((step, steps))
 
-    def finished(self, run_id: str, result: RunResult, documents: np.ndarray) -> None:
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray, params: Any = None) -> None:
         self.results[run_id], self.documents[run_id] = result, documents
+        if params is not None:
+            self.params[run_id] = params
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         self.ended[run_id] = (step, loss)

@@ -22,6 +22,8 @@ from dwsweep.plan import Pack
 from dwsweep.train import pack_trainer
 from dwsweep.train.pack_trainer import Outcome, train_pack
 from dwsweep.train.program import Blueprint, Program
+from dwsweep.train.step import heldout_losses, make_evaluate
+from dwsweep.trained.runs import nested
 
 
 def stop_after(dispatches: int) -> Callable[[], bool]:
@@ -343,3 +345,22 @@ def test_checkpoints_of_another_pack_are_refused_by_name(store: Store, tmp_path:
         train(make_pack(store, replicas=((0, 1e-2), (7, 1e-2))), store, tmp_path)
     with pytest.raises(InputError, match=r"current\.params\.blocks\.mlp\.up\.kernel: float32\[2, 2, 16, 64\]"):
         train(replace(pack, shape=make_spec().block().shape(2, 20)), store, tmp_path)
+
+
+@pytest.mark.parametrize("keep", ["none", "best", "all"])
+def test_parameters_that_are_kept_give_the_loss_of_their_run(store: Store, tmp_path: Path, keep: str) -> None:
+    spec = make_spec(
+        train={"schedule": "wsd", "tokens": 12 * 64, "token_branches": [6 * 64]}, execution={"keep_params": keep}
+    )
+    pack = make_pack(store, spec, branch_steps=(6, 12))
+    kept, _ = train(pack, store, tmp_path, 1)
+    losses = {run_id: result.loss for run_id, result in kept.results.items()}
+    best = {min((name for name in losses if name.endswith(f"-{n}")), key=losses.__getitem__) for n in (6, 12)}
+    assert set(kept.params) == {"none": set(), "best": best, "all": set(losses)}[keep]
+    model = Blueprint.of(pack, store).model
+    heldout = heldout_set(store, pack.shape.seq_len)
+    for run_id, arrays in kept.params.items():
+        assert {array.dtype for array in arrays.values()} == {np.dtype(np.float32)}
+        params = jax.tree.map(lambda x: x[None], nested(arrays))
+        (found,) = heldout_losses(make_evaluate(model), params, heldout, 8)
+        assert found.loss == pytest.approx(losses[run_id], abs=1e-6)

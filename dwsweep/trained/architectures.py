@@ -1,0 +1,324 @@
+"""Which architecture of ``transformers`` a shape is, and its parameters under that architecture's names.
+
+    LayerNorm, learned or sinusoidal positions, plain MLP   GPT-2
+    LayerNorm, rotary positions, plain MLP                  GPT-NeoX
+    RMSNorm, rotary positions, gated MLP                    Llama
+    the same with normalised queries and keys               Qwen3
+    the same with capped logits                             Gemma 3
+
+What is not in an architecture is folded into its weights: the residual multiplier into the matrices that write to the
+stream, the attention scale (theirs is 1/√d_p) into q or the gain of its norm, the unembedding multiplier into the final
+norm, which serves a tied unembedding too. GPT-2 and GPT-NeoX have no groups of key/value heads: each of a group's heads
+is given a copy. A plain MLP of squared ReLU is a gated one whose gate is its up: relu(u)·u.
+
+Gemma 3 also normalises what a sublayer puts out, and all its norms x/√(mean x² + ε)·g share one ε. Here that is ε·S²,
+S = 2²⁶. A norm that we have too is given S·x, and S·x/√(mean (S·x)² + ε·S²) is x/√(mean x² + ε). A norm that we do not
+have is given x itself. Beside ε·S² the mean of x² is nothing, so the norm divides by S·√ε whatever x is, and its gain
+takes x from there to S·x. The residual stream, queries and keys are therefore S times ours, without rounding. What is
+left of the additional norm changes an x by mean x²/(2·ε·S²) of itself: 1e-6 where mean x² is 1e5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dwsweep.model.ops import NORM_EPSILON
+from dwsweep.model.parametrization import Scales
+from dwsweep.shapes import Shape
+from dwsweep.trained.runs import Arrays
+
+ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "relu2": "relu2", "none": "linear"}
+"""Our names → theirs; our GELU is the approximation by tanh, which is their ``gelu_new``."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One of theirs.
+
+    config: what config.json says of a shape. weights: (shape, scales, our parameters) → theirs.
+    """
+
+    name: str
+    config: Callable[[Shape], dict[str, Any]]
+    weights: Callable[[Shape, Scales, Arrays], Arrays]
+    note: str = ""  # what a user has to know of the export
+
+
+def of(shape: Shape) -> Architecture | list[str]:
+    """The architecture that computes what the shape does, or what of the shape none of them has, key by key."""
+    nowhere = [
+        line
+        for line, found in (
+            ("model.norm: post", shape.norm != "pre"),
+            ("model.norm_type: none", shape.norm_type == "none"),
+            ("model.attention: linear", shape.attention != "softmax"),
+            ("model.order: attention_first", shape.order != "interleaved"),
+            (f"model.embedding_rank: {shape.embedding_rank}", shape.embedding_rank is not None),
+            (
+                f"model.logit_softcap: {shape.logit_softcap} without RMSNorm and model.qk_norm",
+                shape.logit_softcap is not None and not (shape.norm_type == "rmsnorm" and shape.qk_norm),
+            ),
+        )
+        if found
+    ]
+    if nowhere:
+        return nowhere
+    rotary, qk_norm = shape.positions == "rotary", shape.qk_norm
+    if shape.norm_type == "layernorm":
+        found = GPT_NEOX if rotary else GPT2
+        lacks = (
+            ("model.qk_norm: true", qk_norm),
+            ("model.mlp: gated", shape.mlp == "gated"),
+            (
+                f"grid.heads: {shape.heads} × {shape.head_size} at width {shape.width}",
+                shape.heads * shape.head_size != shape.width,
+            ),
+        )
+        why = "model.norm_type: layernorm"
+    else:
+        found = LLAMA if not qk_norm else QWEN3 if shape.logit_softcap is None else GEMMA3
+        plain = shape.mlp == "plain" and shape.activation != "relu2"
+        lacks = (
+            (f"model.positions: {shape.positions}", not rotary),
+            (f"model.mlp: plain with model.activation: {shape.activation}", plain),
+            ("model.biases: true", qk_norm and shape.biases),
+        )
+        why = "model.norm_type: rmsnorm" + (" and model.qk_norm: true" if qk_norm else "")
+    missing = [f"{line} (with {why}: {found.name})" for line, there in lacks if there]
+    return missing or found
+
+
+def _layers(shape: Shape, scales: Scales, ours: Arrays) -> Iterator[Arrays]:
+    """The parameters of each block by name, scales folded in, matrices (n_in, n_out), q, k and v and gate and up apart;
+    biases only where there are some."""
+    H, K, P = shape.heads, shape.kv_heads, shape.head_size
+    query = scales.attention_scale * math.sqrt(P)
+    prefix = "blocks."
+    for i in range(shape.depth):
+        layer = {name.removeprefix(prefix): array[i] for name, array in ours.items() if name.startswith(prefix)}
+        found = {name: layer[name] for name in layer if "norm" in name}
+        for kind in ("kernel", "bias"):
+            if f"attention.qkv.{kind}" not in layer:
+                continue
+            q, k, v = np.split(layer[f"attention.qkv.{kind}"], [H * P, (H + K) * P], axis=-1)
+            found |= {f"q.{kind}": q if shape.qk_norm else query * q, f"k.{kind}": k, f"v.{kind}": v}
+            up = layer[f"mlp.up.{kind}"]
+            gate, up = np.split(up, 2, axis=-1) if shape.mlp == "gated" else (up, up)
+            found |= {f"gate.{kind}": gate, f"up.{kind}": up}
+            for name, of in (("out", "attention.out"), ("down", "mlp.down")):
+                found[f"{name}.{kind}"] = scales.residual_multiplier * layer[f"{of}.{kind}"]
+        if shape.qk_norm:
+            found["attention.q_norm.gain"] = query * found["attention.q_norm.gain"]
+        yield found
+
+
+def _bias(layer: Arrays, name: str, n: int) -> Any:
+    return layer.get(f"{name}.bias", np.zeros(n, np.float32))
+
+
+def _norm(ours: Arrays, name: str, theirs: str, scale: float = 1.0) -> Arrays:
+    """A LayerNorm's gain and bias; a missing bias is 0."""
+    gain = ours[f"{name}.gain"]
+    return {f"{theirs}.weight": scale * gain, f"{theirs}.bias": scale * ours.get(f"{name}.bias", np.zeros_like(gain))}
+
+
+def _ungrouped(shape: Shape, x: Any) -> Any:
+    """Keys or values (…, K·P) with a copy for every query head, (…, H·P)."""
+    heads = x.reshape(*x.shape[:-1], shape.kv_heads, shape.head_size)
+    return np.repeat(heads, shape.heads // shape.kv_heads, axis=-2).reshape(*x.shape[:-1], -1)
+
+
+def _tables(shape: Shape, ours: Arrays, embedding: str, unembedding: str) -> Arrays:
+    tables = {embedding: ours["embedding"]}
+    return tables if shape.tied_embeddings else tables | {unembedding: ours["unembedding"]}
+
+
+def _common(shape: Shape, model_type: str, architecture: str) -> dict[str, Any]:
+    return {
+        "model_type": model_type,
+        "architectures": [architecture],
+        "vocab_size": shape.vocab_size,
+        "tie_word_embeddings": shape.tied_embeddings,
+        "dtype": "float32",
+        "torch_dtype": "float32",  # the same for transformers before 5
+    }
+
+
+def _gpt2_config(shape: Shape) -> dict[str, Any]:
+    return {
+        **_common(shape, "gpt2", "GPT2LMHeadModel"),
+        "n_positions": shape.seq_len,
+        "n_embd": shape.width,
+        "n_layer": shape.depth,
+        "n_head": shape.heads,
+        "n_inner": shape.mlp_hidden,
+        "activation_function": ACTIVATIONS[shape.activation],
+        "layer_norm_epsilon": NORM_EPSILON,
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    }
+
+
+def _gpt2_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
+    D = shape.width
+    positions = ours.get("positions")
+    if positions is None:
+        from dwsweep.model.attention import sinusoids
+
+        positions = np.asarray(scales.embedding.init_std * math.sqrt(2) * sinusoids(shape.seq_len, D), np.float32)
+    found = _tables(shape, ours, "transformer.wte.weight", "lm_head.weight") | {"transformer.wpe.weight": positions}
+    for i, layer in enumerate(_layers(shape, scales, ours)):
+        h = f"transformer.h.{i}"
+        k, v = (_ungrouped(shape, layer[f"{name}.kernel"]) for name in "kv")
+        kb, vb = (_ungrouped(shape, _bias(layer, name, shape.kv_heads * shape.head_size)) for name in "kv")
+        found |= _norm(layer, "attention_norm", f"{h}.ln_1") | _norm(layer, "mlp_norm", f"{h}.ln_2")
+        found[f"{h}.attn.c_attn.weight"] = np.concatenate([layer["q.kernel"], k, v], axis=1)
+        found[f"{h}.attn.c_attn.bias"] = np.concatenate([_bias(layer, "q", D), kb, vb])
+        for theirs, name, n in (
+            ("attn.c_proj", "out", D),
+            ("mlp.c_fc", "up", shape.mlp_hidden),
+            ("mlp.c_proj", "down", D),
+        ):
+            found |= {f"{h}.{theirs}.weight": layer[f"{name}.kernel"], f"{h}.{theirs}.bias": _bias(layer, name, n)}
+    return found | _norm(ours, "final_norm", "transformer.ln_f", scales.unembedding_multiplier)
+
+
+def _rope(shape: Shape) -> dict[str, Any]:
+    rope = {"rope_theta": shape.rope_theta, "rope_type": "default"}
+    return {"max_position_embeddings": shape.seq_len, "rope_theta": shape.rope_theta, "rope_parameters": rope}
+
+
+def _gpt_neox_config(shape: Shape) -> dict[str, Any]:
+    rope = _rope(shape)
+    return {
+        **_common(shape, "gpt_neox", "GPTNeoXForCausalLM"),
+        **rope,
+        "rope_parameters": {**rope["rope_parameters"], "partial_rotary_factor": 1.0},
+        "rotary_pct": 1.0,  # the same two for transformers before 5
+        "rotary_emb_base": shape.rope_theta,
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.depth,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": shape.mlp_hidden,
+        "hidden_act": ACTIVATIONS[shape.activation],
+        "layer_norm_eps": NORM_EPSILON,
+        "use_parallel_residual": False,
+        "attention_bias": True,
+        **dict.fromkeys(("hidden_dropout", "attention_dropout"), 0.0),
+    }
+
+
+def _gpt_neox_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
+    D, H, P = shape.width, shape.heads, shape.head_size
+    found = _tables(shape, ours, "gpt_neox.embed_in.weight", "embed_out.weight")
+    for i, layer in enumerate(_layers(shape, scales, ours)):
+        h = f"gpt_neox.layers.{i}"
+        found |= _norm(layer, "attention_norm", f"{h}.input_layernorm")
+        found |= _norm(layer, "mlp_norm", f"{h}.post_attention_layernorm")
+        # head by head: its q, its k, its v
+        kernels = [layer["q.kernel"], *(_ungrouped(shape, layer[f"{name}.kernel"]) for name in "kv")]
+        biases = [_bias(layer, "q", D)]
+        biases += [_ungrouped(shape, _bias(layer, name, shape.kv_heads * P)) for name in "kv"]
+        stacked = np.stack([kernel.T.reshape(H, P, D) for kernel in kernels], axis=1)
+        found[f"{h}.attention.query_key_value.weight"] = stacked.reshape(3 * D, D)
+        found[f"{h}.attention.query_key_value.bias"] = np.stack([b.reshape(H, P) for b in biases], axis=1).reshape(-1)
+        for theirs, name, n in (
+            ("attention.dense", "out", D),
+            ("mlp.dense_h_to_4h", "up", shape.mlp_hidden),
+            ("mlp.dense_4h_to_h", "down", D),
+        ):
+            found |= {f"{h}.{theirs}.weight": layer[f"{name}.kernel"].T, f"{h}.{theirs}.bias": _bias(layer, name, n)}
+    return found | _norm(ours, "final_norm", "gpt_neox.final_layer_norm", scales.unembedding_multiplier)
+
+
+def _llama_config(shape: Shape) -> dict[str, Any]:
+    plain = shape.mlp == "plain"  # of squared ReLU
+    return {
+        **_common(shape, "llama", "LlamaForCausalLM"),
+        **_rope(shape),
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.depth,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_size,
+        "intermediate_size": shape.mlp_hidden,
+        "hidden_act": "relu" if plain else ACTIVATIONS[shape.activation],
+        "rms_norm_eps": NORM_EPSILON,
+        "attention_bias": shape.biases,
+        "mlp_bias": shape.biases,
+        "attention_dropout": 0.0,
+    }
+
+
+def _llama_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
+    found = _tables(shape, ours, "model.embed_tokens.weight", "lm_head.weight")
+    for i, layer in enumerate(_layers(shape, scales, ours)):
+        h = f"model.layers.{i}"
+        found[f"{h}.input_layernorm.weight"] = layer["attention_norm.gain"]
+        found[f"{h}.post_attention_layernorm.weight"] = layer["mlp_norm.gain"]
+        places = {**{n: f"self_attn.{n}_proj" for n in "qkv"}, "out": "self_attn.o_proj"}
+        places |= {name: f"mlp.{name}_proj" for name in ("gate", "up", "down")}
+        for name, theirs in places.items():
+            found[f"{h}.{theirs}.weight"] = layer[f"{name}.kernel"].T
+            if shape.biases:
+                found[f"{h}.{theirs}.bias"] = layer[f"{name}.bias"]
+        if shape.qk_norm:
+            found[f"{h}.self_attn.q_norm.weight"] = layer["attention.q_norm.gain"]
+            found[f"{h}.self_attn.k_norm.weight"] = layer["attention.k_norm.gain"]
+    return found | {"model.norm.weight": scales.unembedding_multiplier * ours["final_norm.gain"]}
+
+
+def _qwen3_config(shape: Shape) -> dict[str, Any]:
+    config = {**_llama_config(shape), **_common(shape, "qwen3", "Qwen3ForCausalLM"), "use_sliding_window": False}
+    return {name: value for name, value in config.items() if name != "mlp_bias"}
+
+
+GEMMA_SCALE = 2.0**26
+"""S: of the residual stream, queries and keys of a Gemma 3 over ours."""
+
+
+def _gemma3_config(shape: Shape) -> dict[str, Any]:
+    rope = _rope(shape)["rope_parameters"]
+    return {
+        **_llama_config(shape),
+        **_common(shape, "gemma3_text", "Gemma3ForCausalLM"),
+        "tie_word_embeddings": False,  # the embedding is scaled, the unembedding is not
+        "hidden_activation": _llama_config(shape)["hidden_act"],
+        "rms_norm_eps": NORM_EPSILON * GEMMA_SCALE**2,
+        "query_pre_attn_scalar": shape.head_size,
+        "final_logit_softcapping": shape.logit_softcap,
+        "layer_types": ["full_attention"] * shape.depth,
+        "rope_parameters": {"full_attention": rope, "sliding_attention": rope},
+        "rope_local_base_freq": shape.rope_theta,  # for transformers before 5
+    }
+
+
+def _gemma3_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
+    found = _llama_weights(replace(shape, tied_embeddings=False), scales, {"unembedding": ours["embedding"], **ours})
+    found["model.embed_tokens.weight"] = GEMMA_SCALE / math.sqrt(shape.width) * ours["embedding"]  # it multiplies by √d
+    back = np.full(shape.width, GEMMA_SCALE * math.sqrt(NORM_EPSILON) * GEMMA_SCALE, np.float32)
+    for i in range(shape.depth):
+        h = f"model.layers.{i}"
+        for name in ("q", "k"):
+            found[f"{h}.self_attn.{name}_proj.weight"] = GEMMA_SCALE * found[f"{h}.self_attn.{name}_proj.weight"]
+        found[f"{h}.pre_feedforward_layernorm.weight"] = found[f"{h}.post_attention_layernorm.weight"]
+        found |= {f"{h}.{name}.weight": back for name in ("post_attention_layernorm", "post_feedforward_layernorm")}
+    # a Gemma's gains are 1 + weight
+    return {name: array - 1 if "norm" in name else array for name, array in found.items()}
+
+
+GPT2 = Architecture("GPT-2", _gpt2_config, _gpt2_weights)
+GPT_NEOX = Architecture("GPT-NeoX", _gpt_neox_config, _gpt_neox_weights)
+LLAMA = Architecture("Llama", _llama_config, _llama_weights)
+QWEN3 = Architecture("Qwen3", _qwen3_config, _llama_weights)
+GEMMA3 = Architecture(
+    "Gemma 3",
+    _gemma3_config,
+    _gemma3_weights,
+    "Load it in float32 or bfloat16, never in float16: the residual stream is 2²⁶ times that of the trained model, so\n"
+    "that Gemma 3's norms behind its sublayers, which the trained model does not have, change nothing.",
+)

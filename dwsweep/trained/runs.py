@@ -1,0 +1,153 @@
+"""Finished runs whose parameters were kept (``execution.keep_params``), read from a sweep directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from dwsweep import paths
+from dwsweep.data.prepare import find as find_store
+from dwsweep.data.token_store import Store
+from dwsweep.errors import InputError
+from dwsweep.model.parametrization import Scales, resolve
+from dwsweep.records.run import RunConfig, RunResult
+from dwsweep.shapes import Shape
+from dwsweep.spec import DataSpec, ModelSpec, Section, TrainSpec
+from dwsweep.sweep.directory import SweepStore
+
+Kind = TypeVar("Kind", bound=Section)
+Arrays = dict[str, Any]
+"""NumPy arrays by their dotted name; those of the blocks have a leading layer axis."""
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A finished run that has parameters; they are read when they are asked for."""
+
+    sweep: SweepStore
+    config: RunConfig
+    result: RunResult
+
+    @property
+    def run_id(self) -> str:
+        return self.config.run_id
+
+    @property
+    def shape(self) -> Shape:
+        return self.config.shape
+
+    @cached_property
+    def scales(self) -> Scales:
+        """The multipliers that the run was trained with."""
+        model, train = self._section(ModelSpec, self.config.model), self._section(TrainSpec, self.config.train)
+        return resolve(self.shape, model, train, self.config.learning_rate)
+
+    def _section(self, kind: type[Kind], values: dict[str, Any]) -> Kind:
+        """A section of the spec that the run was planned by."""
+        try:
+            return kind.model_validate(values)
+        except ValidationError as error:  # of another version
+            first = error.errors()[0]
+            what = ".".join(map(str, first["loc"]))
+            raise InputError(f"runs/{self.run_id}/config.json: {what}: {first['msg']}") from None
+
+    def arrays(self) -> Arrays:
+        """The parameters, float32.
+
+        Raises:
+            InputError: the file is missing, or is not the one that the run wrote.
+        """
+        from safetensors.numpy import load
+
+        path = self.sweep.params_path(self.run_id)
+        name = self.sweep.name_of(path)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise InputError(f"{name}: is not there; result.json says {self.result.params_bytes:,} bytes") from None
+        if (found := hashlib.sha256(data).hexdigest()) != self.result.params_sha256:
+            raise InputError(
+                f"{name}: is damaged: its SHA-256 is {found[:12]}…, must be {str(self.result.params_sha256)[:12]}… as "
+                "result.json says; remove the folder of the run and train it again"
+            )
+        return dict(load(data))
+
+    def token_store(self) -> Store:
+        """The tokens and the tokenizer that the run was trained with.
+
+        Raises:
+            InputError: they are not prepared on this host, or other ones are.
+        """
+        spec = self.sweep.directory / "spec.yaml"
+        try:
+            cache = (yaml.safe_load(spec.read_text("utf-8")).get("data") or {}).get("cache_dir")
+        except (OSError, yaml.YAMLError, AttributeError):
+            cache = None
+        store = find_store(self._section(DataSpec, {**self.config.data, "cache_dir": cache}))
+        if store is None:
+            raise InputError(
+                f"{self.run_id}: its tokenizer is with its data, {self.config.data.get('source')}, which is not "
+                f"prepared here: run `dwsweep prepare {self.sweep.directory}` first"
+            )
+        if store.data_hash != self.config.data_hash:
+            raise InputError(
+                f"{self.run_id}: was trained on data {str(self.config.data_hash)[:12]}…; that of "
+                f"{self.config.data.get('source')} on this host is {store.data_hash[:12]}…, with another tokenizer"
+            )
+        return store
+
+
+def find(path: Any, argument: str = "RUN|DIR") -> list[TrainedRun]:
+    """The runs that ``path`` names: one, ``DIR/runs/<run_id>``, or all of a sweep directory that have parameters.
+
+    Raises:
+        InputError: it is neither, or nothing there has parameters.
+    """
+    place = paths.as_path(paths.absolute(path))
+    if (place / "config.json").exists() and place.parent.name == "runs":
+        sweep = SweepStore(place.parent.parent)
+        return [_trained(sweep, place.name, argument)]
+    sweep = SweepStore(place)
+    names = sweep.run_ids()
+    if not names:
+        raise InputError(f"{argument}: {os.fspath(path)}; must be a sweep directory, or a run in it: DIR/runs/<run_id>")
+    done = [name for name in names if (result := sweep.result(name)) and result.params_sha256]
+    if not done:
+        raise InputError(
+            f"{argument}: {os.fspath(path)}; none of its {len(names)} runs has parameters: those of runs that are "
+            "trained with `--set execution.keep_params=best` (or all) are kept"
+        )
+    return [_trained(sweep, name, argument) for name in done]
+
+
+def _trained(sweep: SweepStore, run_id: str, argument: str) -> TrainedRun:
+    config = sweep.read(sweep.config_path(run_id), RunConfig)
+    result = sweep.read(sweep.result_path(run_id), RunResult)
+    if config is None:
+        raise InputError(f"{argument}: {run_id}; has no config.json")
+    if result is None:
+        raise InputError(f"{argument}: {run_id}; is {sweep.state(run_id).state}, only finished runs have parameters")
+    if result.params_sha256 is None:
+        raise InputError(
+            f"{argument}: {run_id}; its parameters were not kept: execution.keep_params was none, or best and another "
+            "run of its pack had the lower loss"
+        )
+    return TrainedRun(sweep, config, result)
+
+
+def nested(arrays: Arrays) -> dict[str, Any]:
+    """The arrays as the tree that ``model.transformer`` takes."""
+    tree: dict[str, Any] = {}
+    for name, array in arrays.items():
+        *folders, last = name.split(".")
+        place = tree
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = array
+    return tree

@@ -1,0 +1,104 @@
+"""Text from a trained model: one compiled program per run, which reads the prompt and then draws token after token with
+the keys and values of those before in a cache."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dwsweep.data.tokenizer import Tokenizer
+from dwsweep.model.transformer import Cache, Model, Params, build
+from dwsweep.trained.runs import TrainedRun, nested
+
+
+def sample(
+    run: TrainedRun, prompt: str, *, max_tokens: int, temperature: float = 1.0, top_k: int | None = None, seed: int = 0
+) -> str:
+    """What the run's model writes after ``prompt``, up to the end of a document or ``max_tokens``.
+
+    temperature: 0 takes the likeliest token. top_k: draw among so many; None: among all.
+
+    Raises:
+        InputError: the parameters are damaged, or the data with the tokenizer is not prepared here.
+    """
+    tokenizer = Tokenizer.load(run.token_store().path)
+    model = build(run.shape, run.scales)
+    params = nested(run.arrays())
+    ids = [tokenizer.end_token, *map(int, tokenizer.encode(prompt.replace("\0", "")))]  # as documents begin in training
+    return tokenizer.decode(
+        continuation(model, params, ids, tokenizer.end_token, max_tokens, temperature, top_k, jax.random.key(seed))
+    )
+
+
+def continuation(
+    model: Model,
+    params: Params,
+    ids: list[int],
+    end_token: int,
+    max_tokens: int,
+    temperature: float,
+    top_k: int | None,
+    key: jax.Array,
+) -> list[int]:
+    """Token ids that follow ``ids`` (not empty), without the end token.
+
+    Where the model's window is full it goes on from the window's second half, whose positions are then the first.
+    """
+    T = model.shape.seq_len
+    fill = jax.jit(partial(_fill, model, end_token, min(top_k or model.shape.vocab_size, model.shape.vocab_size)))
+    drawn: list[int] = []
+    while len(drawn) < max_tokens:
+        context = [*ids, *drawn]
+        context = context if len(context) < T else context[-max(1, T // 2) :]
+        n = len(context)
+        window = np.zeros(T, np.int32)
+        window[:n] = context
+        key, own = jax.random.split(key)
+        stop = min(T, n + max_tokens - len(drawn))
+        window, end = jax.device_get(fill(params, window, n, stop, temperature, own))
+        new = window[n:end].tolist()
+        if new[-1] == end_token:
+            return drawn + new[:-1]
+        drawn += new
+    return drawn
+
+
+def _fill(
+    model: Model,
+    end_token: int,
+    top_k: int,
+    params: Params,
+    window_T: Any,
+    n: Any,
+    stop: Any,
+    temperature: Any,
+    key: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """(the window with tokens n … end − 1 drawn, end): at most up to ``stop`` > n, or after an end token."""
+
+    def draw(logits_V: jax.Array, key: jax.Array) -> jax.Array:
+        best, at = jax.lax.top_k(logits_V, top_k)
+        scaled = best / jnp.maximum(temperature, 1e-6)
+        return at[jnp.where(temperature > 0, jax.random.categorical(key, scaled), 0)]
+
+    def goes_on(carry: tuple[Any, ...]) -> jax.Array:
+        i, window, *_ = carry
+        return (i < stop) & ((i == n) | (window[i - 1] != end_token))
+
+    def step(carry: tuple[jax.Array, jax.Array, jax.Array, Cache]) -> tuple[jax.Array, jax.Array, jax.Array, Cache]:
+        i, window, logits_V, cache = carry
+        token = draw(logits_V, jax.random.fold_in(key, i))
+        hidden, cache = model.continued(params, token[None, None], cache, i)
+        return i + 1, window.at[i].set(token), model.logits_of(params, hidden)[0, 0], cache
+
+    # behind position n − 1 lies padding; what it leaves in the cache is written over before anything sees it
+    hidden, cache = model.continued(params, window_T[None], model.empty_cache(1), 0)
+    last = jax.lax.dynamic_index_in_dim(hidden, n - 1, axis=1)
+    end, window, *_ = jax.lax.while_loop(
+        goes_on, step, (jnp.asarray(n), window_T, model.logits_of(params, last)[0, 0], cache)
+    )
+    return window, end
