@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -339,7 +340,7 @@ def _second_route(result: FitResult) -> str:
 def guideline(result: FitResult) -> Table:
     """Best depth and width at each size; what the trained shape costs and what to build where a law says it."""
     rows = result.guideline
-    laws = list(dict.fromkeys(row.law.split(": refused")[0] for row in rows))
+    laws = list(dict.fromkeys(re.split(": (?:refused|no optimum)", row.law)[0] for row in rows))
     costed = any(row.loss_penalty is not None for row in rows)
     optional = ("build", *(("trained_costs",) if costed else ()))
     table = Table(
