@@ -376,7 +376,7 @@ def _headline(now: Snapshot, ends: float | None) -> Lines:
     said: list[Said] = [(f"{now.name}: {len(now.runs)} runs", "bold")]
     for state in RUN_STATES:
         if count := now.count(state):
-            said.append((f" · {count} {state}", _STYLES.get(state, "bold")))
+            said.append((f" · {count} {state}", f"bold {_STYLES.get(state, '')}".strip()))
     work = sum(run.plan.flops for run in now.runs)
     done = sum(run.plan.flops * step_of(run, now) / run.plan.steps for run in now.runs)
     if now.is_live and work:
