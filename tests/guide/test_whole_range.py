@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -34,23 +34,20 @@ SOURCES = {"evidence": public_source, "published": published_source, "laptop": l
 LEAST_GAIN = 0.1  # % of compute by which a shape may be better than the one recommended
 
 
-@functools.cache
-def rows(source: str, options: str) -> list[BudgetAnswer]:
-    """The answers at every size that is not refused. One's own fit with a tenth of its draws, which is faster."""
+def answers(source: str, options: str, sizes: Sequence[float]) -> Iterator[tuple[Source, Options, BudgetAnswer]]:
+    """The answer at every size that is not refused. One's own fit with a tenth of its draws, which is faster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(surface, "DRAWS", 40)
         made = SOURCES[source]()
         chosen = Options(**OPTIONS[options]).for_nets(made.nets)
-        found = []
-        for n in SIZES:
+        for n in sizes:
             try:
                 row = advice.budget(n, made, chosen)
             except InputError:  # embeddings leave nothing of a small budget
                 assert chosen.total
                 continue
             if not row.optimum.refused:
-                found.append(row)
-    return found
+                yield made, chosen, row
 
 
 @pytest.mark.parametrize("left_out", [None, *(source.name for source in read())])
@@ -63,8 +60,9 @@ def test_the_best_depth_rises_with_size_whatever_sources_there_are(left_out: str
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_no_recommendation_is_dominated_in_its_own_table(source: str, options: str) -> None:
-    found = rows(source, options)
-    assert len(found) > 150
+    # one's own losses take longest, and are of few sizes
+    found = [row for _, _, row in answers(source, options, SIZES if source != "laptop" else SIZES[::5])]
+    assert len(found) > (150 if source != "laptop" else 30)
     depths = [row.optimum.depth for row in found]
     assert all(b > 0.999 * a for a, b in pairwise(depths)), "best depths rise"
     recommended = 0
@@ -87,20 +85,20 @@ def test_no_recommendation_is_dominated_in_its_own_table(source: str, options: s
 @pytest.mark.parametrize("source", ["evidence", "published"])
 def test_no_depth_at_all_is_better_than_the_recommended_one(source: str, options: str) -> None:
     """Against every depth from one layer to four times the best, each with the width nearest to the budget."""
-    made = SOURCES[source]()
-    chosen = Options(**OPTIONS[options])
-    for row in rows(source, options)[::12]:
+    for made, chosen, row in answers(source, options, SIZES[6::24]):
         n = row.optimum.n_params
         asked = row.budget if chosen.total else n
         assert row.optimum.depth is not None
-        last = int(4 * row.optimum.depth) + 4
+        last = int(4 * row.optimum.depth) + 20
         shapes = [one for depth in range(1, last) for one in shapes_near(asked, n, depth, depth, chosen)]
         shapes = [one for one in shapes if one.depth % chosen.pipeline_parallel == 0]
         unique = list({(one.depth, one.width): one for one in shapes}.values())
         every = costed(unique, asked, n, made, chosen)
         for at in CONSTRAINTS:
             best, least = row.best[at], best_of(every, at)
-            assert best is not None and least is not None
+            if best is None or least is None:
+                assert best is least, (row.budget, at)
+                continue
             same = [c for c in every if (c.depth, c.width) == (best.depth, best.width)]
             assert same, (row.budget, at, best.label)
             mine, theirs = same[0].cost(at), least.cost(at)
