@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def _place(name: str) -> tuple[str, str | None, bool]:
     return "/".join(parts[:2]), parts[2] if len(parts) > 2 else None, False
 
 
+@lru_cache(maxsize=8)
 def _commit_of(name: str, revision: str | None, source: str) -> str:
     """The commit that a branch or tag of a data set on the Hub has now."""
     try:

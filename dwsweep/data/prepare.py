@@ -84,7 +84,8 @@ def store_path(data: DataSpec, source: Source) -> Path:
     if files := given_files(data):
         settings |= {"tokenizer": [hashlib.sha256(file).hexdigest() for file in files.values()]}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", data.source).strip("-")
+    # the revision is in the identity, so that one found on a branch and the same one given in full are one store
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", data.source.partition("?revision=")[0]).strip("-")
     return (
         cache_root(data) / f"{slug[:12]}-{slug[-28:]}-{key}" if len(slug) > 40 else cache_root(data) / f"{slug}-{key}"
     )

@@ -24,6 +24,7 @@ import json
 import re
 from array import array
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,11 +70,11 @@ class Tokenizer:
             return GivenTokenizer.read(own)
         return Tokenizer(file.read_bytes() if file.exists() else None)
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype:
         return token_dtype(self.vocab_size)
 
-    @property
+    @cached_property
     def _code(self) -> str:
         return "H" if self.dtype.itemsize == 2 else "I"
 

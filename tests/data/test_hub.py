@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
+import hub_server
 import pytest
 
 from dwsweep.data.hub import HubRows
@@ -141,3 +144,27 @@ def test_without_the_extra_one_line_names_it(folder: Path, tmp_path: Path, monke
     for source in (f"hf:{folder}/first", "hf:own/set"):
         with pytest.raises(InputError, match=r"pip install 'dwsweep\[hf\]'"):
             prepare(data_spec(source, tmp_path), progress=False)
+
+
+def test_a_data_set_of_the_hub_is_read_at_one_commit_and_found_without_it(folder: Path, tmp_path: Path) -> None:
+    """A server in place of the Hub, and the libraries themselves, which read its address when they are imported."""
+    pytest.importorskip("datasets", reason="needs the extra hf")
+
+    def prepared(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        arguments = ["prepare", "smoke", "--set", f"data.source={source}", "--set", "data.vocab_size=256"]
+        known = os.environ | {"HF_HOME": str(tmp_path / "home"), "DWSWEEP_CACHE": str(tmp_path / "cache")}
+        command = [sys.executable, "-m", "dwsweep", *arguments]
+        return subprocess.run(command, env=known | environment, capture_output=True, text=True, timeout=120)
+
+    with hub_server.serve("own/set", folder) as (address, asked):
+        done = prepared("hf:own/set/first", HF_ENDPOINT=address)
+        assert done.returncode == 0, done.stderr
+        missing = prepared("hf:own/other", HF_ENDPOINT=address)
+    assert missing.returncode == 2 and "hf:own/other; the Hub does not answer for it (404" in missing.stderr
+    manifest = json.loads((Path(done.stdout.strip()) / "manifest.json").read_text())
+    assert manifest["revision"] == hub_server.COMMIT and manifest["n_documents"] == len(TEXTS)
+    assert not [path for path in asked if "/resolve/" in path and f"/resolve/{hub_server.COMMIT}/" not in path]
+    nobody = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    assert prepared(f"hf:own/set/first?revision={hub_server.COMMIT}", **nobody).stdout == done.stdout
+    refused = prepared("hf:own/set/first", **nobody)
+    assert refused.returncode == 2 and "?revision=COMMIT in full" in refused.stderr
