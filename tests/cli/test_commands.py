@@ -92,7 +92,11 @@ def test_no_line_of_a_table_ends_in_blanks_where_the_output_is_a_pipe(dwsweep: C
 
 
 @pytest.mark.parametrize(
-    "command", ["plan", "prepare", "run", "status", "bench", "fit", "guide", "design", "report", "theory"]
+    "command",
+    [
+        *("plan", "prepare", "run", "status", "bench", "fit", "guide", "design", "report", "theory"),
+        *("sample", "export", "eval"),
+    ],
 )
 def test_help_shows_an_example(dwsweep: Command, command: str) -> None:
     result = dwsweep(command, "--help")

@@ -10,18 +10,24 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from cli_tools import in_a_process
 
 from dwsweep.data.batches import heldout_set
+from dwsweep.data.prepare import prepare
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.data.tokenizer import train as train_tokenizer
 from dwsweep.errors import InputError
 from dwsweep.fit.table import read_table
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
+from dwsweep.plan import DataFacts
+from dwsweep.plan import build as build_plan
 from dwsweep.shapes import Block, HeadRule
-from dwsweep.spec import ModelSpec, TrainSpec
-from dwsweep.trained import architectures, runs, tokenizer_json
+from dwsweep.spec import ModelSpec, TrainSpec, parse_spec
+from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.recorder import RunRecorder
+from dwsweep.sweep.snapshot import rebuild_results
+from dwsweep.train.pack_trainer import train_pack
+from dwsweep.trained import architectures, huggingface, runs, tokenizer_json
 from dwsweep.trained.architectures import Architecture
 
 pytestmark = pytest.mark.hf
@@ -145,36 +151,36 @@ def test_ids_are_ours(vocab_size: int, tmp_path: Path) -> None:
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two presets, two depths each, trained for some steps with their parameters kept."""
     folder = tmp_path_factory.mktemp("sweep")
-    spec = {
-        "name": "tiny",
-        "grid": {
-            **{"widths": {1: [32], 2: [32]}, "heads": {"count": 2}, "seeds": 2},
-            "arms": [{}, {"model.preset": "qwen3", "model.kv_heads": 1, "model.tied_embeddings": True}],
-        },
-        "data": {
-            "vocab_size": 600,
-            "validation_fraction": 0.3,
-            "cache_dir": str(folder / "cache"),
-            "source": f"text:{folder}/text/*.txt",
-        },
-        "train": {"seq_len": 32, "batch_size": 4, "steps": 30, "warmup_steps": 2, "eval_tokens": 9000},
-        "execution": {"keep_params": "best", "workers": 2},
-    }
     (folder / "text").mkdir()
     for i, path in enumerate(sorted(Path(json.__file__).parent.parent.glob("[a-c]*.py"))):
         (folder / "text" / f"{i}.txt").write_text(path.read_text("utf-8", errors="ignore"), "utf-8")
-    (folder / "spec.yaml").write_text(json.dumps(spec))
-    done = in_a_process("run", folder / "spec.yaml", "--out", folder / "out")
-    assert done.returncode == 0, done.stderr
+    source, cache = f"text:{folder}/text/*.txt", str(folder / "cache")
+    spec = parse_spec(
+        {
+            "name": "tiny",
+            "grid": {
+                **{"widths": {1: [32], 2: [32]}, "heads": {"count": 2}, "seeds": 2},
+                "arms": [{}, {"model.preset": "qwen3", "model.kv_heads": 1, "model.tied_embeddings": True}],
+            },
+            "data": {"vocab_size": 600, "validation_fraction": 0.3, "cache_dir": cache, "source": source, "workers": 1},
+            "train": {"seq_len": 32, "batch_size": 4, "steps": 30, "warmup_steps": 2, "eval_tokens": 9000},
+            "execution": {"keep_params": "best"},
+        }
+    )
+    tokens = prepare(spec.data, progress=False)
+    plan, store = build_plan(spec, data=DataFacts.of(tokens)), SweepStore(folder / "out")
+    store.write_plan(plan)
+    for pack in plan.packs:
+        recorder = RunRecorder(store, pack, lambda event: None)
+        train_pack(pack, tokens, store.pack_directory(pack.pack_id), recorder)
+    rebuild_results(store)
     return folder / "out"
 
 
 def test_heldout_loss_by_transformers_is_that_of_results_csv(sweep: Path, tmp_path: Path) -> None:
-    done = in_a_process("export", sweep, "--to", "hf", tmp_path / "models")
-    assert done.returncode == 0, done.stderr
-    folders = sorted((tmp_path / "models").iterdir())
-    assert len(folders) == 4
-    for run in runs.find(sweep):
+    found = runs.find(sweep)
+    assert len(huggingface.export(found, tmp_path / "models")) == 4
+    for run in found:
         store = run.token_store()
         heldout = heldout_set(store, run.shape.seq_len, 9000)
         model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "models" / run.run_id)
