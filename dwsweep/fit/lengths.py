@@ -53,7 +53,8 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
             key = tuple(row.get(name) for name in RUN)
             # a second row of the same tokens is another run
             runs[(*key, place) if row["tokens"] in runs[key] else key][row["tokens"]] = row
-    found = [row for measured in runs.values() if (row := _after(asked, unit, measured))]
+    read = (_after(asked, unit, measured) for measured in runs.values())
+    found = [row for row in read if row]
     if not found:
         had = [row["tokens"] / unit(row) for row in data.rows if row.get("tokens")]
         allowed = (
