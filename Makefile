@@ -6,15 +6,17 @@ OUT ?= runs/smoke
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 CHIPS ?= .venv-chips
+ENGINES ?= .venv-engines
 JOBS ?= 3
 
-.PHONY: help smoke install test test-slow test-chips bench house lint clean
+.PHONY: help smoke install test test-slow test-chips test-engines bench house lint clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
 	@echo "make test       venv, test extras, ruff, mypy, pytest"
 	@echo "make test-slow  the slow tier: coverage by simulation, many kills, Ray"
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
+	@echo "make test-engines  Slurm, Ray, buckets and Kubernetes' schemas on loopback; skips what is not installed"
 	@echo "make house      modules, functions and rooms that grow too large; prints, never fails"
 	@echo "make bench      side by side with PyTorch, where that is installed"
 
@@ -63,6 +65,15 @@ $(CHIPS)/installed: pyproject.toml constraints.txt
 test-chips: $(CHIPS)/installed
 	$(CHIPS)/bin/python -m pytest -m chips
 
+$(ENGINES)/installed: pyproject.toml
+	$(PYTHON) -m venv $(ENGINES)
+	@echo "installing dwsweep and the clients of buckets and clusters into $(ENGINES)"
+	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check -e '.[gcs,s3,ray,engines]'
+	@touch $@
+
+test-engines: $(ENGINES)/installed
+	$(ENGINES)/bin/python -m pytest -m engines
+
 bench: $(VENV)/installed-test
 	$(BIN)/python tests/benchmarks/bench_train.py
 
@@ -70,4 +81,4 @@ house:
 	@$(PYTHON) tests/tools/house.py
 
 clean:
-	rm -rf $(VENV) $(CHIPS) build *.egg-info
+	rm -rf $(VENV) $(CHIPS) $(ENGINES) build *.egg-info

@@ -135,7 +135,7 @@ def is_remote(path: Any) -> bool:
 
 
 def make_directory(path: Any) -> Any:
-    """Make a local folder with its parents; a bucket has none, and its client would make a misspelled bucket instead."""
+    """Make a local folder with its parents. A bucket has none: its client would make a misspelled bucket instead."""
     if not is_remote(path):
         path.mkdir(parents=True, exist_ok=True)
     return path
