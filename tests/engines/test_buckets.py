@@ -118,27 +118,3 @@ def test_a_client_that_fails_now_and_then_is_tried_again(tmp_path: Path, short: 
             for name, value in bucket.environment.items():
                 patch.setenv(name, value)
             assert losses(f"{bucket.root}/sweep") == short
-
-
-def test_a_bucket_that_goes_away_is_one_line_and_exit_3_and_the_same_command_continues(
-    tmp_path: Path, short: dict[str, str]
-) -> None:
-    fault = Fault()
-    with gs(tmp_path / "bucket", fault) as bucket:
-        out, log = f"{bucket.root}/sweep", tmp_path / "log"
-        process = begun(log, "run", *arguments(**SHORT), "--out", out, **bucket.environment)
-        wait_for(lambda: list((tmp_path / "bucket").glob("*progress.json")), 240, log.read_text)
-        fault.share, fault.kinds = 1.0, ("503",)
-        status = process.wait(400)
-        text = log.read_text("utf-8")
-        assert status == 3 and "the bucket does not answer" in text and "Traceback" not in text, text
-        shown = dwsweep("status", out, **bucket.environment)
-        assert shown.returncode == 3 and "Traceback" not in shown.stderr, shown.stderr
-        assert len(shown.stderr.strip().splitlines()) == 1
-        fault.share = 0.0
-        done = dwsweep("run", *arguments(**SHORT), "--out", out, **bucket.environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in bucket.environment.items():
-                patch.setenv(name, value)
-            assert losses(out) == short
