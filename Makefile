@@ -7,9 +7,10 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 CHIPS ?= .venv-chips
 HF ?= .venv-hf
+ENGINES ?= .venv-engines
 JOBS ?= 3
 
-.PHONY: help smoke install test test-slow test-chips test-hf bench house lint clean
+.PHONY: help smoke install test test-slow test-chips test-hf test-engines bench house lint clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
@@ -17,6 +18,7 @@ help:
 	@echo "make test-slow  the slow tier: coverage by simulation, many kills, Ray"
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
 	@echo "make test-hf    exports against transformers and lm-evaluation-harness (PyTorch, in a venv of its own)"
+	@echo "make test-engines  Slurm, Ray, buckets and Kubernetes' schemas on loopback; skips what is not installed"
 	@echo "make house      modules, functions and rooms that grow too large; prints, never fails"
 	@echo "make bench      side by side with PyTorch, where that is installed"
 
@@ -74,6 +76,15 @@ $(HF)/installed: pyproject.toml constraints.txt
 test-hf: $(HF)/installed
 	$(HF)/bin/python -m pytest -m hf
 
+$(ENGINES)/installed: pyproject.toml
+	$(PYTHON) -m venv $(ENGINES)
+	@echo "installing dwsweep and the clients of buckets and clusters into $(ENGINES)"
+	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check -e '.[gcs,s3,ray,engines]'
+	@touch $@
+
+test-engines: $(ENGINES)/installed
+	$(ENGINES)/bin/python -m pytest -m engines
+
 bench: $(VENV)/installed-test
 	$(BIN)/python tests/benchmarks/bench_train.py
 
@@ -81,4 +92,4 @@ house:
 	@$(PYTHON) tests/tools/house.py
 
 clean:
-	rm -rf $(VENV) $(CHIPS) $(HF) build *.egg-info
+	rm -rf $(VENV) $(CHIPS) $(HF) $(ENGINES) build *.egg-info

@@ -19,6 +19,7 @@ import fcntl
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import stat
@@ -31,7 +32,7 @@ from typing import IO, Any
 from dwsweep.errors import InputError
 
 SEGMENT_SECONDS = 30.0  # between two uploads of appended lines
-BUCKETS = {"gs": "'dwsweep[gcs]'", "s3": "s3fs", "az": "adlfs"}  # what reaches each kind
+BUCKETS = {"gs": "'dwsweep[gcs]'", "s3": "'dwsweep[s3]'", "az": "adlfs"}  # what reaches each kind
 
 
 def as_path(path: str | os.PathLike[str]) -> Any:
@@ -76,8 +77,46 @@ def reachable(path: str | os.PathLike[str]) -> Any:
     return found
 
 
+_CLIENTS = ("aiohttp", "aiobotocore", "azure", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
+_NO_ANSWER = re.compile(r"connect|timeout|closed|reset|unavailable|payload|slow ?down|internal", re.IGNORECASE)
+_TENSORSTORE = re.compile(r"\b(UNAVAILABLE|DEADLINE_EXCEEDED)\b.*(gs://|http)", re.DOTALL)
+
+
+def out_of_reach(error: BaseException) -> str | None:
+    """One line where the client of a bucket got no answer, also to its own retries; None for any other failure."""
+    link: BaseException | None = error
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        if is_of_a_client(link):
+            answer = getattr(link, "response", None)
+            answer = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
+            code = str(answer.get("HTTPStatusCode") or getattr(link, "code", None) or getattr(link, "status", None))
+            told = code.isdecimal() and (int(code) >= 500 or int(code) in (408, 429))
+            if told or (not code.isdecimal() and _NO_ANSWER.search(f"{type(link).__name__} {link}")):
+                return _no_answer(link)
+        elif isinstance(link, ValueError | RuntimeError) and _TENSORSTORE.search(str(link)):
+            return _no_answer(link)
+        link = link.__cause__ or link.__context__
+    return None
+
+
+def is_of_a_client(error: BaseException) -> bool:
+    """Whether a client of buckets raised it, told by the package: none of them is imported for the question."""
+    return type(error).__module__.partition(".")[0] in _CLIENTS
+
+
+def _no_answer(error: BaseException) -> str:
+    words = " ".join(str(error).split()) or type(error).__name__
+    return f"the bucket does not answer ({words[:200]}); nothing is lost, and the same command continues"
+
+
 def _read_listings_anew() -> None:
-    """Keep fsspec from answering with listings of before: workers and parent write into the same bucket."""
+    """Keep fsspec from answering with listings of before: workers and parent write into the same bucket.
+
+    What a client finally fails with is our one line, so its log of it is not shown.
+    """
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     with contextlib.suppress(ImportError):  # TensorFlow's file system is used then, and keeps no listings
         import fsspec
 
@@ -96,7 +135,9 @@ def is_remote(path: Any) -> bool:
 
 
 def make_directory(path: Any) -> Any:
-    path.mkdir(parents=True, exist_ok=True)
+    """Make a local folder with its parents. A bucket has none: its client would make a misspelled bucket instead."""
+    if not is_remote(path):
+        path.mkdir(parents=True, exist_ok=True)
     return path
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dwsweep import terminal
+from dwsweep import paths, terminal
 from dwsweep.cli import analysis, trained, training
 from dwsweep.cli.options import Group, option_hint
 from dwsweep.errors import InputError
@@ -84,11 +84,17 @@ def _status(command: Callable[[], int | None]) -> int | None:
     except KeyboardInterrupt:
         _print_error("interrupted")
         return INTERRUPTED
-    except OSError as error:  # a folder that is a file, no right to write, a full disk
-        named = error.filename is not None and error.strerror is not None
-        _print_error(f"{error.filename}: {error.strerror}" if named else str(error) or type(error).__name__)
-        return WRONG_INPUT
     except Exception as error:
+        if reason := paths.out_of_reach(error):
+            _print_error(reason)
+            return INTERRUPTED
+        if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+            # a folder that is a file, no right to write, a full disk
+            _print_error(f"{error.filename}: {error.strerror}")
+            return WRONG_INPUT
+        if isinstance(error, OSError) or paths.is_of_a_client(error):
+            _print_error(str(error) or type(error).__name__)
+            return WRONG_INPUT
         # typer may bring its own click, so its usage errors are recognised by what they can do
         if not hasattr(error, "format_message"):
             if type(error).__name__ == "Abort":

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dwsweep import paths
 from dwsweep.cost.arithmetic import halved
 from dwsweep.errors import InputError
 from dwsweep.records.pack import REBUILT, Pack, PackEvent, PackState
@@ -50,12 +51,15 @@ def of_exception(error: BaseException) -> tuple[str, str]:
     """(kind, cause) of what a trainer raised.
 
     A full disk comes before an exhausted memory: storage libraries report it by the same RESOURCE_EXHAUSTED.
+    A bucket that does not answer stops the sweep: no pack is at fault.
     Wrong input is not retried; anything else may be a fault of the device and is.
     """
     chain = list(_chain(error))
     cause = f"{type(error).__name__}: {first_line(str(error))}".rstrip(": ")
     if any(_is_disk_full(link) for link in chain):
         return DISK_FULL, f"the disk is full ({cause})"
+    if reason := paths.out_of_reach(error):
+        return INTERRUPTED, reason
     if any(isinstance(link, MemoryError) or _OUT_OF_MEMORY.search(str(link)) for link in chain):
         return OOM, f"out of memory ({cause})"
     if any(isinstance(link, InputError) for link in chain):

@@ -79,8 +79,11 @@ def run_sweep(
             with sweep_directory.hold(directory, shard, takeover, shown.say):
                 settled = fix_rates(plan, store, retry, shown.say)
                 return _Sweep(settled, tokens, store, shard, retry, shown).run(executor, address, worker)
-        except OSError as error:
-            if not policy.is_disk_full(error):
+        except Exception as error:
+            if reason := paths.out_of_reach(error):
+                shown.say(f"stopped: {directory}: {reason}")
+                return exit_status.INTERRUPTED
+            if not (isinstance(error, OSError) and policy.is_disk_full(error)):
                 raise
             shown.say(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
             return exit_status.INTERRUPTED
@@ -140,8 +143,12 @@ class _Sweep:
                 if self.active:  # only on an error in here
                     self.executor.kill()
                 self.executor.close()
-                with contextlib.suppress(OSError):  # a full disk has its own message; the directories are the truth
+                try:
                     rebuild_results(self.store)
+                except Exception as error:
+                    # a full disk, or a bucket out of reach, has its own message; the directories are the truth
+                    if not isinstance(error, OSError) and paths.out_of_reach(error) is None:
+                        raise
         return self._report(todo.run_ids, trained=True)
 
     def _make_executor(self, name: str, address: str | None, packs: int, worker: WorkerProcess | None) -> Executor:

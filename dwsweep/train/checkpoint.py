@@ -22,6 +22,7 @@ from dwsweep.errors import InputError
 from dwsweep.plan import Pack
 from dwsweep.spec import LENGTHS, ModelSpec, Section, TrainSpec
 from dwsweep.train.mesh import agreed, all_agree
+from dwsweep.train.mirror import Mirror, needs_mirror
 
 FORMAT = 2
 """Version of the format of a checkpoint's meta data."""
@@ -128,12 +129,13 @@ class Checkpoints:
 
     def __init__(self, directory: Any, keep: int, note: Callable[[str], None]) -> None:
         self.directory, self.keep, self.note = epath.Path(directory), keep, note
+        self._mirror = Mirror(self.directory) if needs_mirror(self.directory) else None
         self._hash: dict[Any, Any] = {}  # jitted, by where its results lie
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
         return ocp.CheckpointManager(
-            self.directory,
+            self._mirror.local if self._mirror else self.directory,
             options=ocp.CheckpointManagerOptions(max_to_keep=self.keep, create=True, cleanup_tmp_directories=True),
             item_handlers={"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()},
         )
@@ -146,7 +148,7 @@ class Checkpoints:
         """
         hashes = self._hashes(state)
         try:
-            self._manager.wait_until_finished()
+            self._finish()
             number = agreed(max(self._manager.all_steps(), default=0) + 1)
             self._manager.save(
                 number,
@@ -177,9 +179,14 @@ class Checkpoints:
             OSError: it failed.
         """
         try:
-            self._manager.wait_until_finished()
+            self._finish()
         except Exception as error:
             raise OSError(f"a checkpoint could not be written to {self.directory}: {error}") from error
+
+    def _finish(self) -> None:
+        self._manager.wait_until_finished()
+        if self._mirror:
+            self._mirror.upload(list(self._manager.all_steps()))
 
     def numbers(self) -> list[int]:
         """Numbers of the existing checkpoints, newest first."""
@@ -245,3 +252,5 @@ class Checkpoints:
         """Wait and release threads; a failure of the last save is raised."""
         self.wait()
         self._manager.close()
+        if self._mirror:
+            self._mirror.close()

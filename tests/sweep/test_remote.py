@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,3 +152,29 @@ def test_parameters_in_a_bucket(bucket: Path) -> None:
     store.params_path(name).unlink()
     with pytest.raises(InputError, match="is not there"):
         found.arrays()
+
+
+def test_a_bucket_that_does_not_answer_interrupts_the_sweep(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the clients raise after their own retries, told by the package it comes from."""
+    error = type("ClientConnectorError", (Exception,), {"__module__": "aiohttp.client_exceptions"})
+    write = sweep_bucket.Bucket._open
+
+    def fails(self: sweep_bucket.Bucket, path: str, mode: str = "rb", **more: Any) -> Any:
+        if mode == "wb" and path.endswith("results.csv"):
+            raise error("Cannot connect to host")
+        return write(self, path, mode, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep_bucket.Bucket, "_open", fails)
+        state, text = run(make_plan(), "gs://b/sweep")
+    assert state == 3 and "the bucket does not answer (Cannot connect to host)" in text
+    assert run(make_plan(), "gs://b/sweep")[0] == 0
+
+
+def test_what_a_client_says_of_a_wrong_name_or_key_is_no_silence() -> None:
+    refused = type("ClientError", (Exception,), {"__module__": "botocore.exceptions"})("NoSuchBucket")
+    refused.response = {"ResponseMetadata": {"HTTPStatusCode": 404}}  # type: ignore[attr-defined]
+    busy = type("ClientError", (Exception,), {"__module__": "botocore.exceptions"})("SlowDown")
+    busy.response = {"ResponseMetadata": {"HTTPStatusCode": 503}}  # type: ignore[attr-defined]
+    assert paths.out_of_reach(refused) is None and paths.out_of_reach(busy) is not None
+    assert paths.out_of_reach(TimeoutError("of a local disk")) is None

@@ -1,4 +1,4 @@
-"""A bucket without a network: ``gs://`` kept in a local folder, with a bucket's manners.
+"""A bucket without a network: ``gs://`` and ``s3://`` kept in a local folder, with a bucket's manners.
 
 An object appears whole when its writer closes it; there is no append and no rename; folders are only prefixes of
 names. Every process of a test sees the same objects: the folder is named by ``SWEEP_BUCKET``.
@@ -18,7 +18,7 @@ import fsspec
 if TYPE_CHECKING:
     import pytest
 
-PROTOCOLS = ("gcs", "gs")
+PROTOCOLS = ("gcs", "gs", "s3")
 
 
 class Bucket(fsspec.AbstractFileSystem):
@@ -100,13 +100,13 @@ class _Upload(io.BytesIO):
 
 
 def use() -> None:
-    """Let ``gs://`` lead to the folder, in this process."""
+    """Let both lead to the folder, in this process."""
     for protocol in PROTOCOLS:
         fsspec.register_implementation(protocol, Bucket, clobber=True)
 
 
 def lead_to(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Let ``gs://`` lead to ``folder``, in this process and those that it starts."""
+    """Let ``gs://`` and ``s3://`` lead to ``folder``, in this process and those that it starts."""
     patch.setenv("SWEEP_BUCKET", str(folder))
     folder.mkdir(exist_ok=True)
     use()

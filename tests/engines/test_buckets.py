@@ -1,0 +1,120 @@
+"""Sweep directories in buckets by the real clients: ``gs://`` by gcsfs, Google's client and TensorStore against the
+stand-in of tests/tools, ``s3://`` by s3fs against moto's server. All on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from bucket_server import Fault, served
+from checkout import environment, free_address
+from engine_tools import arguments, begun, dwsweep, losses, wait_for
+
+from dwsweep.sweep.directory import SweepStore
+
+SHORT = {"train.steps": 400, "execution.checkpoint_steps": 50}
+GS = {
+    "GOOGLE_AUTH_TOKEN_FOR_TESTING": "none",
+    "GOOGLE_CLOUD_PROJECT": "none",
+    "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # asks Google by gRPC, which knows no stand-in
+}
+S3 = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@dataclass(frozen=True)
+class Bucket:
+    root: str
+    environment: dict[str, str]
+
+
+@contextmanager
+def gs(folder: Path, fault: Fault | None = None) -> Iterator[Bucket]:
+    pytest.importorskip("gcsfs", reason="gcsfs is not installed: pip install 'dwsweep[gcs]'")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SWEEP_BUCKET", str(folder))  # where the server of this process keeps the objects
+        with served(fault) as address:
+            yield Bucket("gs://bucket", {**GS, "STORAGE_EMULATOR_HOST": address, "TENSORSTORE_GCS_HTTP_URL": address})
+
+
+@contextmanager
+def s3(folder: Path) -> Iterator[Bucket]:
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'dwsweep[s3]'")
+    pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[server]'")
+    host, _, port = free_address().partition(":")
+    settings = {**S3, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}
+    with open(folder.with_suffix(".log"), "wb") as log:
+        server = subprocess.Popen([sys.executable, "-m", "moto.server", "-H", host, "-p", port], stdout=log, stderr=log)
+        try:
+            make = "import boto3; boto3.client('s3').create_bucket(Bucket='bucket')"
+            wait_for(lambda: not subprocess.call([sys.executable, "-c", make], env=environment(**settings)), 60)
+            yield Bucket("s3://bucket", settings)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+@pytest.fixture(params=[gs, s3], ids=["gs", "s3"])
+def bucket(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    with request.param(tmp_path / "bucket") as made:
+        for name, value in made.environment.items():  # this process looks into it by the same client
+            monkeypatch.setenv(name, value)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The losses of a local run of the short sweep."""
+    directory = tmp_path_factory.mktemp("short") / "sweep"
+    done = dwsweep("run", *arguments(**SHORT), "--out", directory)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return losses(directory)
+
+
+def test_planned_killed_interrupted_and_resumed_with_a_local_runs_bits(
+    bucket: Bucket, tmp_path: Path, short: dict[str, str]
+) -> None:
+    out = f"{bucket.root}/sweep"
+    spec, store, log = arguments(**SHORT), SweepStore(out), tmp_path / "log"
+    assert dwsweep("plan", *spec, "--out", out).returncode == 0
+
+    def checkpoints() -> int:
+        return max((store.newest_checkpoint(name) for name in store.pack_ids()), default=0)
+
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        before = checkpoints()
+        process = begun(log, "run", *spec, "--out", out)
+        # the worker of a killed parent still writes one, before the next has begun
+        wait_for(lambda before=before: "loss" in log.read_text() and checkpoints() > before, 240, log.read_text)
+        os.kill(process.pid, number)
+        status = process.wait(120)
+        assert status == (-9 if number == signal.SIGKILL else 3), log.read_text()
+    done = dwsweep("run", *spec, "--out", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert losses(out) == short
+    shown = dwsweep("status", out)
+    assert shown.returncode == 0 and "4 done" in shown.stdout, shown.stderr
+    for command in ("fit", "report"):
+        done = dwsweep(command, out)
+        assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("report.html", "fit/fit.json"):
+        assert (store.directory / name).exists()
+
+
+def test_a_client_that_fails_now_and_then_is_tried_again(tmp_path: Path, short: dict[str, str]) -> None:
+    fault = Fault(share=0.05)
+    with gs(tmp_path / "bucket", fault) as bucket:
+        done = dwsweep("run", *arguments(**SHORT), "--out", f"{bucket.root}/sweep", seconds=600, **bucket.environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        fault.share = 0.0
+        assert set(fault.counts) == {"503", "slow", "cut"}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in bucket.environment.items():
+                patch.setenv(name, value)
+            assert losses(f"{bucket.root}/sweep") == short
