@@ -438,14 +438,17 @@ def _candidates(
 
 
 def _compared(asked: float, size: float, loss: LossModel, options: Options) -> list[Shape]:
-    """Shapes at the depths within the last of SPANS of the best loss, or shallower still where the best under another
+    """Shapes at the depths within the last of SPANS of the best loss, or beyond them where the best under some
     constraint lies at their end."""
-    (low, high), spoken = stretch(loss, size, SPANS[-1]), loss.depths(size)[0]
+    (low, high), spoken = stretch(loss, size, SPANS[-1]), loss.depths(size)
     while True:
         every = shapes_near(asked, size, low, high, options)
-        if low <= spoken or likely_best(every, asked, size, loss, options)[0] > MARGIN * low:
+        shallowest, deepest = likely_best(every, asked, size, loss, options)
+        down, up = low > spoken[0] and shallowest <= MARGIN * low, high < spoken[-1] and MARGIN * deepest >= high
+        if not (down or up):
             return every
-        low = max(spoken, low / 2.0)
+        low = max(float(spoken[0]), low / 2.0) if down else low
+        high = min(float(spoken[-1]), 2.0 * high) if up else high
 
 
 def _with(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:

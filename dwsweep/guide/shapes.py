@@ -38,6 +38,7 @@ APART = 4.0  # factor from heads × head size to the width
 SPARSE = 2.0  # factor between neighbouring widths, from which on counts of heads need not be round
 BYTES_PER_VALUE = 2  # while decoding
 NEWTON_STEPS = 8
+ANOTHER_SIZE = 1.5
 FARTHEST = 2.0  # factor from the budget, beyond which a shape is not even compared
 MOST_DEVICES = 1_000_000
 FEWEST_ROWS, MOST_ROWS = 4, 11
@@ -220,13 +221,17 @@ def likely_best(
     shapes: Sequence[Shape], budget: float, n_params: float, loss: LossModel, options: Options
 ) -> tuple[float, float]:
     """The shallowest and the deepest of the best shapes under each constraint, were each depth to cost at its own size
-    what it costs at ``n_params``; (inf, 0) without shapes."""
+    what it costs at ``n_params``, but for sizes that are ANOTHER_SIZE times apart; (inf, 0) without shapes."""
     possible = [shape for shape in shapes if within(shape, budget, options)]
     if not possible:
         return math.inf, 0.0
     lost = np.array([missing(shape, budget, n_params, loss, options) for shape in possible])
     depths = np.array([float(shape.depth) for shape in possible])
-    nats = loss.penalties(n_params, depths) + spent(possible, lost, loss, n_params, options).beside
+    penalties = loss.penalties(n_params, depths)
+    for k, shape in enumerate(possible):  # embeddings that a budget includes may leave blocks of quite another size
+        if abs(math.log(shape.n_params / n_params)) > math.log(ANOTHER_SIZE):
+            penalties[k] = loss.penalties(float(shape.n_params), depths[k : k + 1])[0]
+    nats = penalties + spent(possible, lost, loss, n_params, options).beside
     best = depths[nats.argmin(axis=1)]
     return float(best.min()), float(best.max())
 

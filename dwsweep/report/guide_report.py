@@ -26,7 +26,7 @@ from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, is_near
 from dwsweep.guide.sources import BUILD_APART, RECIPE_FACTOR
 from dwsweep.interval import Interval
 from dwsweep.report import terminal
-from dwsweep.report.document import MISSING, Heading, Lines, Part, Said, Table
+from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table
 from dwsweep.text import format_count, format_factor, format_hours
 
 if TYPE_CHECKING:  # takes as long as an answer of `guide`
@@ -171,6 +171,17 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         "weights of the blocks."
     )
     return [Heading("Where public data disagree"), table, _soft(legend)]
+
+
+def forest(row: BudgetAnswer) -> Figure:
+    """What each public source says of a budget, drawn for a page; ``row`` of an answer ``by_source``."""
+    from dwsweep.report.figures import laws, style
+
+    size = format_count(row.optimum.n_params)
+    with style.styled():
+        svg = style.render(laws.sources([row]), "svg")
+    caption = f"The best depth at {size} by each public source's own recipe, with 95 %, and the answer for another one."
+    return Figure(svg, f"Best depth at {size} by source", f"{caption} Filled: inside the sizes of the source.")
 
 
 def _apart(row: BudgetAnswer, depth: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from dwsweep.guide import answer
+from dwsweep.report import guide_report
+from dwsweep.report.document import html_of
 from dwsweep.report.figures import laws
 
 
@@ -50,6 +52,8 @@ def test_a_row_for_each_public_source(tmp_path) -> None:
             assert values[k][0] == one.depth and (values[k][1] == "white") == (one.outside > 1)
             assert low < one.depth_low and one.depth_high < high
         assert values[len(row.by_source)][0] == row.optimum.depth
+    shown = html_of([guide_report.forest(found.budgets[0])])
+    assert shown.startswith('<figure><img alt="Best depth at 300M by source"') and "image/svg+xml" in shown
 
 
 def test_a_row_of_panels_per_rule(tmp_path) -> None:
