@@ -199,7 +199,7 @@ class WorkerProcess:
         with open(log, "ab") as stderr:
             self._kernel_kills = policy.kernel_oom_kills()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "dwsweep.sweep.worker"],
+                [sys.executable, "-m", "dwsweep.sweep"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
