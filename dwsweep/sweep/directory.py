@@ -11,6 +11,7 @@ One owner per sweep directory and shard.
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import time
@@ -130,11 +131,15 @@ class SweepStore:
         Raises:
             InputError: the file is no plan.
         """
+        path = self.directory / "plan.csv"
         try:
-            text = (self.directory / "plan.csv").read_text("utf-8")
+            return list(sweep_record.parse_plan_csv(path.read_text("utf-8")))
         except FileNotFoundError:
             return []
-        return list(sweep_record.parse_plan_csv(text))
+        except IsADirectoryError:
+            raise Damaged(path, path.name, "is a folder") from None
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise Damaged(path, path.name, f"is no table ({error})") from None
 
     # runs
 

@@ -308,7 +308,8 @@ def test_a_plan_that_cannot_be_read_is_one_line(finished: Path) -> None:
     from dwsweep.errors import InputError
 
     text = (finished / "plan.csv").read_text()
-    for damage in (text.replace(",30,", ",1.5,"), text.replace(",30,", ",nan,"), text.replace(",30,", ",-3,")):
-        (finished / "plan.csv").write_text(damage)
+    damaged = [text.replace(",30,", f",{value},").encode() for value in (1.5, "nan", -3)]
+    for damage in (*damaged, b"\xff\xfe" + text.encode(), b"action\n" + b"x" * 200_000):  # not UTF-8; no such field
+        (finished / "plan.csv").write_bytes(damage)
         with pytest.raises(InputError, match=r"plan\.csv is not one that `dwsweep run` wrote"):
             snapshot(finished)
