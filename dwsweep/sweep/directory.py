@@ -188,21 +188,35 @@ class SweepStore:
     def documents_path(self, run_id: str) -> Any:
         return self.run_directory(run_id) / "documents.npy"
 
-    def check_documents(self, run_id: str) -> None:
-        """Refuse held-out losses by document that are not whole.
+    def check_documents(self, run_id: str, result: RunResult) -> None:
+        """Refuse held-out losses by document that are not whole, or not those of the result.
 
         Raises:
             Damaged: they are not.
         """
         path = self.documents_path(run_id)
-        check_documents(path, self.name_of(path))
+        check_documents(path, self.name_of(path), result.loss)
+
+    def lacking_documents(self, run_ids: Collection[str]) -> list[str]:
+        """A line where finished runs have no documents.npy. Not looked at in a bucket, where each look is a request."""
+        if paths.is_remote(self.directory):
+            return []
+        lacking = [name for name in run_ids if not self.documents_path(name).exists()]
+        if not lacking:
+            return []
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        return [
+            f"{self.name_of(self.documents_path(lacking[0]))}{more}: missing; the loss stands, but `fit` cannot pair "
+            "shapes by held-out document"
+        ]
 
     def has_result(self, run_id: str) -> bool:
         """Whether a run has a sound result: a finite loss, and the documents behind it whole."""
-        if self.result(run_id) is None:
+        result = self.result(run_id)
+        if result is None:
             return False
         try:
-            self.check_documents(run_id)
+            self.check_documents(run_id, result)
         except Damaged as error:
             self._damage(error)
             return False

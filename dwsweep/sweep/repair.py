@@ -116,13 +116,14 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
     """A damaged result or damaged documents: the run is pending. A damaged status: done if the result is sound."""
     again = "the run is trained again"
     lost = _check(store, store.result_path(run_id), RunResult, say, again)
+    result = store.result(run_id)
     try:
-        store.check_documents(run_id)
+        if result is not None:
+            store.check_documents(run_id, result)
     except Damaged as error:
         _set_aside(store, error, say, again)
         lost = True
-        if store.result_path(run_id).exists():
-            paths.set_aside(store.result_path(run_id))
+        paths.set_aside(store.result_path(run_id))
     path = store.state_path(run_id)
     try:
         state = store.read(path, RunState)

@@ -291,7 +291,10 @@ class _Sweep:
 
     def _report(self, run_ids: tuple[str, ...], trained: bool) -> int:
         states = {name: self.store.state(name) for name in run_ids}
+        done = [name for name, state in states.items() if state.state == DONE]
         for line in summary(states, self.store.results_path, trained, self.stop_cause):
+            self.view.say(line)
+        for line in self.store.lacking_documents(done):
             self.view.say(line)
         found = {state.state for state in states.values()}
         if found - (FINAL | STOPPED):

@@ -176,6 +176,47 @@ def test_documents_that_are_not_whole_are_trained_again(finished: Path, content:
     assert np.load(path).shape == (1, 2)
 
 
+def flipped(path: Path) -> np.ndarray:
+    """The array with the lowest bit flipped of the first number's exponent."""
+    array = np.load(path)
+    array.view(np.uint64)[0, 0] ^= np.uint64(1 << 52)
+    return array
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        flipped,
+        lambda path: np.load(path) * [2, 1],
+        lambda path: -np.load(path),
+        lambda path: np.load(path.parents[1] / PLAN.runs[3].run_id / path.name),
+        lambda path: np.load(path) * np.nan,
+        lambda path: np.zeros((0, 2)),
+    ],
+    ids=["a bit flipped", "doubled", "negated", "another run's", "no numbers", "none"],
+)
+def test_documents_that_are_not_those_of_the_loss_are_trained_again(
+    finished: Path, other: Callable[[Path], np.ndarray]
+) -> None:
+    name = PLAN.runs[0].run_id
+    path = finished / "runs" / name / "documents.npy"
+    whole = path.read_bytes()
+    np.save(path, other(path))
+    assert "3 done" in text_of(finished) and f"runs/{name}/documents.npy: " in text_of(finished)
+    state, text = run(PLAN, finished)
+    assert state == 0 and "1 runs in 1 packs to train; 3 finished before" in text
+    assert f"runs/{name}/documents.npy: " in text and path.read_bytes() == whole
+
+
+def test_missing_documents_are_said_and_the_loss_stands(finished: Path) -> None:
+    name = PLAN.runs[0].run_id
+    (finished / "runs" / name / "documents.npy").unlink()
+    said = f"runs/{name}/documents.npy: missing; the loss stands"
+    assert "4 done" in text_of(finished) and said in text_of(finished)
+    state, text = run(PLAN, finished)
+    assert state == 0 and "nothing to train: 4 done" in text and said in text
+
+
 def test_a_run_whose_status_alone_is_damaged_is_done(finished: Path) -> None:
     (finished / "runs" / PLAN.runs[0].run_id / "status.json").write_text('{"state": "don')
     assert "4 done" in text_of(finished)
