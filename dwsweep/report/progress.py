@@ -372,9 +372,9 @@ def show(now: Snapshot, ends: float | None = None) -> RenderableType:
 def _damaged(now: Snapshot) -> list[RenderableType]:
     if not now.damaged:
         return []
-    count = f"{len(now.damaged)} damaged file{'s' * (len(now.damaged) != 1)}"
+    count = f"{len(now.damaged)} damaged or missing file{'s' * (len(now.damaged) != 1)}"
     parts: list[RenderableType] = [
-        Text(f"{count}; `dwsweep run` sets them aside and continues without them", style="yellow")
+        Text(f"{count}; `dwsweep run` sets damaged ones aside and continues without them", style="yellow")
     ]
     parts += [Text(f"  {line}") for line in now.damaged[:MAX_REASONS]]
     if len(now.damaged) > MAX_REASONS:

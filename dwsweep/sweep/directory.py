@@ -185,6 +185,9 @@ class SweepStore:
         """What a finished run yielded; None before, or when result.json is damaged."""
         return self._read_or(self.result_path(run_id), RunResult, lambda: None)
 
+    def metrics_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "metrics.jsonl"
+
     def documents_path(self, run_id: str) -> Any:
         return self.run_directory(run_id) / "documents.npy"
 
@@ -305,7 +308,7 @@ def owners(directory: Any) -> list[Owner]:
 
 
 def _locks(folder: Any) -> Iterator[tuple[Any, Owner | None]]:
-    for name in paths.names_in(folder):
+    for name in paths.names_in(folder) if not paths.is_link(folder) else ():
         if name.endswith(".lock"):
             yield folder / name, _read(folder / name)
 
@@ -315,6 +318,27 @@ def _read(path: Any) -> Owner | None:
         return reader.read(path, Owner)
     except Damaged:
         return None
+
+
+def _folder_of_locks(directory: Any, say: Callable[[str], None]) -> Any:
+    """The folder ``locks``, made where there is none. What stands in its place or in a lock's, a link to elsewhere or
+    another kind of file, is set aside: it is never followed."""
+    folder = paths.as_path(directory) / "locks"
+    if paths.is_remote(folder):
+        return paths.make_directory(folder)
+    if paths.is_link(folder) or (folder.exists() and not folder.is_dir()):
+        say(f"locks: must be a folder and no link; set aside as {paths.set_aside(folder)}")
+    paths.make_directory(folder)
+    for name in paths.names_in(folder):
+        if not name.endswith(".damaged"):
+            set_aside_unless_file(folder / name, f"locks/{name}", say)
+    return folder
+
+
+def set_aside_unless_file(path: Any, name: str, say: Callable[[str], None]) -> None:
+    """Set aside what stands where a file of ours belongs and is none; ``name``: of the path in messages."""
+    if paths.is_link(path) or (path.exists() and not path.is_file()):
+        say(f"{name}: must be a file; set aside as {paths.set_aside(path)}")
 
 
 @contextlib.contextmanager
@@ -330,7 +354,7 @@ def hold(
     Raises:
         InputError: somebody else holds it; names host and process.
     """
-    folder = paths.make_directory(paths.as_path(directory) / "locks")
+    folder = _folder_of_locks(directory, say)
     path = folder / f"shard-{shard[0]}-of-{shard[1]}.lock"
     mine = Owner.this_process(shard)
     with exclusive(folder / "guard"):
@@ -362,7 +386,10 @@ def unowned(directory: Any) -> Iterator[None]:
     Raises:
         InputError: somebody owns it; names host and process.
     """
-    folder = paths.make_directory(paths.as_path(directory) / "locks")
+    folder = paths.as_path(directory) / "locks"
+    if paths.is_link(folder):
+        raise InputError(f"--out: {directory}; its locks is a link to elsewhere, which `dwsweep run` sets aside")
+    paths.make_directory(folder)
     with exclusive(folder / "guard"):
         for owner in owners(directory):
             if owner.is_alive:
@@ -375,7 +402,7 @@ def _create(path: Any, content: str, directory: Any) -> None:
         path.write_text(content, "utf-8")
         return
     # written first and linked then: a lock never exists without its owner's name
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = paths.temporary_of(path)
     draft.write_text(content, "utf-8")
     try:
         os.link(draft, path)

@@ -114,6 +114,7 @@ class _Sweep:
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
         mine = work_queue.own(self.plan, self.shard)
+        repair.remove_temporaries(self.store, mine, self.view.say)
         repair.repair(self.store, self.plan, mine, self.view.say)
         if not self.plan.spec.execution.keep_finished_checkpoints:
             repair.remove_checkpoints(self.store, mine, self.view.say)
