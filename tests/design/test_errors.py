@@ -324,3 +324,11 @@ def test_assumed_gains_pass_near_the_public_ones() -> None:
         power = 1.0 - gain.power
         integral = gain.at_six * 6**gain.power / power * (deep**power - shallow**power)
         assert 0.7 < integral / slope < 1.5
+
+
+@pytest.mark.parametrize("target", [1e300, 1e16, 10.0, float("nan"), float("inf")])
+def test_a_target_that_no_net_has_is_refused(target: float) -> None:
+    with pytest.raises(
+        InputError, match=r"--target: .*; must be a number of non-embedding parameters above 1e3 and at"
+    ):
+        study(spec(), target=target)

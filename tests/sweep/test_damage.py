@@ -81,6 +81,7 @@ WHOLE = {
     "no keys": "{}",
     "deep": "[" * 100_000,
     "no text": "\udcff\udcfe",
+    "twice": '{"state": "done", "state": "failed", "run_id": "a", "run_id": "b"}',
     "foreign": '{"run_id": "L9-d9-h1", "pack_id": "L9-d9-h1", "state": 3, "host": [], "calls": {}, "losses": 1}',
 }
 SETTLED = ("run_id", "status", "loss", "depth", "width", "seed", "learning_rate", "steps", "tokens", "n_params")
