@@ -152,7 +152,12 @@ class _Sweep:
             return RayExecutor(address, post, workers)
         if worker is not None:
             return LocalExecutor([worker], post, keep=True)
-        return LocalExecutor(local_workers(workers, packs, self.shard[0]), post)
+        made = local_workers(workers, packs, self.shard[0])
+        if len(made) < min(workers, packs):
+            self.view.say(
+                f"execution.workers: {workers}, but {len(made)} at work: this process may use no more cores or chips"
+            )
+        return LocalExecutor(made, post)
 
     # the loop
 
