@@ -10,7 +10,7 @@ HF ?= .venv-hf
 ENGINES ?= .venv-engines
 JOBS ?= 3
 
-.PHONY: help smoke install test test-slow test-chips test-hf test-engines bench house lint clean
+.PHONY: help smoke install test test-slow test-chips test-hf test-engines bench house audit lint clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-hf    exports against transformers and lm-evaluation-harness (PyTorch, in a venv of its own)"
 	@echo "make test-engines  Slurm, Ray, buckets and Kubernetes' schemas on loopback; skips what is not installed"
 	@echo "make house      modules, functions and rooms that grow too large; prints, never fails"
+	@echo "make audit      known faults of the installed packages, secrets in the checkout; skips what it cannot ask"
 	@echo "make bench      side by side with PyTorch, where that is installed"
 
 $(VENV)/made:
@@ -90,6 +91,10 @@ bench: $(VENV)/installed-test
 
 house:
 	@$(PYTHON) tests/tools/house.py
+
+audit: $(VENV)/installed
+	@$(PIP) pip-audit >/dev/null 2>&1 || true
+	@$(BIN)/python tests/tools/audit.py
 
 clean:
 	rm -rf $(VENV) $(CHIPS) $(HF) $(ENGINES) build *.egg-info

@@ -1,12 +1,16 @@
-"""Entry point of the command and of ``python -m dwsweep``: from its first line on, Ctrl-C is one line and status 3."""
+"""Entry point of the command and of ``python -m dwsweep``: from its first line on, Ctrl-C and SIGTERM are one line and
+status 3."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
 def main() -> None:
     """Import the command line and run it."""
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:  # a scheduler stops a job so; `run` has its own answer later
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         from dwsweep.cli.app import main as run
     except KeyboardInterrupt:  # imports take most of the first half second

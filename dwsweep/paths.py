@@ -151,7 +151,7 @@ def write_atomic(path: Any, content: str | bytes, *, durable: bool = False) -> N
     if is_remote(path):
         path.write_bytes(data)
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_of(path)
     try:
         with open(temporary, "wb") as file:
             file.write(data)
@@ -165,6 +165,17 @@ def write_atomic(path: Any, content: str | bytes, *, durable: bool = False) -> N
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def temporary_of(path: Any) -> Any:
+    """Where this process writes a file before it is renamed to its place."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def writer_of(name: str) -> int | None:
+    """The process that writes, or wrote, the temporary file of this name; None for any other file."""
+    found = re.fullmatch(r"\..+\.([0-9]{1,9})\.tmp", name)
+    return int(found[1]) if found else None
 
 
 def write_json(path: Any, content: Any, *, durable: bool = False) -> None:
@@ -213,7 +224,7 @@ def names_in(path: Any) -> list[str]:
 def remove(path: Any) -> None:
     """A file or a folder with all that is in it; nothing to do where there is none."""
     with contextlib.suppress(FileNotFoundError):
-        if not path.is_dir():
+        if not path.is_dir() or is_link(path):
             path.unlink()
         elif isinstance(path, Path):
             import shutil
@@ -221,6 +232,11 @@ def remove(path: Any) -> None:
             shutil.rmtree(path)
         else:
             path.rmtree()
+
+
+def is_link(path: Any) -> bool:
+    """Whether the path itself is a link; a bucket has none."""
+    return isinstance(path, Path) and path.is_symlink()
 
 
 def set_aside(path: Any) -> str:
@@ -239,7 +255,7 @@ def read_text_of_lines(path: Any) -> str:
     """The text of a file of appended lines, uploaded segments included; bytes that are no UTF-8 are marked."""
     data = b""
     for part in [path, *_segments(path)]:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             data += part.read_bytes()
     return data.decode(errors="replace")
 
@@ -367,6 +383,11 @@ def if_free(path: Any) -> Iterator[bool]:
             yield True
 
 
+def lock_of_worker(pack_directory: Any) -> Any:
+    """The file that ``one_worker`` locks."""
+    return pack_directory / "worker.lock"
+
+
 @contextlib.contextmanager
 def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[None]:
     """Keep the worker of a dead parent and its successor from training one pack at the same time.
@@ -376,7 +397,7 @@ def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[
     Raises:
         RuntimeError: the other worker holds the pack for too long.
     """
-    with _lock_file(pack_directory / "worker.lock") as file:
+    with _lock_file(lock_of_worker(pack_directory)) as file:
         deadline = time.monotonic() + PACK_WAIT_SECONDS
         said = False
         while True:

@@ -119,6 +119,8 @@ def fit(
         raise InputError(f"--along: {along}; not with {other}, for it compares arms and tables by itself")
     if along is None and (baseline is not None or margin is not None):
         raise InputError("--baseline, --margin: need --along COLUMN, such as --along heads")
+    out = out or _fit_folder(table)
+    output.check_folder(out)
     method: Callable[..., FitResult] = functools.partial(compare_arms, others=others) if compare else fit_table
     if along is not None:
         method = functools.partial(fit_along, column=along, others=others, baseline=baseline, margin=margin)
@@ -139,7 +141,6 @@ def fit(
             unit=unit.value if unit else None,
         )
         check_fitted(result)
-        out = out or _fit_folder(table)
         note = output.replaced(result, out)
         written = output.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)

@@ -52,6 +52,7 @@ from dwsweep.spec import Spec, parse_spec
 from dwsweep.text import format_count
 
 NEWTON_STEPS = 8  # at most, of Gauss–Newton
+LARGEST_TARGET = 1e15  # parameters: beyond any net
 NO_DEPTH = 10.0  # stands for the error of a best depth that there is not
 
 
@@ -336,8 +337,11 @@ def study(
     if len(rules) > 1:
         raise InputError(f"grid.heads: {len(rules)} rules; one is judged, allowed: --set 'grid.heads={rules[0]}'")
     prior, done = make_prior(fit, noise)
-    if target is not None and not (math.isfinite(target) and target > 1e3):
-        raise InputError(f"--target: {target}; must be a number of non-embedding parameters above 1e3")
+    if target is not None and not 1e3 < target <= LARGEST_TARGET:
+        raise InputError(
+            f"--target: {target:g}; must be a number of non-embedding parameters above 1e3 and at most "
+            f"{LARGEST_TARGET:g}"
+        )
     plan = build(spec, calibration=calibration, rates=rates)
     runs = [run for run in plan.runs if run.action != DROP]
     shapes = list(dict.fromkeys(run.shape for run in runs))

@@ -43,6 +43,18 @@ def write(result: FitResult, out_dir: Any) -> list[str]:
     return [str(out / name) for name in texts]
 
 
+def check_folder(out_dir: Any) -> None:
+    """Refuse a folder that holds the runs of a sweep: what a fit writes there would be taken for runs.
+
+    Raises:
+        InputError: it is one of a sweep's own folders, or in one.
+    """
+    out = paths.as_path(paths.absolute(out_dir))
+    for folder in (out, *out.parents):
+        if folder.name in ("runs", "packs", "locks") and (folder.parent / "plan.csv").exists():
+            raise InputError(f"--out: {out_dir}; the sweep keeps its {folder.name} there; allowed: any other folder")
+
+
 def replaced(result: FitResult, out_dir: Any) -> str:
     """Says so where the folder holds a fit of another table or with other options, which ``write`` will replace; empty
     where it holds none, or an earlier one of this table."""

@@ -24,6 +24,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.rows import ARM, Row, compile_expression, why_no_loss
 from dwsweep.records.columns import ALIASES, IN_ANY_CASE, REQUIRED, named, of_type
+from dwsweep.records.record import each_key_once
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, printable
 
 Columns = dict[str, list[Any]]
@@ -263,7 +264,7 @@ def _has_length(values: Any) -> bool:
 
 def _read_json(name: str, text: str) -> Columns:
     """Columns of a JSON file: a list of records, or an object of columns."""
-    found = json.loads(text)
+    found = json.loads(text, object_pairs_hook=each_key_once)
     if isinstance(found, dict):
         return _of_columns(f"table: {name};", found)
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
@@ -277,7 +278,7 @@ def _read_json_lines(name: str, text: str) -> list[Row]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=each_key_once)
         except ValueError as error:
             what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
             raise InputError(f"table: {name}, line {number}: {line.strip()[:40]!r}; not JSON: {what}") from None

@@ -137,9 +137,28 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     except IsADirectoryError:
         raise Damaged(path, shown, "is a folder") from None
     try:
-        return _adapter(kind).validate_json(data, strict=strict)
+        found = _adapter(kind).validate_json(data, strict=strict)
     except ValidationError as error:
         raise Damaged(path, shown, _describe(error)) from None
+    try:
+        json.loads(data, object_pairs_hook=each_key_once)
+    except ValueError as error:
+        raise Damaged(path, shown, str(error)) from None
+    return found
+
+
+def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make the object, as ``object_pairs_hook`` of ``json.loads``, which by itself takes the last value of a key.
+
+    Raises:
+        ValueError: a key is there twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} is there twice; must be there once")
+    return found
 
 
 def parse(kind: type[Kind], content: Mapping[str, Any]) -> Kind:

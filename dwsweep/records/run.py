@@ -15,6 +15,7 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import version
 from os import PathLike
 from typing import Annotated, Any, Required, TypedDict, TypeVar, cast
@@ -151,31 +152,52 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(package) for name, package in packages.items()}}
 
 
-def check_documents(path: Any, name: str) -> None:
-    """Refuse a ``documents.npy`` that is not whole: rows of (summed nats, tokens), one per held-out document.
+SUM_TOLERANCE = 1e-9  # of the loss: only the order of the additions differs between writing and checking
 
-    Only the header and the size are looked at. A missing file passes: without it a fit pairs nothing by document, and
-    the loss stands. An object of a bucket is whole or not there at all.
+
+def check_documents(path: Any, name: str, loss: float) -> None:
+    """Refuse a ``documents.npy`` that is not the one behind ``loss``: rows of (summed nats, tokens), one per held-out
+    document, with Σ nats / Σ tokens = loss.
+
+    A missing file passes: without it a fit pairs nothing by document, and the loss stands. An object of a bucket is
+    whole or not there at all, and is not read for this.
 
     Raises:
-        Damaged: it is cut short, no array, or an array of another shape.
+        Damaged: it is cut short, no array, an array of another shape or with impossible values, or has another loss.
     """
     if paths.is_remote(path):
         return
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    why = _fault_of_documents(path, loss, found.st_ino, found.st_size, found.st_mtime_ns)
+    if why:
+        raise Damaged(path, name, why)
+
+
+@lru_cache(maxsize=1 << 16)
+def _fault_of_documents(path: Any, loss: float, *version: int) -> str:
+    """What is wrong with the documents of a loss; empty for nothing. Read once for each ``version`` of the file."""
     import numpy as np
 
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return
+        array = np.load(path, allow_pickle=False)
     except PermissionError:
         raise
     except Exception as error:  # numpy has many ways to say that a header or a length is wrong
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise Damaged(path, name, f"is no whole array ({why})") from None
+        return f"is no whole array ({' '.join(str(error).split()) or type(error).__name__})"
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "fiu":
         found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
-        raise Damaged(path, name, f"is {found}; must be numbers of shape [documents, 2]")
+        return f"is {found}; must be numbers of shape [documents, 2]"
+    with np.errstate(all="ignore"):
+        nats, tokens = array.astype(np.float64).sum(axis=0)
+        sums_to = nats / tokens
+    if not (np.isfinite(array).all() and (array >= 0).all() and tokens > 0):
+        return "has numbers that are not finite, or negative; nats and tokens are neither"
+    if not abs(sums_to - loss) <= SUM_TOLERANCE * max(1.0, loss):
+        return f"sums to {sums_to:.10g} nats per token; the recorded loss is {loss:.10g}"
+    return ""
 
 
 class MetricsRow(TypedDict, total=False):

@@ -367,7 +367,10 @@ def _damaged(now: Snapshot) -> Lines:
     count = len(now.damaged)
     if not count:
         return Lines([])
-    text = f"{count} damaged file{'s' * (count != 1)}; `dwsweep run` sets them aside and continues without them"
+    text = (
+        f"{count} damaged or missing file{'s' * (count != 1)}; `dwsweep run` sets damaged ones aside and continues "
+        "without them"
+    )
     more = [f"  … and {count - MAX_REASONS} more"] if count > MAX_REASONS else []
     return Lines([[(text, "yellow")], *(f"  {line}" for line in now.damaged[:MAX_REASONS]), *more])
 

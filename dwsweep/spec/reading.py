@@ -304,6 +304,7 @@ ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
 SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")
 SHARED_KEYS = tuple(f"train.{name}" for name in (*SHARED, "eval_tokens"))
 LONGEST_NAME = 80
+MOST_ARMS = 100  # each is a plan of its own, and held against all others
 Parse = Callable[[dict[str, Any]], "Spec"]
 
 
@@ -319,6 +320,8 @@ def resolved(content: dict[str, Any], parse: Parse) -> dict[str, Any]:
         return content
     if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms) or len(arms) < 2:
         raise InputError("grid.arms: must be a list of two mappings or more, such as [{}, {model.mlp: gated}]")
+    if len(arms) > MOST_ARMS:
+        raise InputError(f"grid.arms: {len(arms):,} arms; at most {MOST_ARMS}")
     plain = without_arms(content)
     base = _facts(parse(plain))
     out, seen = [], dict[str, int]()

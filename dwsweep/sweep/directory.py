@@ -11,6 +11,7 @@ One owner per sweep directory and shard.
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import time
@@ -141,11 +142,15 @@ class SweepStore:
         Raises:
             InputError: the file is no plan.
         """
+        path = self.directory / "plan.csv"
         try:
-            text = (self.directory / "plan.csv").read_text("utf-8")
+            return list(sweep_record.parse_plan_csv(path.read_text("utf-8")))
         except FileNotFoundError:
             return []
-        return list(sweep_record.parse_plan_csv(text))
+        except IsADirectoryError:
+            raise Damaged(path, path.name, "is a folder") from None
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise Damaged(path, path.name, f"is no table ({error})") from None
 
     # runs
 
@@ -191,24 +196,41 @@ class SweepStore:
         """Read the result of a finished run; None before, or when result.json is damaged."""
         return self._read_or(self.result_path(run_id), RunResult, lambda: None)
 
+    def metrics_path(self, run_id: str) -> Any:
+        return self.run_directory(run_id) / "metrics.jsonl"
+
     def documents_path(self, run_id: str) -> Any:
         return self.run_directory(run_id) / "documents.npy"
 
-    def check_documents(self, run_id: str) -> None:
-        """Refuse held-out losses by document that are not whole.
+    def check_documents(self, run_id: str, result: RunResult) -> None:
+        """Refuse held-out losses by document that are not whole, or not those of the result.
 
         Raises:
             Damaged: they are not.
         """
         path = self.documents_path(run_id)
-        check_documents(path, self.name_of(path))
+        check_documents(path, self.name_of(path), result.loss)
+
+    def lacking_documents(self, run_ids: Collection[str]) -> list[str]:
+        """A line where finished runs have no documents.npy. Not looked at in a bucket, where each look is a request."""
+        if paths.is_remote(self.directory):
+            return []
+        lacking = [name for name in run_ids if not self.documents_path(name).exists()]
+        if not lacking:
+            return []
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        return [
+            f"{self.name_of(self.documents_path(lacking[0]))}{more}: missing; the loss stands, but `fit` cannot pair "
+            "shapes by held-out document"
+        ]
 
     def has_result(self, run_id: str) -> bool:
         """True for a run with a sound result: a finite loss, and the documents behind it whole."""
-        if self.result(run_id) is None:
+        result = self.result(run_id)
+        if result is None:
             return False
         try:
-            self.check_documents(run_id)
+            self.check_documents(run_id, result)
         except Damaged as error:
             self._damage(error)
             return False
@@ -317,7 +339,7 @@ def owners(directory: Any) -> list[Owner]:
 
 
 def _locks(folder: Any) -> Iterator[tuple[Any, Owner | None]]:
-    for name in paths.names_in(folder):
+    for name in paths.names_in(folder) if not paths.is_link(folder) else ():
         if name.endswith(".lock"):
             yield folder / name, _read(folder / name)
 
@@ -327,6 +349,27 @@ def _read(path: Any) -> Owner | None:
         return reader.read(path, Owner)
     except Damaged:
         return None
+
+
+def _folder_of_locks(directory: Any, say: Callable[[str], None]) -> Any:
+    """The folder ``locks``, made where there is none. What stands in its place or in a lock's, a link to elsewhere or
+    another kind of file, is set aside: it is never followed."""
+    folder = paths.as_path(directory) / "locks"
+    if paths.is_remote(folder):
+        return paths.make_directory(folder)
+    if paths.is_link(folder) or (folder.exists() and not folder.is_dir()):
+        say(f"locks: must be a folder and no link; set aside as {paths.set_aside(folder)}")
+    paths.make_directory(folder)
+    for name in paths.names_in(folder):
+        if not name.endswith(".damaged"):
+            set_aside_unless_file(folder / name, f"locks/{name}", say)
+    return folder
+
+
+def set_aside_unless_file(path: Any, name: str, say: Callable[[str], None]) -> None:
+    """Set aside what stands where a file of ours belongs and is none; ``name``: of the path in messages."""
+    if paths.is_link(path) or (path.exists() and not path.is_file()):
+        say(f"{name}: must be a file; set aside as {paths.set_aside(path)}")
 
 
 @contextlib.contextmanager
@@ -342,7 +385,7 @@ def hold(
     Raises:
         InputError: somebody else holds it; names host and process.
     """
-    folder = paths.make_directory(paths.as_path(directory) / "locks")
+    folder = _folder_of_locks(directory, say)
     path = folder / f"shard-{shard[0]}-of-{shard[1]}.lock"
     mine = Owner.this_process(shard)
     with exclusive(folder / "guard"):
@@ -374,7 +417,10 @@ def unowned(directory: Any) -> Iterator[None]:
     Raises:
         InputError: somebody owns it; names host and process.
     """
-    folder = paths.make_directory(paths.as_path(directory) / "locks")
+    folder = paths.as_path(directory) / "locks"
+    if paths.is_link(folder):
+        raise InputError(f"--out: {directory}; its locks is a link to elsewhere, which `dwsweep run` sets aside")
+    paths.make_directory(folder)
     with exclusive(folder / "guard"):
         for owner in owners(directory):
             if owner.is_alive:
@@ -387,7 +433,7 @@ def _create(path: Any, content: str, directory: Any) -> None:
         path.write_text(content, "utf-8")
         return
     # written first and linked then: a lock never exists without its owner's name
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = paths.temporary_of(path)
     draft.write_text(content, "utf-8")
     try:
         os.link(draft, path)

@@ -199,7 +199,7 @@ class WorkerProcess:
         with open(log, "ab") as stderr:
             self._kernel_kills = policy.kernel_oom_kills()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "dwsweep.sweep.worker"],
+                [sys.executable, "-m", "dwsweep.sweep"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -388,8 +388,8 @@ def shares(workers: int, environment: Mapping[str, str] | None = None, devices: 
     The last bits of a result depend on the number of devices that a pack is spread over and, on a CPU, on the threads
     of XLA's pool. Both follow from ``execution.workers`` and from what the host has (cores or devices ÷ workers),
     never from the number of packs left or from which worker takes one: a worker alone has its part and no more. Hosts
-    with other numbers of devices for each worker give results that differ in the last bits; where there are fewer
-    cores than workers, each worker has one device and one thread, on a core that it shares.
+    with other numbers of devices for each worker give results that differ in the last bits. Where this process may use
+    fewer cores than ``workers``, as under a scheduler, there is one worker per core.
     """
     env = dict(os.environ) if environment is None else environment
     workers = max(1, workers)
@@ -409,7 +409,7 @@ def shares(workers: int, environment: Mapping[str, str] | None = None, devices: 
         # a chip belongs to one process; more workers than chips would only wait
         one_chip = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
         return [Share({**one_chip, "TPU_VISIBLE_CHIPS": chip}) for chip in chips[:workers]]
-    parts = [frozenset(own[(k * each + i) % len(own)] for i in range(each)) for k in range(workers)]
+    parts = [frozenset(own[k * each : (k + 1) * each]) for k in range(min(workers, len(own)))]
     return [Share(host, part) for part in parts]
 
 

@@ -104,7 +104,7 @@ class RunRecorder(Recorder):
     def resumed(self, step: int) -> None:
         self._cut = True
         for name in self._open():
-            path = self._metrics_path(name)
+            path = self.store.metrics_path(name)
             paths.LineWriter(path).flush()
             found = run_record.read_metrics(path)
             kept = [row for row in found.rows if row["step"] <= step]
@@ -132,7 +132,7 @@ class RunRecorder(Recorder):
             return
         if run_id not in self._writers:
             paths.make_directory(self.store.run_directory(run_id))
-            self._writers[run_id] = paths.LineWriter(self._metrics_path(run_id))
+            self._writers[run_id] = paths.LineWriter(self.store.metrics_path(run_id))
         self._writers[run_id].append(fresh)
         self._last_step[run_id] = fresh[-1]["step"]
         self._last_loss[run_id] = fresh[-1].get("loss")
@@ -221,15 +221,12 @@ class RunRecorder(Recorder):
             return step
         return min(step, cooldown_start(self.pack.branch_steps[first], self.pack.train))
 
-    def _metrics_path(self, run_id: str) -> Any:
-        return self.store.run_directory(run_id) / "metrics.jsonl"
-
     def _close(self, run_id: str) -> None:
         """Fold the metrics of an ended run into one object where they were uploaded in segments."""
         writer = self._writers.pop(run_id, None)
         if writer is not None:
             writer.flush()
-        path = self._metrics_path(run_id)
+        path = self.store.metrics_path(run_id)
         if paths.is_remote(path):
             paths.rewrite_lines(path, paths.read_lines(path))
 

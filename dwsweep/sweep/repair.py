@@ -6,8 +6,10 @@ does it for its own packs. What cannot be derived is trained again: a run withou
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from typing import Any
 
 from dwsweep import paths
 from dwsweep.paths import exclusive
@@ -16,7 +18,8 @@ from dwsweep.plan.units import run_config
 from dwsweep.records.pack import IN_PART, REBUILT, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
-from dwsweep.records.sweep import Manifest
+from dwsweep.records.sweep import Manifest, process_start
+from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep.directory import SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
@@ -31,6 +34,8 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
     """
     check_manifest(store, say)
     with exclusive(store.directory / "locks" / "repair.guard"):
+        for name in ("spec.yaml", "plan.csv", "results.csv", "orphans.csv"):
+            _not_a_folder(store, store.directory / name, say)
         _configs(store, plan, say)
     families = _families(store, packs)
     for pack in packs:
@@ -42,6 +47,33 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
             _pack_state(store, pack_id, families[pack.pack_id], say)
 
 
+def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
+    """Remove what processes that were killed while they wrote have left beside the files of this call's packs, and,
+    where no other shard lives, in the whole directory.
+
+    A file whose process still lives stays: a worker outlives its parent until it has reached its checkpoint.
+    """
+    if paths.is_remote(store.directory):
+        return
+    alone = len(sweep_directory.owners(store.directory)) == 1
+    folders = [store.run_directory(name) for pack in packs for name in pack.run_ids]
+    folders += [store.pack_directory(name) for family in _families(store, packs).values() for name in family]
+    if alone:
+        folders += [store.directory, store.directory / "locks"]
+    removed = 0
+    for folder in folders:
+        for name in os.listdir(folder) if folder.is_dir() else ():
+            pid = paths.writer_of(name)
+            # any shard writes a config.json that is missing
+            if pid is None or (not alone and name.startswith(".config.json.")):
+                continue
+            if pid == os.getpid() or process_start(pid) is None:  # a number may be ours today, as in a container
+                (folder / name).unlink(missing_ok=True)
+                removed += 1
+    if removed:
+        say(f"removed {removed} half-written file{'s' * (removed != 1)} of processes that were killed")
+
+
 def check_manifest(store: SweepStore, say: Callable[[str], None]) -> None:
     """Set a damaged manifest.json aside."""
     with store.manifest_guard():
@@ -49,13 +81,21 @@ def check_manifest(store: SweepStore, say: Callable[[str], None]) -> None:
 
 
 def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Remove what finished packs left, which nothing resumes from: a kill at their end, or an earlier version."""
-    found = [
-        pack_id
-        for family in _families(store, packs).values()
-        for pack_id in family
-        if store.pack_state(pack_id).state in (DONE, REBUILT) and store.newest_checkpoint(pack_id)
-    ]
+    """Remove what finished packs left, which nothing resumes from: a kill at their end, or an earlier version.
+
+    Where the parent was killed before it wrote that a pack is done, the results of its runs say so.
+    """
+    found = []
+    for family in _families(store, packs).values():
+        for pack_id in family:
+            if not store.newest_checkpoint(pack_id):
+                continue
+            state, pack = store.pack_state(pack_id), store.pack(pack_id)
+            if state.state not in (DONE, REBUILT):
+                if pack is None or any(store.state(name).state not in FINAL for name in pack.run_ids):
+                    continue
+                store.write_pack_state(pack_id, replace(state, state=DONE))
+            found.append(pack_id)
     for pack_id in found:
         store.remove_checkpoints(pack_id)
     if found:
@@ -87,6 +127,11 @@ def _set_aside(store: SweepStore, error: Damaged, say: Callable[[str], None], th
     say(f"{error.lines[0]}; set aside as {paths.set_aside(error.path)}, {then}")
 
 
+def _not_a_folder(store: SweepStore, path: Any, say: Callable[[str], None]) -> None:
+    if path.is_dir():
+        _set_aside(store, Damaged(path, store.name_of(path), "is a folder"), say, "written again")
+
+
 def _check(store: SweepStore, path: object, kind: type, say: Callable[[str], None], then: str) -> bool:
     """Set a file aside if it is damaged; whether it was."""
     try:
@@ -116,14 +161,17 @@ def _configs(store: SweepStore, plan: Plan, say: Callable[[str], None]) -> None:
 def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
     """Repair a run. Damaged result or documents: it is pending. Damaged status: it is done if the result is sound."""
     again = "the run is trained again"
+    _not_a_folder(store, store.metrics_path(run_id), say)
     lost = _check(store, store.result_path(run_id), RunResult, say, again)
+    result = store.result(run_id)
     try:
-        store.check_documents(run_id)
+        if result is not None:
+            store.check_documents(run_id, result)
     except Damaged as error:
         _set_aside(store, error, say, again)
         lost = True
-        if store.result_path(run_id).exists():
-            paths.set_aside(store.result_path(run_id))
+        paths.set_aside(store.result_path(run_id))
+    _not_a_folder(store, store.documents_path(run_id), say)
     path = store.state_path(run_id)
     try:
         state = store.read(path, RunState)
@@ -138,6 +186,9 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
 
 def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], None]) -> None:
     """Repair a pack.json from the plan, and its membership from the runs' status.json."""
+    _not_a_folder(store, store.log_path(pack_id), say)
+    lock = paths.lock_of_worker(store.pack_directory(pack_id))
+    sweep_directory.set_aside_unless_file(lock, store.name_of(lock), say)
     path = store.pack_path(pack_id)
     try:
         pack = store.read(path, Pack)

@@ -117,6 +117,7 @@ class _Sweep:
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
         mine = work_queue.own(self.plan, self.shard)
+        repair.remove_temporaries(self.store, mine, self.view.say)
         repair.repair(self.store, self.plan, mine, self.view.say)
         if not self.plan.spec.execution.keep_finished_checkpoints:
             repair.remove_checkpoints(self.store, mine, self.view.say)
@@ -160,7 +161,12 @@ class _Sweep:
             return RayExecutor(address, post, workers)
         if worker is not None:
             return LocalExecutor([worker], post, keep=True)
-        return LocalExecutor(local_workers(workers, packs, self.shard[0]), post)
+        made = local_workers(workers, packs, self.shard[0])
+        if len(made) < min(workers, packs):
+            self.view.say(
+                f"execution.workers: {workers}, but {len(made)} at work: this process may use no more cores or chips"
+            )
+        return LocalExecutor(made, post)
 
     # the loop
 
@@ -301,7 +307,10 @@ class _Sweep:
 
     def _report(self, run_ids: tuple[str, ...], trained: bool) -> int:
         states = {name: self.store.state(name) for name in run_ids}
+        done = [name for name, state in states.items() if state.state == DONE]
         for line in summary(states, self.store.results_path, trained, self.stop_cause):
+            self.view.say(line)
+        for line in self.store.lacking_documents(done):
             self.view.say(line)
         found = {state.state for state in states.values()}
         if found - (FINAL | STOPPED):

@@ -107,9 +107,11 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
     orphans = len(set(store.run_ids()) - {row.run_id for row in planned})
-    promises = planned_vs_measured(store, (run.plan.run_id for run in runs if run.state.state == DONE))
+    done = [run.plan.run_id for run in runs if run.state.state == DONE]
+    promises = planned_vs_measured(store, done)
+    lines = (*damaged, *store.lacking_documents(done))
     name = store.directory.name
-    return Snapshot(name, tuple(runs), orphans, progress, owners, time.time(), tuple(damaged), promises)
+    return Snapshot(name, tuple(runs), orphans, progress, owners, time.time(), lines, promises)
 
 
 def time_left(now: Snapshot) -> float | None:

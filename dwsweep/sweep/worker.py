@@ -1,16 +1,13 @@
-"""The worker: ``python -m dwsweep.sweep.worker``, the only process of a sweep that imports JAX.
+"""The worker (``python -m dwsweep.sweep`` starts it), the only process of a sweep that imports JAX.
 
 Commands come as lines on stdin and events leave as lines on what was stdout at the start (``events`` has both); stdout
 itself is joined to stderr, the pack's log, so that no library's print can break a line of the protocol. The end of
-stdin means that the parent is gone: the worker brings its pack to a checkpoint and exits. One that was stopped
-(SIGSTOP) could not: the kernel wakes it when its parent dies, so that it too reaches its checkpoint and does not hold
-its device for ever.
+stdin means that the parent is gone: the worker brings its pack to a checkpoint and exits.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import platform
@@ -54,7 +51,6 @@ from dwsweep.train.recorder import Recorder
 
 RELEASED_BY_LOSS = 3  # exit status of a slice whose process 0 lost its parent
 AUTOGROUP = Path("/proc/self/autogroup")
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 ORPHAN_GRACE_SECONDS = 120.0  # to reach a checkpoint once the parent is gone
 
 
@@ -110,12 +106,10 @@ class Channel:
 
 
 def main() -> int:
-    # the parent's group is not ours: Ctrl-C reaches the parent, which asks us to stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    wake_when_the_parent_dies()
     pass_niceness_to_the_group()
     channel = Channel()
     signal.signal(signal.SIGTERM, lambda *_: channel.stop("preempted (SIGTERM)"))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held back during the imports
     faulthandler.enable()
     prepare_environment()
     store_path: str | None = None  # of this host, where it joined a slice
@@ -144,12 +138,6 @@ def main() -> int:
     if channel.group is not None:
         channel.group.leave()
     return 0
-
-
-def wake_when_the_parent_dies() -> None:
-    """Have the kernel send SIGCONT then: it wakes a stopped process, and is nothing to one that runs. Linux only."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
@@ -256,9 +244,3 @@ def log_to(path: str, job: Job, group: Group | None = None) -> None:
 
 def _note(channel: Channel, text: str) -> None:
     channel.emit(Note(text))
-
-
-if __name__ == "__main__":
-    status = main()
-    sys.stderr.flush()
-    os._exit(status)  # at once: a compilation begun ahead must not hold up, or break, the end of the interpreter

@@ -197,7 +197,7 @@ def test_fit_prints_json_alone_where_it_is_asked_for(dwsweep: Command, tmp_path:
     assert str(tmp_path / "a-fit" / "fit.json") in result.stderr
 
 
-# Ctrl-C, sent to the whole process group as a terminal does, at any moment: one line and exit status 3.
+# Ctrl-C, sent to the whole process group as a terminal does, or SIGTERM, at any moment: one line and exit status 3.
 
 
 def test_while_the_command_line_is_imported() -> None:
@@ -227,3 +227,21 @@ def test_while_the_processes_that_read_text_start(tmp_path: Path, command: str, 
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (3, "error: interrupted\n")
     assert not list(cache.glob("*.partial"))
+
+
+def handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 0.9])
+def test_a_scheduler_stops_it_at_its_start(tmp_path: Path, seconds: float) -> None:
+    process = begun("run", SMOKE, cwd=tmp_path, stderr=subprocess.PIPE, DWSWEEP_CACHE=str(tmp_path / "cache"))
+    deadline = time.monotonic() + 5
+    while not handles(process.pid, signal.SIGTERM) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (3, "error: interrupted\n")

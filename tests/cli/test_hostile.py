@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import in_a_process
+from cli_tools import Command, in_a_process
+from report_sweeps import rows as simulated
 
+from dwsweep import paths
 from dwsweep.cost.arithmetic import fitting_microbatch
 from dwsweep.errors import InputError
 from dwsweep.fit.noise import scatter
@@ -272,3 +274,74 @@ def test_rates_that_are_none_are_refused(tmp_path: Path, rows: list[dict[str, An
     (tmp_path / "bench.json").write_text(json.dumps(rows))
     with pytest.raises(InputError, match=r"bench.json cannot be read: \[0\]\."):
         run_record.read(tmp_path / "bench.json")
+
+
+ARM = "\x1b[31mred\x07\u202e"
+
+
+def steering(text: str) -> set[str]:
+    """Characters that a terminal acts on."""
+    return {character for character in text if not character.isprintable() and character != "\n"}
+
+
+@pytest.mark.parametrize("options", [(), ("--compare",), ("--along", "depth")], ids=["fit", "compare", "along"])
+def test_what_a_table_says_never_steers_the_terminal(
+    tmp_path: Path, dwsweep: Command, options: tuple[str, ...]
+) -> None:
+    """Not on standard output, not on standard error, and not in what a person prints of the files."""
+    arms = ("base", ARM) if options else (ARM,)
+    table = [{**row, "arm": arm, "run_id": f"{ARM}{row['run_id']}"} for arm in arms for row in small_table()]
+    with open(tmp_path / "t.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(table[0]))
+        writer.writeheader()
+        writer.writerows(table)
+    done = dwsweep("fit", tmp_path / "t.csv", "--out", tmp_path / "out", "--draws", "200", *options)
+    assert done.returncode == 0, done.stderr
+    assert not steering(done.stdout + done.stderr)
+    files = [path for path in (tmp_path / "out").iterdir() if path.suffix in (".md", ".csv")]
+    assert files and not any(steering(path.read_text("utf-8")) for path in files)
+
+
+def small_table() -> list[dict[str, Any]]:
+    return simulated(depths=(6, 12), sizes=5, low=1e6, high=3e7, seeds=2)
+
+
+def test_a_fit_does_not_write_into_the_runs_of_a_sweep(tmp_path: Path, dwsweep: Command) -> None:
+    """It would be taken for runs."""
+    for name in ("runs", "packs", "locks"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "plan.csv").write_text("")
+    with open(tmp_path / "results.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(small_table()[0]))
+        writer.writeheader()
+        writer.writerows(small_table())
+    for out in (tmp_path / "runs", tmp_path / "runs" / "a" / "b", tmp_path / "packs", tmp_path / "locks"):
+        done = dwsweep("fit", tmp_path, "--out", out)
+        assert done.returncode == 2 and f"--out: {out}; the sweep keeps its " in done.stderr, done.stderr
+    assert not list((tmp_path / "runs").iterdir())
+    assert dwsweep("fit", tmp_path, "--out", tmp_path / "runs-fit", "--draws", "200").returncode == 0
+
+
+def test_a_disk_that_fills_while_figures_are_drawn_is_said(
+    tmp_path: Path, dwsweep: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(tmp_path / "t.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(small_table()[0]))
+        writer.writeheader()
+        writer.writerows(small_table())
+    write, room = paths.write_atomic, [3]
+
+    def full(path: Any, content: Any, **more: Any) -> None:
+        if path.suffix in (".png", ".svg"):
+            if not room[0]:
+                raise OSError(28, "No space left on device", str(path))
+            room[0] -= 1
+        write(path, content, **more)
+
+    monkeypatch.setattr(paths, "write_atomic", full)
+    done = dwsweep("fit", tmp_path / "t.csv", "--draws", "200")
+    assert done.returncode == 2
+    assert (
+        "No space left on device; the tables are there, these figures are not: loss_vs_size, differences" in done.stderr
+    )
+    assert json.loads((tmp_path / "t-fit" / "fit.json").read_text())

@@ -420,3 +420,11 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
         assert pair.se_ln_n is not None and pair.power is not None
         assert np.std(found) == pytest.approx(pair.se_ln_n, rel=0.35)
         assert share == pytest.approx(pair.power, abs=0.25)
+
+
+@pytest.mark.parametrize("target", [1e300, 1e16, 10.0, float("nan"), float("inf")])
+def test_a_target_that_no_net_has_is_refused(target: float) -> None:
+    with pytest.raises(
+        InputError, match=r"--target: .*; must be a number of non-embedding parameters above 1e3 and at"
+    ):
+        study(spec(), target=target)

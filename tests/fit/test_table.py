@@ -144,6 +144,8 @@ def test_bad_files_are_one_clear_line(tmp_path):
     (tmp_path / "t.xlsx").write_text("")
     (tmp_path / "bad.jsonl").write_text('{"depth": 6}\n\n{"depth": 6, oops}\n')
     (tmp_path / "t.json").write_text("[{]")
+    (tmp_path / "twice.json").write_text('[{"depth": 6, "depth": 12}]')
+    (tmp_path / "twice.jsonl").write_text('{"loss": 3, "loss": 2}')
     (tmp_path / "one.json").write_text('{"depth": 6, "width": 64, "loss": 3}')
     (tmp_path / "three.json").write_text("[1, 2, 3]")
     (tmp_path / "deep.json").write_text("[" * 100_000)
@@ -154,6 +156,8 @@ def test_bad_files_are_one_clear_line(tmp_path):
         ("t.jsonl", r"t\.jsonl, line 1: '\[1\]'; must be a JSON object"),
         ("bad.jsonl", r"bad\.jsonl, line 3: '\{\"depth\": 6, oops\}'; not JSON: "),
         ("t.json", "not readable as json: "),
+        ("twice.json", "not readable as json: key 'depth' is there twice"),
+        ("twice.jsonl", r"line 1: .*; not JSON: key 'loss' is there twice"),
         ("one.json", "one value; must be a list of values, one per row"),
         ("three.json", "must be a list of objects, one per run, or an object of columns"),
         ("deep.json", "not readable as json: "),

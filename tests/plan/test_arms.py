@@ -75,6 +75,7 @@ def test_a_written_spec_has_its_arms_in_full(tmp_path: Path) -> None:
     ("arms", "line"),
     [
         ([{}], "grid.arms: must be a list of two mappings or more"),
+        ([{}] * 2000, "grid.arms: 2,000 arms; at most 100"),
         ([{}, "gated"], "grid.arms: must be a list of two mappings or more"),
         ([{}, {"model.mpl": "gated"}], "grid.arms[1].model.mpl: unknown key; did you mean `mlp`?"),
         ([{}, {"model.mlp": "gatd"}], "grid.arms[1].model.mlp: 'gatd'; must be 'plain' or 'gated'"),

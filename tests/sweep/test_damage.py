@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,15 @@ import pytest
 from shown import printed
 from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, with_standin
 
+from dwsweep.errors import InputError
 from dwsweep.records.run import Metrics
 from dwsweep.report import progress as status
+from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep import runner
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.recorder import lost_rows
 from dwsweep.sweep.snapshot import snapshot
+from dwsweep.sweep.work_queue import write_plan
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
@@ -76,6 +81,7 @@ WHOLE = {
     "no keys": "{}",
     "deep": "[" * 100_000,
     "no text": "\udcff\udcfe",
+    "twice": '{"state": "done", "state": "failed", "run_id": "a", "run_id": "b"}',
     "foreign": '{"run_id": "L9-d9-h1", "pack_id": "L9-d9-h1", "state": 3, "host": [], "calls": {}, "losses": 1}',
 }
 SETTLED = ("run_id", "status", "loss", "depth", "width", "seed", "learning_rate", "steps", "tokens", "n_params")
@@ -174,6 +180,47 @@ def test_documents_that_are_not_whole_are_trained_again(finished: Path, content:
     assert state == 0 and "1 runs in 1 packs to train; 3 finished before" in text
     assert_complete(PLAN, finished)
     assert np.load(path).shape == (1, 2)
+
+
+def flipped(path: Path) -> np.ndarray:
+    """The array with the lowest bit flipped of the first number's exponent."""
+    array = np.load(path)
+    array.view(np.uint64)[0, 0] ^= np.uint64(1 << 52)
+    return array
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        flipped,
+        lambda path: np.load(path) * [2, 1],
+        lambda path: -np.load(path),
+        lambda path: np.load(path.parents[1] / PLAN.runs[3].run_id / path.name),
+        lambda path: np.load(path) * np.nan,
+        lambda path: np.zeros((0, 2)),
+    ],
+    ids=["a bit flipped", "doubled", "negated", "another run's", "no numbers", "none"],
+)
+def test_documents_that_are_not_those_of_the_loss_are_trained_again(
+    finished: Path, other: Callable[[Path], np.ndarray]
+) -> None:
+    name = PLAN.runs[0].run_id
+    path = finished / "runs" / name / "documents.npy"
+    whole = path.read_bytes()
+    np.save(path, other(path))
+    assert "3 done" in text_of(finished) and f"runs/{name}/documents.npy: " in text_of(finished)
+    state, text = run(PLAN, finished)
+    assert state == 0 and "1 runs in 1 packs to train; 3 finished before" in text
+    assert f"runs/{name}/documents.npy: " in text and path.read_bytes() == whole
+
+
+def test_missing_documents_are_said_and_the_loss_stands(finished: Path) -> None:
+    name = PLAN.runs[0].run_id
+    (finished / "runs" / name / "documents.npy").unlink()
+    said = f"runs/{name}/documents.npy: missing; the loss stands"
+    assert "4 done" in text_of(finished) and said in text_of(finished)
+    state, text = run(PLAN, finished)
+    assert state == 0 and "nothing to train: 4 done" in text and said in text
 
 
 def test_a_run_whose_status_alone_is_damaged_is_done(finished: Path) -> None:
@@ -305,10 +352,91 @@ def test_rows_that_were_never_due_are_not_missed(steps: list[int], end: int, log
 
 
 def test_a_plan_that_cannot_be_read_is_one_line(finished: Path) -> None:
-    from dwsweep.errors import InputError
-
     text = (finished / "plan.csv").read_text()
-    for damage in (text.replace(",30,", ",1.5,"), text.replace(",30,", ",nan,"), text.replace(",30,", ",-3,")):
-        (finished / "plan.csv").write_text(damage)
+    damaged = [text.replace(",30,", f",{value},").encode() for value in (1.5, "nan", -3)]
+    for damage in (*damaged, b"\xff\xfe" + text.encode(), b"action\n" + b"x" * 200_000):  # not UTF-8; no such field
+        (finished / "plan.csv").write_bytes(damage)
         with pytest.raises(InputError, match=r"plan\.csv is not one that `dwsweep run` wrote"):
             snapshot(finished)
+
+
+FOLDERS = (
+    "plan.csv",
+    "results.csv",
+    "manifest.json",
+    "locks/guard",
+    "locks/results.guard",
+    "locks/shard-0-of-1.lock",
+    "runs/{run}/metrics.jsonl",
+    "runs/{run}/result.json",
+    "runs/{run}/documents.npy",
+    "runs/{run}/status.json",
+    "packs/{pack}/worker.lock",
+    "packs/{pack}/log.txt",
+    "packs/{pack}/state.json",
+)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_where_a_file_belongs_is_set_aside(directory: Path, sweeps: dict[str, Path], name: str) -> None:
+    first = next(run for run in PLAN.runs if run.pack_id == PLAN.packs[0].pack_id)
+    path = directory / name.format(run=first.run_id, pack=first.pack_id)
+    if path.exists():
+        path.unlink()
+    path.mkdir(parents=True)
+    (path / "kept").write_text("by whoever made the folder")
+    state, text = run(PLAN, directory)
+    assert state == 0, text
+    assert path.name in text and f"set aside as {path.name}.damaged" in text
+    assert (path.with_name(f"{path.name}.damaged") / "kept").exists()
+    assert results(directory) == results(sweeps["finished"])
+    assert "4 done" in text_of(directory) and "damaged" not in text_of(directory)
+
+
+@pytest.mark.parametrize("name", ["locks", "locks/guard", "locks/shard-0-of-1.lock"])
+def test_a_lock_that_is_a_link_to_elsewhere_is_never_followed(directory: Path, tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if name == "locks":
+        shutil.rmtree(directory / "locks")
+        elsewhere.mkdir()
+    else:
+        (directory / name).unlink(missing_ok=True)
+        elsewhere.write_text("precious")
+    (directory / name).symlink_to(elsewhere)
+    assert "4 runs" in text_of(directory)
+    state, text = run(PLAN, directory)
+    assert state == 0 and f"set aside as {Path(name).name}.damaged" in text
+    assert not list(elsewhere.iterdir()) if name == "locks" else elsewhere.read_text() == "precious"
+    assert (directory / "locks").is_dir() and not (directory / "locks").is_symlink()
+
+
+def test_plan_does_not_write_beside_locks_that_are_elsewhere(finished: Path, tmp_path: Path) -> None:
+    shutil.rmtree(finished / "locks")
+    (tmp_path / "elsewhere").mkdir()
+    (finished / "locks").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="its locks is a link to elsewhere"):
+        write_plan(PLAN, finished)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_what_killed_processes_left_half_written_is_swept_up(stopped: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    ended, folders = f".result.json.{dead.pid}.tmp", [stopped, stopped / "locks"]
+    folders += [stopped / "runs" / PLAN.runs[0].run_id, stopped / "packs" / PLAN.packs[0].pack_id]
+    for folder in folders:
+        (folder / ended).write_text("{")
+    alive = stopped / "runs" / PLAN.runs[0].run_id / f".result.json.{os.getppid()}.tmp"  # as of an orphaned worker
+    alive.write_text("{")
+    state, text = run(PLAN, stopped)
+    assert state == 0 and "removed 4 half-written files of processes that were killed" in text
+    assert list(stopped.rglob(".*.tmp")) == [alive]
+    # beside another shard, whose process may be one of another host, only what is this shard's own
+    for folder in folders:
+        (folder / ended).write_text("{")
+    config = stopped / "runs" / PLAN.runs[0].run_id / f".config.json.{dead.pid}.tmp"
+    config.write_text("{")
+    with sweep_directory.hold(stopped, (0, 2)):
+        run(PLAN, stopped, shard=(1, 2))
+    left = {path.parent for path in stopped.rglob(ended)}
+    assert {stopped, stopped / "locks"} <= left and len(left) < 4 and config.exists()

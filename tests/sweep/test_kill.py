@@ -12,11 +12,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from checkout import ROOT
+from checkout import ROOT, TOOLS
 from cli_tools import DWSWEEP, begun
-from sweep_tools import assert_complete, environment, make_plan, order, start, wait_for, with_standin, workers_of
+from sweep_tools import (
+    REAL,
+    assert_complete,
+    environment,
+    make_plan,
+    order,
+    start,
+    wait_for,
+    with_standin,
+    workers_of,
+    write_texts,
+)
 
 from dwsweep import paths
 from dwsweep.sweep.directory import SweepStore
@@ -88,19 +98,75 @@ def test_an_orphaned_worker_reaches_its_checkpoint_and_leaves(tmp_path: Path, st
     worker = workers_of(process.pid)[0]
     if stopped:
         os.kill(worker, signal.SIGSTOP)
-        wait_for(lambda: Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+        wait_for(lambda: state_of(worker) == "T")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    wait_for(lambda: not Path(f"/proc/{worker}").exists() or "Z" in Path(f"/proc/{worker}/stat").read_text())
+    wait_for(lambda: state_of(worker) in ("", "Z"))
     assert store.newest_checkpoint(pack_id) == 1
     states = {store.state(name).cause for name in store.run_ids() if store.state(name).pack_id == pack_id}
     assert states == {"the parent process is gone"}
 
 
+PAUSED_IMPORT = """
+import runpy, sys, time
+from pathlib import Path
+runpy.run_path({standin!r})
+class Pause:
+    def find_spec(self, name, path=None, target=None):
+        if name == "dwsweep.sweep.worker" and "dwsweep.sweep" in sys.orig_argv:
+            Path({mark!r}).touch()
+            time.sleep(1.5)
+sys.meta_path.insert(0, Pause())
+"""
+
+
+def while_a_worker_imports(tmp_path: Path, then: Callable[[int, int], None]) -> subprocess.Popen[str]:
+    """Call ``then`` with (parent, worker) while the worker imports; returns the parent."""
+    folder = tmp_path / "paused"
+    folder.mkdir()
+    code = PAUSED_IMPORT.format(mark=str(tmp_path / "imports"), standin=str(TOOLS / "standin" / "sitecustomize.py"))
+    (folder / "sitecustomize.py").write_text(code)
+    process = start(tmp_path / "sweep", more={"PYTHONPATH": f"{folder}:{environment()['PYTHONPATH']}"})
+    wait_for((tmp_path / "imports").exists)
+    then(process.pid, workers_of(process.pid)[0])
+    return process
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for what a process does; empty for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+def test_a_worker_stopped_while_it_imports_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    stopped: list[int] = []
+
+    def stop_and_kill(parent: int, worker: int) -> None:
+        stopped.append(worker)
+        os.kill(worker, signal.SIGSTOP)
+        wait_for(lambda: state_of(worker) == "T")
+        os.kill(parent, signal.SIGKILL)
+
+    while_a_worker_imports(tmp_path, stop_and_kill).wait()
+    try:
+        wait_for(lambda: state_of(stopped[0]) in ("", "Z"), 30)
+    finally:
+        if state_of(stopped[0]) == "T":
+            os.kill(stopped[0], signal.SIGKILL)
+
+
+def test_a_worker_preempted_while_it_imports_is_an_interruption(tmp_path: Path) -> None:
+    process = while_a_worker_imports(tmp_path, lambda parent, worker: os.kill(worker, signal.SIGTERM))
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 3 and "preempted (SIGTERM)" in text, text
+
+
 @pytest.mark.parametrize("last", ["", '{"command": "tra'])
 def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str) -> None:
     """Also where the parent died in the middle of a line."""
-    command = [sys.executable, "-m", "dwsweep.sweep.worker"]
+    command = [sys.executable, "-m", "dwsweep.sweep"]
     worker = subprocess.run(command, input=last, text=True, env=with_standin(), timeout=60, capture_output=True)
     assert worker.returncode == 0 and json.loads(worker.stdout) == {"event": "released", "status": 3}
 
@@ -124,28 +190,13 @@ def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:
     assert_complete(make_plan(), tmp_path / "sweep")
 
 
-SPEC = """
-name: real
-grid: {{depths: [1, 2], budgets: [8.0e3, 3.0e4], seeds: 2, heads: {{count: 2}}}}
-data: {{source: "text:{text}", vocab_size: 256, validation_fraction: 0.1, cache_dir: "{cache}"}}
-train: {{seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5}}
-execution: {{checkpoint_steps: 20, max_retries: 100, log_steps: 1}}
-"""
-
-
-def write_texts(folder: Path) -> None:
-    words = np.random.default_rng(0).choice(["deep", "wide", "and", "net", "loss", "of", "the", "a"], 80_000)
-    for k in range(40):
-        (folder / f"{k}.txt").write_text(" ".join(words[k * 2000 : (k + 1) * 2000]))
-
-
 @pytest.mark.slow
 def test_the_real_trainer_really_out_of_memory(tmp_path: Path) -> None:
     """XLA asks for more than the address space holds; half the microbatch fits. The batch stays the same."""
     write_texts(tmp_path)
     spec = tmp_path / "large.yaml"
     spec.write_text(
-        SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache")
+        REAL.format(text=tmp_path / "*.txt", cache=tmp_path / "cache")
         .replace("depths: [1, 2], budgets: [8.0e3, 3.0e4]", "widths: {1: [64]}")
         .replace("seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5", "seq_len: 256, batch_size: 512, steps: 2")
         .replace("checkpoint_steps: 20", "microbatch: 512, checkpoint_steps: 1")
@@ -165,7 +216,7 @@ def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path
     write_texts(tmp_path)
     spec = tmp_path / "real.yaml"
     # long enough that twenty kills a few seconds apart all find it at work
-    long = SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache").replace("steps: 400", "steps: 6000")
+    long = REAL.format(text=tmp_path / "*.txt", cache=tmp_path / "cache").replace("steps: 400", "steps: 6000")
     spec.write_text(long.replace("checkpoint_steps: 20", "checkpoint_steps: 100"))
     real = {"JAX_PLATFORMS": "cpu", "DWSWEEP_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
 

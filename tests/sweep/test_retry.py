@@ -177,7 +177,7 @@ def fake_devices(root: Path, *names: str) -> Path:
         (["accel0", "accel1"], {}, 8, [{"TPU_VISIBLE_CHIPS": str(k), **ONE_CHIP} for k in range(2)]),
         (["nvidia0"], {"JAX_PLATFORMS": "cpu"}, 2, [on_cores(2)] * 2),
         ([], {}, 3, [on_cores(1)] * 3),
-        ([], {}, 5, [on_cores(1)] * 5),
+        ([], {}, 5, [on_cores(1)] * 4),  # one per core
         ([], {CORES: " "}, 1, [on_cores(4)]),
         ([], {CORES: "1"}, 1, [{"NPROC": "4"}]),
         ([], {"NPROC": "8"}, 1, [{CORES: "4"}]),
@@ -197,7 +197,7 @@ def test_devices_are_shared(
     assert [share.environment for share in shares] == expected
     cores = [share.cores for share in shares if share.cores]
     assert len({len(part) for part in cores}) <= 1
-    if workers <= 4:
+    if cores:
         assert sum(map(len, cores)) == len(frozenset().union(*cores))
 
 
@@ -207,11 +207,11 @@ def test_how_many_packs_are_left_does_not_show_in_the_devices(monkeypatch: pytes
     monkeypatch.setattr(local_executor, "cores", lambda: list(range(10, 10 + cores)))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     everyone = local_executor.local_workers(2, 9)
-    assert len(everyone) == 2
+    assert len(everyone) == min(2, cores)  # never two on one core
     for first in range(3):
         (alone,) = local_executor.local_workers(2, 1, first)
         assert (alone.environment, alone.cores) in [(worker.environment, worker.cores) for worker in everyone]
-        assert alone.cores == everyone[first % 2].cores
+        assert alone.cores == everyone[first % len(everyone)].cores
         for worker in everyone:
             assert alone.environment == worker.environment == on_cores(max(1, cores // 2))
             assert worker.cores and len(worker.cores) == max(1, cores // 2)

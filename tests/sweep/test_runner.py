@@ -28,7 +28,7 @@ from sweep_tools import (
 )
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import policy, runner, worker
+from dwsweep.sweep import local_executor, policy, runner, worker
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.work_queue import parse_shard
@@ -364,3 +364,10 @@ def test_a_worker_is_as_nice_to_other_sessions_as_to_its_own(
     worker.pass_niceness_to_the_group(autogroup)
     assert (autogroup.read_text() if autogroup.exists() else None) == written
     worker.pass_niceness_to_the_group(tmp_path / "none" / "autogroup")  # a kernel without them
+
+
+def test_a_scheduler_that_gives_one_core_gets_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setattr(local_executor, "cores", lambda: [min(os.sched_getaffinity(0))])
+    state, text = run(make_plan(execution={"workers": 2}), tmp_path / "sweep")
+    assert state == 0 and "execution.workers: 2, but 1 at work" in text

@@ -24,7 +24,7 @@ def take_the_trainers_place(modules: Any) -> None:
     modules[trainer.__name__] = trainer
 
 
-if "dwsweep.sweep.worker" in sys.orig_argv:
+if "dwsweep.sweep" in sys.orig_argv:
     take_the_trainers_place(sys.modules)
 
 if "SWEEP_BUCKET" in os.environ:

@@ -1,0 +1,38 @@
+"""A worker process, ``python -m dwsweep.sweep``: what must hold before its imports, which take about a second.
+
+The parent's Ctrl-C is not the worker's: the parent asks it to stop. SIGTERM waits until the worker can heed it. A
+worker that was stopped (SIGSTOP) could not see that its parent is gone, and would hold its device for ever: the kernel
+wakes it when its parent dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+
+
+def wake_when_the_parent_dies() -> None:
+    """Have the kernel send SIGCONT then: it wakes a stopped process, and is nothing to one that runs. Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
+def main() -> None:
+    """Import the worker and run it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    wake_when_the_parent_dies()
+    from dwsweep.sweep.worker import main as run
+
+    status = run()
+    sys.stderr.flush()
+    os._exit(status)  # at once: a compilation begun ahead must not hold up, or break, the end of the interpreter
+
+
+if __name__ == "__main__":
+    main()
