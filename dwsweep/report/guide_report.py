@@ -219,7 +219,7 @@ def _free(row: BudgetAnswer) -> Lines:
 
 def _built(row: BudgetAnswer) -> list[Part]:
     """What others build at about this size, and what their depths cost."""
-    rows = [f"{one.model} {one.label}, {one.cost.less_compute:.1f}%" for one in row.built if one.cost is not None]
+    rows = [f"{one.model} {one.label}, {one.cost.less_compute:.1f} %" for one in row.built if one.cost is not None]
     if not rows:
         return []
     return [_said(("Built near this size", "bold"), f", as less compute at equal size: {'; '.join(rows)}.")]
