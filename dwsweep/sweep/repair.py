@@ -81,13 +81,21 @@ def check_manifest(store: SweepStore, say: Callable[[str], None]) -> None:
 
 
 def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Remove what finished packs left, which nothing resumes from: a kill at their end, or an earlier version."""
-    found = [
-        pack_id
-        for family in _families(store, packs).values()
-        for pack_id in family
-        if store.pack_state(pack_id).state in (DONE, REBUILT) and store.newest_checkpoint(pack_id)
-    ]
+    """Remove what finished packs left, which nothing resumes from: a kill at their end, or an earlier version.
+
+    Where the parent was killed before it wrote that a pack is done, the results of its runs say so.
+    """
+    found = []
+    for family in _families(store, packs).values():
+        for pack_id in family:
+            if not store.newest_checkpoint(pack_id):
+                continue
+            state, pack = store.pack_state(pack_id), store.pack(pack_id)
+            if state.state not in (DONE, REBUILT):
+                if pack is None or any(store.state(name).state not in FINAL for name in pack.run_ids):
+                    continue
+                store.write_pack_state(pack_id, replace(state, state=DONE))
+            found.append(pack_id)
     for pack_id in found:
         store.remove_checkpoints(pack_id)
     if found:

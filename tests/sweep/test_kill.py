@@ -12,11 +12,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from checkout import ROOT, TOOLS
 from cli_tools import DWSWEEP, begun
-from sweep_tools import assert_complete, environment, make_plan, order, start, wait_for, with_standin, workers_of
+from sweep_tools import (
+    REAL,
+    assert_complete,
+    environment,
+    make_plan,
+    order,
+    start,
+    wait_for,
+    with_standin,
+    workers_of,
+    write_texts,
+)
 
 from dwsweep import paths
 from dwsweep.sweep.directory import SweepStore
@@ -180,28 +190,13 @@ def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:
     assert_complete(make_plan(), tmp_path / "sweep")
 
 
-SPEC = """
-name: real
-grid: {{depths: [1, 2], budgets: [8.0e3, 3.0e4], seeds: 2, heads: {{count: 2}}}}
-data: {{source: "text:{text}", vocab_size: 256, validation_fraction: 0.1, cache_dir: "{cache}"}}
-train: {{seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5}}
-execution: {{checkpoint_steps: 20, max_retries: 100, log_steps: 1}}
-"""
-
-
-def write_texts(folder: Path) -> None:
-    words = np.random.default_rng(0).choice(["deep", "wide", "and", "net", "loss", "of", "the", "a"], 80_000)
-    for k in range(40):
-        (folder / f"{k}.txt").write_text(" ".join(words[k * 2000 : (k + 1) * 2000]))
-
-
 @pytest.mark.slow
 def test_the_real_trainer_really_out_of_memory(tmp_path: Path) -> None:
     """XLA asks for more than the address space holds; half the microbatch fits. The batch stays the same."""
     write_texts(tmp_path)
     spec = tmp_path / "large.yaml"
     spec.write_text(
-        SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache")
+        REAL.format(text=tmp_path / "*.txt", cache=tmp_path / "cache")
         .replace("depths: [1, 2], budgets: [8.0e3, 3.0e4]", "widths: {1: [64]}")
         .replace("seq_len: 32, batch_size: 4, steps: 400, warmup_steps: 5", "seq_len: 256, batch_size: 512, steps: 2")
         .replace("checkpoint_steps: 20", "microbatch: 512, checkpoint_steps: 1")
@@ -221,7 +216,7 @@ def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path
     write_texts(tmp_path)
     spec = tmp_path / "real.yaml"
     # long enough that twenty kills a few seconds apart all find it at work
-    long = SPEC.format(text=tmp_path / "*.txt", cache=tmp_path / "cache").replace("steps: 400", "steps: 6000")
+    long = REAL.format(text=tmp_path / "*.txt", cache=tmp_path / "cache").replace("steps: 400", "steps: 6000")
     spec.write_text(long.replace("checkpoint_steps: 20", "checkpoint_steps: 100"))
     real = {"JAX_PLATFORMS": "cpu", "DWSWEEP_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
 
