@@ -8,7 +8,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 CHIPS ?= .venv-chips
 JOBS ?= 3
 
-.PHONY: help smoke install test test-slow test-chips bench house lint clean
+.PHONY: help smoke install test test-slow test-chips bench house audit lint clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-slow  the slow tier: coverage by simulation, many kills, Ray"
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
 	@echo "make house      modules, functions and rooms that grow too large; prints, never fails"
+	@echo "make audit      known faults of the installed packages, secrets in the checkout; skips what it cannot ask"
 	@echo "make bench      side by side with PyTorch, where that is installed"
 
 $(VENV)/made:
@@ -68,6 +69,10 @@ bench: $(VENV)/installed-test
 
 house:
 	@$(PYTHON) tests/tools/house.py
+
+audit: $(VENV)/installed
+	@$(PIP) pip-audit >/dev/null 2>&1 || true
+	@$(BIN)/python tests/tools/audit.py
 
 clean:
 	rm -rf $(VENV) $(CHIPS) build *.egg-info
