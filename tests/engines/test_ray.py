@@ -47,7 +47,7 @@ def trainers(node: Any) -> list[int]:
     """The worker processes of dwsweep on a node."""
     (raylet,) = node.all_processes["raylet"]
     lines = {one: Path(f"/proc/{one}/cmdline").read_bytes() for one in below(raylet.process.pid)}
-    return [one for one, line in lines.items() if b"dwsweep.sweep.worker" in line]
+    return [one for one, line in lines.items() if b"\0dwsweep.sweep\0" in line]
 
 
 def test_a_worker_a_head_and_a_raylet_are_killed_and_the_bits_are_a_local_runs(
