@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 Said = str | tuple[str, str]  # a text, or a text and its style: bold, dim or a colour
 Line = str | Sequence[Said]
 MISSING = "–"
+SHAPE = re.compile(r"(?<=[0-9]) × (?=[0-9])")  # its two numbers stay on one line
 SPACE = re.compile(r"(?<![dn])_|(?<=[A-Za-z][dn])_")  # but for the _ of d_x and n_params
 
 
@@ -183,7 +184,8 @@ def escaped(value: object) -> str:
 
 def _html_line(line: Line) -> str:
     said = [(one, "") if isinstance(one, str) else one for one in ([line] if isinstance(line, str) else line)]
-    return "".join(f"<strong>{escaped(one)}</strong>" if style else escaped(one) for one, style in said)
+    found = "".join(f"<strong>{escaped(one)}</strong>" if style else escaped(one) for one, style in said)
+    return SHAPE.sub("&nbsp;×&nbsp;", found)
 
 
 def _html_table(made: Table) -> str:

@@ -464,7 +464,11 @@ def _fitted(root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
         run_tables = [*runs(shown), cell_fold, *other_runs(every, shown)]
     sections = [
         Section("answer", "The answer", box("answer", [Lines(fit_report.answer(fit))]) + html_of(figures[:1])),
-        Section("budget", "Your budget", "" if fit.along_only else placeholder("answers-box", WITHOUT_BUDGET)),
+        Section(
+            "budget",
+            "Your budget",
+            "" if fit.along_only else placeholder("answers-box", WITHOUT_BUDGET) + html_of(_public(fit)),
+        ),
         Section("warnings", "Warnings", box("warnings", listed(warned))),
         *(Section(anchor, title, html_of(parts)) for anchor, title, parts in fit_report.sections(fit)),
         Section("losses", "Losses, run by run", "" if fit.along_only else placeholder("losses-chart", WITHOUT_CHART)),
@@ -482,6 +486,16 @@ def _fitted(root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
         title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{used} runs used."
     source = None if fit.along_only else source_of(fit, file)
     return title, subtitle, sections, collected(fit, ordered(shown), curves, source, file, root)
+
+
+def _public(fit: FitResult) -> list[Part]:
+    """What each public source says at the largest size of a fit, folded; nothing where none speaks of it."""
+    sizes = [cell.n_params for cell in fit.cells if not cell.excluded]
+    if not sizes or not LEAST <= max(sizes) <= MOST:
+        return []
+    (row,) = answer([float(max(sizes))], by_source=True).budgets
+    title = f"What public sources say at {format_count(max(sizes))}"
+    return [Fold(title, [guide_report.forest(row)])] if row.by_source else []
 
 
 def _unfitted(root: Any, every: Sequence[dict[str, str]]) -> Content:
