@@ -91,7 +91,7 @@ def copy(directory: Path, to: Path) -> Path:
 def test_page_is_whole_and_loads_nothing(law: Path) -> None:
     page = read(law / "report.html")
     images = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert len(images) == 5 + 1  # the figures that every fit has, and the training curves
+    assert len(images) == 5 + 2  # the figures that every fit has, the public sources, and the training curves
     for image in images:
         kind, content = (image["src"] or "").split(",", 1)
         assert kind == "data:image/svg+xml;base64" and image["alt"]
