@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from dwsweep import paths, terminal
 from dwsweep.cli.options import Command, PathValue, number_option, path_option, path_value, whole_option
 from dwsweep.errors import InputError
 from dwsweep.text import printable
@@ -47,33 +49,65 @@ def export(
 
 @_command(epilog="Example: dwsweep sample runs/smoke/runs/L6-d38-h2-lr0.002-s2-ff1981dc --prompt 'The list' --top-k 50")
 def sample(
-    run: Annotated[PathValue, typer.Argument(metavar="RUN", parser=path_value, help="DIR/runs/<run_id>.")],
+    run: Annotated[
+        PathValue,
+        typer.Argument(
+            metavar="RUN|DIR",
+            parser=path_value,
+            help="DIR/runs/<run_id>, or DIR: two texts per depth, also for its page.",
+        ),
+    ],
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="What the text begins with.")] = "",
     max_tokens: Annotated[int, whole_option("N", "Tokens to write at most.")] = 100,
     temperature: Annotated[float, number_option("T", "1: as the model says; 0: the likeliest token.")] = 1.0,
     top_k: Annotated[int | None, whole_option("K", "Draw among the K likeliest tokens; default: all.")] = None,
     seed: Annotated[int, whole_option("S", "Seed of the draws.")] = 0,
 ) -> None:
-    """Let a trained model go on from a prompt, on the CPU."""
+    """Let trained models go on from a prompt, on the CPU: one, or the best of each depth of a sweep."""
     for name, value, least in (("--max-tokens", max_tokens, 1), ("--top-k", top_k, 1), ("--seed", seed, 0)):
         if value is not None and not least <= value < 2**31:
             raise InputError(f"{name}: {value}; must be from {least} to 2^31 - 1")
     if not 0 <= temperature <= 1e6:
         raise InputError(f"--temperature: {temperature:g}; must be from 0 to 1e6")
+    from dwsweep.records.record import to_dict
+    from dwsweep.records.run import Sample
     from dwsweep.sweep.worker import prepare_environment
     from dwsweep.trained import runs
 
-    found = runs.find(run, "RUN")
-    if len(found) > 1:
-        names = ", ".join(one.run_id for one in found[:3])
-        raise InputError(f"RUN: {run}; has {len(found)} runs with parameters, name one: {run}/runs/… ({names}, …)")
+    found = runs.find(run)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     prepare_environment()  # programs that were compiled before are read from the cache
     from dwsweep.trained.sample import sample as draw
 
     prompt = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # as the shell gave it
-    text = draw(found[0], prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, seed=seed)
-    print(printable(prompt + text, keep="\n\t"))
+
+    def text(one: runs.TrainedRun, seed: int) -> str:
+        return draw(one, prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, seed=seed)
+
+    if (run / "config.json").exists():
+        print(printable(prompt + text(found[0], seed), keep="\n\t"))
+        return
+    samples = []
+    for one in runs.best_of_each_depth(found):
+        print(f"{one.shape.depth} × {one.shape.width}, loss {one.result.loss:.3f} ({one.run_id})")
+        for place in (seed, seed + 1):
+            with terminal.waiting("writing"):
+                written = text(one, place)
+            samples.append(
+                Sample(
+                    run_id=one.run_id,
+                    depth=one.shape.depth,
+                    width=one.shape.width,
+                    loss=one.result.loss,
+                    prompt=prompt,
+                    seed=place,
+                    text=written,
+                )
+            )
+            print(f"\n{printable(prompt + written, keep=chr(10) + chr(9))}\n")
+    path = found[0].sweep.samples_path
+    paths.write_json(path, [to_dict(one) for one in samples])
+    print(f"{path}: on the page of `dwsweep report`", file=sys.stderr)
 
 
 @_command(

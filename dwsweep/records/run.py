@@ -1,5 +1,6 @@
 """The files of one run: ``config.json``, ``status.json``, ``result.json``, ``metrics.jsonl`` (a row per logged step),
-``documents.npy`` and, where they are kept, ``params.safetensors`` and ``eval.json``.
+``documents.npy`` and, where they are kept, ``params.safetensors`` and ``eval.json``. ``samples.json`` of a sweep: texts
+of its models, for the page.
 
 ``bench.json``: what ``dwsweep bench`` measured, a list with a row per shape; ``plan`` and ``guide`` take rates from
 it. ``compiled.json``: the same of ``bench --compile-only --target``; ``plan`` takes it where nothing was measured.
@@ -74,6 +75,19 @@ class RunConfig:
     train: TrainFacts
     promise: Promise | None = None  # of ``train.seconds``: how long it was to take, and at which rate
     arm: str | None = None  # of a sweep with arms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One text of ``samples.json``: what a trained model wrote after ``prompt``."""
+
+    run_id: Name
+    depth: Annotated[int, Field(ge=1)]
+    width: Annotated[int, Field(ge=1)]
+    loss: Amount  # held-out nats per token
+    prompt: str
+    seed: Annotated[int, Field(ge=0)]
+    text: str
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import contextlib
 import csv
 import hashlib
 import io
+import itertools
 import json
 import math
 import shlex
@@ -26,9 +27,10 @@ from dwsweep.errors import InputError
 from dwsweep.guide import Source, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN, Answer
 from dwsweep.records import fit as fit_record
+from dwsweep.records import record as reader
 from dwsweep.records.fit import FitResult
-from dwsweep.records.record import to_dict
-from dwsweep.records.run import FINAL
+from dwsweep.records.record import Damaged, to_dict
+from dwsweep.records.run import FINAL, Sample
 from dwsweep.records.transitions import Cell, DepthCurve
 from dwsweep.report import fit_report, guide_report
 from dwsweep.report.document import (
@@ -475,6 +477,7 @@ def _fitted(root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
         Section("figures", "Figures", html_of(figures[1:])),
         Section("runs", "Runs", html_of(run_tables)),
         *trained,
+        Section("samples", "Text by the models", html_of(_samples(root))),
         Section("reading", "How to read it", html_of(listed(HOW_TO_READ))),
         Section("provenance", "Provenance", html_of(_provenance(fit, shown, root))),
     ]
@@ -486,6 +489,21 @@ def _fitted(root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
         title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{used} runs used."
     source = None if fit.along_only else source_of(fit, file)
     return title, subtitle, sections, collected(fit, ordered(shown), curves, source, file, root)
+
+
+def _samples(root: Any) -> list[Part]:
+    """Texts that `dwsweep sample DIR` drew, by depth; nothing where there are none."""
+    store = SweepStore(root)
+    try:
+        samples = reader.read(store.samples_path, list[Sample], "samples.json") or []
+    except Damaged as error:
+        return [Lines([str(error)], soft=True)]
+    parts: list[Part] = []
+    for (depth, width), group in itertools.groupby(samples, key=lambda one: (one.depth, one.width)):
+        texts = list(group)
+        loss = f", loss {texts[0].loss:.3f}" if texts[0].loss is not None else ""
+        parts += [Heading(f"{depth} × {width}{loss}"), Lines([one.prompt + one.text for one in texts], verbatim=True)]
+    return parts
 
 
 def _public(fit: FitResult) -> list[Part]:
@@ -506,6 +524,7 @@ def _unfitted(root: Any, every: Sequence[dict[str, str]]) -> Content:
         Section("warnings", "Warnings", box("warnings", listed(_unfinished(every)))),
         Section("runs", "Runs", html_of(runs(every))),
         *_trained_sections(every, every, root)[1],
+        Section("samples", "Text by the models", html_of(_samples(root))),
         Section("provenance", "Provenance", html_of(_provenance(None, every, root))),
     ]
     return f"{_name(root)}: how deep and how wide", f"{len(every)} runs, not fitted.", sections, None

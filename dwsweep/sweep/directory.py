@@ -196,6 +196,10 @@ class SweepStore:
         """Read the result of a finished run; None before, or when result.json is damaged."""
         return self._read_or(self.result_path(run_id), RunResult, lambda: None)
 
+    @property
+    def samples_path(self) -> Any:
+        return self.directory / "samples.json"
+
     def metrics_path(self, run_id: str) -> Any:
         return self.run_directory(run_id) / "metrics.jsonl"
 

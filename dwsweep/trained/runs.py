@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -124,6 +125,14 @@ def find(path: Any, argument: str = "RUN|DIR") -> list[TrainedRun]:
             "trained with `--set execution.keep_params=best` (or all) are kept"
         )
     return [_trained(sweep, name, argument) for name in done]
+
+
+def best_of_each_depth(found: Sequence[TrainedRun]) -> list[TrainedRun]:
+    """The run of lowest held-out loss of each depth, the shallowest first."""
+    best: dict[int, TrainedRun] = {}
+    for run in sorted(found, key=lambda run: (run.shape.depth, run.result.loss)):
+        best.setdefault(run.shape.depth, run)
+    return list(best.values())
 
 
 def _trained(sweep: SweepStore, run_id: str, argument: str) -> TrainedRun:

@@ -21,10 +21,12 @@ from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts
 from dwsweep.plan import build as build_plan
 from dwsweep.records.run import RunResult
+from dwsweep.report import page
 from dwsweep.spec import parse_spec
 from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.snapshot import rebuild_results
 from dwsweep.trained import architectures, runs, tokenizer_json
-from dwsweep.trained.sample import continuation
+from dwsweep.trained.sample import continuation, sample
 
 GRID = {"widths": {1: [16], 2: [16]}, "seeds": 2}
 
@@ -78,7 +80,6 @@ def test_what_cannot_be_used_is_one_line(sweep: SweepStore, dwsweep: Command, tm
     assert "must be a sweep directory" in refused("export", tmp_path, out)
     assert "its parameters were not kept" in refused("export", sweep.run_directory(without), out)
     assert "is pending" in refused("export", sweep.run_directory(unfinished), out)
-    assert "has 2 runs with parameters, name one" in refused("sample", sweep.directory)
     assert "--temperature" in refused("sample", sweep.run_directory(first.run_id), "--temperature", "-1")
     assert "--top-k" in refused("sample", sweep.run_directory(first.run_id), "--top-k", "0")
 
@@ -219,3 +220,18 @@ def test_a_tokenizer_of_ones_own_is_carried_without_what_it_puts_around_a_text()
     for data, end in ((b"\x0a\x0e", 0), (json.dumps(given).encode(), 65), (b"[]", 0)):
         with pytest.raises(InputError, match=r"own\.json; an export carries"):
             tokenizer_json.files(Given(data, end))
+
+
+def test_two_texts_of_each_depth_are_written_and_stand_on_the_page(sweep: SweepStore, dwsweep: Command) -> None:
+    rebuild_results(sweep)
+    result = dwsweep("sample", sweep.directory, "--prompt", "<a>", "--max-tokens", "6")
+    assert result.returncode == 0, result.stderr
+    samples = json.loads(sweep.samples_path.read_text("utf-8"))
+    assert [(one["depth"], one["seed"]) for one in samples] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    found = {run.shape.depth: run for run in runs.best_of_each_depth(kept(sweep))}
+    for one in samples:
+        assert one["text"] == sample(found[one["depth"]], "<a>", max_tokens=6, seed=one["seed"])
+    shown = page.write(sweep.directory).read_text("utf-8")
+    assert shown.count("<pre>&lt;a&gt;") == 4 and "2 × 16, loss 7.000" in shown
+    sweep.samples_path.write_text("[{}]", "utf-8")
+    assert "samples.json: " in page.write(sweep.directory).read_text("utf-8")
