@@ -35,7 +35,7 @@ from dwsweep.fit import laws
 from dwsweep.fit.guideline import guides, map_law
 from dwsweep.fit.laws import FORMS, Law
 from dwsweep.fit.surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS, Expected
-from dwsweep.fit.surface_model import DERIVATIVE_STEPS, SATURATION, Frame, P, gradient, height, transition
+from dwsweep.fit.surface_model import DERIVATIVE_STEPS, LN_TURN_MEAN, SATURATION, Frame, P, gradient, height, transition
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult, Surface
 
@@ -47,7 +47,7 @@ SEED_RATIO = 1.5  # ASSUMPTION: sd of what a seed shares over all shapes, in uni
 @dataclass(frozen=True)
 class Gain:
     """Gain of one more layer at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
-    S(u) = u·exp(skew·u/√(u² + ¼))/√(1 + saturation·u²).
+    S(u) = u·exp(skew·u/√(u² + turn²))/√(1 + saturation·u²).
 
     The assumed numbers are slopes in ln N where two depths cross, which is what a design has to resolve. ``guide``
     prices a depth at a fixed size instead, by 0.024·(ln L/L*)² nats of newer public data. About the published law
@@ -59,7 +59,10 @@ class Gain:
     # 0.106, 0.030 and 0.016 nats per unit of ln N
     at_six: float = 0.025
     power: float = 2.1
-    skew: float = 0.0  # the assumed valley is as steep on either side
+    # ASSUMPTION; three public tables say 0.02 to 0.07, each ± 0.2. Without any, a fifth of the law's errors is left out:
+    # what the fit must find of the skew is then of second order
+    skew: float = 0.0
+    ln_turn: float = LN_TURN_MEAN  # of ln N
     saturation: float = 0.0
     fall: float = 0.0  # ASSUMED with the rest: public slopes are those where depths cross
     size: float = 0.0  # ln N
@@ -87,7 +90,9 @@ class Prior:
         middle = math.exp(frame.centre[1])
         speed = self.gain.at_six * (middle / 6.0) ** -self.gain.power * middle
         speed *= math.exp(-self.gain.fall * (frame.centre[0] - self.gain.size))
-        return np.array([*x_t, speed, self.gain.power, self.gain.fall, self.gain.skew, self.gain.saturation])
+        return np.array(
+            [*x_t, speed, self.gain.power, self.gain.fall, self.gain.skew, self.gain.ln_turn, self.gain.saturation]
+        )
 
     def losses(self, depth: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
         """(K,) losses without noise at depth (K,) and x = ln N (K,)."""
@@ -181,13 +186,14 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
 
 
 def _gain(surface: Surface, form: str) -> Gain:
-    speed, power, fall, skew, saturation = next(f for f in surface.forms if f.form == form).mode[-5:]
+    speed, power, fall, skew, ln_turn, saturation = next(f for f in surface.forms if f.form == form).mode[-6:]
     depths = [span.depth for span in surface.spans]
     middle = math.sqrt(min(depths) * max(depths))
     return Gain(
         max(speed, 1e-5) / middle * (middle / 6.0) ** power,
         power,
         skew,
+        ln_turn,
         max(saturation, 0.0),
         fall,
         (surface.low + surface.high) / 2.0,

@@ -8,13 +8,13 @@ f0   what all depths share: a parabola in x, and a smooth Gaussian process in x.
 h    what depth does if the transition follows a form of the law: one more layer gains κ·S(x − x_T), so that
 
          dh/dl = −c·(L/L_m)^(1−p)·(N/N_m)^(−a)·S(x − x_T(y)),    h = 0 at depth L_m,
-         S(u) = u·exp(k·u / √(u² + ¼)) / √(1 + s·u²)
+         S(u) = u·exp(k·u / √(u² + w²)) / √(1 + s·u²)
 
      with N_m and L_m in the middle and x_T(y) = ln 12L + 2·ln d(L) the size at which depth L is the best one (its
      inverse is the best depth), ln d exponential, power or linear in L (laws.py). κ falls with depth as L^(−p), and
      with the size as N^(−a), as all losses get closer: in three public and own sets of losses a is 0.2 to 0.6, and h
      with it e⁵ to e⁹ times as probable as without. k is the skew: the loss rises up to e^2k times as steeply on the
-     shallow side of the best depth as on the deep side. s lets a lead level off far from x_T.
+     shallow side of the best depth as on the deep side, from a distance w on. s lets a lead level off far from x_T.
 δ    how the data depart from that form: a Gaussian process, smooth in x (Gaussian kernel) and rough in y (Matérn-3/2,
      whose slope may turn at any depth). Its sd is believed to be a share of the effect of depth.
 
@@ -23,11 +23,11 @@ A fourth mean, ``free``, has no law: its best depth is a power of the size, whic
 Both processes are sums of cosine waves whose prior sd is their spectral density (Solin and Särkkä 2020), so the model
 stays linear in its coefficients and its cost grows with the number of shapes, not with its cube.
 
-θ = (x_T at the shallowest depth, at the deepest, c in nats per unit of x and y, p, a, k, s): P numbers.
+θ = (x_T at the shallowest depth, at the deepest, c in nats per unit of x and y, p, a, k, ln w, s): P numbers.
 
-h is estimated, and drawn, in φ = (c·(x_T − x₀) at the two ends, c, p, a, k, s), x₀ = ln N_m: where one depth is ahead
-at all sizes, the data know how far, which is c·(x_T − x₀), and neither c nor x_T alone. h is linear in the first three
-but for k, s and the linear form.
+h is estimated, and drawn, in φ = (c·(x_T − x₀) at the two ends, c, p, a, k, ln w, s), x₀ = ln N_m: where one depth is
+ahead at all sizes, the data know how far, which is c·(x_T − x₀), and neither c nor x_T alone. h is linear in the first
+three but for k, w, s and the linear form.
 
 Given θ and the hyperparameters the model is linear. Its other coefficients are Gaussian, and integrating over them
 leaves a density of the P numbers of φ (``GivenLeads``). ``Linear`` is the mixed model linearised at θ: its restricted
@@ -46,19 +46,19 @@ from dwsweep.fit.laws import FORMS, POWER, LawForm
 from dwsweep.records.fit import THETA
 
 P = len(THETA)
-SKEW, SATURATION = THETA.index("skew"), THETA.index("saturation")
-SHARP = 0.5  # of ln N: so far from the best depth the skew has most of its effect
+SKEW, LN_TURN, SATURATION = map(THETA.index, ("skew", "ln_turn", "saturation"))
+LN_TURNS = (-3.0, 2.0)  # of ln w
 ENDS = slice(-P, 2 - P)  # of the terms and θ: x_T at both ends
 ALL = -1  # budgets
 PARABOLA = 3  # terms of f0 that are not shrunk: the Legendre polynomials of x up to its square
 WAVES_X, WAVES_L = 7, 12  # the highest frequencies, in half periods of the box
 BOX = 1.5  # half its side, where the data reach from −1 to 1
-QUADRATURE = 8
+QUADRATURE = 10
 FARTHEST = 40.0  # from the middle of x, of a transition at either end of the depths
 LEAST_GAIN = 1e-5
 GAIN_POWERS = (-3.0, 7.0)
 GAIN_FALLS = (-0.5, 2.0)
-DERIVATIVE_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4, 1e-4, 1e-4])  # of the derivatives with respect to θ
+DERIVATIVE_STEPS = np.array([1e-3, 1e-3, 1e-5, 1e-3, 1e-4, 1e-4, 1e-3, 1e-4])  # of the derivatives with respect to θ
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,7 @@ def least_gain(phi: np.ndarray) -> np.ndarray:
 def bounded(phi: np.ndarray, form: str) -> np.ndarray:
     """φ (…, P) moved to where its prior allows it: a gain of another sign or a saturation below zero is mirrored."""
     phi = np.array(phi)
+    phi[..., LN_TURN] = np.clip(phi[..., LN_TURN], *LN_TURNS)
     phi[..., SATURATION] = np.abs(phi[..., SATURATION])
     phi[..., 4] = np.clip(phi[..., 4], *GAIN_FALLS)
     phi[..., 3] = np.clip(phi[..., 3], *GAIN_POWERS)
@@ -173,7 +174,7 @@ def speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
 def levelled(lead: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """S of the lead x − x_T for theta (..., P), broadcast."""
     squared = lead * lead
-    steeper = theta[..., SKEW] * lead / np.sqrt(SHARP * SHARP + squared)
+    steeper = theta[..., SKEW] * lead / np.sqrt(np.exp(2.0 * theta[..., LN_TURN]) + squared)
     return lead * np.exp(steeper) / np.sqrt(1.0 + np.maximum(theta[..., SATURATION], 0.0) * squared)
 
 
@@ -214,11 +215,12 @@ def linearised(
     ).T
 
 
-# Priors of φ: sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p, a, k, s.
+# Priors of φ: sd of c·(x_T − x₀) at the ends in nats, 6 units of ln N at a gain of 0.05; of c, p, a, k, ln w, s.
 # κ's power 2.1 and a gain of 0.02 nats per unit of ln N and ln L are those of public data (design/expected_fit.py), as
 # are gains that fall as N^(−0.3).
 GAIN, GAIN_POWER, GAIN_FALL = 0.02, 2.1, 0.3
-SKEW_SD = 0.2  # two curvatures that differ by a factor of 1.5
+SKEW_SD = 0.15  # two curvatures that differ by a factor of 1.35
+LN_TURN_MEAN, LN_TURN_SD = -2.0, 1.5  # of ln N: the skew may set in between a depth and the next, or over several
 
 
 @dataclass(frozen=True)
@@ -236,15 +238,15 @@ class Mean:
 
 FREE = "free"
 PINNED = 1e-4  # sd of a parameter that a mean does not have
-_LAW_PRIOR = np.array([0.0, 0.0, GAIN, GAIN_POWER, GAIN_FALL, 0.0, 0.0])
-_LAW_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.3, SKEW_SD, 0.25])
+_LAW_PRIOR = np.array([0.0, 0.0, GAIN, GAIN_POWER, GAIN_FALL, 0.0, LN_TURN_MEAN, 0.0])
+_LAW_SD = np.array([0.3, 0.3, 0.05, 0.8, 0.3, SKEW_SD, LN_TURN_SD, 0.25])
 # no law: the transition is straight in ln L, as that of the power law, and may fall; gains are the same at every depth
 # and size, so that the loss is a quadratic in ln N and ln L but for its skew.
 MEANS = {name: Mean(law, _LAW_PRIOR, _LAW_SD) for name, law in FORMS.items()} | {
     FREE: Mean(
         POWER,
-        np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]),
-        np.array([0.3, 0.3, 0.1, PINNED, PINNED, SKEW_SD, PINNED]),
+        np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, LN_TURN_MEAN, 0.0]),
+        np.array([0.3, 0.3, 0.1, PINNED, PINNED, SKEW_SD, LN_TURN_SD, PINNED]),
         falls=True,
     )
 }
@@ -421,6 +423,7 @@ class GivenLeads:
         gain = np.abs(phi[:, 2]) if mean.falls else phi[:, 2]
         inside = (phi[:, SATURATION] >= 0.0) & (gain >= least_gain(phi))
         inside &= (phi[:, 4] >= GAIN_FALLS[0]) & (phi[:, 4] <= GAIN_FALLS[1])
+        inside &= (phi[:, LN_TURN] >= LN_TURNS[0]) & (phi[:, LN_TURN] <= LN_TURNS[1])
         inside &= (phi[:, 3] >= GAIN_POWERS[0]) & (phi[:, 3] <= GAIN_POWERS[1])
         rest = self._rest(phi)
         explained = rest @ self.explaining.swapaxes(1, 2)
@@ -437,7 +440,7 @@ class GivenLeads:
         return self.problem.in_order(found.swapaxes(0, 1).reshape(len(phi), -1))
 
 
-LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2, 0.2, 0.2])
+LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2, 0.2, 0.5, 0.2])
 HALVINGS = 6
 
 

@@ -53,9 +53,9 @@ class DepthSpan(Record):
 
 NO_FORM_FITS = "no form fits"  # in a warning: what the surface says is not what the losses say
 # what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface_model.py)
-THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "skew", "saturation")
+THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "skew", "ln_turn", "saturation")
 LawForm = Annotated[str, one_of("exponential", "power", "linear", "free")]  # fit.laws.FORMS, and none of them
-ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law, skew) + departures, a Gaussian process"]
+ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law, skewed) + departures, a Gaussian process"]
 (LOSS_FORM,) = get_args(ModelForm)
 
 
@@ -65,7 +65,8 @@ class LossForm(Record):
 
     draws: of the posterior, each the coefficients (nats) of ``Surface.terms``, then θ: x_T at the shallowest and at the
     deepest depth (ln of the axis), gain (nats per unit of ln axis and ln depth at the middle depth), power with which
-    it falls with depth, and with the axis; skew; saturation. mode: the same where θ is the most probable.
+    it falls with depth, and with the axis; skew, and ln of the distance over which it
+    sets in; saturation. mode: the same where θ is the most probable.
     """
 
     form: LawForm

@@ -127,7 +127,10 @@ def test_wrong_paths_are_one_line_for_every_command(
 def test_run_plans_with_the_rates_that_plan_showed(
     dwsweep: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    store = SimpleNamespace(data_hash="f" * 64, n_train_tokens=10**6, n_validation_tokens=10**4, path=tmp_path)
+    held_out = SimpleNamespace(splits={"validation": SimpleNamespace(n_documents=100)})
+    store = SimpleNamespace(
+        data_hash="f" * 64, n_train_tokens=10**6, n_validation_tokens=10**4, path=tmp_path, manifest=held_out
+    )
     carried_out: list[Any] = []
     monkeypatch.setattr(prepare, "prepare", lambda _: store)
     monkeypatch.setattr(prepare, "find", lambda _: store)

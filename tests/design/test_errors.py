@@ -166,7 +166,8 @@ def test_error_of_the_best_depth_against_refitted_noise() -> None:
     assert np.std(found) == pytest.approx(own.sampling, rel=0.2)
     assert np.mean(found) == pytest.approx(own.ln_depth, abs=0.2 * own.sampling)
     assert own.ln_depth == pytest.approx(math.log(judge.best_depth or 0.0), abs=0.1 * own.sampling)
-    assert np.std(laws_found, axis=0) == pytest.approx(law_errors("exponential", fits["exponential"], frame), rel=0.2)
+    # the skew of the valley is estimated, too, and about none of it that is of second order
+    assert np.std(laws_found, axis=0) == pytest.approx(law_errors("exponential", fits["exponential"], frame), rel=0.25)
     assert own.sampling < own.sd and predicted.sampling < predicted.stated
 
 

@@ -226,7 +226,9 @@ def test_below_six_sizes_nothing_has_crossed_and_the_reason_says_why(base_rows):
         assert not {"crossed", "ambiguous"} & {row["status"] for row in result.transitions}
         (row,) = reference(result)
         assert row["cause"] == "few sizes" and row["n_params"] is None
-        assert row["reason"].startswith("5 sizes per depth and no losses per document: luck per shape cannot be told")
+        assert row["reason"].startswith(
+            "5 sizes per depth and no losses per document: scatter per shape cannot be told"
+        )
         text = " ".join(to_text(result).split())
         assert "undecided: few sizes" in text and "scatter between shapes 0.004 nats" in text
         assert result.noise["shape_source"] == "default" and result.noise["shape_sd"] == 0.004

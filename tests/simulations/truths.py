@@ -37,6 +37,19 @@ class Bent:
 
 
 @dataclass(frozen=True)
+class SoftlyBent:
+    """The same two curvatures, from one to the other over ``over`` of ln L on either side of the optimum."""
+
+    shallow: float = 0.25
+    deep: float = 0.12
+    over: float = 0.25
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        middle, half = (self.shallow + self.deep) / 2.0, (self.shallow - self.deep) / 2.0
+        return (middle - half * u / np.sqrt(u**2 + self.over**2)) * u**2
+
+
+@dataclass(frozen=True)
 class Skewed:
     """A smooth valley, steeper on the shallow side: curvature·u²·(1 − skew·u/3 + …)."""
 
@@ -149,6 +162,8 @@ class Truth:
 TRUTHS = {
     "bent": Truth(Bent()),
     "bent, ln N": Truth(Bent(), Logarithmic()),
+    "softly bent": Truth(SoftlyBent()),
+    "very softly bent": Truth(SoftlyBent(over=0.6)),
     "asymmetric": Truth(),
     "kinked": Truth(gain=Kink()),
     "stepped": Truth(gain=Step()),

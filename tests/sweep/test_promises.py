@@ -33,7 +33,12 @@ from dwsweep.sweep.work_queue import check, fix_rates, plan_of_rest, with_rates_
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
-TOKENS: Any = SimpleNamespace(data_hash="f00d", n_train_tokens=10**6, n_validation_tokens=10**4)
+TOKENS: Any = SimpleNamespace(
+    data_hash="f00d",
+    n_train_tokens=10**6,
+    n_validation_tokens=10**4,
+    manifest=SimpleNamespace(splits={"validation": SimpleNamespace(n_documents=100)}),
+)
 SHAPES = {(1, 48): 30_000.0, (1, 92): 20_000.0, (2, 36): 24_000.0, (2, 64): 15_000.0}
 """Of the spec below, with tokens per second of a pack."""
 

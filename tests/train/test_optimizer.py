@@ -20,6 +20,7 @@ from dwsweep.model.transformer import build
 from dwsweep.plan import Pack
 from dwsweep.plan.lengths import multipliers
 from dwsweep.spec import parse_spec
+from dwsweep.spec.sections import OPTIMIZERS, OptimizerFacts
 from dwsweep.train import optimizer
 from dwsweep.train.pack_trainer import train_pack
 
@@ -49,6 +50,7 @@ def whole_and_in_parts(pack: Pack, store: Store, folder: Path) -> Kept:
 def test_another_optimizer_is_one_more_chain(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It trains, its moments are in the checkpoint by name, and a pack resumed from there gives the same bits."""
     monkeypatch.setitem(optimizer.CHAINS, "mixed", optimizer.Chain(mixed, elementwise=False))
+    monkeypatch.setitem(OPTIMIZERS, "mixed", OptimizerFacts())
     pack = make_pack(store)
     pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "mixed"}))
     whole_and_in_parts(pack, store, tmp_path)

@@ -187,7 +187,7 @@ def draw(fit: FitResult, out_dir: Path) -> list[Path]:
             try:
                 written += style.save(figure(), out, name)
             except OSError as error:
-                missing = f"{error.strerror}; the tables are there, these figures are not: {', '.join(left)}"
+                missing = f"{error.strerror or error}; the tables are there, these figures are not: {', '.join(left)}"
                 raise OSError(error.errno, missing, str(out)) from error
             del left[name]
     return written
