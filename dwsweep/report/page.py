@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.guide import Source, answer, source_of
+from dwsweep.guide import LEAST_PUBLIC, Source, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN, Answer
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record as reader
@@ -509,7 +509,7 @@ def _samples(root: Any) -> list[Part]:
 def _public(fit: FitResult) -> list[Part]:
     """What each public source says at the largest size of a fit, folded; nothing where none speaks of it."""
     sizes = [cell.n_params for cell in fit.cells if not cell.excluded]
-    if not sizes or not LEAST <= max(sizes) <= MOST:
+    if not sizes or not LEAST_PUBLIC <= max(sizes) <= MOST:
         return []
     (row,) = answer([float(max(sizes))], by_source=True).budgets
     title = f"What public sources say at {format_count(max(sizes))}"

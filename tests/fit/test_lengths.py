@@ -65,9 +65,19 @@ def test_moved_losses_are_said_and_far_ones_left_out_and_counted() -> None:
     table = rows(lambda depth, n: 20.0 * n * (30.0 if depth == 24 else 1.2))
     found = fit_table(table, noise=0.001, tokens_per_param=20.0)
     assert {cell.depth for cell in found.cells} == set(DEPTHS) - {24}
-    assert found.provenance.left_out == {"tokens more than twice or less than half": len(WIDTHS_AT_SIX)}
+    assert found.provenance.left_out == {"with more than twice or less than half the tokens": len(WIDTHS_AT_SIX)}
     (line,) = (line for line in found.warnings if line.startswith("tokens: 24 of 24 losses are moved"))
     assert "from 1.20 to 1.20 times" in line and "ASSUMED" in line
+
+
+@pytest.mark.parametrize("blank", [None, 0, -5, math.inf, math.nan])
+def test_a_loss_after_nobody_knows_how_many_tokens_is_left_out_and_counted(blank: float | None) -> None:
+    table = rows(lambda depth, n: 2e9)
+    for row in table[::3]:
+        row["tokens"] = blank
+    found = fit_table(table, noise=0.001, at_tokens=2e9)
+    assert len(found.cells) == 20
+    assert found.provenance.left_out == {"without a count of tokens": 10}
 
 
 def test_two_runs_of_one_shape_and_count_stay_two() -> None:
@@ -79,6 +89,7 @@ def test_two_runs_of_one_shape_and_count_stay_two() -> None:
     ("options", "line"),
     [
         ({"at_tokens": 1e15}, "at_tokens: 1e+15; allowed, as a list of rows has tokens: from 1B to 4B"),
+        ({"at_tokens": 1e-320}, "at_tokens: 9.99989e-321; allowed, as a list of rows has tokens: from 1B to 4B"),
         ({"tokens_per_param": -1.0}, "tokens_per_param: -1; allowed: a number above zero"),
         ({"tokens_per_param": 20.0, "at_tokens": 1e9}, "at_tokens, tokens_per_param: both given; allowed: one of them"),
     ],

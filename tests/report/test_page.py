@@ -323,6 +323,12 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
         sweep_page.write(tmp_path)
 
 
+def test_nets_smaller_than_public_evidence_speaks_of_have_a_page(tmp_path: Path) -> None:
+    result = fit_table([{"depth": depth, "width": 16, "loss": 4.0 + depth} for depth in (1, 2)])
+    output.write(result, tmp_path)
+    assert "What public sources say" not in sweep_page.write(tmp_path).read_text()
+
+
 def test_the_fit_folder_of_a_sweep_is_that_sweep(pair: Path, tmp_path: Path) -> None:
     directory = copy(pair, tmp_path / "sweep")
     assert sweep_page.write(directory / "fit") == directory / "report.html"
