@@ -441,6 +441,8 @@ def write(directory: str | PathLike[str], out: Any = None) -> Any:
     if folder is None and not every:
         raise InputError(f"DIR: {root}; it has no fit/fit.json nor fit.json, run `dwsweep fit {root}` first")
     path = paths.as_path(out or root / "report.html")
+    if path.is_dir():
+        raise InputError(f"--out: {path}; is a folder; allowed: a file, such as {path / 'report.html'}")
     made = _unfitted(root, every) if folder is None else _fitted(root, every, folder)
     paths.make_directory(path.parent)
     paths.write_atomic(path, page(*made))

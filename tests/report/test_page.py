@@ -321,6 +321,8 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     assert {path.name for path in table.glob("*.svg")} >= {"differences.svg", "guideline.svg"}
     with pytest.raises(InputError, match=r"nor fit\.json"):
         sweep_page.write(tmp_path)
+    with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):
+        sweep_page.write(table, tmp_path)
 
 
 def test_nets_smaller_than_public_evidence_speaks_of_have_a_page(tmp_path: Path) -> None:
