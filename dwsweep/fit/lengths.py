@@ -19,6 +19,7 @@ from dwsweep.fit.cells import n_params_of
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table
 from dwsweep.records.fit import FitOptions
+from dwsweep.records.studies import FLOPS, SECONDS
 from dwsweep.text import format_count
 
 # per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …
@@ -91,10 +92,15 @@ def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row
         return row
     if logs[counts[0]] < at < logs[counts[-1]]:
         curve = PchipInterpolator(list(logs.values()), [measured[count]["loss"] for count in counts])
-        return {**row, "tokens": math.exp(at), "loss": float(curve(at))}
+        return {**row, **_spent(row, off), "loss": float(curve(at))}
     if abs(off) > FARTHEST:
         return None
-    return {**row, "tokens": math.exp(at), "loss": row["loss"] * (1.0 + LENGTH_SLOPE * off), MOVED: off}
+    return {**row, **_spent(row, off), "loss": row["loss"] * (1.0 + LENGTH_SLOPE * off), MOVED: off}
+
+
+def _spent(row: Row, off: float) -> Row:
+    """What the run has used up ``off`` ln tokens later; FLOPs and time are in proportion to the tokens."""
+    return {name: row[name] * math.exp(off) for name in ("tokens", FLOPS, SECONDS) if row.get(name)}
 
 
 def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:

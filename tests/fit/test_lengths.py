@@ -10,7 +10,10 @@ import pytest
 
 from dwsweep import compare, fit_along, fit_table
 from dwsweep.errors import InputError
+from dwsweep.fit.analysis import fit_options
+from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.rows import Row
+from dwsweep.fit.table import read_table
 
 DEPTHS, WIDTHS_AT_SIX = (6, 9, 12, 18, 24), (160, 240, 340, 480, 680, 960)
 BEST = 12.0  # layers, at every size
@@ -59,6 +62,19 @@ def test_a_loss_between_two_of_the_same_run_is_read_between_them() -> None:
     for cell in found.cells:
         assert cell.mean == pytest.approx(loss(cell.depth, 12.0 * cell.depth * cell.width**2, 3e9), abs=2e-3)
     assert not any("moved" in line for line in found.warnings)
+
+
+def test_flops_and_time_are_those_of_the_tokens_that_are_compared() -> None:
+    table = [row for factor in (0.5, 1.0) for row in rows(lambda depth, n, f=factor: f * 4e9)]
+    for row in table:
+        n = 12.0 * row["depth"] * row["width"] ** 2
+        row |= {"flops": 6.0 * n * row["tokens"], "device_seconds": n * row["tokens"] / 1e15}
+    for tokens in (3e9, 6e9):  # between two counts, and beyond
+        for row in at_equal_length(read_table(table), fit_options(at_tokens=tokens)).rows:
+            n = 12.0 * row["depth"] * row["width"] ** 2
+            assert row["tokens"] == pytest.approx(tokens)
+            assert row["flops"] == pytest.approx(6.0 * n * tokens)
+            assert row["device_seconds"] == pytest.approx(n * tokens / 1e15)
 
 
 def test_moved_losses_are_said_and_far_ones_left_out_and_counted() -> None:
