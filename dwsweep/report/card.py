@@ -5,7 +5,6 @@ README.md, whose header the Hub reads, and results.parquet: one row per run, typ
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections import Counter
@@ -21,6 +20,7 @@ from dwsweep.records.columns import COLUMNS, REQUIRED, Column
 from dwsweep.records.run import DONE
 from dwsweep.report import fit_report
 from dwsweep.report.document import plain
+from dwsweep.report.results_file import rows_of
 from dwsweep.spec import load_spec
 from dwsweep.text import format_count
 
@@ -95,7 +95,7 @@ def write(directory: Any, out: Any, licence: str | None = None) -> list[str]:
     there = next((file for file in (readme, out / TABLE) if file.exists()), None)
     if there and not (readme.exists() and MARK in readme.read_text("utf-8", "replace")):
         raise InputError(f"--out: {there} is there already and is no card; allowed: another folder")
-    rows = list(csv.DictReader(io.StringIO(source.read_text("utf-8"))))
+    rows = rows_of(source)
     if not rows:
         raise InputError(f"DIR: {directory}; its results.csv has no rows; a sweep with runs")
     table = typed(rows)

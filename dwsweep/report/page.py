@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import csv
 import hashlib
-import io
 import itertools
 import json
 import math
@@ -51,6 +49,7 @@ from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import Conditions, TrainingCurve
 from dwsweep.report.figures.style import plain
+from dwsweep.report.results_file import rows_of
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import PlannedTime, planned_vs_measured, sentence
 from dwsweep.text import format_count
@@ -429,7 +428,7 @@ def write(directory: str | PathLike[str], out: Any = None) -> Any:
         out: the file; ``report.html`` in the directory by default.
 
     Raises:
-        InputError: there is no such directory, or neither a fit nor results in it.
+        InputError: there is no such directory, or neither a fit nor results in it, or they cannot be read.
     """
     root = paths.as_path(directory)
     if not root.is_dir():
@@ -437,7 +436,7 @@ def write(directory: str | PathLike[str], out: Any = None) -> Any:
     folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
     if folder == root and (root.parent / "results.csv").exists():  # the fit of a sweep: the page is that of the sweep
         root = root.parent
-    every = _read_csv(root / "results.csv")
+    every = rows_of(root / "results.csv")
     if folder is None and not every:
         raise InputError(f"DIR: {root}; it has no fit/fit.json nor fit.json, run `dwsweep fit {root}` first")
     path = paths.as_path(out or root / "report.html")
@@ -554,13 +553,6 @@ def _name(root: Any) -> str:
         return str(spec["name"])
     except (OSError, yaml.YAMLError, KeyError, TypeError):
         return str(root.name)
-
-
-def _read_csv(path: Any) -> list[dict[str, str]]:
-    try:
-        return list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
-    except FileNotFoundError:
-        return []
 
 
 def _unfinished(runs: Sequence[Mapping[str, str]]) -> list[str]:

@@ -29,7 +29,7 @@ from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition
-from dwsweep.report import fit_report, guide_report
+from dwsweep.report import card, fit_report, guide_report
 from dwsweep.report import page as sweep_page
 from dwsweep.report.document import Fold, Table, html_of
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
@@ -208,6 +208,21 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
     after = read(sweep_page.write(directory)).text
     assert "unfinished: 1 of 36 runs have no result (35 done, 1 interrupted)" in after
     assert "stale: results.csv is not the one that was fitted" in after
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"\xff\xfe\x00", "not readable as CSV: "),
+        (b"depth,width,loss\ntwo,8,3.0\n", "depth: 'two' in row 1; must be a number"),
+        (b"width,loss\n8,3.0\n", "column 'depth' is missing"),
+    ],
+)
+def test_results_that_are_no_table_are_refused_in_a_line(tmp_path: Path, text: bytes, why: str) -> None:
+    (tmp_path / "results.csv").write_bytes(text)
+    for made in (lambda: sweep_page.write(tmp_path), lambda: card.write(tmp_path, tmp_path / "card")):
+        with pytest.raises(InputError, match=rf"^DIR: .*results\.csv.*{re.escape(why)}"):
+            made()
 
 
 def test_a_fit_must_come_first(tmp_path: Path) -> None:
