@@ -19,6 +19,7 @@ from dwsweep.fit.cells import n_params_of
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table
 from dwsweep.records.fit import FitOptions
+from dwsweep.records.studies import FLOPS, SECONDS
 from dwsweep.text import format_count
 
 # per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …
@@ -45,10 +46,12 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         return 1.0 if ratio is None else n_params_of(row)
 
     runs: dict[tuple[Any, ...], dict[float, Row]] = defaultdict(dict)
-    others = []
+    others, unknown = [], 0
     for place, row in enumerate(data.rows):
-        if not row.get("tokens") or row.get("loss") is None or not math.isfinite(row["loss"]):
+        if row.get("loss") is None or not math.isfinite(row["loss"]):
             others.append(row)  # diverged or unfinished: no loss to read
+        elif not _counted(row):
+            unknown += 1
         else:
             key = tuple(row.get(name) for name in RUN)
             # a second row of the same tokens is another run
@@ -56,15 +59,23 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     read = (_after(asked, unit, measured) for measured in runs.values())
     found = [row for row in read if row]
     if not found:
-        had = [row["tokens"] / unit(row) for row in data.rows if row.get("tokens")]
+        had = [row["tokens"] / unit(row) for row in data.rows if _counted(row)]
         allowed = (
             f"from {format_count(min(had) / 2)} to {format_count(max(had) * 2)}" if had else "none, no row has any"
         )
         name = argument("at_tokens" if ratio is None else "tokens_per_param")
         raise InputError(f"{name}: {asked:g}; allowed, as {data.source} has tokens: {allowed}")
-    left = len(runs) - len(found)
-    out = {**data.left_out, **({"tokens more than twice or less than half": left} if left else {})}
+    left = {
+        "with more than twice or less than half the tokens": len(runs) - len(found),
+        "without a count of tokens": unknown,
+    }
+    out = {**data.left_out, **{why: n for why, n in left.items() if n}}
     return replace(data, rows=[*found, *others], left_out=out)
+
+
+def _counted(row: Row) -> bool:
+    """Whether the row says after how many tokens it was measured; zero or less is a blank, as in ``table``."""
+    return 0.0 < (row.get("tokens") or 0.0) < math.inf
 
 
 def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row]) -> Row | None:
@@ -73,17 +84,23 @@ def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row
     from scipy.interpolate import PchipInterpolator
 
     counts = sorted(measured)
-    tokens = asked * unit(measured[counts[0]])
-    nearest = min(counts, key=lambda count: abs(math.log(count / tokens)))
-    row, off = measured[nearest], math.log(tokens / nearest)
+    logs = {count: math.log(count) for count in counts}
+    at = math.log(asked) + math.log(unit(measured[counts[0]]))  # their product may be no float
+    nearest = min(counts, key=lambda count: abs(logs[count] - at))
+    row, off = measured[nearest], at - logs[nearest]
     if abs(off) < SAME_TOKENS:
         return row
-    if counts[0] < tokens < counts[-1]:
-        curve = PchipInterpolator([math.log(count) for count in counts], [measured[count]["loss"] for count in counts])
-        return {**row, "tokens": tokens, "loss": float(curve(math.log(tokens)))}
+    if logs[counts[0]] < at < logs[counts[-1]]:
+        curve = PchipInterpolator(list(logs.values()), [measured[count]["loss"] for count in counts])
+        return {**row, **_spent(row, off), "loss": float(curve(at))}
     if abs(off) > FARTHEST:
         return None
-    return {**row, "tokens": tokens, "loss": row["loss"] * (1.0 + LENGTH_SLOPE * off), MOVED: off}
+    return {**row, **_spent(row, off), "loss": row["loss"] * (1.0 + LENGTH_SLOPE * off), MOVED: off}
+
+
+def _spent(row: Row, off: float) -> Row:
+    """What the run has used up ``off`` ln tokens later; FLOPs and time are in proportion to the tokens."""
+    return {name: row[name] * math.exp(off) for name in ("tokens", FLOPS, SECONDS) if row.get(name)}
 
 
 def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:

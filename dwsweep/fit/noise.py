@@ -665,8 +665,8 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
         if run_id is None or not path.exists():
             return Documents(None, "not used: not every run has its documents.npy")
         try:
-            values = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False).astype(float)
-        except (OSError, ValueError) as error:  # cut short, or no array
+            values = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False).astype(float)
+        except (OSError, ValueError) as error:  # empty, cut short, or no array
             return Documents(None, f"not used: documents.npy of {run_id} cannot be read: {error}")
         if values.ndim == 1:
             values = np.stack([values, np.ones_like(values)], axis=1)

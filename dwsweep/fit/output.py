@@ -47,11 +47,15 @@ def check_folder(out_dir: Any) -> None:
     """Refuse a folder that holds the runs of a sweep: what a fit writes there would be taken for runs.
 
     Raises:
-        InputError: it is one of a sweep's own folders, or in one.
+        InputError: it is one of a sweep's own folders, or in one; or it is a file.
     """
     out = paths.as_path(paths.absolute(out_dir))
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out: {out_dir}; is a file; allowed: a folder")
     for folder in (out, *out.parents):
-        if folder.name in ("runs", "packs", "locks") and (folder.parent / "plan.csv").exists():
+        if folder.name in ("runs", "packs", "locks") and any(
+            (folder.parent / name).exists() for name in ("plan.csv", "manifest.json")
+        ):
             raise InputError(f"--out: {out_dir}; the sweep keeps its {folder.name} there; allowed: any other folder")
 
 

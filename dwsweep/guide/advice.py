@@ -64,6 +64,7 @@ from dwsweep.records.fit import LARGEST_SIZE
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
 
+LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # budgets that are answered from a fit, and from public evidence
 SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
 TOLERANCES = (0.001, 0.005, 0.01)
 SPANS = (0.005, 0.01, 0.02, 0.04)  # of the loss: the candidates span the depths within one of these tolerances
@@ -100,7 +101,7 @@ def answer(
         InputError: numbers, shapes or rules that are none, or no fit at ``fit``; all at once.
     """
     chosen = options or Options()
-    least = 1e3 if fit is not None else 1e5
+    least = LEAST_OF_A_FIT if fit is not None else LEAST_PUBLIC
     errors = [
         f"{argument('params')}: {value:g}; must be at least {least:g} (and at most 1e30) non-embedding parameters"
         for value in params

@@ -97,7 +97,8 @@ def _even_heads(shape: Shape, project: str) -> None:
 def _whole_heads(shape: Shape, project: str) -> None:
     if shape.heads * shape.head_size != shape.width:
         raise InputError(
-            f"{argument('project', '--export')}: {project} has heads of d_x/H, and this shape {shape.head_size}"
+            f"{argument('project', '--export')}: {project}; its heads are as wide as d_x / heads, and those of "
+            f"{shape.depth} × {shape.width} are {shape.head_size} wide; allowed: without --heads and --head-size"
         )
 
 

@@ -538,10 +538,11 @@ class Options:
         small = [width for width in small if self._in_proportion(width, self.block(width, small=True))]
         if not every:
             names = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
-            asked = [argument(name) for name in names if getattr(self, name) not in (None, 1)]
+            given = [(argument(name), value) for name in names if (value := getattr(self, name)) not in (None, 1)]
+            asked = ", ".join(f"{name}: {value:,}" for name, value in given)
             raise InputError(
-                f"{', '.join(asked)}: together they leave no width up to {WIDEST:,} at which the inner width is near "
-                f"what is asked, and heads × head size within {APART:g} times the width; allowed: at least one"
+                f"{asked}; no width up to {WIDEST:,} has an inner width near what is asked, and heads × head size "
+                f"within {APART:g} times itself; allowed: what leaves at least one width"
             )
         return Widths.of(small, every, self)
 

@@ -5,7 +5,6 @@ README.md, whose header the Hub reads, and results.parquet: one row per run, typ
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections import Counter
@@ -21,6 +20,7 @@ from dwsweep.records.columns import COLUMNS, REQUIRED, Column
 from dwsweep.records.run import DONE
 from dwsweep.report import fit_report
 from dwsweep.report.document import plain
+from dwsweep.report.results_file import rows_of
 from dwsweep.spec import load_spec
 from dwsweep.text import format_count
 
@@ -89,10 +89,13 @@ def write(directory: Any, out: Any, licence: str | None = None) -> list[str]:
     stated = licence or re.sub(r"\s+", "-", str(manifest.get("licence") or UNKNOWN).strip().lower())
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]{0,59}", stated):
         raise InputError(f"--license: {stated!r}; must be an identifier of the Hub, such as cc-by-4.0 or apache-2.0")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out: {out}; is a file; allowed with --card: a folder")
     readme = out / "README.md"
-    if readme.exists() and MARK not in readme.read_text("utf-8"):
-        raise InputError(f"--out: {readme} is there already and is no card; allowed: another folder")
-    rows = list(csv.DictReader(io.StringIO(source.read_text("utf-8"))))
+    there = next((file for file in (readme, out / TABLE) if file.exists()), None)
+    if there and not (readme.exists() and MARK in readme.read_text("utf-8", "replace")):
+        raise InputError(f"--out: {there} is there already and is no card; allowed: another folder")
+    rows = rows_of(source)
     if not rows:
         raise InputError(f"DIR: {directory}; its results.csv has no rows; a sweep with runs")
     table = typed(rows)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # takes as long as an answer of `guide`
     from dwsweep.design.study import Errors, Study
 
 MARK = "►"
+MOST_FREE = 5.0  # % of compute, beyond which it is not said that a depth costs next to nothing
 FAR_FROM_BENCH = 2.0  # times deeper or wider than the nearest shape that was benched
 NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
@@ -203,10 +204,10 @@ def _free(row: BudgetAnswer) -> Lines:
     low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
     high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
     depths = f"Depths {low} to {'all that can be spoken of' if high is None else high} cost"
-    text = (
-        f" next to nothing at equal size: {near.percent:g} % of the loss, as if you had "
-        f"{near.less_compute:.1f} % less compute."
-    )
+    share, less = f"{near.percent:g} % of the loss", f"as if you had {near.less_compute:.1f} % less compute."
+    text = f" next to nothing at equal size: {share}, {less}"
+    if near.less_compute > MOST_FREE:
+        text = f" at most {share} at equal size. That is {less} These losses hardly fall with the size."
     parts: list[Said] = [(f"Only a depth of {low} costs" if low == high else depths, "bold"), text]
     usual = row.usual
     cost = usual.cost(row.at) if usual else None
@@ -272,9 +273,8 @@ def _tolerated(row: BudgetAnswer) -> str:
             "beyond the data" if end is None else _estimate(Interval(end, *inside))
             for end, inside in ((near.depth_low, near.depth_low_interval), (near.depth_high, near.depth_high_interval))
         ]
-        parts.append(
-            f"within {near.percent:g} % of the loss ({near.less_compute:.1f} % of compute) {' to '.join(ends)}"
-        )
+        depths = "all that the data speak of" if near.depth_low is near.depth_high is None else " to ".join(ends)
+        parts.append(f"within {near.percent:g} % of the loss ({near.less_compute:.1f} % of compute) {depths}")
     return f"Depths {'; '.join(parts)}."
 
 

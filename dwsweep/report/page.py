@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import csv
 import hashlib
-import io
 import itertools
 import json
 import math
@@ -24,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.guide import Source, answer, source_of
+from dwsweep.guide import LEAST_PUBLIC, Source, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN, Answer
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record as reader
@@ -51,6 +49,7 @@ from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import Conditions, TrainingCurve
 from dwsweep.report.figures.style import plain
+from dwsweep.report.results_file import rows_of
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import PlannedTime, planned_vs_measured, sentence
 from dwsweep.text import format_count
@@ -429,7 +428,7 @@ def write(directory: str | PathLike[str], out: Any = None) -> Any:
         out: the file; ``report.html`` in the directory by default.
 
     Raises:
-        InputError: there is no such directory, or neither a fit nor results in it.
+        InputError: there is no such directory, or neither a fit nor results in it, or they cannot be read.
     """
     root = paths.as_path(directory)
     if not root.is_dir():
@@ -437,10 +436,12 @@ def write(directory: str | PathLike[str], out: Any = None) -> Any:
     folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
     if folder == root and (root.parent / "results.csv").exists():  # the fit of a sweep: the page is that of the sweep
         root = root.parent
-    every = _read_csv(root / "results.csv")
+    every = rows_of(root / "results.csv")
     if folder is None and not every:
         raise InputError(f"DIR: {root}; it has no fit/fit.json nor fit.json, run `dwsweep fit {root}` first")
     path = paths.as_path(out or root / "report.html")
+    if path.is_dir():
+        raise InputError(f"--out: {path}; is a folder; allowed: a file, such as {path / 'report.html'}")
     made = _unfitted(root, every) if folder is None else _fitted(root, every, folder)
     paths.make_directory(path.parent)
     paths.write_atomic(path, page(*made))
@@ -509,7 +510,7 @@ def _samples(root: Any) -> list[Part]:
 def _public(fit: FitResult) -> list[Part]:
     """What each public source says at the largest size of a fit, folded; nothing where none speaks of it."""
     sizes = [cell.n_params for cell in fit.cells if not cell.excluded]
-    if not sizes or not LEAST <= max(sizes) <= MOST:
+    if not sizes or not LEAST_PUBLIC <= max(sizes) <= MOST:
         return []
     (row,) = answer([float(max(sizes))], by_source=True).budgets
     title = f"What public sources say at {format_count(max(sizes))}"
@@ -552,13 +553,6 @@ def _name(root: Any) -> str:
         return str(spec["name"])
     except (OSError, yaml.YAMLError, KeyError, TypeError):
         return str(root.name)
-
-
-def _read_csv(path: Any) -> list[dict[str, str]]:
-    try:
-        return list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
-    except FileNotFoundError:
-        return []
 
 
 def _unfinished(runs: Sequence[Mapping[str, str]]) -> list[str]:

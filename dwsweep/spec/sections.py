@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
@@ -83,7 +83,8 @@ class Section(BaseModel):
         held = value if isinstance(value, list) else [value]
         if any(isinstance(item, bool) for item in held):
             annotation = cls.model_fields[str(info.field_name)].annotation
-            if annotation is not bool and bool not in get_args(annotation):
+            names = get_origin(annotation) is Literal  # whose refusal lists what is allowed
+            if annotation is not bool and bool not in get_args(annotation) and not names:
                 raise ValueError("must not be true or false, which only switches are")
         return value
 

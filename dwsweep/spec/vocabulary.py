@@ -10,7 +10,7 @@ from typing import Any
 BYTES = "bytes"
 BYTES_VOCAB = 256
 NAMES = ("tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.model")  # looked for in a folder
-_KINDS = "a SentencePiece model or a tokenizer.json, or `bytes`"
+_KINDS = "must be a SentencePiece model or a tokenizer.json, or `bytes`"
 
 
 def tokenizer_file(tokenizer: str) -> Path:
@@ -20,7 +20,7 @@ def tokenizer_file(tokenizer: str) -> Path:
         ValueError: there is none, or it is not local.
     """
     if "://" in tokenizer:
-        raise ValueError(f"must be a local file: {_KINDS}")
+        raise ValueError(f"no local file; {_KINDS}")
     path = Path(tokenizer).expanduser()
     if path.is_dir():
         found = [path / name for name in NAMES if (path / name).is_file()]

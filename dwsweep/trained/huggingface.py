@@ -16,6 +16,8 @@ from dwsweep.trained.architectures import Architecture
 from dwsweep.trained.card import model_card
 from dwsweep.trained.runs import TrainedRun
 
+WEIGHTS = "model.safetensors"  # the first file of an export
+
 
 def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
     """Write each run into a directory, ``out`` itself of a single one and ``out/<run_id>`` of several; returns them.
@@ -32,12 +34,21 @@ def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
     for place in places:
         if (place / "config.json").exists() or (place.exists() and not place.is_dir()):
             raise InputError(f"OUT: {place}; is there already; remove it or name another directory")
+        if place.exists() and (others := _others(place)):
+            raise InputError(f"OUT: {place}; holds other files, such as {others[0]}; name another directory")
     tokenizers = {data: Tokenizer.load(store.path) for data, store in stores.items()}
     files = {data: tokenizer_json.files(tokenizer) for data, tokenizer in tokenizers.items()}
     for run, architecture, place in zip(runs, found, places, strict=True):
         data = run.config.data_hash
         _write(run, architecture, tokenizers[data].end_token, files[data], place)
     return places
+
+
+def _others(place: Any) -> list[str]:
+    """Names in a folder that neither an export that was cut off left there, nor git."""
+    names = sorted(path.name for path in place.iterdir() if not path.name.startswith("."))
+    ours = {WEIGHTS, "tokenizer.json", "tokenizer_config.json", "generation_config.json", "README.md"}
+    return [name for name in names if name not in ours or WEIGHTS not in names]
 
 
 def architectures_of(runs: Sequence[TrainedRun]) -> list[Architecture]:
@@ -64,7 +75,7 @@ def _write(
     weights = architecture.weights(shape, run.scales, run.arrays())
     paths.make_directory(place)
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
-    paths.write_safetensors(place / "model.safetensors", arrays, format="pt")
+    paths.write_safetensors(place / WEIGHTS, arrays, format="pt")
     ends = {"bos_token_id": end_token, "eos_token_id": end_token}
     for name, text in {
         **tokenizer_files,

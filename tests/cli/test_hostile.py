@@ -59,6 +59,7 @@ def test_a_spec_that_would_be_misread_is_refused(tmp_path: Path, text: str, name
     ("override", "named"),
     [
         ("train.steps=yes", "train.steps: True; must not be true or false"),
+        ("execution.keep_params=no", "execution.keep_params: False; must be 'none', 'best' or 'all'"),
         ("grid.depths=[1, on]", "grid.depths: [1, True]"),
         ("grid.seeds=1000000000000000000000000000000", "grid.seeds"),
         ("grid.seeds=[2147483648]", "grid.seeds[0]: 2147483648"),
@@ -318,6 +319,8 @@ def test_a_fit_does_not_write_into_the_runs_of_a_sweep(tmp_path: Path, dwsweep: 
     for out in (tmp_path / "runs", tmp_path / "runs" / "a" / "b", tmp_path / "packs", tmp_path / "locks"):
         done = dwsweep("fit", tmp_path, "--out", out)
         assert done.returncode == 2 and f"--out: {out}; the sweep keeps its " in done.stderr, done.stderr
+    done = dwsweep("fit", tmp_path, "--out", tmp_path / "plan.csv")
+    assert done.returncode == 2 and done.stderr == f"error: --out: {tmp_path}/plan.csv; is a file; allowed: a folder\n"
     assert not list((tmp_path / "runs").iterdir())
     assert dwsweep("fit", tmp_path, "--out", tmp_path / "runs-fit", "--draws", "200").returncode == 0
 

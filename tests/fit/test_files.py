@@ -251,8 +251,11 @@ def test_documents_are_left_aside_where_one_is_missing_or_of_another_checkpoint(
     sweep_with_documents(tmp_path, shared_sd=0.1)
     table = read_csv(tmp_path / "results.csv")
     table[3]["loss"] = str(float(table[3]["loss"]) + 0.5)
+    rows = read_table(tmp_path).rows
     runs = select_runs(read_table(table).rows).runs
     assert "gives loss" in document_covariance(str(tmp_path), runs)[1]
+    (tmp_path / "runs" / "run7" / "documents.npy").write_bytes(b"")  # cut off before its first byte
+    assert "documents.npy of run7 cannot be read: " in document_covariance(str(tmp_path), select_runs(rows).runs).note
     (tmp_path / "runs" / "run7" / "documents.npy").unlink()
     result = dwsweep.fit_table(tmp_path, draws=500)
     assert "not every run" in result.noise["documents"]

@@ -10,7 +10,10 @@ import pytest
 
 from dwsweep import compare, fit_along, fit_table
 from dwsweep.errors import InputError
+from dwsweep.fit.analysis import fit_options
+from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.rows import Row
+from dwsweep.fit.table import read_table
 
 DEPTHS, WIDTHS_AT_SIX = (6, 9, 12, 18, 24), (160, 240, 340, 480, 680, 960)
 BEST = 12.0  # layers, at every size
@@ -61,13 +64,36 @@ def test_a_loss_between_two_of_the_same_run_is_read_between_them() -> None:
     assert not any("moved" in line for line in found.warnings)
 
 
+def test_flops_and_time_are_those_of_the_tokens_that_are_compared() -> None:
+    table = [row for factor in (0.5, 1.0) for row in rows(lambda depth, n, f=factor: f * 4e9)]
+    for row in table:
+        n = 12.0 * row["depth"] * row["width"] ** 2
+        row |= {"flops": 6.0 * n * row["tokens"], "device_seconds": n * row["tokens"] / 1e15}
+    for tokens in (3e9, 6e9):  # between two counts, and beyond
+        for row in at_equal_length(read_table(table), fit_options(at_tokens=tokens)).rows:
+            n = 12.0 * row["depth"] * row["width"] ** 2
+            assert row["tokens"] == pytest.approx(tokens)
+            assert row["flops"] == pytest.approx(6.0 * n * tokens)
+            assert row["device_seconds"] == pytest.approx(n * tokens / 1e15)
+
+
 def test_moved_losses_are_said_and_far_ones_left_out_and_counted() -> None:
     table = rows(lambda depth, n: 20.0 * n * (30.0 if depth == 24 else 1.2))
     found = fit_table(table, noise=0.001, tokens_per_param=20.0)
     assert {cell.depth for cell in found.cells} == set(DEPTHS) - {24}
-    assert found.provenance.left_out == {"tokens more than twice or less than half": len(WIDTHS_AT_SIX)}
+    assert found.provenance.left_out == {"with more than twice or less than half the tokens": len(WIDTHS_AT_SIX)}
     (line,) = (line for line in found.warnings if line.startswith("tokens: 24 of 24 losses are moved"))
     assert "from 1.20 to 1.20 times" in line and "ASSUMED" in line
+
+
+@pytest.mark.parametrize("blank", [None, 0, -5, math.inf, math.nan])
+def test_a_loss_after_nobody_knows_how_many_tokens_is_left_out_and_counted(blank: float | None) -> None:
+    table = rows(lambda depth, n: 2e9)
+    for row in table[::3]:
+        row["tokens"] = blank
+    found = fit_table(table, noise=0.001, at_tokens=2e9)
+    assert len(found.cells) == 20
+    assert found.provenance.left_out == {"without a count of tokens": 10}
 
 
 def test_two_runs_of_one_shape_and_count_stay_two() -> None:
@@ -79,6 +105,7 @@ def test_two_runs_of_one_shape_and_count_stay_two() -> None:
     ("options", "line"),
     [
         ({"at_tokens": 1e15}, "at_tokens: 1e+15; allowed, as a list of rows has tokens: from 1B to 4B"),
+        ({"at_tokens": 1e-320}, "at_tokens: 9.99989e-321; allowed, as a list of rows has tokens: from 1B to 4B"),
         ({"tokens_per_param": -1.0}, "tokens_per_param: -1; allowed: a number above zero"),
         ({"tokens_per_param": 20.0, "at_tokens": 1e9}, "at_tokens, tokens_per_param: both given; allowed: one of them"),
     ],

@@ -302,14 +302,14 @@ def test_a_shape_outside_its_constraints_is_refused(options: dict[str, int], why
 def test_constraints_that_no_net_has_are_one_clear_line() -> None:
     with pytest.raises(InputError, match="head_size: 100000000; must be"):
         Options(head_size=10**8)
-    with pytest.raises(InputError, match=r"^heads: together they leave no width"):
+    with pytest.raises(InputError, match=r"^heads: 100,000; no width up to 1,048,576 has"):
         by_law([3e9], options=Options(heads=10**5))
     # rather nothing than 49 layers of 32 with an inner width of a million, or 16 heads of 3 in 2688
     for options in (Options(mlp_multiple=10**6), Options(heads=16, head_size=3)):
         assert by_law([3e9], options=options).budgets[0].recommended is None
     with pytest.raises(InputError, match=r"^heads: 7; must be a multiple of kv_heads and of tensor_parallel, 2"):
         Options(heads=7, kv_heads=2)
-    with pytest.raises(InputError, match="together they leave no width"):
+    with pytest.raises(InputError, match=r"^width_multiple: 10,000,000; no width"):
         by_law([3e9], options=Options(width_multiple=10**7))
     with pytest.raises(InputError, match=r"^compare: "):
         by_law([3e9], compare=True)

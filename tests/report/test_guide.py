@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from dwsweep.guide import answer
@@ -54,6 +55,20 @@ def test_a_row_for_each_public_source(tmp_path) -> None:
         assert values[len(row.by_source)][0] == row.optimum.depth
     shown = html_of([guide_report.forest(found.budgets[0])])
     assert shown.startswith('<figure><img alt="Best depth at 300M by source"') and "image/svg+xml" in shown
+
+
+def test_what_costs_next_to_nothing_is_little_compute_too() -> None:
+    """Where losses hardly fall with the size, a small share of the loss is worth much compute."""
+    found = answer([3e8])
+    (row,) = found.budgets
+    free, *wider = row.near_best
+    endless = {"depth_low": None, "depth_high": None}
+    near = (replace(free, less_compute=34.4), *(replace(one, **endless) for one in wider))
+    flat = replace(found, budgets=(replace(row, near_best=near),))
+    shown = [" ".join(html_of(guide_report.document(one)).split()) for one in (found, flat)]
+    assert "next to nothing" in shown[0] and "next to nothing" not in shown[1]
+    assert "as if you had 34.4 % less compute. These losses hardly fall with the size." in shown[1]
+    assert "of compute) all that the data speak of" in shown[1] and "beyond the data to beyond" not in shown[1]
 
 
 def test_a_row_of_panels_per_rule(tmp_path) -> None:

@@ -29,7 +29,7 @@ from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition
-from dwsweep.report import fit_report, guide_report
+from dwsweep.report import card, fit_report, guide_report
 from dwsweep.report import page as sweep_page
 from dwsweep.report.document import Fold, Table, html_of
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
@@ -210,6 +210,21 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
     assert "stale: results.csv is not the one that was fitted" in after
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"\xff\xfe\x00", "not readable as CSV: "),
+        (b"depth,width,loss\ntwo,8,3.0\n", "depth: 'two' in row 1; must be a number"),
+        (b"width,loss\n8,3.0\n", "column 'depth' is missing"),
+    ],
+)
+def test_results_that_are_no_table_are_refused_in_a_line(tmp_path: Path, text: bytes, why: str) -> None:
+    (tmp_path / "results.csv").write_bytes(text)
+    for made in (lambda: sweep_page.write(tmp_path), lambda: card.write(tmp_path, tmp_path / "card")):
+        with pytest.raises(InputError, match=rf"^DIR: .*results\.csv.*{re.escape(why)}"):
+            made()
+
+
 def test_a_fit_must_come_first(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"run `dwsweep fit .*` first"):
         sweep_page.write(tmp_path)
@@ -321,6 +336,14 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     assert {path.name for path in table.glob("*.svg")} >= {"differences.svg", "guideline.svg"}
     with pytest.raises(InputError, match=r"nor fit\.json"):
         sweep_page.write(tmp_path)
+    with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):
+        sweep_page.write(table, tmp_path)
+
+
+def test_nets_smaller_than_public_evidence_speaks_of_have_a_page(tmp_path: Path) -> None:
+    result = fit_table([{"depth": depth, "width": 16, "loss": 4.0 + depth} for depth in (1, 2)])
+    output.write(result, tmp_path)
+    assert "What public sources say" not in sweep_page.write(tmp_path).read_text()
 
 
 def test_the_fit_folder_of_a_sweep_is_that_sweep(pair: Path, tmp_path: Path) -> None:
