@@ -59,8 +59,8 @@ class Gain:
     # 0.106, 0.030 and 0.016 nats per unit of ln N
     at_six: float = 0.025
     power: float = 2.1
-    # ASSUMPTION; three public tables say 0.02 to 0.07, each ± 0.2. Without any, a fifth of the law's errors is left out:
-    # what the fit must find of the skew is then of second order
+    # ASSUMPTION; three public tables say 0.02 to 0.07, each ± 0.2. Without any, a fifth of the law's errors is left
+    # out, since what a fit must find of the skew is then of second order
     skew: float = 0.0
     ln_turn: float = LN_TURN_MEAN  # of ln N
     saturation: float = 0.0
