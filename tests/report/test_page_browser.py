@@ -226,7 +226,7 @@ def test_looks(opened: Callable[..., Any], tmp_path: Path, width: int, scheme: s
 def test_without_script_and_on_paper(opened: Callable[..., Any]) -> None:
     tab = opened(java_script_enabled=False)
     assert tab.locator("#budget").inner_text().count("dwsweep guide --params N") == 1
-    assert 2 <= tab.locator("#answer p").count() <= 5 and tab.locator("figure img").count() == 4
+    assert 2 <= tab.locator("#answer p").count() <= 5 and tab.locator("figure img").count() == 5
     printed = opened()
     printed.emulate_media(media="print", color_scheme="dark")
     assert printed.locator("button:visible, select:visible, nav:visible").count() == RUNS + 11  # names and headings
