@@ -351,8 +351,8 @@ def test_the_tables_are_data_frames(two):
 
 
 def test_a_few_simulated_sweeps_cover():
-    """Five sweeps of each: many sizes a depth at one budget, and two at each of four budgets that spread by 5 %. A plain
-    parabola covers one minimum in ten: its errors leave out its bias."""
+    """Five sweeps of each: many sizes a depth at one budget, and two at each of four budgets that spread by 5 %. A
+    plain parabola covers one minimum in ten: its errors leave out its bias."""
     for name in ("base", "two sizes a depth, 4 budgets"):
         found = budgets.summarise(name, [budgets.STUDY.one(name, index) for index in range(5)])
         size, depth, best = found["size"], found["depth"], found["best_size"]
