@@ -110,8 +110,20 @@ class Source(Protocol):
         """The texts of one item; what is left out is counted in ``skipped``."""
 
 
+class Unversioned:
+    """A source that knows neither its number of documents without reading nor a commit."""
+
+    @property
+    def n_documents(self) -> int | None:
+        return None
+
+    @property
+    def revision(self) -> str | None:
+        return None
+
+
 @dataclass(frozen=True)
-class Files:
+class Files(Unversioned):
     """A source made of files: the parts that its kinds share."""
 
     files: tuple[File, ...]
@@ -128,14 +140,6 @@ class Files:
     @property
     def parallel(self) -> bool:
         return self.total_bytes > SMALL_BYTES
-
-    @property
-    def n_documents(self) -> int | None:
-        return None
-
-    @property
-    def revision(self) -> str | None:
-        return None
 
     def identity(self) -> list[Any]:
         return [[f.path, f.n_bytes, f.modified_ns] for f in self.files]
@@ -277,7 +281,7 @@ MAX_NESTING = 100  # of a JSON record
 
 
 @dataclass(frozen=True)
-class StdlibDocs:
+class StdlibDocs(Unversioned):
     """The prose of the running Python's standard library."""
 
     root: str
@@ -306,14 +310,6 @@ class StdlibDocs:
     @property
     def parallel(self) -> bool:
         return True  # parsing Python is slow
-
-    @property
-    def n_documents(self) -> int | None:
-        return None
-
-    @property
-    def revision(self) -> str | None:
-        return None
 
     def identity(self) -> list[Any]:
         return [platform.python_version(), len(self.files), self.total_bytes]

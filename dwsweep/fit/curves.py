@@ -210,11 +210,10 @@ def build_curves(
         tilt = np.log([[candidate[0]] for candidate in candidates])
         tilt = seed_slope.sd * (tilt - tilt.mean())
         covariance = replace(covariance, factors=np.hstack([covariance.factors, tilt]))
-    if moved := [run for run in runs if MOVED in run.row]:  # all by one slope, which has an error
-        over = np.zeros((len(candidates), 1))
-        for run in moved:
-            over[index[run.candidate], 0] = LENGTH_SLOPE_SD * run.loss * run.row[MOVED]
-        covariance = replace(covariance, factors=np.hstack([covariance.factors, over]))
+    moved = np.array([run.loss * run.row.get(MOVED, 0.0) for run in runs])
+    if moved.any():  # all by one slope, which has an error
+        of_cells = np.bincount(cell, moved, len(candidates)) / np.bincount(cell, minlength=len(candidates))
+        covariance = replace(covariance, factors=np.hstack([covariance.factors, LENGTH_SLOPE_SD * of_cells[:, None]]))
     all_draws = covariance.draws(n_draws, rng)
     all_draws += means.mean
     draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)

@@ -11,7 +11,7 @@ import pytest
 from dwsweep import compare, fit_along, fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_options
-from dwsweep.fit.lengths import at_equal_length
+from dwsweep.fit.lengths import LENGTH_SLOPE_SD, at_equal_length
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import read_table
 
@@ -126,3 +126,12 @@ def test_comparisons_and_columns_take_the_same_tokens() -> None:
         assert found.provenance.options.at_tokens == 3e9
         moved = [line for line in found.warnings if line.startswith("tokens: 30 of 30 losses are moved")]
         assert len(moved) == 1
+
+
+def test_the_error_of_a_moved_shape_is_that_of_the_mean_of_its_runs() -> None:
+    """One seed has the tokens that are asked for and the other fewer: half of the move is in the mean."""
+    table = [
+        {**row, "seed": seed} for seed, count in enumerate((2e9, 1.25e9)) for row in rows(lambda depth, n, c=count: c)
+    ]
+    for cell in fit_table(table, noise=1e-5, shape_noise=1e-5, at_tokens=2e9, draws=2000).cells:
+        assert cell.se == pytest.approx(LENGTH_SLOPE_SD * cell.mean * math.log(1.6) / 2.0, rel=0.1)
