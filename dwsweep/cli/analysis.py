@@ -29,6 +29,7 @@ from dwsweep.cli.options import (
     TiedEmbeddings,
     Unit,
     count_option,
+    folder_option,
     number_option,
     path_option,
     path_value,
@@ -202,7 +203,7 @@ def guide(
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
     tokens_per_param: Annotated[float, number_option("R", "Tokens per parameter, without --tokens.", TIME)] = 20.0,
     export: Export = None,
-    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figures here.", OUTPUT)] = None,
+    out: Annotated[PathValue | None, folder_option("--out", "Write the figures here.", OUTPUT)] = None,
     json: AsJson = False,
 ) -> None:
     """Recommend a shape for a budget, with the cost of deviating and the trust in it; judge a shape or a rule."""
@@ -213,7 +214,10 @@ def guide(
 
     if bench is not None and not bench.exists():
         raise InputError(f"--bench: {bench}; no such file or sweep directory, `dwsweep bench` writes one")
-    calibration = Calibration.chosen(bench, device) if bench else None
+    try:
+        calibration = Calibration.chosen(bench, device) if bench else None
+    except InputError as error:
+        raise InputError(*(f"--bench: {line}" for line in error.lines)) from None
     if bench is not None and calibration is None:
         raise InputError(f"--bench: {bench}; holds no rate of {device}, nor one that was measured")
     if export is not None and json:
@@ -282,7 +286,7 @@ def design(
     ] = None,
     noise: Noise = None,
     target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
-    out: Annotated[PathValue | None, path_option("--out", "DIR", "Write the figure here.")] = None,
+    out: Annotated[PathValue | None, folder_option("--out", "Write the figure here.")] = None,
     set_: Overrides = None,
     json: AsJson = False,
 ) -> None:
@@ -360,7 +364,7 @@ def theory(
     depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
     heads: Annotated[int, whole_option("H", "Heads.")] = 2,
     check: Annotated[bool, typer.Option("--check", help="Measure ranks of small random networks and heads.")] = False,
-    out: Annotated[PathValue | None, path_option("--out", "DIR", "With --check: write the figure here.")] = None,
+    out: Annotated[PathValue | None, folder_option("--out", "With --check: write the figure here.")] = None,
     json: AsJson = False,
 ) -> None:
     """Show the separation-rank regime, threshold log_3 d_x, bounds and the width a shallower net needs; test the

@@ -68,6 +68,18 @@ def path_value(text: str) -> Any:
     return _parsed(paths.reachable, text)
 
 
+def folder_value(text: str) -> Any:
+    """Parse the path of a folder, there already or to be made; one of this machine that is a file, or lies below one,
+    is refused."""
+    path = path_value(text)
+    if not paths.is_remote(path):
+        for part in (path, *path.parents):
+            if part.is_file():
+                where = "a file" if part == path else f"below {part}, which is a file"
+                raise typer.BadParameter(f"{text!r}; is {where}; must be a folder")
+    return path
+
+
 def count_value(text: str) -> float:
     return _parsed(parse_count, text)
 
@@ -126,6 +138,10 @@ def path_option(name: str, metavar: str, help: str, panel: str | None = None) ->
     return typer.Option(name, metavar=metavar, parser=path_value, help=help, rich_help_panel=panel)
 
 
+def folder_option(name: str, help: str, panel: str | None = None) -> Any:
+    return typer.Option(name, metavar="DIR", parser=folder_value, help=help, rich_help_panel=panel)
+
+
 def count_option(metavar: str, help: str, panel: str | None = None) -> Any:
     """Option for a count such as 3B."""
     return typer.Option(metavar=metavar, parser=count_value, help=help, rich_help_panel=panel)
@@ -143,15 +159,13 @@ SpecFile = Annotated[
     PathValue, typer.Argument(metavar="SPEC", parser=path_value, help="Sweep spec, YAML.", show_default=False)
 ]
 SweepDirectory = Annotated[
-    PathValue, typer.Argument(metavar="DIR", parser=path_value, help="Sweep directory.", show_default=False)
+    PathValue, typer.Argument(metavar="DIR", parser=folder_value, help="Sweep directory.", show_default=False)
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a dotted key of the spec; may be repeated."),
 ]
-OutDirectory = Annotated[
-    PathValue | None, path_option("--out", "DIR", "Sweep directory; default runs/<name of the spec>.")
-]
+OutDirectory = Annotated[PathValue | None, folder_option("--out", "Sweep directory; default runs/<name of the spec>.")]
 RayAddress = Annotated[
     str | None,
     typer.Option(

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dwsweep import paths, terminal
-from dwsweep.cli.options import Command, PathValue, number_option, path_option, path_value, whole_option
+from dwsweep.cli.options import Command, PathValue, folder_value, number_option, path_option, path_value, whole_option
 from dwsweep.errors import InputError
 from dwsweep.text import printable
 
@@ -36,7 +36,7 @@ def export(
     run: Trained,
     out: Annotated[
         PathValue,
-        typer.Argument(metavar="OUT", parser=path_value, help="Folder to write; of several runs one in it for each."),
+        typer.Argument(metavar="OUT", parser=folder_value, help="Folder to write; of several runs one in it for each."),
     ],
     to: Annotated[Format, typer.Option(help="hf: what transformers loads without code of ours.")] = Format.hf,
 ) -> None:

@@ -387,7 +387,7 @@ def read(path: str | PathLike[str]) -> list[BenchRow] | None:
     Raises:
         InputError: the file is no list of such rows.
     """
-    return _rows(path, list[BenchRow], "calibration: ", "write it with `dwsweep bench`")
+    return _rows(path, list[BenchRow], "write it with `dwsweep bench`")
 
 
 def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) -> Any:
@@ -417,12 +417,12 @@ def read_compiled(path: str | PathLike[str]) -> list[CompiledRow] | None:
     Raises:
         InputError: the file is no list of such rows.
     """
-    return _rows(path, list[CompiledRow], "", "write it again with `dwsweep bench --compile-only --target`")
+    return _rows(path, list[CompiledRow], "write it again with `dwsweep bench --compile-only --target`")
 
 
-def _rows(path: str | PathLike[str], kind: type[Rows], argument: str, again: str) -> Rows | None:
+def _rows(path: str | PathLike[str], kind: type[Rows], again: str) -> Rows | None:
     try:
-        return read_record(paths.as_path(path), kind, f"{argument}{path} cannot be read", strict=False)
+        return read_record(paths.as_path(path), kind, f"{path} cannot be read", strict=False)
     except (Damaged, OSError) as error:
         raise InputError(f"{error}; {again}") from None
 

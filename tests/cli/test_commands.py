@@ -245,3 +245,37 @@ def test_a_scheduler_stops_it_at_its_start(tmp_path: Path, seconds: float) -> No
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (3, "error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["guide", "--params", "1B", "--out"],
+        ["theory", "--check", "--out"],
+        ["plan", SMOKE, "--out"],
+        ["run", SMOKE, "--out"],
+        ["bench", SMOKE, "--out"],
+        ["design", SMOKE, "--out"],
+        ["status"],
+        ["report"],
+        ["export", ".", "--to", "hf"],
+    ],
+)
+def test_a_file_where_a_folder_must_be_is_named_with_its_option(
+    dwsweep: Command, tmp_path: Path, arguments: list[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine", encoding="utf-8")
+    named = arguments[-1] if str(arguments[-1]).startswith("--out") else {"export": "OUT"}.get(arguments[0], "DIR")
+    for path, what in ((file, "a file"), (file / "below", f"below {file}, which is a file")):
+        result = dwsweep(*arguments, path)
+        assert result.returncode == 2 and result.stdout == ""
+        assert result.stderr == f"error: Invalid value for '{named}': {str(path)!r}; is {what}; must be a folder\n"
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_bench_that_cannot_be_read_is_named_with_its_option(dwsweep: Command, tmp_path: Path) -> None:
+    (tmp_path / "bench.json").write_text("{", encoding="utf-8")
+    result = dwsweep("guide", "--params", "1B", "--bench", tmp_path / "bench.json")
+    said = "cannot be read: is not valid JSON; write it with `dwsweep bench`"
+    assert (result.returncode, result.stderr) == (2, f"error: --bench: {tmp_path}/bench.json {said}\n")
