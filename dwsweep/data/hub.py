@@ -125,9 +125,17 @@ class HubRows(Files):
         except InputError:
             raise
         except ImportError as error:
-            raise _needs_extra(self.name, error) from None
+            raise _needs_extra(self._named, error) from None
         except Exception as error:  # of pyarrow, fsspec, the Hub's client and its own
-            raise InputError(f"data.source: hf:{self.name}; cannot be read ({_one_line(error)})") from None
+            raise InputError(f"data.source: hf:{self._named}; cannot be read ({_one_line(error)})") from None
+
+    @property
+    def _named(self) -> str:
+        """The data set as it was asked for: a folder that is not there was read as a config of the one above it."""
+        if self.config is None:
+            return self.name
+        place = os.path.join(self.name, self.config)
+        return place if self.commit else f"{place} (no such folder, so the config {self.config} of {self.name})"
 
 
 def _place(name: str) -> tuple[str, str | None, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,9 @@ def test_without_the_extra_one_line_names_it(folder: Path, tmp_path: Path, monke
     for source in (f"hf:{folder}/first", "hf:own/set"):
         with pytest.raises(InputError, match=r"pip install 'dwsweep\[hf\]'"):
             prepare(data_spec(source, tmp_path), progress=False)
+    named = f"hf:{folder}/nope (no such folder, so the config nope of {folder}); needs the package datasets: "
+    with pytest.raises(InputError, match=re.escape(named)):
+        prepare(data_spec(f"hf:{folder}/nope", tmp_path), progress=False)
 
 
 def test_a_data_set_of_the_hub_is_read_at_one_commit_and_found_without_it(folder: Path, tmp_path: Path) -> None:
