@@ -72,6 +72,7 @@ WORST = 0.95  # share of what is likely that the named risk holds
 ENDLESS = 0.975  # quantile beyond which a draw's loss counts as much as there
 MARGIN = 1.1  # factor in depth that is compared beyond the likely best ones
 DEEPER_THAN_WIDE = 4  # times, from which on a shape is asked back as written the wrong way round
+SIZED = (("params", None), ("flops", None), ("hours", None), ("shapes", "--shape"), ("rules", "--rule"))
 RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
 
 
@@ -120,6 +121,13 @@ def answer(
     for name, value in (("flops", flops), ("hours", hours)):
         if value is not None and not 0.0 < value < math.inf:
             errors.append(f"{argument(name)}: {value:g}; must be above 0")
+    for name, value in (("flops", flops), ("hours", hours)):
+        if value is not None and params:
+            errors.append(f"{argument(name)}: {value:g}; stands in place of {argument('params')}; allowed: one of them")
+    if not (params or shapes or rules or flops or hours) and (given := chosen.given):
+        of = ", ".join(argument(name, "--bench" if name == "calibration" else None) for name in given)
+        sizes = ", ".join(argument(name, option) for name, option in SIZED)
+        errors.append(f"{of}: says what to build, and no size is asked for; allowed with one of {sizes}")
     if (flops or hours) and chosen.total:
         said = "says what a count of parameters includes; allowed with"
         errors.append(f"{argument('total')}: {said} {argument('params')}")
@@ -153,7 +161,7 @@ def answer(
     if flops is not None or hours is not None:
         size, spent = affordable(flops, hours, sources[0], chosen)
         afforded = _afforded(size, spent, flops, hours, chosen)
-        params, chosen = (*params, size), replace(chosen, tokens=spent)
+        params, chosen = (size,), replace(chosen, tokens=spent)
     asked = params or parsed or parsed_rules
     budgets = tuple(budget(value, source, chosen) for value in params for source in sources)
     if by_source:
@@ -188,6 +196,7 @@ def answer(
         ),
         notes=(guide_sources.NEWER_DATA,) if published else (),
         afforded=afforded,
+        instead=sources[0].instead or None,
     )
 
 
@@ -368,6 +377,8 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
         ),
         loss_level=loss.level(size),
         loss_tag=loss.tag,
+        limits=options.limits,
+        widths=(int(options.widths.width.min()), int(options.widths.width.max())),
     )
 
 

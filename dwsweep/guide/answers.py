@@ -181,7 +181,8 @@ class BudgetAnswer:
     candidate of least cost under each constraint, among those not above the budget. recommended: that under the
     constraint asked for, ``at``. usual: the shape that GPT-3's table has at this size. built: models of other families
     near it. risks: of the best shape under each constraint; risk: of the recommended one. loss_level: nats per token of
-    the best depth.
+    the best depth. limits: the options that rule out shapes, as given, by their names; widths: the narrowest and the
+    widest shape that meets them.
     """
 
     optimum: BestDepth
@@ -198,6 +199,8 @@ class BudgetAnswer:
     by_source: tuple[SourceRow, ...] = ()
     loss_level: float | None = None
     loss_tag: str | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    widths: tuple[int, int] | None = None
 
     @property
     def recommended(self) -> Candidate | None:
@@ -273,7 +276,7 @@ class Assumptions:
 @dataclass(frozen=True)
 class Answer:
     """All that one call of ``dwsweep guide`` says. notes: on the whole of it. afforded: what a budget in FLOPs or hours
-    pays for."""
+    pays for. instead: why public evidence answers though a fit was given, where that is so at every size."""
 
     sources: tuple[SourceNote, ...]
     budgets: tuple[BudgetAnswer, ...]
@@ -283,6 +286,7 @@ class Answer:
     assumptions: Assumptions
     notes: tuple[str, ...] = ()
     afforded: str | None = None
+    instead: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """For ``--json``."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -42,6 +42,7 @@ ANOTHER_SIZE = 1.5
 FARTHEST = 2.0  # factor from the budget, beyond which a shape is not even compared
 MOST_DEVICES = 1_000_000
 FEWEST_ROWS, MOST_ROWS = 4, 11
+OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
 
 
 def matched(depth: int, n_params: float, options: Options) -> Shape:
@@ -513,6 +514,19 @@ class Options:
         return int(count) if count else 1
 
     @property
+    def given(self) -> list[str]:
+        """Names of the options that are not at their defaults, but for those that a size needs no shape for."""
+        apart = (one for one in fields(self) if one.name not in ("tokens", "tokens_per_param", "device"))
+        return [one.name for one in apart if getattr(self, one.name) != one.default]
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The options that rule out shapes, as given."""
+        return {
+            name: value for name in (*OF_WIDTHS, "pipeline_parallel") if (value := getattr(self, name)) not in (None, 1)
+        }
+
+    @property
     def together(self) -> int:
         """What the number of heads must be a multiple of."""
         return math.lcm(self.tensor_parallel, self.kv_heads or 1)
@@ -537,9 +551,9 @@ class Options:
         every = [width for width in every if self._in_proportion(width, self.block(width))]
         small = [width for width in small if self._in_proportion(width, self.block(width, small=True))]
         if not every:
-            names = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
-            given = [(argument(name), value) for name in names if (value := getattr(self, name)) not in (None, 1)]
-            asked = ", ".join(f"{name}: {value:,}" for name, value in given)
+            asked = ", ".join(
+                f"{argument(name)}: {value:,}" for name, value in self.limits.items() if name in OF_WIDTHS
+            )
             raise InputError(
                 f"{asked}; no width up to {WIDEST:,} has an inner width near what is asked, and heads × head size "
                 f"within {APART:g} times itself; allowed: what leaves at least one width"

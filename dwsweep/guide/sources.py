@@ -48,7 +48,8 @@ class Source:
     """What guides: a law, or the loss surface of one's own sweep.
 
     alternatives: forms that are not rejected. inside: one's own losses, which guide at the sizes of their data. nets:
-    those of one's own fit. misfit: the losses contradict every form somewhere.
+    those of one's own fit. misfit: the losses contradict every form somewhere. instead: why public evidence stands in
+    for one's own fit at every size; empty where it does not.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Source:
     inside: Source | None = None
     nets: TrainedNets = field(default_factory=TrainedNets)
     misfit: bool = False
+    instead: str = ""
 
     def at(self, n_params: float) -> Source:
         """What guides at this size."""
@@ -167,7 +169,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         why = "this fit shows no best depth: public evidence answers"
         if fit.curves.axis != "n_params":
             why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
-        return replace(_predicted(public(tokens), [*notes, why]), nets=fit.nets)
+        return replace(_predicted(public(tokens), notes), nets=fit.nets, instead=f"{path}: {why}")
     own = _own(*found, fit, trained)
     notes += own.notes
     losses = OwnLosses(found[0].surface, found[0].valid_from, found[0].valid_to)

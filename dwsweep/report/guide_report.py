@@ -47,7 +47,8 @@ def render(answer: Answer) -> Group:
 def document(answer: Answer) -> list[Part]:
     """Tables and sentences of :func:`dwsweep.guide.answer`."""
     several = len(answer.sources) > 1
-    parts: list[Part] = [Lines([f"{answer.afforded}."])] if answer.afforded else []
+    parts: list[Part] = [Lines([[(f"{answer.instead}.", "bold")]])] if answer.instead else []
+    parts += [Lines([f"{answer.afforded}."])] if answer.afforded else []
     for row in answer.budgets:
         parts += _budget(row, answer.assumptions, several)
     if len(answer.verdicts) > 1:
@@ -127,7 +128,7 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
     """First line: what to build, and what to build under the other constraints."""
     shape = row.recommended
     if shape is None:
-        why = f"no shape that meets the constraints is between half the budget and {NEAR_BUDGET} above it."
+        why = f"no shape of the depths compared is between half the budget and {NEAR_BUDGET} above it{_by_limits(row)}."
         if any(candidate.within_budget for candidate in row.candidates):
             why = "what the shapes of about the budget cost is beyond what the source can speak of."
         return _said(("Nothing is recommended: ", "bold"), why)
@@ -136,13 +137,27 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
         heads += f", {shape.kv_heads} for keys and values"
     count = format_count(shape.n_params_total if row.total else shape.n_params)
     others = [c for c in CONSTRAINTS if c != row.at]
-    found = [(SPOKEN[c], other.label) for c in others if (other := row.best[c]) is not None]
+    found = [(SPOKEN[c], other.label + _off(other)) for c in others if (other := row.best[c]) is not None]
     more = "; ".join(f"at {name} {label}" for name, label in found)
     device = f" (time on {_on_device(assumptions)})"
     return _said(
         (f"Build {shape.label}", "bold"),
-        f" ({heads}; {count}), the best at {SPOKEN[row.at]}; {more}{device}.{_apart(row, shape.depth)}",
+        f" ({heads}; {count}{_off(shape)}), the best at {SPOKEN[row.at]}; {more}{device}.{_apart(row, shape.depth)}",
     )
+
+
+def _off(shape: Candidate) -> str:
+    """How far from the budget a shape is, where the widths leave none that is near it."""
+    return "" if is_near(shape) else f", {shape.mismatch:+.1%} off"
+
+
+def _by_limits(row: BudgetAnswer) -> str:
+    """The options that leave no shape, and the widths that they leave; empty where none was given."""
+    if not row.limits or row.widths is None:
+        return ""
+    given = ", ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in row.limits.items())
+    low, high = row.widths
+    return f" with {given}, whose widths are from {low:,} to {high:,}"
 
 
 def _risk(row: BudgetAnswer) -> list[Part]:

@@ -12,6 +12,7 @@ from dwsweep import FitResult, fit_table
 from dwsweep.fit import output
 from dwsweep.guide import Options, Source, advice, answer, exported, public_source, source_of
 from dwsweep.guide import rules as rules_of_thumb
+from dwsweep.report import guide_report
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
 FAR = 3.0e9
@@ -89,3 +90,13 @@ def test_nets_that_differ_have_no_common_vocabulary() -> None:
     ]
     nets = fit_table(rows).nets
     assert (nets.vocab_size, nets.seq_len) == (None, 64)
+
+
+def test_a_fit_without_a_best_depth_says_first_that_others_answer(tmp_path: Path) -> None:
+    rows = [{"depth": d, "width": w, "loss": 3.0 + d / w} for d in (1, 2) for w in (32, 48, 64)]
+    output.write(fit_table(rows, draws=100), tmp_path)
+    for asked in ({"params": [2e5]}, {"shapes": ["4x64"]}, {}):
+        first = guide_report.document(answer(**asked, fit=tmp_path))[0]
+        assert f"{tmp_path}: this fit shows no best depth: public evidence answers." in str(first)
+    output.write(fit_table(LAPTOP, draws=100, documents=False), tmp_path)
+    assert "no best depth" not in str(guide_report.document(answer([2e5], fit=tmp_path))[0])

@@ -32,6 +32,7 @@ from dwsweep.guide.shapes import (
     stretch,
 )
 from dwsweep.guide.sources import CURVATURE, CURVATURE_ENDS, KAPLAN_ALPHA, LawLoss, fitted_source, smaller_percent
+from dwsweep.report import guide_report
 
 
 def by_law(*args: Any, **asked: Any) -> Answer:
@@ -497,6 +498,45 @@ def test_wrong_arguments_all_at_once(arguments: tuple, lines: list[str]) -> None
     with pytest.raises(InputError) as caught:
         by_law(*arguments)
     assert [line.split(";")[0] for line in caught.value.option_lines] == lines
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ({"params": [1e9], "flops": 1e20}, "--flops: 1e+20; stands in place of --params; allowed: one of them"),
+        ({"params": [1e9], "hours": 3.0}, "--hours: 3; stands in place of --params; allowed: one of them"),
+        (
+            {"options": Options(heads=12, at="time")},
+            "--heads, --at: says what to build, and no size is asked for; allowed with one of --params, --flops, "
+            "--hours, --shape, --rule",
+        ),
+    ],
+)
+def test_what_would_be_ignored_is_refused(asked: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        answer(**asked)
+    assert caught.value.option_lines == (line,)
+
+
+def test_options_that_change_no_shape_go_without_a_size() -> None:
+    assert answer(options=Options(tokens_per_param=100.0, device="A100")).overview
+
+
+def test_where_no_shape_is_left_the_options_that_leave_none_are_named() -> None:
+    found = answer([1e9], options=Options(heads=3, head_size=7, pipeline_parallel=2))
+    said = " ".join(str(guide_report._build(found.budgets[0], found.assumptions)).split())
+    assert found.budgets[0].recommended is None
+    assert "with --heads 3, --head-size 7, --pipeline-parallel 2, whose widths are from 8 to 80." in said
+    assert "with --" not in str(guide_report._build(replace(found.budgets[0], limits={}), found.assumptions))
+
+
+def test_a_shape_far_from_its_budget_says_how_far() -> None:
+    row = answer([1e9], options=Options(tensor_parallel=7)).budgets[0]
+    decode = row.best["decode"]
+    assert decode and decode.mismatch < -0.3, "no such shape: the test would say nothing"
+    for at in ("size", "decode"):
+        said = str(guide_report._build(replace(row, at=at), answer([1e9]).assumptions))
+        assert said.count("% off") == 1 and f"{decode.mismatch:+.1%} off" in said
 
 
 def test_wrong_options_all_at_once() -> None:

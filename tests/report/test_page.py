@@ -405,6 +405,7 @@ def test_every_size_has_an_answer_under_each_constraint(page: tuple[Path, dict[s
         assert len(rows) == len(found["sizes"])
         for size, row in zip(found["sizes"], rows, strict=True):
             lines = [text for k in row for text in said(found["blocks"][k])]
+            lines = lines[lines[0].endswith("public evidence answers.") :]
             assert lines[0].startswith(f"{size['label']} non-embedding parameters")
             refused = "refused: " in lines[1]
             assert refused or f"the best at {SPOKEN[at]}" in lines[1] or lines[1].startswith("Nothing is recommended")
