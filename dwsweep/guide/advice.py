@@ -116,21 +116,11 @@ def answer(
         errors.append(f"{argument('law')}: {law!r}; allowed: {published_law.SHORT}")
     elif law is not None and fit is not None:
         errors.append(f"{argument('law')}: {law}; is asked instead of a fit; both: {argument('compare')}")
-    if flops is not None and hours is not None:
-        errors.append(f"{argument('hours')}: a budget is in FLOPs or in hours; allowed: one of them")
-    for name, value in (("flops", flops), ("hours", hours)):
-        if value is not None and not 0.0 < value < math.inf:
-            errors.append(f"{argument(name)}: {value:g}; must be above 0")
-    for name, value in (("flops", flops), ("hours", hours)):
-        if value is not None and params:
-            errors.append(f"{argument(name)}: {value:g}; stands in place of {argument('params')}; allowed: one of them")
+    errors += _wrong_budget(params, flops, hours, chosen)
     if not (params or shapes or rules or flops or hours) and (given := chosen.given):
         of = ", ".join(argument(name, "--bench" if name == "calibration" else None) for name in given)
         sizes = ", ".join(argument(name, option) for name, option in SIZED)
         errors.append(f"{of}: says what to build, and no size is asked for; allowed with one of {sizes}")
-    if (flops or hours) and chosen.total:
-        said = "says what a count of parameters includes; allowed with"
-        errors.append(f"{argument('total')}: {said} {argument('params')}")
     parsed, parsed_rules = [], []
     for text in shapes:
         try:
@@ -198,6 +188,22 @@ def answer(
         afforded=afforded,
         instead=sources[0].instead or None,
     )
+
+
+def _wrong_budget(params: Sequence[float], flops: float | None, hours: float | None, options: Options) -> list[str]:
+    """What is wrong with a budget of training, in ``flops`` or ``hours``."""
+    errors = []
+    if flops is not None and hours is not None:
+        errors.append(f"{argument('hours')}: a budget is in FLOPs or in hours; allowed: one of them")
+    for name, value in (("flops", flops), ("hours", hours)):
+        if value is not None and not 0.0 < value < math.inf:
+            errors.append(f"{argument(name)}: {value:g}; must be above 0")
+        elif value is not None and params:
+            errors.append(f"{argument(name)}: {value:g}; stands in place of {argument('params')}; allowed: one of them")
+    if (flops or hours) and options.total:
+        said = "says what a count of parameters includes; allowed with"
+        errors.append(f"{argument('total')}: {said} {argument('params')}")
+    return errors
 
 
 def affordable(flops: float | None, hours: float | None, source: Source, options: Options) -> tuple[float, float]:
