@@ -24,6 +24,8 @@ from dwsweep.errors import InputError
 
 Kind = TypeVar("Kind")
 
+MOST_DIGITS = 300  # of a whole number: JSON's have no limit, and those of floats end there
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=255)]  # of a run or a pack
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
@@ -141,7 +143,7 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     except ValidationError as error:
         raise Damaged(path, shown, _describe(error)) from None
     try:
-        json.loads(data, object_pairs_hook=each_key_once)
+        json.loads(data, object_pairs_hook=each_key_once, parse_int=_of_some_digits)
     except ValueError as error:
         raise Damaged(path, shown, str(error)) from None
     return found
@@ -159,6 +161,12 @@ def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"key {twice!r} is there twice; must be there once")
     return found
+
+
+def _of_some_digits(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"{text[:20]}… has {len(text):,} digits; allowed: at most {MOST_DIGITS}")
+    return int(text)
 
 
 def parse(kind: type[Kind], content: Mapping[str, Any]) -> Kind:

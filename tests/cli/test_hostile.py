@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkout import SWEEPS
 from cli_tools import Command, in_a_process
 from report_sweeps import rows as simulated
 
@@ -348,3 +349,14 @@ def test_a_disk_that_fills_while_figures_are_drawn_is_said(
         "No space left on device; the tables are there, these figures are not: loss_vs_size, differences" in done.stderr
     )
     assert json.loads((tmp_path / "t-fit" / "fit.json").read_text())
+
+
+@pytest.mark.parametrize("part", ["cells", "guideline"])
+def test_a_count_of_hundreds_of_digits_in_a_fit_is_one_line(part: str, tmp_path: Path, dwsweep: Command) -> None:
+    content = json.loads((SWEEPS / "results" / "laptop" / "fit" / "fit.json").read_text("utf-8"))
+    content[part][0]["n_params"] = 10**400
+    (tmp_path / "fit.json").write_text(json.dumps(content), "utf-8")
+    for command in (["report", tmp_path], ["guide", "--params", "100K", "--fit", tmp_path]):
+        result = dwsweep(*command)
+        assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+        assert "fit.json" in result.stderr and "10000000000000000000… has 401 digits" in result.stderr
