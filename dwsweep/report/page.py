@@ -492,6 +492,9 @@ def _fitted(root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
     return title, subtitle, sections, collected(fit, ordered(shown), curves, source, file, root)
 
 
+MOST_TEXTS, MOST_CHARACTERS = 60, 4000  # of samples.json, and of each of its texts
+
+
 def _samples(root: Any) -> list[Part]:
     """Texts that `dwsweep sample DIR` drew, by depth; nothing where there are none."""
     store = SweepStore(root)
@@ -500,11 +503,21 @@ def _samples(root: Any) -> list[Part]:
     except Damaged as error:
         return [Lines([str(error)], soft=True)]
     parts: list[Part] = []
-    for (depth, width), group in itertools.groupby(samples, key=lambda one: (one.depth, one.width)):
+    for (depth, width), group in itertools.groupby(samples[:MOST_TEXTS], key=lambda one: (one.depth, one.width)):
         texts = list(group)
         loss = f", loss {texts[0].loss:.3f}" if texts[0].loss is not None else ""
-        parts += [Heading(f"{depth} × {width}{loss}"), Lines([one.prompt + one.text for one in texts], verbatim=True)]
+        parts += [Heading(f"{depth} × {width}{loss}"), Lines([_beginning(one) for one in texts], verbatim=True)]
+    if len(samples) > MOST_TEXTS:
+        parts.append(Lines([f"{len(samples) - MOST_TEXTS:,} more texts are in samples.json."], soft=True))
     return parts
+
+
+def _beginning(sample: Sample) -> str:
+    """Prompt and text, as far as a page shows them."""
+    whole = sample.prompt + sample.text
+    if len(whole) <= MOST_CHARACTERS:
+        return whole
+    return f"{whole[:MOST_CHARACTERS]}\n… {len(whole) - MOST_CHARACTERS:,} more characters are in samples.json"
 
 
 def _public(fit: FitResult) -> list[Part]:

@@ -185,7 +185,7 @@ def start(data: DataSpec, script: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_interrupted_prepare_leaves_nothing_that_looks_finished(tmp_path: Path, sent: signal.Signals) -> None:
-    data = spec(write(tmp_path / "a.jsonl", articles(3000, words=1500)), tmp_path / "cache", workers=2)
+    data = spec(write(tmp_path / "a.jsonl", articles(1000, words=1500)), tmp_path / "cache", workers=2)
     process = start(data, tmp_path / "run.py")
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not list(tmp_path.glob("cache/*.partial/train-*.bin")):
@@ -195,7 +195,7 @@ def test_interrupted_prepare_leaves_nothing_that_looks_finished(tmp_path: Path, 
     assert process.returncode != 0
     assert find(data) is None
     store = prepare(data, progress=False)
-    assert store.manifest.n_documents == 3000
+    assert store.manifest.n_documents == 1000
     assert not list(tmp_path.glob("cache/*.partial"))
     store.verify()
 

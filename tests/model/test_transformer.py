@@ -46,8 +46,8 @@ def make(depth: int = 3, width: int = 16, compute: Compute = Compute(), **model:
     return build(shape, resolve(shape, spec.model, spec.train, 1e-2), compute)
 
 
-def params_and_tokens(model: Model) -> tuple[Any, jax.Array]:
-    return model.init(jax.random.key(0)), tokens_of(2, 16)
+def params_and_tokens(model: Model) -> tuple[Any, np.ndarray]:
+    return jax.jit(model.init)(jax.random.key(0)), tokens_of(2, 16)
 
 
 def tokens_of(*shape: int) -> np.ndarray:
@@ -85,15 +85,22 @@ def test_a_cache_changes_no_logit(options: dict[str, Any]) -> None:
     """A window at once, or a part of it, its padding, and then token by token."""
     model = make(**options)
     params, tokens = params_and_tokens(model)
-    params = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), params)
-    continued = jax.jit(model.continued)
-    padded = jnp.asarray(tokens).at[:, 10:].set(3)
-    hidden, cache = continued(params, padded, model.empty_cache(2), 0)
-    parts = [model.logits_of(params, hidden)[:, :10]]
+    noise = np.random.default_rng(2)
+    params = jax.tree.map(lambda x: x + 0.1 * noise.standard_normal(x.shape, np.float32), params)
+
+    @jax.jit
+    def continued(tokens: jax.Array, cache: Any, at: int) -> tuple[jax.Array, Any]:
+        hidden, cache = model.continued(params, tokens, cache, at)
+        return model.logits_of(params, hidden), cache
+
+    padded = tokens.copy()
+    padded[:, 10:] = 3
+    logits, cache = continued(padded, model.empty_cache(2), 0)
+    parts = [logits[:, :10]]
     for at in range(10, 16):
-        hidden, cache = continued(params, tokens[:, at : at + 1], cache, at)
-        parts.append(model.logits_of(params, hidden))
-    np.testing.assert_allclose(jnp.concatenate(parts, axis=1), model.logits(params, tokens), atol=2e-5)
+        logits, cache = continued(tokens[:, at : at + 1], cache, at)
+        parts.append(logits)
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), jax.jit(model.logits)(params, tokens), atol=2e-5)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=NAMES)

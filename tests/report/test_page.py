@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError
-from dwsweep.fit import output
+from dwsweep.fit import output, surface
 from dwsweep.guide import Options, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
 from dwsweep.interval import Interval
@@ -67,6 +68,14 @@ def read(path: Path) -> Reader:
     reader.close()
     assert reader.open == []
     return reader
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_draws() -> Iterator[None]:
+    """A tenth of a surface's draws: intervals are coarser, and the sixty answers of each page faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(surface, "DRAWS", 100)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -155,12 +155,16 @@ def test_presets_have_their_architecture(preset: str, model_type: str) -> None:
 
 
 def greedy(model: Any, params: Any, ids: list[int], end: int, n: int) -> list[int]:
-    """Without a cache: the whole window again for every token, which begins with its second half where it is full."""
+    """Without a cache: the whole window again for every token, which begins with its second half where it is full. What
+    lies behind the last token changes no logit before it."""
     T, context, drawn = model.shape.seq_len, list(ids), []
+    logits = jax.jit(model.logits)
     for _ in range(n):
         if len(context) >= T:
             context = context[-(T // 2) :]
-        token = int(model.logits(params, np.array([context]))[0, -1].argmax())
+        window = np.full((1, T), end)
+        window[0, : len(context)] = context
+        token = int(logits(params, window)[0, len(context) - 1].argmax())
         if token == end:
             break
         drawn.append(token)
@@ -239,5 +243,12 @@ def test_two_texts_of_each_depth_are_written_and_stand_on_the_page(sweep: SweepS
         assert one["text"] == sample(found[one["depth"]], "<a>", max_tokens=6, seed=one["seed"])
     shown = page.write(sweep.directory).read_text("utf-8")
     assert shown.count("<pre>&lt;a&gt;") == 4 and "2 × 16, loss 7.000" in shown
+    many = [{**samples[0], "prompt": "", "text": f"<{k}>" + 5000 * "x"} for k in range(100)]
+    sweep.samples_path.write_text(json.dumps(many), "utf-8")
+    bounded = page.write(sweep.directory).read_text("utf-8")
+    assert (
+        bounded.count("more characters are in samples.json") == 60 and "40 more texts are in samples.json." in bounded
+    )
+    assert "&lt;59&gt;" in bounded and "&lt;60&gt;" not in bounded and bounded.count("x" * 100) < 60 * 40
     sweep.samples_path.write_text("[{}]", "utf-8")
     assert "samples.json: " in page.write(sweep.directory).read_text("utf-8")
