@@ -126,10 +126,13 @@ def activation_bytes_per_token(
     return block, once
 
 
-def recomputed_bytes_per_token(shape: Shape) -> int:
-    """Bytes a token that a block computes again: attention probabilities and inner values, two float32 of each."""
+def recomputed_bytes_per_token(shape: Shape, fused: bool = False) -> int:
+    """Bytes a token that a block computes again: inner values and attention probabilities, two float32 of each.
+
+    fused: by a kernel of attention that leaves no probabilities in memory (Dao et al. 2022).
+    """
     inner = shape.mlp_hidden * (2 if shape.mlp == "gated" else 1)
-    return 2 * FLOAT32 * (shape.heads * shape.seq_len + inner)
+    return 2 * FLOAT32 * (inner + (0 if fused else shape.heads * shape.seq_len))
 
 
 def moments(shape: Shape, optimizer: str) -> int:

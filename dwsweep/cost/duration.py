@@ -28,17 +28,22 @@ BANDWIDTH_SHARE = 0.8  # assumption: what element-wise passes reach of its memor
 ACTIVATION_PASSES = 3  # assumption: written forward, read backward, and as many gradients
 
 
-def assumed_mfu(shape: Shape, device: Device, *, tokens_per_step: int, precision: str, remat: bool = False) -> float:
+def assumed_mfu(
+    shape: Shape, device: Device, *, tokens_per_step: int, precision: str, remat: bool = False, fused: bool = False
+) -> float:
     """Assumed share of the peak: products at PEAK_SHARE, then the traffic that small widths cannot hide.
 
     seconds a token = FLOPs / (PEAK_SHARE · peak) + bytes / (BANDWIDTH_SHARE · bandwidth), the roofline's two terms
     added (Williams et al. 2009). Bytes: ACTIVATION_PASSES times the values kept or recomputed for the backward pass,
     and the optimizer's reads and writes of masters, moments and gradients (7 float32 a parameter) shared by the tokens
-    of a step. A narrow net has few FLOPs a byte, so its MFU is far below that of a wide one.
+    of a step. A narrow net has few FLOPs a byte, so its MFU is far below that of a wide one. fused: attention leaves no
+    probabilities in memory, whose bytes grow with the number of heads.
     """
     flops = training_flops_per_token(shape)
     block, once = activation_bytes_per_token(shape, precision, False)
-    traffic: float = ACTIVATION_PASSES * (shape.depth * (block + recomputed_bytes_per_token(shape)) + once)
+    again = recomputed_bytes_per_token(shape, fused)
+    once += again - recomputed_bytes_per_token(shape)
+    traffic: float = ACTIVATION_PASSES * (shape.depth * (block + again) + once)
     traffic += 7 * FLOAT32 * shape.n_params_total / tokens_per_step
     extra = 4 / 3 if remat else 1.0  # one more forward pass
     seconds = extra * flops / (PEAK_SHARE * device.peak_flops) + traffic / (BANDWIDTH_SHARE * device.bandwidth)

@@ -352,6 +352,15 @@ def test_costs_at_equal_size_flops_and_time() -> None:
         assert c.decode_seconds_per_token == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("n_params", [3e8, 1e9, 3e9])
+def test_training_time_per_parameter_falls_with_the_width_whatever_heads_fit_it(n_params: float) -> None:
+    """Widths that only heads of 64 or 96 divide lie between those of heads of 128, and so do their times."""
+    rows = sorted(answer([n_params]).budgets[0].candidates, key=lambda row: row.width)
+    assert len({row.head_size for row in rows}) > 1
+    seconds = [row.training_seconds_per_token / row.n_params for row in rows]
+    assert all(wider < 1.02 * narrower for narrower, wider in pairwise(seconds))
+
+
 def test_a_shape_that_spends_as_much_is_as_good_as_its_cost_says() -> None:
     """Equal FLOPs, from first principles: give every shape the same FLOPs per token by scaling its size along its own
     aspect, and the losses differ by what the table says."""
