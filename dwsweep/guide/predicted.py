@@ -130,6 +130,11 @@ class Predicted:
         return max(n for source in self.sources for n in source.depth.n_params)
 
     @cached_property
+    def _best(self) -> dict[float, float]:
+        """The whole number of layers that is best in expectation, by size."""
+        return {}
+
+    @cached_property
     def _predictions(self) -> dict[str, Prediction]:
         return {
             name: predict(
@@ -187,9 +192,12 @@ class Predicted:
 
     def penalties(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         """(M,) expected nats above those of the whole number of layers that is best in expectation."""
-        whole = self._whole(n_params)
-        rows = self._regret(n_params, np.concatenate([np.asarray(depths, dtype=float), whole])).mean(axis=0)
-        return np.maximum(rows[: len(depths)] - rows[len(depths) :].min(), 0.0)
+        best = self._best.get(n_params)
+        if best is None:  # tables of shapes ask for the same sizes again and again
+            whole = self._whole(n_params)
+            best = self._best[n_params] = float(whole[self._regret(n_params, whole).mean(axis=0).argmin()])
+        rows = self._regret(n_params, np.append(np.asarray(depths, dtype=float), best)).mean(axis=0)
+        return np.maximum(rows[:-1] - rows[-1], 0.0)
 
     def drawn(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         """(D, M) nats above the best of each draw."""
