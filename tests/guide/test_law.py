@@ -259,7 +259,8 @@ def test_a_shape_costs_the_same_in_the_table_and_by_itself(
     options = Options(kv_heads=kv_heads, head_size=head_size, vocab_size=16_384, **more)
     row = by_law([budget], options=options).budgets[0]
     shapes = [f"{c.depth}x{c.width}" for c in row.candidates]
-    for c, alone in zip(row.candidates, by_law([], shapes, options=options).verdicts, strict=True):
+    verdicts = by_law([], shapes, options=options).verdicts if shapes else ()
+    for c, alone in zip(row.candidates, verdicts, strict=True):
         mine = (alone.optimum.n_params, alone.costs["size"].nats + c.missing_nats)
         assert mine == pytest.approx((c.n_params, c.size.nats), rel=1e-9)
     for constraint, best in row.best.items():
@@ -273,7 +274,7 @@ def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
     coarse = Options(head_size=128, kv_heads=8, mlp="gated", width_multiple=256, context=8192, vocab_size=128_256)
     row = by_law([3e9], options=coarse).budgets[0]
     assert {2048, 3072} <= {c.width for c in row.candidates if abs(c.mismatch) <= 0.05}
-    assert row.best["time"].label == "17 × 4096" and row.best["size"].width == 2048
+    assert row.best["time"].label == "31 × 3072" and row.best["size"].width == 2048
     none = by_law([1e6], options=Options(head_size=128, kv_heads=8)).budgets[0]
     assert not none.candidates and none.recommended is None is none.best["time"]
 
