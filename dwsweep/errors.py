@@ -1,8 +1,10 @@
-"""The one error that a user's input may raise. It names arguments to Python and options to a shell."""
+"""The one error that a user's input may raise: it names arguments to Python and options to a shell. Exit statuses."""
 
 from __future__ import annotations
 
 import re
+
+DONE, SOME_FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 3  # exit statuses
 
 _EITHER = re.compile("\x0e([^\x0e\x0f\x1f]*)\x1f([^\x0e\x0f\x1f]*)\x0f")
 

@@ -13,8 +13,7 @@ import typer
 from dwsweep import paths, terminal
 from dwsweep.cli import analysis, trained, training
 from dwsweep.cli.options import Group, option_hint
-from dwsweep.errors import InputError
-from dwsweep.exit_status import DONE, INTERRUPTED, WRONG_INPUT
+from dwsweep.errors import DONE, INTERRUPTED, WRONG_INPUT, InputError
 from dwsweep.text import printable
 
 app = typer.Typer(

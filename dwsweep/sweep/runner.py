@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dwsweep import exit_status, paths
+from dwsweep import errors, paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
 from dwsweep.records.pack import REBUILT, Pack, PackEvent
@@ -82,11 +82,11 @@ def run_sweep(
         except Exception as error:
             if reason := paths.out_of_reach(error):
                 shown.say(f"stopped: {directory}: {reason}")
-                return exit_status.INTERRUPTED
+                return errors.INTERRUPTED
             if not (isinstance(error, OSError) and policy.is_disk_full(error)):
                 raise
             shown.say(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
-            return exit_status.INTERRUPTED
+            return errors.INTERRUPTED
 
     if not distributed:
         return lead()
@@ -314,5 +314,5 @@ class _Sweep:
             self.view.say(line)
         found = {state.state for state in states.values()}
         if found - (FINAL | STOPPED):
-            return exit_status.INTERRUPTED
-        return exit_status.SOME_FAILED if found & STOPPED else exit_status.DONE
+            return errors.INTERRUPTED
+        return errors.SOME_FAILED if found & STOPPED else errors.DONE
