@@ -14,41 +14,12 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.text import parse_count
 
-
-class Axis(StrEnum):
-    n_params = "n_params"
-    n_params_total = "n_params_total"
-    flops = "flops"
-    device_seconds = "device_seconds"
-
-
-class Executor(StrEnum):
-    local = "local"
-    ray = "ray"
-
-
-class Mlp(StrEnum):
-    plain = "plain"
-    gated = "gated"
-
-
-class Constraint(StrEnum):
-    size = "size"
-    flops = "flops"
-    time = "time"
-    decode = "decode"
-
-
-class Project(StrEnum):
-    hf = "hf"
-    nanochat = "nanochat"
-    maxtext = "maxtext"
-    olmo = "olmo"
-
-
-class Retry(StrEnum):
-    failed = "failed"
-    diverged = "diverged"
+Axis = StrEnum("Axis", ["n_params", "n_params_total", "flops", "device_seconds"])
+Executor = StrEnum("Executor", ["local", "ray"])
+Mlp = StrEnum("Mlp", ["plain", "gated"])
+Constraint = StrEnum("Constraint", ["size", "flops", "time", "decode"])
+Project = StrEnum("Project", ["hf", "nanochat", "maxtext", "olmo"])
+Retry = StrEnum("Retry", ["failed", "diverged"])
 
 
 if TYPE_CHECKING:
@@ -187,12 +158,8 @@ Distributed = Annotated[
 Noise = Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.")]
 
 
-class Unit(StrEnum):
-    """Unit in which losses are counted."""
-
-    nats = "nats"
-    bits = "bits"
-    bpb = "bpb"
+Unit = StrEnum("Unit", ["nats", "bits", "bpb"])
+"""Unit in which losses are counted."""
 
 
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`

@@ -19,8 +19,7 @@ commands = typer.Typer(rich_markup_mode="rich")
 _command = functools.partial(commands.command, cls=Command)
 
 
-class Format(StrEnum):
-    hf = "hf"
+Format = StrEnum("Format", ["hf"])
 
 
 Trained = Annotated[

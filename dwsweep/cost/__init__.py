@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dwsweep.cost.arithmetic import (
-    CONVENTION,
     Memory,
     checkpoint_bytes,
     decode_bytes_per_token,
@@ -15,14 +14,12 @@ from dwsweep.cost.arithmetic import (
     training_flops,
     training_flops_per_token,
 )
-from dwsweep.cost.devices import DEVICES, Device, find
+from dwsweep.cost.devices import DEVICES, find
 from dwsweep.cost.duration import Calibration, assumed_mfu
 
 __all__ = [
-    "CONVENTION",
     "DEVICES",
     "Calibration",
-    "Device",
     "Memory",
     "assumed_mfu",
     "checkpoint_bytes",

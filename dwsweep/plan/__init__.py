@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dwsweep.plan.expand import UNHASHED, build, mismatch, run_id
+from dwsweep.plan.expand import build, run_id
 from dwsweep.plan.units import DataFacts, Plan, Run
 from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.sweep import DROP, RUN, SKIP
@@ -11,13 +11,11 @@ __all__ = [
     "DROP",
     "RUN",
     "SKIP",
-    "UNHASHED",
     "DataFacts",
     "Pack",
     "Plan",
     "Replica",
     "Run",
     "build",
-    "mismatch",
     "run_id",
 ]
