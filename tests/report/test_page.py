@@ -72,7 +72,7 @@ def read(path: Path) -> Reader:
 
 @pytest.fixture(scope="module", autouse=True)
 def few_draws() -> Iterator[None]:
-    """A tenth of a surface's draws: intervals are coarser, and the sixty answers of each page faster."""
+    """A tenth of a surface's draws: intervals are coarser, and the two dozen answers of each page faster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(surface, "DRAWS", 100)
         yield
