@@ -120,7 +120,7 @@ def answer(
     if not (params or shapes or rules or flops or hours) and (given := chosen.given):
         of = ", ".join(argument(name, "--bench" if name == "calibration" else None) for name in given)
         sizes = ", ".join(argument(name, option) for name, option in SIZED)
-        errors.append(f"{of}: says what to build, and no size is asked for; allowed with one of {sizes}")
+        errors.append(f"{of}: would change nothing, since no size is asked for; allowed with one of {sizes}")
     parsed, parsed_rules = [], []
     for text in shapes:
         try:
