@@ -10,14 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import along, analysis, arms
 from dwsweep.guide.advice import answer
 from dwsweep.guide.answers import Answer
 from dwsweep.guide.shapes import Options
-from dwsweep.records.fit import FitResult, NoiseSummary, Provenance, Surface, WidthLaw
+from dwsweep.records.fit import AlongFit, Fit, FitResult, NoiseSummary, Provenance, Surface, WidthLaw
 from dwsweep.records.record import plain, to_dict
 from dwsweep.records.studies import (
     Along,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, Any]]
 Made = TypeVar("Made", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=Fit)
 
 
 class Shown(ABC):
@@ -137,10 +138,10 @@ class TableResult(FitResult, Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class _Part(Shown):
+class _Part(Shown, Generic[Kind]):
     """The part of a fit that answers one question. record: what ``dwsweep fit`` would write as fit.json."""
 
-    record: FitResult
+    record: Kind
 
     @property
     def warnings(self) -> list[str]:
@@ -176,7 +177,7 @@ class _Part(Shown):
         return f"{type(self).__name__}: {self.provenance.rows_used} runs; {counts}; {len(self.warnings)} warning(s)"
 
 
-class TransitionsResult(_Part):
+class TransitionsResult(_Part[FitResult]):
     """Where each deeper net overtakes, the best depth at each size, the width law and the guideline."""
 
     @property
@@ -227,7 +228,7 @@ class TransitionsResult(_Part):
         return {name: getattr(self.record, name) for name in names}
 
 
-class BudgetsResult(_Part):
+class BudgetsResult(_Part[FitResult]):
     """The best size of each depth and the best depth at each budget of compute."""
 
     @property
@@ -269,12 +270,11 @@ class BudgetsResult(_Part):
         return {"equal_budgets": self.equal_budgets}
 
 
-class AlongResult(_Part):
+class AlongResult(_Part[AlongFit]):
     """The losses along one column: where they are least, and where they are shown to be worse."""
 
     @property
     def along(self) -> Along:
-        assert self.record.along is not None
         return self.record.along
 
     @property
@@ -294,14 +294,11 @@ class AlongResult(_Part):
     def tables(self) -> dict[str, Rows]:
         return _along_tables(self.along)
 
-    def _draws(self, figure: str) -> bool:
-        return figure == "along"
-
     def _content(self) -> dict[str, Any]:
         return {"along": self.along}
 
 
-class ComparisonResult(_Part):
+class ComparisonResult(_Part[FitResult]):
     """What each further recipe changes of the answer of the first."""
 
     @property
