@@ -195,8 +195,8 @@ class LossSurface:
         for group in self.groups:
             lead = (x + outside * group.shift[:, None]) - group.transition[:, part]
             slope = levelled(lead, group.theta[:, None, :])
-            slope *= -group.speed[:, part]
-            slope *= fall(group.theta, at, self.frame)[:, None]
+            slope *= group.speed[:, part]
+            slope *= -fall(group.theta, at, self.frame)[:, None]
             slope[:, trained] += group.coefficients @ terms.T
             if x > at:  # all that depth does goes on falling, which moves no best depth
                 slope *= np.exp(-np.maximum(group.theta[:, 4:5], 0.0) * (x - at))

@@ -172,10 +172,18 @@ def speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
 
 
 def levelled(lead: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """S of the lead x − x_T for theta (..., P), broadcast."""
+    """S of the lead x − x_T for theta (..., P), broadcast: a third of the time of a fit, so in place."""
     squared = lead * lead
-    steeper = theta[..., SKEW] * lead / np.sqrt(np.exp(2.0 * theta[..., LN_TURN]) + squared)
-    return lead * np.exp(steeper) / np.sqrt(1.0 + np.maximum(theta[..., SATURATION], 0.0) * squared)
+    turned = np.exp(2.0 * theta[..., LN_TURN]) + squared
+    np.sqrt(turned, out=turned)
+    found = theta[..., SKEW] * lead
+    found /= turned
+    np.exp(found, out=found)
+    found *= lead
+    squared *= np.maximum(theta[..., SATURATION], 0.0)
+    squared += 1.0
+    found /= np.sqrt(squared, out=squared)
+    return found
 
 
 def fall(theta: np.ndarray, x: np.ndarray | float, frame: Frame) -> np.ndarray:

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
@@ -38,7 +38,7 @@ LARGEST_SIZE = 10_000_000  # of a vocabulary or a context
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Interval = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
-NUMBERS = re.compile(r"\[\s+(?:[-+.\deE]+|null)(?:,\s+(?:[-+.\deE]+|null))*\s+\]")
+PLAIN = {int, float, type(None)}
 TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow, "contrasts": Contrast}  # NAME.csv
 
 
@@ -305,10 +305,8 @@ class _Kept(Record):
     """What is kept as fit.json."""
 
     def to_json(self) -> str:
-        """The text of fit.json: valid JSON, null for what does not exist."""
-        text = json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False, indent=1, default=str)
-        # a list of numbers is a line; no string of JSON holds a line break
-        return NUMBERS.sub(lambda found: " ".join(found.group().split()), text) + "\n"
+        """The text of fit.json: valid JSON, null for what does not exist; a list of numbers is a line."""
+        return _indented(self.to_dict()) + "\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,6 +388,20 @@ class FitResult(_Kept):
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.warnings)
         return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self.law_statement)}</p><ul>{lines}</ul>"
+
+
+_json = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, default=str)
+
+
+def _indented(value: Any, end: str = "\n") -> str:
+    """``value`` as JSON, one space deeper at each level. ``end``: of the line before the bracket that closes it."""
+    if not value or not isinstance(value, dict | list) or (isinstance(value, list) and set(map(type, value)) <= PLAIN):
+        text = _json(value)
+        return f"[ {text[1:-1]} ]" if value and isinstance(value, list) else text
+    deeper = end + " "
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{deeper}{_json(key)}: {_indented(v, deeper)}' for key, v in value.items())}{end}}}"
+    return f"[{','.join(deeper + _indented(v, deeper) for v in value)}{end}]"
 
 
 def _where(row: Transition) -> str:
