@@ -385,9 +385,9 @@ class Guidance(Answer, Shown):
 
 
 def _keywords(*functions: Callable[..., Any]) -> list[inspect.Parameter]:
-    found = [one for function in functions for one in inspect.signature(function).parameters.values()]
+    found = {name: one for function in functions for name, one in inspect.signature(function).parameters.items()}
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD  # the fields of a dataclass
-    kept = [one for one in found if one.kind in (inspect.Parameter.KEYWORD_ONLY, positional)]
+    kept = [one for one in found.values() if one.kind in (inspect.Parameter.KEYWORD_ONLY, positional)]
     return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept]
 
 
@@ -416,7 +416,10 @@ def _takes(*functions: Callable[..., Any]) -> Callable[[Made], Made]:
     return wrap
 
 
-@_takes(analysis.fit_table)
+FITTING = analysis.fit_options, analysis.fit_table
+
+
+@_takes(*FITTING)
 def fit_table(table: Any, **options: Any) -> TableResult:
     found = analysis.fit_table(table, **options)
     return TableResult(**{field.name: getattr(found, field.name) for field in fields(found)})
@@ -425,7 +428,7 @@ def fit_table(table: Any, **options: Any) -> TableResult:
 fit_table.__doc__ = analysis.fit_table.__doc__
 
 
-@_takes(analysis.fit_table)
+@_takes(*FITTING)
 def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
     """Where each deeper net overtakes, the best depth at each size, the width law and the guideline.
 
@@ -438,7 +441,7 @@ def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
     return TransitionsResult(analysis.fit_transitions(table, **options))
 
 
-@_takes(analysis.fit_table)
+@_takes(*FITTING)
 def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> BudgetsResult:
     """The best size of each depth and the best depth at each budget of compute.
 
@@ -451,7 +454,7 @@ def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> Budge
     return BudgetsResult(analysis.fit_budgets(table, axis=axis, **options))
 
 
-@_takes(along.fit_along, analysis.fit_table)
+@_takes(along.fit_along, *FITTING)
 def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: Any) -> AlongResult:
     """The losses along ``column``, such as heads, depth or any number.
 
@@ -465,7 +468,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
     return AlongResult(along.fit_along(table, column, others, **options))
 
 
-@_takes(analysis.fit_table)
+@_takes(*FITTING)
 def compare(table: Any, others: Iterable[Any] = (), **options: Any) -> ComparisonResult:
     """What another recipe changes: transitions, best depths and losses of every other arm against the first.
 
