@@ -56,15 +56,11 @@ def fit_along(
     margin: float | None = None,
     **options: Any,
 ) -> AlongFit:
-    """The losses along ``column``.
+    """The losses along ``column``, as ``dwsweep.fit_along`` has them.
 
-    table, others: tables as ``fit_table`` takes them, one arm each; without others the arms of ``table`` itself, where
-    it has some. baseline: an expression over columns that only one shape meets (default: the deepest one, of the fewest
-    heads and of the largest size); every shape is held against it where depths and heads vary, or where it is given.
-    margin: nats by which a shape may be worse than the baseline, by default 1 % of its loss. options: those of
-    ``fit_table``, of which params and beside say nothing here.
-
-    Raises InputError as ``fit_table`` does, and where the column cannot be compared.
+    baseline: by default the deepest shape, of the fewest heads and of the largest size; every shape is held against it
+    where depths and heads vary, or where it is given. options: those of ``fit_table``, of which params and beside say
+    nothing here.
     """
     from threadpoolctl import threadpool_limits
 

@@ -87,28 +87,14 @@ def fit_table(
 def fit_transitions(
     table: Any, *, axis: str = "n_params", params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
 ) -> FitResult:
-    """Where each deeper net overtakes, the best depth at each size, the width law and the guideline.
-
-    axis, params, beside, options: those of ``fit_table``.
-
-    Raises:
-        InputError: as ``fit_table``; or every shape was trained to one value of the axis, so that no curve runs over
-            it.
-    """
+    """The record behind ``dwsweep.fit_transitions``."""
     return _fitted(table, fit_options(axis, **options), params, beside, _of_transitions)
 
 
 def fit_budgets(
     table: Any, *, axis: str | None = None, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
 ) -> FitResult:
-    """The best size of each depth and the best depth at each budget of compute (``equal_budgets``).
-
-    axis: flops or device_seconds; None: what the runs were trained to, else the flops at which they meet. params,
-    beside, options: those of ``fit_table``.
-
-    Raises:
-        InputError: as ``fit_table``; or no three shapes of the table were trained at equal compute.
-    """
+    """The record behind ``dwsweep.fit_budgets``."""
     return _fitted(
         table, fit_options(axis or FLOPS, **options), params, beside, partial(_of_budgets, any_axis=not axis)
     )

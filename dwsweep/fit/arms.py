@@ -48,14 +48,9 @@ from dwsweep.text import format_count
 
 
 def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
-    """``fit_table`` of the first arm, and every other arm against it (``comparisons``).
-
-    table, others: tables as ``fit_table`` takes them, one arm each; without others the arms of ``table`` itself, told
-    apart by its column ``arm``, of which the first is the base. options: those of ``fit_table``, for all alike.
+    """``fit_table`` of the first arm, and every other arm against it (``comparisons``), as ``dwsweep.compare`` asks.
 
     An arm without a usable loss, such as one whose runs all diverged, is a comparison that says so and nothing else.
-
-    Raises InputError as ``fit_table`` does, and where there is nothing to compare or the first arm has no usable run.
     """
     from threadpoolctl import threadpool_limits
 
