@@ -27,6 +27,7 @@ from dwsweep.fit.noise import Documents, document_covariance, of_influences, sti
 from dwsweep.fit.pairing import TOLERANCE, Arm
 from dwsweep.fit.rows import Row, compile_expression
 from dwsweep.fit.table import Table
+from dwsweep.fit.warnings import moved
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import EqualShape, EqualToBaseline
@@ -113,7 +114,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
             continue
         if not usable:
             raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
-        warnings = [*said, *(still_falling(data.directory, usable) if data.directory else [])]
+        warnings = [*said, *moved(usable), *(still_falling(data.directory, usable) if data.directory else [])]
         runs = [replace(run, depth=number[_curve(run.row, column)]) for run in usable]
         runs, bad = _without_bad(runs, column, warnings)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None

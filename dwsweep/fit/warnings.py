@@ -238,7 +238,7 @@ def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = Fa
     """Warnings about ``runs``, one line each. shorter: that larger nets were trained on less is known."""
     warnings = [
         *_negative(runs),
-        *_moved(runs),
+        *moved(runs),
         *_differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE),
         *_counting(runs),
         *_learning_rates(runs, curves),
@@ -261,7 +261,7 @@ def _negative(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _moved(runs: Sequence[Run]) -> list[str]:
+def moved(runs: Sequence[Run]) -> list[str]:
     """A line about the losses that were moved to another number of tokens."""
     over = [math.exp(-run.row[MOVED]) for run in runs if MOVED in run.row]
     if not over:

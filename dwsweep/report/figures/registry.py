@@ -37,7 +37,7 @@ class Drawing:
 
 def _has_curves(fit: FitResult) -> bool:
     """False where depths are compared at equal compute alone: no curve is there."""
-    return bool(fit.curves.depths)
+    return fit.equal_budgets is None or bool(fit.curves.depths)
 
 
 # ordered as on the page
