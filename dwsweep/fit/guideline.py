@@ -53,7 +53,7 @@ class OwnGuide:
     def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
         """(L*, low, high) at ``n_params``; None where there is none, or for an end without a bound."""
         found = self.surface.at(n_params)
-        return found.depth, found.low, found.high
+        return found.value, found.low, found.high
 
     def spread(self, n_params: float) -> float:
         """sd of ln L* at ``n_params``; inf without a bound."""

@@ -62,6 +62,7 @@ from dwsweep.fit.surface_model import (
     to_leads,
     transition,
 )
+from dwsweep.interval import Interval
 from dwsweep.records.fit import LOSS_FORM, DepthSpan, HeldOut, LossForm, Surface
 from dwsweep.records.transitions import Optimum, SizedOptimum
 
@@ -77,15 +78,6 @@ SHIFT_POINTS = 9
 LARGEST_SHIFT = 3.0
 ONE_SD = 0.6827  # of a normal distribution
 WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
-
-
-@dataclass(frozen=True)
-class Depth:
-    """A best depth. An end without a bound is None; depth is None where more than half of the draws have none."""
-
-    depth: float | None
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)
@@ -114,7 +106,7 @@ class LossSurface:
         self._kept: dict[float, tuple[np.ndarray, np.ndarray]] = {}
         # a few numbers of each size, which tables of shapes ask for again and again
         self._levels: dict[float, float] = {}
-        self._depths: dict[float, Depth] = {}
+        self._depths: dict[float, Interval] = {}
 
     @cached_property
     def groups(self) -> list[_Group]:
@@ -252,10 +244,11 @@ class LossSurface:
         least = 0.0 if first == 0 else -np.inf
         return np.where(best == last, np.inf, np.where((best == 0) & (here > 0), least, found))
 
-    def at(self, n: float) -> Depth:
-        """The best depth at a size (a value of the axis), with the interval of the fit's confidence."""
+    def at(self, n: float) -> Interval:
+        """The best depth at a size (a value of the axis), with the interval of the fit's confidence; None where more
+        than half of the draws have none."""
         if self.record.flat:
-            return Depth(None, None, None)
+            return Interval()
         if n not in self._depths:
             self._depths[n] = summary(self.drawn_depths(math.log(n)), self.record.confidence)
         return self._depths[n]
@@ -430,10 +423,10 @@ def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float
     return low, middle, high
 
 
-def summary(ln_depths: np.ndarray, confidence: float) -> Depth:
+def summary(ln_depths: np.ndarray, confidence: float) -> Interval:
     """Median and ends of draws of the best depth; what is infinite has no bound."""
     low, middle, high = (math.exp(v) if math.isfinite(v) else None for v in quantiles(ln_depths, confidence))
-    return Depth(middle, low, high)
+    return Interval(middle, low, high)
 
 
 def with_optima(record: Surface) -> Surface:

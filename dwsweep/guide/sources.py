@@ -299,14 +299,13 @@ class SurfaceLoss:
         return "from the loss surface fitted to this sweep"
 
     def covers(self, n_params: float) -> bool:
-        return self.surface.at(n_params).depth is not None
+        return self.surface.at(n_params).value is not None
 
     def depths(self, n_params: float) -> np.ndarray:
-        found = self.surface.at(n_params)
         frame = self.surface.frame
         if self.trained:
             return np.geomspace(frame.shallowest, frame.deepest, GRID)
-        best = found.depth or frame.deepest
+        best = self.surface.at(n_params).value or frame.deepest
         return np.geomspace(
             max(1.0, min(frame.shallowest, best / 8)), min(max(frame.deepest, best * 8), self._deepest), GRID
         )

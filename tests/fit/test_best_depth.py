@@ -142,7 +142,7 @@ def test_identical_curves_have_no_best_depth():
     result = fitted(SmoothTruth(effect=0.0))
     assert result.guideline_law is None and "levine" in result.guideline[0].law
     assert result.surface.flat and all(row.depth is None for row in result.surface.optima)
-    assert not result.surface.bounded and LossSurface(result.surface).at(3e7).depth is None
+    assert not result.surface.bounded and LossSurface(result.surface).at(3e7).value is None
     said = headline(result.surface, "N")
     assert said.startswith("No effect of depth is shown: losses that depend on N alone fit as well (p = 0.")
     assert said in " ".join(to_text(result).split())
@@ -313,7 +313,7 @@ def test_what_is_written_guides_as_what_was_fitted(tmp_path):
     rows = guideline_rows(guide, rivals, SIZES)
     for old, new in zip(result.guideline, rows, strict=True):
         assert new.to_dict() == old.to_dict()
-    assert own_guide(again.surface).surface.at(3e7).depth == result.guideline[-2].depth
+    assert own_guide(again.surface).surface.at(3e7).value == result.guideline[-2].depth
 
 
 def test_a_depth_costs_what_the_true_losses_say():
