@@ -474,7 +474,8 @@ def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
 
 
 def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str, np.ndarray]] | None:
-    """The model, and of each form how its coefficients and θ (T + P) follow the cell means (K): nats⁻¹ for each."""
+    """The model, and of each form (T + P, K + W) how the errors of its coefficients and θ follow those of the cell
+    means, in nats, and the waves of δ that the cells do not show, in units of their prior sd."""
     if len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS:
         return None
     frame = surface_frame(curves)
@@ -593,7 +594,8 @@ def _short(value: float, digits: int) -> float:
 @dataclass(frozen=True)
 class _Fit:
     """mode (T + P,): the coefficients of all terms and θ at the most probable θ. draws (D, T + P) of them. gain
-    (T + P, K): how they follow the cell means there (``Linear.gain``)."""
+    (T + P, K + W): how their errors follow those of the cell means there, and the waves of δ (``Linear.gain``,
+    ``Linear.unseen``)."""
 
     form: str
     log_evidence: float
@@ -699,7 +701,7 @@ def with_draws(
     mode = np.concatenate([given.coefficients(to_leads(model.theta, problem.frame)[None])[0], model.theta])
     # what linearising θ gave, put right
     log_evidence += log_likelihood(given, draws[:, -P:]) - model.log_likelihood(h)
-    gain = in_theta(model.theta, model.gain(h), problem.frame)
+    gain = in_theta(model.theta, np.hstack([model.gain(h), model.unseen(h)]), problem.frame)
     return _Fit(form, log_evidence, math.exp(h[5]), mode, draws, gain, model.held_out(h))
 
 

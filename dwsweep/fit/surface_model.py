@@ -531,6 +531,16 @@ class Linear:
             columns = columns @ self.problem.rotation
         return (self._scale(h)[:, None] * columns)[self._back]
 
+    def unseen(self, h: np.ndarray) -> np.ndarray:
+        """(T + P, W) errors of the coefficients and φ for one prior sd of each wave of δ: what the cell means do not
+        show of it."""
+        waves = self.problem.frame.terms[:, 1] > 0
+        A, d, _, C, _ = self._solved(h)
+        shown = C @ ((A / d[:, None]).T @ self.problem.B[:, waves])
+        error = (self._scale(h)[:, None] * shown)[self._back]
+        error[:-P][waves] -= np.eye(waves.sum())
+        return error * self.problem.in_order(self.problem.scale(h))[waves]
+
     def _scale(self, h: np.ndarray) -> np.ndarray:
         """Units of the free, the shrunk and φ."""
         return np.concatenate([self.problem.scale(h), self.sd])

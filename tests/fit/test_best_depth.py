@@ -443,6 +443,24 @@ def smooth_problem(sigma: float) -> tuple[Problem, str]:
     ), "exponential"
 
 
+def test_what_the_cells_do_not_show_of_a_wave_is_its_error() -> None:
+    """A wave of δ moves the losses, and the estimate follows; what is left of it is the error, rotated means or not."""
+    straight, form = smooth_problem(1e-3)
+    C = 1e-6 * (np.eye(len(straight.x)) + 0.5)  # what seeds share
+    h = np.array(START)
+    for problem in (straight, Problem.of(straight.x, np.exp(straight.y), straight.means, C, FRAME)):
+        model = Linear(problem, form, THETA)
+        waves = np.flatnonzero(FRAME.terms[:, 1] > 0)
+        sd = problem.in_order(problem.scale(h))[waves]
+        of_cells = FRAME.basis(problem.x, problem.y)[:, waves] * sd
+        error = model.gain(h) @ of_cells
+        error[waves, np.arange(len(waves))] -= sd
+        assert model.unseen(h) == pytest.approx(error, abs=1e-9)
+        own = np.linalg.norm(model.unseen(h)[waves], axis=1)  # never larger than the posterior says
+        assert (own <= np.sqrt(np.diagonal(model.coefficients(h)[1]))[waves] + 1e-12).all()
+        assert (own / sd).min() < 0.9
+
+
 def test_draws_are_those_of_the_linear_model_where_it_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     """With little noise θ moves little and the linearised model is exact: evidence, θ and losses must be the same. The
     skew, and where it sets in, are given: losses say little of the latter, however exact they are."""
