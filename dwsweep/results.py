@@ -10,14 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import along, analysis, arms
 from dwsweep.guide.advice import answer
 from dwsweep.guide.answers import Answer
 from dwsweep.guide.shapes import Options
-from dwsweep.records.fit import FitResult, NoiseSummary, Provenance, Surface, WidthLaw
+from dwsweep.records.fit import AlongFit, Fit, FitResult, NoiseSummary, Provenance, Surface, WidthLaw
 from dwsweep.records.record import plain, to_dict
 from dwsweep.records.studies import (
     Along,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, Any]]
 Made = TypeVar("Made", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=Fit)
 
 
 class Shown(ABC):
@@ -137,10 +138,10 @@ class TableResult(FitResult, Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class _Part(Shown):
+class _Part(Shown, Generic[Kind]):
     """The part of a fit that answers one question. record: what ``dwsweep fit`` would write as fit.json."""
 
-    record: FitResult
+    record: Kind
 
     @property
     def warnings(self) -> list[str]:
@@ -176,7 +177,7 @@ class _Part(Shown):
         return f"{type(self).__name__}: {self.provenance.rows_used} runs; {counts}; {len(self.warnings)} warning(s)"
 
 
-class TransitionsResult(_Part):
+class TransitionsResult(_Part[FitResult]):
     """Where each deeper net overtakes, the best depth at each size, the width law and the guideline."""
 
     @property
@@ -227,7 +228,7 @@ class TransitionsResult(_Part):
         return {name: getattr(self.record, name) for name in names}
 
 
-class BudgetsResult(_Part):
+class BudgetsResult(_Part[FitResult]):
     """The best size of each depth and the best depth at each budget of compute."""
 
     @property
@@ -269,12 +270,11 @@ class BudgetsResult(_Part):
         return {"equal_budgets": self.equal_budgets}
 
 
-class AlongResult(_Part):
+class AlongResult(_Part[AlongFit]):
     """The losses along one column: where they are least, and where they are shown to be worse."""
 
     @property
     def along(self) -> Along:
-        assert self.record.along is not None
         return self.record.along
 
     @property
@@ -294,14 +294,11 @@ class AlongResult(_Part):
     def tables(self) -> dict[str, Rows]:
         return _along_tables(self.along)
 
-    def _draws(self, figure: str) -> bool:
-        return figure == "along"
-
     def _content(self) -> dict[str, Any]:
         return {"along": self.along}
 
 
-class ComparisonResult(_Part):
+class ComparisonResult(_Part[FitResult]):
     """What each further recipe changes of the answer of the first."""
 
     @property
@@ -388,9 +385,9 @@ class Guidance(Answer, Shown):
 
 
 def _keywords(*functions: Callable[..., Any]) -> list[inspect.Parameter]:
-    found = [one for function in functions for one in inspect.signature(function).parameters.values()]
+    found = {name: one for function in functions for name, one in inspect.signature(function).parameters.items()}
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD  # the fields of a dataclass
-    kept = [one for one in found if one.kind in (inspect.Parameter.KEYWORD_ONLY, positional)]
+    kept = [one for one in found.values() if one.kind in (inspect.Parameter.KEYWORD_ONLY, positional)]
     return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept]
 
 
@@ -419,7 +416,10 @@ def _takes(*functions: Callable[..., Any]) -> Callable[[Made], Made]:
     return wrap
 
 
-@_takes(analysis.fit_table)
+FITTING = analysis.fit_options, analysis.fit_table
+
+
+@_takes(*FITTING)
 def fit_table(table: Any, **options: Any) -> TableResult:
     found = analysis.fit_table(table, **options)
     return TableResult(**{field.name: getattr(found, field.name) for field in fields(found)})
@@ -428,7 +428,7 @@ def fit_table(table: Any, **options: Any) -> TableResult:
 fit_table.__doc__ = analysis.fit_table.__doc__
 
 
-@_takes(analysis.fit_table)
+@_takes(*FITTING)
 def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
     """Where each deeper net overtakes, the best depth at each size, the width law and the guideline.
 
@@ -441,7 +441,7 @@ def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
     return TransitionsResult(analysis.fit_transitions(table, **options))
 
 
-@_takes(analysis.fit_table)
+@_takes(*FITTING)
 def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> BudgetsResult:
     """The best size of each depth and the best depth at each budget of compute.
 
@@ -454,7 +454,7 @@ def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> Budge
     return BudgetsResult(analysis.fit_budgets(table, axis=axis, **options))
 
 
-@_takes(along.fit_along, analysis.fit_table)
+@_takes(along.fit_along, *FITTING)
 def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: Any) -> AlongResult:
     """The losses along ``column``, such as heads, depth or any number.
 
@@ -468,7 +468,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
     return AlongResult(along.fit_along(table, column, others, **options))
 
 
-@_takes(analysis.fit_table)
+@_takes(*FITTING)
 def compare(table: Any, others: Iterable[Any] = (), **options: Any) -> ComparisonResult:
     """What another recipe changes: transitions, best depths and losses of every other arm against the first.
 

@@ -39,7 +39,7 @@ from dwsweep.cli.options import (
 from dwsweep.errors import InputError
 
 if TYPE_CHECKING:
-    from dwsweep.records.fit import FitResult
+    from dwsweep.records.fit import Fit
 
 
 commands = typer.Typer(rich_markup_mode="rich")
@@ -103,7 +103,7 @@ def fit(
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
     from dwsweep.fit import output
-    from dwsweep.fit.along import fit_along
+    from dwsweep.fit.along import fit_beside_along
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.arms import compare_arms
     from dwsweep.fit.warnings import check_fitted
@@ -122,9 +122,9 @@ def fit(
         raise InputError("--baseline, --margin: need --along COLUMN, such as --along heads")
     out = out or _fit_folder(table)
     output.check_folder(out)
-    method: Callable[..., FitResult] = functools.partial(compare_arms, others=others) if compare else fit_table
+    method: Callable[..., Fit] = functools.partial(compare_arms, others=others) if compare else fit_table
     if along is not None:
-        method = functools.partial(fit_along, column=along, others=others, baseline=baseline, margin=margin)
+        method = functools.partial(fit_beside_along, column=along, others=others, baseline=baseline, margin=margin)
     with terminal.waiting("fitting"):
         result = method(
             table,

@@ -8,7 +8,7 @@ are held against each other and, where there are several arms, the arms against 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -21,17 +21,13 @@ from dwsweep.fit.analysis import fit_options, fit_table, noise_summary, provenan
 from dwsweep.fit.arms import check_few, labels
 from dwsweep.fit.bands import Losses, Ranking, apart, losses_of, ranked
 from dwsweep.fit.cells import number
-from dwsweep.fit.curves import Curves
-from dwsweep.fit.drawn_curves import fit_curves
-from dwsweep.fit.guideline import published_record
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.pairing import Pairing, pair_arms
 from dwsweep.fit.rows import RECIPE, TUNING, arms, check_one_arm
 from dwsweep.fit.table import Table, read_table
 from dwsweep.fit.warnings import check_status
-from dwsweep.fit.width_law import LawReport
 from dwsweep.interval import Interval
-from dwsweep.records.fit import FitOptions, FitResult, TransitionCovariance
+from dwsweep.records.fit import AlongFit, Fit, FitOptions
 from dwsweep.records.studies import (
     BASE,
     BEST,
@@ -45,7 +41,6 @@ from dwsweep.records.studies import (
     AlongRow,
     ArmsParting,
 )
-from dwsweep.records.transitions import LeftOutRun
 from dwsweep.text import SHORT, format_count, format_range
 
 SEED = 17  # of the draws for slopes and for what arms share
@@ -60,16 +55,12 @@ def fit_along(
     baseline: str | None = None,
     margin: float | None = None,
     **options: Any,
-) -> FitResult:
-    """The losses along ``column``, ``along`` of the result; along the depth and along a size with the plain fit.
+) -> AlongFit:
+    """The losses along ``column``, as ``dwsweep.fit_along`` has them.
 
-    table, others: tables as ``fit_table`` takes them, one arm each; without others the arms of ``table`` itself, where
-    it has some. baseline: an expression over columns that only one shape meets (default: the deepest one, of the fewest
-    heads and of the largest size); every shape is held against it where depths and heads vary, or where it is given.
-    margin: nats by which a shape may be worse than the baseline, by default 1 % of its loss. options: those of
-    ``fit_table``.
-
-    Raises InputError as ``fit_table`` does, and where the column cannot be compared.
+    baseline: by default the deepest shape, of the fewest heads and of the largest size; every shape is held against it
+    where depths and heads vary, or where it is given. options: those of ``fit_table``, of which params and beside say
+    nothing here.
     """
     from threadpoolctl import threadpool_limits
 
@@ -84,14 +75,20 @@ def fit_along(
     where = (where,) if isinstance(where, str) else tuple(where)
     tables = _tables(table, others, options.get("columns"), where, options.get("unit"))
     check_column(tables, column)
-    of_plain_fit = ("params", "beside")
-    chosen = fit_options(**{name: value for name, value in options.items() if name not in of_plain_fit})
+    chosen = fit_options(**{name: value for name, value in options.items() if name not in ("params", "beside")})
     tables = [at_equal_length(data, chosen) for data in tables]
-    plain = len(tables) == 1 and column in ("depth", *SIZES)
     with threadpool_limits(1, user_api="blas"):
         found, along = compared(tables, labels(tables) if len(tables) > 1 else [""], column, chosen, baseline, margin)
-    result = fit_table(table, **options) if plain else without_curves(tables[0], chosen, *_summary(found, column))
-    return replace(result, along=along)
+        return _fit(found, along, tables[0], chosen)
+
+
+def fit_beside_along(table: Any, column: str, others: Iterable[Any] = (), **options: Any) -> Fit:
+    """``fit_along``, and of one arm along its depth or a size ``fit_table`` too, which can hold both."""
+    found = fit_along(table, column, others, **options)
+    if found.along.arms != ("",) or column not in ("depth", *SIZES):
+        return found
+    plain = {name: value for name, value in options.items() if name not in ("baseline", "margin")}
+    return replace(fit_table(table, **plain), along=found.along)
 
 
 def compared(
@@ -123,20 +120,30 @@ def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str
     return found
 
 
-def _summary(found: Sequence[ArmAlong], column: str) -> tuple[int, list[str], dict[int, str], Any, list[Any]]:
-    """(runs used, warnings, names of the curves, curves of the first arm, runs left out)."""
+def _fit(found: Sequence[ArmAlong], along: Along, data: Table, options: FitOptions) -> AlongFit:
+    """What is said, with the warnings of all arms and the noise of the first. data: the table of the first arm."""
     warnings: dict[str, list[str]] = {}
     for one in found:
         for line in one.arm.warnings:
             warnings.setdefault(line, []).append(one.arm.label)
-    lines = [line if len(by) == len(found) else f"{', '.join(by)}: {line}" for line, by in warnings.items()]
+    noise = noise_summary(found[0].arm.curves)
     names = {
-        int(d): f"L {row['depth']:g}, {column} {row[column]:g}"
+        str(int(d)): f"L {row['depth']:g}, {along.column} {row[along.column]:g}"
         for one in found
         for d, row in zip(one.arm.curves.depth, one.rows, strict=True)
     }
-    bad = [replace(run.record(), depth=int(run.run.row["depth"])) for one in found for run in one.bad]
-    return sum(len(one.arm.runs) for one in found), lines, names, found[0].arm.curves, bad
+    return AlongFit(
+        along=along,
+        left_out=[replace(run.record(), depth=int(run.run.row["depth"])) for one in found for run in one.bad],
+        warnings=[line if len(by) == len(found) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
+        noise=replace(
+            noise,
+            sigma={names[d]: s for d, s in (noise.sigma or {}).items()},
+            df={names[d]: v for d, v in (noise.df or {}).items()},
+        ),
+        unit=data.unit,
+        provenance=provenance(data, options, sum(len(one.arm.runs) for one in found)),
+    )
 
 
 def _along(found: Sequence[ArmAlong], tables: Sequence[Table], column: str, options: FitOptions) -> Along:
@@ -375,42 +382,6 @@ def _besides(found: Sequence[ArmAlong], column: str) -> list[str]:
             where = f" ({', '.join(differs)})" if len(found) > 1 else ""
             notes.append(f"{name} changes along {column}, too{where}: what it does is in the differences")
     return notes
-
-
-def without_curves(
-    data: Table,
-    options: FitOptions,
-    used: int,
-    warnings: list[str],
-    names: Mapping[int, str],
-    curves: Curves,
-    left: list[LeftOutRun],
-) -> FitResult:
-    """A result without curves over the size, for runs that are compared along a column. used: runs. names: what each
-    curve is called; curves: whose noise is reported. left: runs that were left out."""
-    nothing = LawReport.none("not asked for: depths are compared by a plain fit")
-    noise = noise_summary(curves)
-    sigma = {names.get(int(d), d): s for d, s in (noise.sigma or {}).items()}
-    df = {names.get(int(d), d): v for d, v in (noise.df or {}).items()}
-    return FitResult(
-        cells=[],
-        transitions=[],
-        width_law=None,
-        law_statement=nothing.statement,
-        rivals=[],
-        laws=[],
-        guideline_law=None,
-        surface=None,
-        guideline=[],
-        published=published_record(),
-        transition_cov=TransitionCovariance(pairs=(), cov=()),
-        warnings=warnings,
-        noise=replace(noise, sigma=sigma, df=df),
-        curves=fit_curves(None, [], nothing, None, None, [], options.axis, options.confidence),
-        left_out=left,
-        unit=data.unit,
-        provenance=provenance(data, options, used),
-    )
 
 
 NOUNS = {"depth": "layers", "heads": "heads"}

@@ -27,6 +27,7 @@ from dwsweep.fit.noise import Documents, document_covariance, of_influences, sti
 from dwsweep.fit.pairing import TOLERANCE, Arm
 from dwsweep.fit.rows import Row, compile_expression
 from dwsweep.fit.table import Table
+from dwsweep.fit.warnings import moved
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import EqualShape, EqualToBaseline
@@ -40,21 +41,12 @@ Key = tuple[int | None, float | None]  # (depth, size) of a group; None where th
 @dataclass(frozen=True)
 class ArmAlong:
     """One arm. arm: its curves, numbered alike in all arms. groups: (depth, size) → value of the column → index of the
-    cell in the curves. rows: a row of each cell. read: its runs, bad: those left out as impossible."""
+    cell in the curves. rows: a row of each cell. bad: runs left out as impossible."""
 
     arm: Arm
     groups: Mapping[Key, Mapping[Any, int]]
     rows: Sequence[Row]
-    read: int
     bad: Sequence[BadRun]
-
-
-@dataclass(frozen=True)
-class _Selected:
-    """Runs of an arm that count, and what to know of them."""
-
-    runs: list[Run]
-    warnings: list[str]
 
 
 def unit_of(tables: Sequence[Table]) -> str:
@@ -113,19 +105,17 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
     """
     sizes = {} if column in SIZES else _sizes(tables)
     chosen = [_selected(data, column, options) for data in tables]
-    curves = {_curve(run.row, column) for selected in chosen for run in selected.runs}
+    curves = {_curve(run.row, column) for runs, _ in chosen for run in runs}
     number = {key: k for k, key in enumerate(sorted(curves), start=1)}
     unit = unit_of(tables)
     found: list[ArmAlong] = []
-    for data, name, selected in zip(tables, names, chosen, strict=True):
-        if not selected.runs and found:
+    for data, name, (usable, said) in zip(tables, names, chosen, strict=True):
+        if not usable and found:
             continue
-        if not selected.runs:
+        if not usable:
             raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
-        warnings = list(selected.warnings)
-        if data.directory:
-            warnings += still_falling(data.directory, selected.runs)
-        runs = [replace(run, depth=number[_curve(run.row, column)]) for run in selected.runs]
+        warnings = [*said, *moved(usable), *(still_falling(data.directory, usable) if data.directory else [])]
+        runs = [replace(run, depth=number[_curve(run.row, column)]) for run in usable]
         runs, bad = _without_bad(runs, column, warnings)
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         if unit != data.unit:
@@ -137,7 +127,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
         rows = {(run.depth, float(run.width)): run.row for run in runs}
         rows_of = [rows[int(of_arm.depth[k]), float(of_arm.width[k])] for k in range(len(of_arm.x))]
         arm = Arm(name, data.source, data.sha256, runs, of_arm, held_out=held_out, unit=unit, warnings=tuple(warnings))
-        found.append(ArmAlong(arm, _groups(rows_of, column, sizes, data.source), rows_of, len(data.rows), bad))
+        found.append(ArmAlong(arm, _groups(rows_of, column, sizes, data.source), rows_of, bad))
     return found
 
 
@@ -146,8 +136,8 @@ def _curve(row: Row, column: str) -> tuple[float, ...]:
     return (row["depth"],) if column in ("depth", *SIZES) else (row["depth"], row[column])
 
 
-def _selected(data: Table, column: str, options: FitOptions) -> _Selected:
-    """The runs that count, value by value: what differs within one is refused there as in a plain fit."""
+def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run], list[str]]:
+    """The runs that count, and warnings, value by value: what differs within one is refused as in a plain fit."""
     of_value: dict[Any, list[Row]] = defaultdict(list)
     for row in data.rows:
         if row.get(column) is not None:
@@ -168,7 +158,7 @@ def _selected(data: Table, column: str, options: FitOptions) -> _Selected:
         for line, values in where.items()
     ]
     blank = sum(row.get(column) is None for row in data.rows)
-    return _Selected(runs, [*lines, *([f"{column}: blank in {blank} rows, which are left out"] if blank else [])])
+    return runs, [*lines, *([f"{column}: blank in {blank} rows, which are left out"] if blank else [])]
 
 
 def _without_bad(runs: list[Run], column: str, warnings: list[str]) -> tuple[list[Run], list[BadRun]]:

@@ -1,11 +1,11 @@
-"""The whole analysis in order: table → cells → curves → transitions → width law → guideline."""
+"""The whole analysis in order: table → cells → curves → transitions → width law → guideline; or → each budget."""
 
 from __future__ import annotations
 
 import math
 import platform
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
@@ -16,7 +16,8 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import laws
-from dwsweep.fit.budgets import AtBudgets, TrainedBudgets, budgets_on_axis, other_axis_warning, trained_budgets
+from dwsweep.fit.budget_surface import Measured, answered
+from dwsweep.fit.budgets import TrainedBudgets, other_axis_warning, trained_budgets
 from dwsweep.fit.cells import BadRun, Run, Selection, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
@@ -24,6 +25,7 @@ from dwsweep.fit.guideline import (
     falling_warning,
     form_guides,
     guideline_rows,
+    held_out_line,
     held_out_warning,
     own_guide,
     published_record,
@@ -40,33 +42,21 @@ from dwsweep.records.fit import (
     LARGEST_SIZE,
     FitOptions,
     FitResult,
+    HeldOut,
     NoiseSummary,
     OtherFit,
     Provenance,
     TrainedNets,
     TransitionCovariance,
 )
-from dwsweep.records.studies import FLOPS
+from dwsweep.records.studies import FLOPS, EqualBudgets
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, references
+
+MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
 
 
 def fit_table(
-    table: Any,
-    *,
-    axis: str = "n_params",
-    noise: float | None = None,
-    shape_noise: float | None = None,
-    columns: Any = None,
-    where: Iterable[str] = (),
-    draws: int = 2000,
-    seed: int = 0,
-    confidence: float = 0.95,
-    params: Iterable[float] = (),
-    documents: bool = True,
-    at_tokens: float | None = None,
-    tokens_per_param: float | None = None,
-    beside: Iterable[Any] = (),
-    unit: str | None = None,
+    table: Any, *, axis: str = "n_params", params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
 ) -> FitResult:
     """Depth-efficiency transitions, width law and guideline of any table of runs.
 
@@ -91,37 +81,20 @@ def fit_table(
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    given = fit_options(
-        axis, noise, shape_noise, columns, where, draws, seed, confidence, documents, at_tokens, tokens_per_param, unit
-    )
-    return _fitted(table, given, params, beside, _of_table)
+    return _fitted(table, fit_options(axis, **options), params, beside, _of_table)
 
 
 def fit_transitions(
     table: Any, *, axis: str = "n_params", params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
 ) -> FitResult:
-    """Where each deeper net overtakes, the best depth at each size, the width law and the guideline.
-
-    axis, params, beside, options: those of ``fit_table``.
-
-    Raises:
-        InputError: as ``fit_table``; or every shape was trained to one value of the axis, so that no curve runs over
-            it.
-    """
+    """The record behind ``dwsweep.fit_transitions``."""
     return _fitted(table, fit_options(axis, **options), params, beside, _of_transitions)
 
 
 def fit_budgets(
     table: Any, *, axis: str | None = None, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
 ) -> FitResult:
-    """The best size of each depth and the best depth at each budget of compute (``equal_budgets``).
-
-    axis: flops or device_seconds; None: what the runs were trained to, else the flops at which they meet. params,
-    beside, options: those of ``fit_table``.
-
-    Raises:
-        InputError: as ``fit_table``; or no three shapes of the table were trained at equal compute.
-    """
+    """The record behind ``dwsweep.fit_budgets``."""
     return _fitted(
         table, fit_options(axis or FLOPS, **options), params, beside, partial(_of_budgets, any_axis=not axis)
     )
@@ -141,8 +114,15 @@ def fit_options(
     tokens_per_param: float | None = None,
     unit: str | None = None,
 ) -> FitOptions:
-    """The options of a fit as its record has them; the defaults are those of ``fit_table``."""
-    check_options(draws, confidence)
+    """The options of a fit as its record has them.
+
+    Raises:
+        InputError: one is outside its range, or two exclude each other.
+    """
+    if not (isinstance(draws, int) and 100 <= draws <= MOST_DRAWS):
+        raise InputError(f"{argument('draws')}: {draws!r}; must be an integer of at least 100, at most {MOST_DRAWS:,}")
+    if not 0.5 <= confidence < 1.0:
+        raise InputError(f"{argument('confidence')}: {confidence!r}; must be a number from 0.5 to below 1")
     for name, value in (("at_tokens", at_tokens), ("tokens_per_param", tokens_per_param)):
         if value is not None and not 0.0 < value < math.inf:
             raise InputError(f"{argument(name)}: {value:g}; allowed: a number above zero")
@@ -208,7 +188,7 @@ def _of_table(data: Table, options: FitOptions, trained: TrainedBudgets | None, 
     """The question that the table answers: best depths at equal compute where all of it was trained so and that is the
     axis, else transitions; and the budgets at which its runs meet by the way."""
     at_budgets = _at_budgets(data, options, trained)
-    if at_budgets and at_budgets.only:
+    if at_budgets and at_budgets.trained.only:
         return _budgets_found(data, options, at_budgets, at_budgets.why_no_law, params)
     found = _transitions_found(data, options, trained, params)
     if at_budgets is None:
@@ -247,13 +227,24 @@ def _of_budgets(
             + example("dwsweep.fit_transitions", "--axis n_params")
             + " for curves over the size"
         )
-    why = at_budgets.why_no_law if at_budgets.only else "not asked for: depths are compared at equal compute"
+    why = at_budgets.why_no_law if at_budgets.trained.only else "not asked for: depths are compared at equal compute"
     return _budgets_found(data, options, at_budgets, why, params)
 
 
 def _at_budgets(data: Table, options: FitOptions, trained: TrainedBudgets | None) -> AtBudgets | None:
+    """The runs of each budget by themselves, against N; None where the axis is not what was equal."""
+    if trained is None or trained.axis != options.axis:
+        return None
     by_size = replace(options, axis="n_params")
-    return budgets_on_axis(trained, options, lambda rows: TokenGroup.of(data, rows, by_size, shorter=True, pairs=False))
+    try:
+        parts = {
+            value: TokenGroup.of(data, rows, by_size, shorter=True, pairs=False) for value, rows in trained.rows.items()
+        }
+    except InputError:
+        if trained.only:
+            raise
+        return None  # runs that meet by the way, of several recipes: the fit does not need them
+    return AtBudgets.of(trained, parts, options.confidence)
 
 
 def _budgets_found(
@@ -261,7 +252,8 @@ def _budgets_found(
 ) -> FitResult:
     """Best sizes and depths at each budget; no curve over the axis, so neither transitions nor a law."""
     nothing = LawReport.none(why_no_law)
-    runs = at_budgets.runs
+    parts = at_budgets.parts.values()
+    runs = [run for part in parts for run in part.selection.runs]
     return FitResult(
         cells=at_budgets.cells(),
         transitions=[],
@@ -278,7 +270,7 @@ def _budgets_found(
         noise=at_budgets.noise(),
         curves=fit_curves(None, [], nothing, None, None, [], options.axis, options.confidence),
         rates=at_budgets.rates(),
-        left_out=[found.record() for found in at_budgets.bad],
+        left_out=[found.record() for part in parts for found in part.bad],
         equal_budgets=at_budgets.record,
         nets=_nets(runs),
         unit=data.unit,
@@ -376,16 +368,6 @@ def _nets(runs: Sequence[Run]) -> TrainedNets:
         return int(value)
 
     return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"))
-
-
-MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
-
-
-def check_options(draws: int, confidence: float) -> None:
-    if not (isinstance(draws, int) and 100 <= draws <= MOST_DRAWS):
-        raise InputError(f"{argument('draws')}: {draws!r}; must be an integer of at least 100, at most {MOST_DRAWS:,}")
-    if not 0.5 <= confidence < 1.0:
-        raise InputError(f"{argument('confidence')}: {confidence!r}; must be a number from 0.5 to below 1")
 
 
 def _groups(data: Table, trained: TrainedBudgets | None) -> dict[float | None, list[Row]]:
@@ -516,6 +498,124 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
         documents=documents,
         diverged_rule=diverged_rule,
     )
+
+
+FAR_OFF = 0.02  # FLOPs of a run beside those of its budget, from which on it is said
+LATE = 0.05  # measured seconds beside those asked
+
+
+@dataclass(frozen=True)
+class AtBudgets:
+    """The part of a fit that comes from the budgets. record: None where no run has a loss.
+
+    The runs of each budget are selected, judged and averaged by themselves, since a shape that was trained at several
+    budgets is as many cells. One model then takes the losses of all budgets together.
+    """
+
+    trained: TrainedBudgets
+    parts: Mapping[float, TokenGroup]
+    record: EqualBudgets | None
+    held_out: HeldOut | None = None
+
+    @classmethod
+    def of(cls, trained: TrainedBudgets, parts: Mapping[float, TokenGroup], confidence: float) -> AtBudgets:
+        measured = {value: Measured(part.selection.runs, part.curves) for value, part in parts.items()}
+        found = answered(trained.axis, measured, confidence)
+        if found is None:
+            return cls(trained, parts, None)
+        record = EqualBudgets(
+            axis=trained.axis,
+            known_from=trained.known_from,
+            only=trained.only,
+            budgets=found.budgets,
+            trends=found.trends,
+        )
+        return cls(trained, parts, record, found.held_out)
+
+    @property
+    def why_no_law(self) -> str:
+        axis = self.trained.axis
+        return (
+            f"every shape of a budget was trained with the same {axis}, so that no loss curve runs over {axis} and no "
+            f"two depths cross; the best depth at each budget takes their place"
+        )
+
+    @property
+    def warnings(self) -> list[str]:
+        return [*self._own_warnings(), *_merged([part.warnings for part in self._main_first()])]
+
+    def _main_first(self) -> list[TokenGroup]:
+        main = self.trained.main
+        return [self.parts[main], *(part for value, part in self.parts.items() if value != main)]
+
+    def _own_warnings(self) -> list[str]:
+        axis, lines = self.trained.axis, []
+        if self.trained.only and self.trained.left_out:
+            lines.append(
+                f"{self.trained.left_out} finished run(s) belong to no budget ({self.trained.known_from}) and are left "
+                f"out"
+            )
+        off = [
+            float(run.row[axis]) / value - 1.0
+            for value, part in self.parts.items()
+            for run in part.selection.runs
+            if run.row.get(axis)
+        ]
+        worst = max((abs(share) for share in off), default=0.0)
+        span = f"{100 * min(off, default=0.0):+.1f} … {100 * max(off, default=0.0):+.1f} %"
+        if axis == FLOPS and worst > FAR_OFF:
+            lines.append(
+                f"flops: those of a run are {span} off its budget; the losses are corrected by 0.06 of "
+                f"the loss per unit of ln tokens, an assumption, whose error is in the intervals"
+            )
+        if axis != FLOPS and worst > LATE:
+            lines.append(
+                f"device_seconds: the measured ones are {span} off the budget; shapes are compared as they were asked "
+                f"to train, and one per cent more time is worth about 0.0006 of the loss"
+            )
+        if self.held_out and self.held_out.too_few:
+            lines.append(held_out_line(self.held_out))
+        return lines
+
+    def cells(self) -> list[Cell]:
+        """Cells of all budgets; ``axis_value`` says of which. A shape may stand there once per budget."""
+        rows = []
+        for value, part in self.parts.items():
+            for cell in part.cells():
+                rows.append(
+                    cell if cell.excluded else replace(cell, axis_value=_axis_value(self.trained, value, part, cell))
+                )
+        return sorted(rows, key=lambda row: (row.depth, row.width, row.axis_value or 0.0))
+
+    def noise(self) -> NoiseSummary:
+        """Noise of the main budget."""
+        return self.parts[self.trained.main].noise()
+
+    def rates(self) -> list[RateRun]:
+        """Rates of the main budget: a best rate moves with the length of training."""
+        return self.parts[self.trained.main].rates()
+
+
+def _axis_value(trained: TrainedBudgets, value: float, part: TokenGroup, cell: Cell) -> float:
+    """The mean over the runs of a cell; the budget itself where they have none."""
+    own: list[Any] = [run.row.get(trained.axis) for run in part.selection.runs if run.shape == (cell.depth, cell.width)]
+    known = [float(v) for v in own if v]
+    return math.fsum(known) / len(known) if known else value
+
+
+def _merged(lists: Iterable[Sequence[str]]) -> list[str]:
+    """Each warning once: those of several budgets that begin alike differ in their numbers only."""
+    first: dict[str, str] = {}
+    again: dict[str, int] = {}
+    for lines in lists:
+        for line in lines:
+            key = line.partition(":")[0]
+            if key not in first:
+                first[key] = line
+            elif line != first[key]:
+                again[key] = again.get(key, 0) + 1
+    more = {key: f" (alike at {n} other budget{'s' if n > 1 else ''})" for key, n in again.items()}
+    return [line + more.get(key, "") for key, line in first.items()]
 
 
 def _whole(value: float) -> int | float:

@@ -11,6 +11,11 @@ Medicine 27): with d₁ and d₂ the distances from the two estimates to the end
 r is what the two arms' cell means have in common, carried to a crossing or a best depth by how that follows the cell
 means (the delta method). Where one of the two has only a bound, so has the ratio: the quotient of the ends that face
 each other.
+
+A best depth errs also by what the cells do not show of δ. Two arms over the same sizes and depths are believed to
+depart from a form alike in part: their waves of δ have the correlation SHARED_DEPARTURES, the middle of all that it may
+be. It is no estimate. In simulated arms the evidence leans to more (0.97 is 2.5 to 20 times as probable as 0, the
+medians of four truths of 16 studies), and averaging over it would narrow intervals by another tenth.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from dwsweep.fit.cells import Run, Selection
 from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.pairing import Arm, Pairing, pair_arms
+from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing, pair_arms
 from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
 from dwsweep.fit.surface import LossSurface, accepted_forms, fit_with_gains
 from dwsweep.fit.surface_model import DERIVATIVE_STEPS, Frame, P, gradient
@@ -48,14 +53,9 @@ from dwsweep.text import format_count
 
 
 def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
-    """``fit_table`` of the first arm, and every other arm against it (``comparisons``).
-
-    table, others: tables as ``fit_table`` takes them, one arm each; without others the arms of ``table`` itself, told
-    apart by its column ``arm``, of which the first is the base. options: those of ``fit_table``, for all alike.
+    """``fit_table`` of the first arm, and every other arm against it (``comparisons``), as ``dwsweep.compare`` asks.
 
     An arm without a usable loss, such as one whose runs all diverged, is a comparison that says so and nothing else.
-
-    Raises InputError as ``fit_table`` does, and where there is nothing to compare or the first arm has no usable run.
     """
     from threadpoolctl import threadpool_limits
 
@@ -190,13 +190,14 @@ def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
 
 
 MOST_ARMS = 50  # each is a fit of its own
+SHARED_DEPARTURES = 0.5
 SIZES = 9  # at which best depths are compared
 
 
 @dataclass(frozen=True)
 class Estimate(Interval):
-    """ln of a size or of a depth under one arm. se: its standard error, None where there is none; along: (K,) how it
-    follows the arm's cell means; None: not known."""
+    """ln of a size or of a depth under one arm. se: its standard error, None where there is none; along: how it follows
+    the arm's cell means (K,), and a best depth the waves of δ too (K + W,); None: not known."""
 
     se: float | None = None
     along: np.ndarray | None = None
@@ -276,8 +277,7 @@ def _is_said(warning: str, arm: Arm) -> bool:
 
 
 def ratio(base: Estimate, other: Estimate, cross: np.ndarray, widened: float = 1.0) -> Ratio:
-    """other / base. cross: (K_A, K_B) covariance of the errors of their cell means. widened: factor on the distances
-    to the ends."""
+    """other / base. cross: covariance of what their ``along`` follow. widened: factor on the distances to the ends."""
     low, high = _less(other.low, base.high), _less(other.high, base.low)
     if base.value is None or other.value is None:  # a bound of the one against a bound of the other
         ends = Interval(None, low, high).map(math.exp)
@@ -374,6 +374,7 @@ def _best_depths(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> 
     high = min(surface.record.high for surface in surfaces)
     if high <= low:
         return
+    cross = _with_departures(pairing.cross, *(surface.frame for surface in surfaces))
     for x in np.linspace(low, high, SIZES):
         found = [_depth(arm, surface, float(x)) for arm, surface in zip((base, other), surfaces, strict=True)]
         if None in found:
@@ -381,8 +382,18 @@ def _best_depths(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> 
         a, b = (one for one in found if one is not None)
         if a.unbounded and b.unbounded:
             continue
-        of_depths = ratio(a, b, pairing.cross)
+        of_depths = ratio(a, b, cross)
         yield _row(other.label, BEST_DEPTH, a, b, of_depths, confidence, n_params=math.exp(float(x)))
+
+
+def _with_departures(cross: np.ndarray, a: Frame, b: Frame) -> np.ndarray:
+    """``cross`` (K_A, K_B) with what the waves of δ of two arms share (K_A + W, K_B + W): nothing over other sizes or
+    depths, where a wave is another one."""
+    from scipy.linalg import block_diag
+
+    alike = max(abs(a.low - b.low), abs(a.high - b.high)) < TOLERANCE
+    alike &= (a.shallowest, a.deepest) == (b.shallowest, b.deepest)
+    return block_diag(cross, alike * SHARED_DEPARTURES * np.eye(int((a.terms[:, 1] > 0).sum())))
 
 
 def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
@@ -396,6 +407,9 @@ def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
     spread = surface.spread(x)
     se = spread if math.isfinite(spread) else None
     along = of_best_depth(surface.record, arm.gains, x, found.depth) if arm.gains else None
+    if along is not None and se:  # draws that end with the depths trained spread less than the linear model says
+        unseen = along[len(arm.curves.x) :]
+        unseen *= min(1.0, se / max(float(np.linalg.norm(unseen)), 1e-12))
     return Estimate(ln.value, ln.low, ln.high, se, along)
 
 
@@ -468,8 +482,9 @@ def of_crossing(curves: Curves, pair: Pair) -> np.ndarray | None:
 
 
 def of_best_depth(record: Surface, gains: Mapping[str, np.ndarray], x: float, depth: float) -> np.ndarray | None:
-    """(K,) derivatives of the ln of the best depth at ln axis ``x`` inside the data, about ``depth``, with respect to
-    the cell means: the average over the forms that are not rejected. None where the loss has no valley there.
+    """(K + W,) derivatives of the ln of the best depth at ln axis ``x`` inside the data, about ``depth``, with respect
+    to the cell means and to the waves of δ that they do not show: the average over the forms that are not rejected.
+    None where the loss has no valley there.
 
     With s(y; c, θ) = dloss/dy at y = ln L, linear in the coefficients c, the best depth solves s = 0, so
     dy = −(∂s/∂c·dc + ∂s/∂θ·dθ) / (∂s/∂y).

@@ -1,37 +1,29 @@
-"""Runs of equal compute: which they are, and what a fit at equal compute says of them.
+"""Runs of equal compute: which they are.
 
 What was asked of the runs is taken from the table where it says so (a column ``train_flops`` or ``train_seconds``) or
 from the runs' config.json. Otherwise runs whose own values agree form a budget: FLOPs are counted, so they agree but
 for whole steps; measured seconds agree as well as the clock.
-
-The runs of each budget are selected, judged and averaged by themselves, since a shape that was trained at several
-budgets is as many cells. ``budget_surface`` then fits the losses of all budgets together.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.fit.budget_surface import Measured, answered
-from dwsweep.fit.cells import BadRun, Run, Selection, n_params_of
-from dwsweep.fit.curves import Curves
-from dwsweep.fit.guideline import held_out_line
+from dwsweep.fit.cells import n_params_of
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table
 from dwsweep.records import record as reader
-from dwsweep.records.fit import FitOptions, HeldOut, NoiseSummary
 from dwsweep.records.run import RunConfig
-from dwsweep.records.studies import FLOPS, SECONDS, EqualBudgets
-from dwsweep.records.transitions import Cell, RateRun
+from dwsweep.records.studies import FLOPS, SECONDS
 from dwsweep.text import format_count
 
 KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # of the spec's section ``train``
@@ -243,161 +235,3 @@ def _with_unfinished(groups: dict[float, list[Row]], rows: Sequence[Row], name: 
 
 def _near(a: Any, b: Any) -> bool:
     return isinstance(a, int | float) and isinstance(b, int | float) and max(a, b) <= SAME_TOKENS * min(a, b)
-
-
-FAR_OFF = 0.02  # FLOPs of a run beside those of its budget, from which on it is said
-LATE = 0.05  # measured seconds beside those asked
-
-
-class Group(Protocol):
-    """The runs of one budget, selected and averaged, with x = ln N (a ``TokenGroup``)."""
-
-    @property
-    def selection(self) -> Selection: ...
-    @property
-    def curves(self) -> Curves | None: ...
-    @property
-    def warnings(self) -> Sequence[str]: ...
-    @property
-    def bad(self) -> Sequence[BadRun]: ...
-    def cells(self) -> list[Cell]: ...
-    def noise(self) -> NoiseSummary: ...
-    def rates(self) -> list[RateRun]: ...
-
-
-@dataclass(frozen=True)
-class AtBudgets:
-    """The part of a fit that comes from the budgets. record: None where no run has a loss."""
-
-    trained: TrainedBudgets
-    parts: Mapping[float, Group]
-    record: EqualBudgets | None
-    held_out: HeldOut | None = None
-
-    @classmethod
-    def of(cls, trained: TrainedBudgets, parts: Mapping[float, Group], confidence: float) -> AtBudgets:
-        measured = {value: Measured(part.selection.runs, part.curves) for value, part in parts.items()}
-        found = answered(trained.axis, measured, confidence)
-        if found is None:
-            return cls(trained, parts, None)
-        record = EqualBudgets(
-            axis=trained.axis,
-            known_from=trained.known_from,
-            only=trained.only,
-            budgets=found.budgets,
-            trends=found.trends,
-        )
-        return cls(trained, parts, record, found.held_out)
-
-    @property
-    def only(self) -> bool:
-        """Whether nothing else is left to fit: the whole table was trained so."""
-        return self.trained.only
-
-    @property
-    def why_no_law(self) -> str:
-        axis = self.trained.axis
-        return (
-            f"every shape of a budget was trained with the same {axis}, so that no loss curve runs over {axis} and no "
-            f"two depths cross; the best depth at each budget takes their place"
-        )
-
-    @property
-    def runs(self) -> list[Run]:
-        return [run for part in self.parts.values() for run in part.selection.runs]
-
-    @property
-    def bad(self) -> list[BadRun]:
-        return [found for part in self.parts.values() for found in part.bad]
-
-    @property
-    def warnings(self) -> list[str]:
-        return [*self._own_warnings(), *_merged([part.warnings for part in self._main_first()])]
-
-    def _main_first(self) -> list[Group]:
-        main = self.trained.main
-        return [self.parts[main], *(part for value, part in self.parts.items() if value != main)]
-
-    def _own_warnings(self) -> list[str]:
-        axis, lines = self.trained.axis, []
-        if self.only and self.trained.left_out:
-            lines.append(
-                f"{self.trained.left_out} finished run(s) belong to no budget ({self.trained.known_from}) and are left "
-                f"out"
-            )
-        off = [
-            float(run.row[axis]) / value - 1.0
-            for value, part in self.parts.items()
-            for run in part.selection.runs
-            if run.row.get(axis)
-        ]
-        worst = max((abs(share) for share in off), default=0.0)
-        span = f"{100 * min(off, default=0.0):+.1f} … {100 * max(off, default=0.0):+.1f} %"
-        if axis == FLOPS and worst > FAR_OFF:
-            lines.append(
-                f"flops: those of a run are {span} off its budget; the losses are corrected by 0.06 of "
-                f"the loss per unit of ln tokens, an assumption, whose error is in the intervals"
-            )
-        if axis != FLOPS and worst > LATE:
-            lines.append(
-                f"device_seconds: the measured ones are {span} off the budget; shapes are compared as they were asked "
-                f"to train, and one per cent more time is worth about 0.0006 of the loss"
-            )
-        if self.held_out and self.held_out.too_few:
-            lines.append(held_out_line(self.held_out))
-        return lines
-
-    def cells(self) -> list[Cell]:
-        """Cells of all budgets; ``axis_value`` says of which. A shape may stand there once per budget."""
-        rows = []
-        for value, part in self.parts.items():
-            for cell in part.cells():
-                rows.append(
-                    cell if cell.excluded else replace(cell, axis_value=_axis_value(self.trained, value, part, cell))
-                )
-        return sorted(rows, key=lambda row: (row.depth, row.width, row.axis_value or 0.0))
-
-    def noise(self) -> NoiseSummary:
-        """Noise of the main budget."""
-        return self.parts[self.trained.main].noise()
-
-    def rates(self) -> list[RateRun]:
-        """Rates of the main budget: a best rate moves with the length of training."""
-        return self.parts[self.trained.main].rates()
-
-
-def budgets_on_axis(
-    trained: TrainedBudgets | None, options: FitOptions, group: Callable[[list[Row]], Group]
-) -> AtBudgets | None:
-    """The runs of each budget as one ``group`` against N; None where the axis is not what was equal."""
-    if trained is None or trained.axis != options.axis:
-        return None
-    try:
-        parts = {value: group(rows) for value, rows in trained.rows.items()}
-    except InputError:
-        if trained.only:
-            raise
-        return None  # runs that meet by the way, of several recipes: the fit does not need them
-    return AtBudgets.of(trained, parts, options.confidence)
-
-
-def _axis_value(trained: TrainedBudgets, value: float, part: Group, cell: Cell) -> float:
-    """The mean over the runs of a cell; the budget itself where they have none."""
-    own: list[Any] = [run.row.get(trained.axis) for run in part.selection.runs if run.shape == (cell.depth, cell.width)]
-    known = [float(v) for v in own if v]
-    return math.fsum(known) / len(known) if known else value
-
-
-def _merged(lists: Iterable[Sequence[str]]) -> list[str]:
-    """Each warning once: those of several budgets that begin alike differ in their numbers only."""
-    first: dict[str, str] = {}
-    again: dict[str, int] = {}
-    for lines in lists:
-        for line in lines:
-            key = line.partition(":")[0]
-            if key not in first:
-                first[key] = line
-            elif line != first[key]:
-                again[key] = again.get(key, 0) + 1
-    more = {key: f" (alike at {n} other budget{'s' if n > 1 else ''})" for key, n in again.items()}
-    return [line + more.get(key, "") for key, line in first.items()]

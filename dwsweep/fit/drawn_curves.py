@@ -178,8 +178,7 @@ def _cut(surface: LossSurface, x: float) -> SurfaceCut | None:
 
 
 def _guideline(law: Law | OwnGuide) -> GuidelineBand:
-    reach = min(10.0, law.limit)
-    n = np.geomspace(law.valid_from / reach, law.valid_to * law.limit, GUIDELINE_POINTS)
+    n = np.geomspace(law.valid_from / 10.0, law.valid_to * laws.EXTRAPOLATION_LIMIT, GUIDELINE_POINTS)
     best, low, high = zip(*(law.depth(float(v)) for v in n), strict=True)
     width, narrow, wide = ([width_at(float(v), d) for v, d in zip(n, ds, strict=True)] for ds in (best, high, low))
     return GuidelineBand(

@@ -43,21 +43,11 @@ class OwnGuide:
     valid_from: float
     valid_to: float
     form: str = AVERAGE
-    error_tag: str = ""
-
-    @property
-    def limit(self) -> float:
-        """Factor outside the range from which on there is no number."""
-        return EXTRAPOLATION_LIMIT
 
     def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
         """(L*, low, high) at ``n_params``; None where there is none, or for an end without a bound."""
         found = self.surface.at(n_params)
-        return found.depth, found.low, found.high
-
-    def spread(self, n_params: float) -> float:
-        """sd of ln L* at ``n_params``; inf without a bound."""
-        return self.surface.spread(math.log(n_params))
+        return found.value, found.low, found.high
 
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
@@ -178,8 +168,8 @@ def guideline_row(
     width_int: a shape one can build, the width rounded to ``width_multiple`` (64; smaller nets: 8).
     """
     factor = law.extrapolation(n_params)
-    if factor > law.limit:
-        why = f"{law.name}: refused, more than {law.limit:g} times outside its range"
+    if factor > EXTRAPOLATION_LIMIT:
+        why = f"{law.name}: refused, more than {EXTRAPOLATION_LIMIT:g} times outside its range"
         return _row_without_number(name, n_params, trained, factor, why)
     depth, low, high = law.depth(n_params)
     if depth is None:

@@ -184,11 +184,6 @@ class Law:
     error_tag: str = ""
 
     @property
-    def limit(self) -> float:
-        """Factor outside the range from which on there is no number."""
-        return EXTRAPOLATION_LIMIT
-
-    @property
     def equation(self) -> LawForm:
         return FORMS[self.form]
 

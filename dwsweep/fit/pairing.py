@@ -39,7 +39,7 @@ class Arm:
     """One recipe: its runs that count, their curves, and its held-out documents where every run has them.
 
     label: what the arm is called. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
-    all depths together, gains: how the parameters of each of its forms follow the cell means; None and empty where
+    all depths together, gains: as ``fit_with_gains`` has them; None and empty where
     there are too few shapes. diverged: how many of its runs did and how they were treated, in words; empty for none.
     eval_tokens: of the held-out set, as its spec has them; empty where that is not known. unit: of the losses.
     """

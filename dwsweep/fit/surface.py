@@ -62,6 +62,7 @@ from dwsweep.fit.surface_model import (
     to_leads,
     transition,
 )
+from dwsweep.interval import Interval
 from dwsweep.records.fit import LOSS_FORM, DepthSpan, HeldOut, LossForm, Surface
 from dwsweep.records.transitions import Optimum, SizedOptimum
 
@@ -77,15 +78,6 @@ SHIFT_POINTS = 9
 LARGEST_SHIFT = 3.0
 ONE_SD = 0.6827  # of a normal distribution
 WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
-
-
-@dataclass(frozen=True)
-class Depth:
-    """A best depth. An end without a bound is None; depth is None where more than half of the draws have none."""
-
-    depth: float | None
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)
@@ -114,7 +106,7 @@ class LossSurface:
         self._kept: dict[float, tuple[np.ndarray, np.ndarray]] = {}
         # a few numbers of each size, which tables of shapes ask for again and again
         self._levels: dict[float, float] = {}
-        self._depths: dict[float, Depth] = {}
+        self._depths: dict[float, Interval] = {}
 
     @cached_property
     def groups(self) -> list[_Group]:
@@ -195,8 +187,8 @@ class LossSurface:
         for group in self.groups:
             lead = (x + outside * group.shift[:, None]) - group.transition[:, part]
             slope = levelled(lead, group.theta[:, None, :])
-            slope *= -group.speed[:, part]
-            slope *= fall(group.theta, at, self.frame)[:, None]
+            slope *= group.speed[:, part]
+            slope *= -fall(group.theta, at, self.frame)[:, None]
             slope[:, trained] += group.coefficients @ terms.T
             if x > at:  # all that depth does goes on falling, which moves no best depth
                 slope *= np.exp(-np.maximum(group.theta[:, 4:5], 0.0) * (x - at))
@@ -252,10 +244,11 @@ class LossSurface:
         least = 0.0 if first == 0 else -np.inf
         return np.where(best == last, np.inf, np.where((best == 0) & (here > 0), least, found))
 
-    def at(self, n: float) -> Depth:
-        """The best depth at a size (a value of the axis), with the interval of the fit's confidence."""
+    def at(self, n: float) -> Interval:
+        """The best depth at a size (a value of the axis), with the interval of the fit's confidence; None where more
+        than half of the draws have none."""
         if self.record.flat:
-            return Depth(None, None, None)
+            return Interval()
         if n not in self._depths:
             self._depths[n] = summary(self.drawn_depths(math.log(n)), self.record.confidence)
         return self._depths[n]
@@ -430,10 +423,10 @@ def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float
     return low, middle, high
 
 
-def summary(ln_depths: np.ndarray, confidence: float) -> Depth:
+def summary(ln_depths: np.ndarray, confidence: float) -> Interval:
     """Median and ends of draws of the best depth; what is infinite has no bound."""
     low, middle, high = (math.exp(v) if math.isfinite(v) else None for v in quantiles(ln_depths, confidence))
-    return Depth(middle, low, high)
+    return Interval(middle, low, high)
 
 
 def with_optima(record: Surface) -> Surface:
@@ -481,7 +474,8 @@ def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
 
 
 def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str, np.ndarray]] | None:
-    """The model, and of each form how its coefficients and θ (T + P) follow the cell means (K): nats⁻¹ for each."""
+    """The model, and of each form (T + P, K + W) how the errors of its coefficients and θ follow those of the cell
+    means, in nats, and the waves of δ that the cells do not show, in units of their prior sd."""
     if len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS:
         return None
     frame = surface_frame(curves)
@@ -600,7 +594,8 @@ def _short(value: float, digits: int) -> float:
 @dataclass(frozen=True)
 class _Fit:
     """mode (T + P,): the coefficients of all terms and θ at the most probable θ. draws (D, T + P) of them. gain
-    (T + P, K): how they follow the cell means there (``Linear.gain``)."""
+    (T + P, K + W): how their errors follow those of the cell means there, and the waves of δ (``Linear.gain``,
+    ``Linear.unseen``)."""
 
     form: str
     log_evidence: float
@@ -706,7 +701,7 @@ def with_draws(
     mode = np.concatenate([given.coefficients(to_leads(model.theta, problem.frame)[None])[0], model.theta])
     # what linearising θ gave, put right
     log_evidence += log_likelihood(given, draws[:, -P:]) - model.log_likelihood(h)
-    gain = in_theta(model.theta, model.gain(h), problem.frame)
+    gain = in_theta(model.theta, np.hstack([model.gain(h), model.unseen(h)]), problem.frame)
     return _Fit(form, log_evidence, math.exp(h[5]), mode, draws, gain, model.held_out(h))
 
 

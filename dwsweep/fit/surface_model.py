@@ -172,10 +172,18 @@ def speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
 
 
 def levelled(lead: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """S of the lead x − x_T for theta (..., P), broadcast."""
+    """S of the lead x − x_T for theta (..., P), broadcast: a third of the time of a fit, so in place."""
     squared = lead * lead
-    steeper = theta[..., SKEW] * lead / np.sqrt(np.exp(2.0 * theta[..., LN_TURN]) + squared)
-    return lead * np.exp(steeper) / np.sqrt(1.0 + np.maximum(theta[..., SATURATION], 0.0) * squared)
+    turned = np.exp(2.0 * theta[..., LN_TURN]) + squared
+    np.sqrt(turned, out=turned)
+    found = theta[..., SKEW] * lead
+    found /= turned
+    np.exp(found, out=found)
+    found *= lead
+    squared *= np.maximum(theta[..., SATURATION], 0.0)
+    squared += 1.0
+    found /= np.sqrt(squared, out=squared)
+    return found
 
 
 def fall(theta: np.ndarray, x: np.ndarray | float, frame: Frame) -> np.ndarray:
@@ -522,6 +530,16 @@ class Linear:
         if self.problem.rotation is not None:
             columns = columns @ self.problem.rotation
         return (self._scale(h)[:, None] * columns)[self._back]
+
+    def unseen(self, h: np.ndarray) -> np.ndarray:
+        """(T + P, W) errors of the coefficients and φ for one prior sd of each wave of δ: what the cell means do not
+        show of it."""
+        waves = self.problem.frame.terms[:, 1] > 0
+        A, d, _, C, _ = self._solved(h)
+        shown = C @ ((A / d[:, None]).T @ self.problem.B[:, waves])
+        error = (self._scale(h)[:, None] * shown)[self._back]
+        error[:-P][waves] -= np.eye(waves.sum())
+        return error * self.problem.in_order(self.problem.scale(h))[waves]
 
     def _scale(self, h: np.ndarray) -> np.ndarray:
         """Units of the free, the shrunk and φ."""

@@ -23,6 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -51,17 +52,17 @@ class Crossing:
     """
 
     status: str
-    root: float | None
-    low: float | None
-    high: float | None
-    se: float | None
-    slope: float | None
-    t_left: float | None
-    t_right: float | None
-    critical: float | None
-    left: float | None
-    right: float | None
-    sign_changes: int
+    root: float | None = None
+    low: float | None = None
+    high: float | None = None
+    se: float | None = None
+    slope: float | None = None
+    t_left: float | None = None
+    t_right: float | None = None
+    critical: float | None = None
+    left: float | None = None
+    right: float | None = None
+    sign_changes: int = 0
     reason: str = ""
     tie_low: float | None = None
     tie_high: float | None = None
@@ -151,7 +152,7 @@ _TIED = {
 
 def no_crossing(reason: str, cause: str) -> Crossing:
     """A pair about which nothing can be said, and why."""
-    return Crossing("undecided", None, None, None, None, None, None, None, None, None, None, 0, reason, cause=cause)
+    return Crossing("undecided", reason=reason, cause=cause)
 
 
 def of_few_sizes(crossing: Crossing, sizes: int) -> Crossing:
@@ -399,34 +400,21 @@ def levine_crossing(curves: Curves, shallow: int, deep: int, confidence: float) 
     pointwise = t_two_sided(confidence, d.df)
     t = d.g / d.se
     worse = np.flatnonzero(t > pointwise)
-    changes = int(np.count_nonzero(np.diff(np.sign(d.g[d.g != 0.0]))))
-    t_left, t_right = float(np.max(-t)), float(np.max(t))
+    said: dict[str, Any] = {"t_left": float(np.max(-t)), "t_right": float(np.max(t)), "critical": pointwise}
+    said["sign_changes"] = int(np.count_nonzero(np.diff(np.sign(d.g[d.g != 0.0]))))
     if not len(worse):
         better = np.flatnonzero(t < -pointwise)
         status = "not_reached" if len(better) else "undecided"
         low = float(x[better[-1]]) if len(better) else None
-        return Crossing(status, None, low, None, None, None, t_left, t_right, pointwise, None, None, changes)
+        return Crossing(status, low=low, **said)
     first = int(worse[0])
     if first == 0:
-        return Crossing(
-            "already_crossed",
-            None,
-            None,
-            float(x[0]),
-            None,
-            None,
-            t_left,
-            t_right,
-            pointwise,
-            None,
-            float(x[0]),
-            changes,
-        )
+        return Crossing("already_crossed", high=float(x[0]), right=float(x[0]), **said)
     low, high = float(x[first - 1]), float(x[first])
     ln_d = curves.ln_width_of(shallow, np.array([low, high]))
     middle = float(curves.x_of_ln_width(shallow, math.log(np.exp(ln_d).mean())))
     slope = float((d.g[first] - d.g[first - 1]) / (high - low))
-    return Crossing("crossed", middle, low, high, None, slope, t_left, t_right, pointwise, low, high, changes)
+    return Crossing("crossed", middle, low, high, slope=slope, left=low, right=high, **said)
 
 
 TOLERANCE = math.log(1.1)  # in ln of the size

@@ -21,7 +21,7 @@ from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, rename
-from dwsweep.records.fit import FitResult
+from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.transitions import Transition, references
 from dwsweep.text import NATS, SHORT, format_count
 
@@ -68,10 +68,11 @@ def check_status(rows: Sequence[Row]) -> None:
         )
 
 
-def check_fitted(result: FitResult) -> None:
+def check_fitted(result: Fit) -> None:
     """Refuses a result without a single usable run: a command that has fitted nothing must not end well."""
     if not result.provenance.rows_used:
-        reasons = "; ".join(sorted({cell.reason for cell in result.cells if cell.reason})[:3])
+        cells = result.cells if isinstance(result, FitResult) else []
+        reasons = "; ".join(sorted({cell.reason for cell in cells if cell.reason})[:3])
         why = f" ({reasons})" if reasons else ""
         raise InputError(f"table: {result.provenance.input}; no run with a usable loss{why}")
 
@@ -237,7 +238,7 @@ def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = Fa
     """Warnings about ``runs``, one line each. shorter: that larger nets were trained on less is known."""
     warnings = [
         *_negative(runs),
-        *_moved(runs),
+        *moved(runs),
         *_differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE),
         *_counting(runs),
         *_learning_rates(runs, curves),
@@ -260,7 +261,7 @@ def _negative(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _moved(runs: Sequence[Run]) -> list[str]:
+def moved(runs: Sequence[Run]) -> list[str]:
     """A line about the losses that were moved to another number of tokens."""
     over = [math.exp(-run.row[MOVED]) for run in runs if MOVED in run.row]
     if not over:

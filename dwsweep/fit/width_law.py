@@ -266,8 +266,7 @@ FEWEST_PAIRS = 3
 
 @dataclass(frozen=True)
 class LawReport:
-    """width_law, rivals: as in fit.json. statement: one sentence. rival_laws: every form not rejected. laws: form →
-    Law, for figures.
+    """width_law, rivals: as in fit.json. statement: one sentence. laws: form → Law, of the bounded ones.
 
     This is the law of the transitions, in the convention of Levine et al. 2020: a pair of neighbouring depths belongs
     to its shallower one, so it lies half a step of the grid low. The best depth comes from the loss surface.
@@ -277,7 +276,6 @@ class LawReport:
     rivals: list[Rival]
     statement: str
     warnings: list[str] = field(default_factory=list)
-    rival_laws: list[Law] = field(default_factory=list)
     laws: dict[str, Law] = field(default_factory=dict)
 
     @classmethod
@@ -294,7 +292,7 @@ class LawReport:
 
     def forms(self) -> list[FittedForm]:
         """Records of the bounded forms with their regions, for fit.json."""
-        open_forms = {law.form for law in self.rival_laws}
+        rejected = {row.form for row in self.rivals if row.rejected}
         return [
             FittedForm(
                 name=law.name,
@@ -303,7 +301,7 @@ class LawReport:
                 b=law.theta[1],
                 valid_from=law.valid_from,
                 valid_to=law.valid_to,
-                rejected=law.form not in open_forms,
+                rejected=law.form in rejected,
                 region=tuple(numbers(point) for point in law.region),
             )
             for law in self.laws.values()
@@ -387,9 +385,7 @@ def fit_laws(
             f"rivals: {winner} ({FORMS[winner].label}) fits the transitions better than the exponential law by Δχ² = "
             f"{own.chi2 - best:.1f}"
         )
-    # rejection is by Δχ²; a form whose region has no bound cannot give a range and stays out
-    open_rivals = [laws[fit.form] for fit in ranking if fit.form in laws and fit.chi2 - best < WINNING_DELTA_CHI2]
-    return LawReport(width_law, rivals, statement, warnings, open_rivals, laws)
+    return LawReport(width_law, rivals, statement, warnings, laws)
 
 
 def _problem(curves: Curves, pairs: Sequence[Pair], df: float, confidence: float) -> LawProblem:

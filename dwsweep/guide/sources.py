@@ -31,7 +31,7 @@ from dwsweep import published_law
 from dwsweep.errors import argument
 from dwsweep.fit import laws
 from dwsweep.fit.guideline import OwnGuide, guides
-from dwsweep.fit.laws import Law, outside
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, outside
 from dwsweep.fit.surface import LossSurface
 from dwsweep.guide.answers import Trust
 from dwsweep.guide.predicted import KAPLAN_ALPHA, OwnLosses, Predicted, Tokens, kaplan, own_level, own_slope, public
@@ -89,7 +89,7 @@ class Source:
         if isinstance(self.law, Predicted):
             return self._reach_of_evidence(self.law, n_params)
         factor = self.law.extrapolation(n_params)
-        limit = f"do not use beyond {format_count(self.law.valid_to * self.law.limit)}"
+        limit = f"do not use beyond {format_count(self.law.valid_to * EXTRAPOLATION_LIMIT)}"
         span = f"{format_count(self.law.valid_from)} to {format_count(self.law.valid_to)}"
         depth = self.law.depth(n_params)[0]
         if depth is not None and depth < 1.0:
@@ -98,7 +98,7 @@ class Source:
             return f"inside the range of the law, {span}"
         if factor <= FAR:
             return f"projection, {format_factor(factor)} times outside the range of the law, {span}; {limit}"
-        if factor <= self.law.limit:
+        if factor <= EXTRAPOLATION_LIMIT:
             return (
                 f"far projection, {format_factor(factor)} times outside the range of the law, {span}: trust no more "
                 f"than the rivals agree on; {limit}"
@@ -110,10 +110,10 @@ class Source:
         factor = law.extrapolation(n_params)
         span = f"{format_count(law.valid_from)} to {format_count(law.valid_to)}"
         said = f"inside the sizes of the public sources, {span}"
-        if factor > law.limit:
+        if factor > EXTRAPOLATION_LIMIT:
             said = f"refused: {format_factor(factor)} times outside the sizes of the public sources, {span}"
         elif factor > 1:
-            limit = f"no number beyond {format_count(law.valid_to * law.limit)}"
+            limit = f"no number beyond {format_count(law.valid_to * EXTRAPOLATION_LIMIT)}"
             said = f"{format_factor(factor)} times outside the sizes of the public sources, {span}; {limit}"
         if law.own is not None:
             own = outside(n_params, law.own.low, law.own.high)
@@ -121,7 +121,7 @@ class Source:
         return said
 
     def refuses(self, n_params: float) -> bool:
-        return self.law.extrapolation(n_params) > self.law.limit
+        return self.law.extrapolation(n_params) > EXTRAPOLATION_LIMIT
 
 
 def published_source() -> Source:
@@ -301,14 +301,13 @@ class SurfaceLoss:
         return "from the loss surface fitted to this sweep"
 
     def covers(self, n_params: float) -> bool:
-        return self.surface.at(n_params).depth is not None
+        return self.surface.at(n_params).value is not None
 
     def depths(self, n_params: float) -> np.ndarray:
-        found = self.surface.at(n_params)
         frame = self.surface.frame
         if self.trained:
             return np.geomspace(frame.shallowest, frame.deepest, GRID)
-        best = found.depth or frame.deepest
+        best = self.surface.at(n_params).value or frame.deepest
         return np.geomspace(
             max(1.0, min(frame.shallowest, best / 8)), min(max(frame.deepest, best * 8), self._deepest), GRID
         )

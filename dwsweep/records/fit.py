@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
@@ -38,7 +38,7 @@ LARGEST_SIZE = 10_000_000  # of a vocabulary or a context
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Interval = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
-NUMBERS = re.compile(r"\[\s+(?:[-+.\deE]+|null)(?:,\s+(?:[-+.\deE]+|null))*\s+\]")
+PLAIN = {int, float, type(None)}
 TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow, "contrasts": Contrast}  # NAME.csv
 
 
@@ -300,8 +300,29 @@ class OtherFit(Record):
         return next(found, None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Kept(Record):
+    """What is kept as fit.json."""
+
+    def to_json(self) -> str:
+        """The text of fit.json: valid JSON, null for what does not exist; a list of numbers is a line."""
+        return _indented(self.to_dict()) + "\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlongFit(_Kept):
+    """The loss against a column, where nothing else was fitted."""
+
+    along: Along
+    left_out: list[LeftOutRun]  # impossible losses
+    warnings: list[str]  # one line each
+    noise: NoiseSummary  # of curves named by their depth and value
+    unit: str  # of every loss here
+    provenance: Provenance
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
-class FitResult(Record):
+class FitResult(_Kept):
     """Everything that a fit found in a table of losses.
 
     Each table is a list of records whose fields are the columns of its CSV file; ``to_pandas("transitions")`` and
@@ -340,11 +361,6 @@ class FitResult(Record):
         """True if the guideline follows a law of this sweep, and not the published one."""
         return self.guideline_law is not None
 
-    @property
-    def along_only(self) -> bool:
-        """True if there is nothing but the losses along a column: no curves of loss against size by depth."""
-        return self.along is not None and not self.curves.depths
-
     def to_pandas(self, table: str = "transitions") -> Any:
         """cells, transitions, guideline, rivals, by_tokens, rates, equal_budgets or equal_budget_depths as a DataFrame;
         pandas must be installed."""
@@ -373,11 +389,19 @@ class FitResult(Record):
         lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.warnings)
         return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self.law_statement)}</p><ul>{lines}</ul>"
 
-    def to_json(self) -> str:
-        """The text of fit.json: valid JSON, null for what does not exist."""
-        text = json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False, indent=1, default=str)
-        # a list of numbers is a line; no string of JSON holds a line break
-        return NUMBERS.sub(lambda found: " ".join(found.group().split()), text) + "\n"
+
+_json = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, default=str)
+
+
+def _indented(value: Any, end: str = "\n") -> str:
+    """``value`` as JSON, one space deeper at each level. ``end``: of the line before the bracket that closes it."""
+    if not value or not isinstance(value, dict | list) or (isinstance(value, list) and set(map(type, value)) <= PLAIN):
+        text = _json(value)
+        return f"[ {text[1:-1]} ]" if value and isinstance(value, list) else text
+    deeper = end + " "
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{deeper}{_json(key)}: {_indented(v, deeper)}' for key, v in value.items())}{end}}}"
+    return f"[{','.join(deeper + _indented(v, deeper) for v in value)}{end}]"
 
 
 def _where(row: Transition) -> str:
@@ -388,8 +412,27 @@ def _count(value: float | None) -> str:
     return "" if value is None else format_count(value)
 
 
+Fit = FitResult | AlongFit
+"""What a fit.json may hold."""
+
+
 def read(path: Any, argument: str = "--fit") -> FitResult:
-    """The fit in a fit.json. ``path``: the file, the fit directory, or the sweep directory above it; ``argument``: what
+    """The fit in a fit.json that compares depths. ``path``, ``argument``: those of ``read_any``.
+
+    Raises:
+        InputError: as ``read_any``; or depths were not compared.
+    """
+    found = read_any(path, argument)
+    if isinstance(found, AlongFit):
+        raise InputError(
+            f"{argument}: {path}; holds the losses along {found.along.column} and no best depth; "
+            "run `dwsweep fit` without --along first"
+        )
+    return found
+
+
+def read_any(path: Any, argument: str = "--fit") -> Fit:
+    """What a fit.json holds. ``path``: the file, the fit directory, or the sweep directory above it; ``argument``: what
     messages call it.
 
     Raises:
@@ -398,11 +441,14 @@ def read(path: Any, argument: str = "--fit") -> FitResult:
     given = paths.as_path(path)
     for file in [given] if given.suffix == ".json" else [given / "fit.json", given / "fit" / "fit.json"]:
         try:
-            found = reader.read(file, FitResult, f"{argument}: {file}")
+            found: Fit | None = reader.read(file, FitResult, f"{argument}: {file}")
         except reader.Damaged as error:
-            raise InputError(
-                f"{error.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
-            ) from error
+            try:
+                found = reader.read(file, AlongFit)
+            except reader.Damaged:
+                raise InputError(
+                    f"{error.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
+                ) from error
         if found is not None:
             return found
     raise InputError(f"{argument}: {path}; no fit.json there, run `dwsweep fit` first")

@@ -197,7 +197,7 @@ def _what(rows: Sequence[Mapping[str, str]]) -> str:
 def _found(directory: Any) -> list[str]:
     """What the fit beside the table says, where there is one."""
     try:
-        fit = fit_record.read(directory)
+        fit = fit_record.read_any(directory)
     except InputError:
         return []
     return ["## What the fit says\n\n" + "\n".join(f"- {plain(line)}" for line in fit_report.answer(fit))]

@@ -13,7 +13,7 @@ from dwsweep.fit.guideline import headline, map_law, own_guide
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Interval
-from dwsweep.records.fit import FitResult, OtherFit
+from dwsweep.records.fit import AlongFit, Fit, FitResult, OtherFit
 from dwsweep.records.transitions import Contrast, SizedOptimum, Transition, references
 from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, listed, markdown
 from dwsweep.report.studies_report import along_parts, budget_parts, comparison_parts
@@ -43,12 +43,12 @@ def hundredths(value: float) -> str:
     return f"{value:.2f}"
 
 
-def to_text(result: FitResult) -> str:
+def to_text(result: Fit) -> str:
     """The summary without colours, at most 100 columns wide."""
     return plain_text(render(result))
 
 
-def render(result: FitResult) -> RenderableType:
+def render(result: Fit) -> RenderableType:
     """The document that ``dwsweep fit`` prints."""
     from dwsweep.report import terminal
 
@@ -60,12 +60,12 @@ def render(result: FitResult) -> RenderableType:
     return terminal.render(parts)
 
 
-def answer(result: FitResult) -> list[str]:
+def answer(result: Fit) -> list[str]:
     """The answer in at most five sentences."""
+    if isinstance(result, AlongFit):
+        return list(result.along.answer[:ANSWER_LINES])
     lines: list[str] = []
-    if result.along_only and result.along:
-        lines = list(result.along.answer)
-    elif result.equal_budgets and result.equal_budgets.only:
+    if result.equal_budgets and not result.curves.depths:
         lines = [_best_at(row) for row in result.equal_budgets.best]
     else:
         said = headline(result.surface, result.curves.size_name) if result.surface else ""
@@ -117,16 +117,16 @@ def _beyond(result: FitResult) -> str:
     return f"{size} the best depth is {depth.format(tenths)} by these losses{outside}."
 
 
-def sections(result: FitResult) -> list[tuple[str, str, list[Part]]]:
+def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     """(anchor, title, parts) of all that the fit found, in the order in which it is read."""
-    size = result.curves.size_name
     found: list[tuple[str, str, list[Part]]] = []
     if result.along:
-        said = ANSWER_LINES if result.along_only else 0
+        said = ANSWER_LINES if isinstance(result, AlongFit) else 0
         title = f"Loss along {result.along.column.replace('_', ' ')}"
         found.append(("along", title, along_parts(result.along, said)))
-    if result.along_only:
+    if isinstance(result, AlongFit):
         return found
+    size = result.curves.size_name
     if result.equal_budgets:
         found.append(("budgets", "Best shape at each budget", budget_parts(result.equal_budgets, result.unit)))
     if result.surface and result.surface.optima:
@@ -148,8 +148,8 @@ def sections(result: FitResult) -> list[tuple[str, str, list[Part]]]:
     return found
 
 
-def _cells_line(result: FitResult) -> str:
-    if result.along_only and result.along:
+def _cells_line(result: Fit) -> str:
+    if isinstance(result, AlongFit):
         arms = f" of {len(result.along.arms)} arms" if len(result.along.arms) > 1 else ""
         return f"{result.provenance.rows_used} runs{arms}, compared along {result.along.column} at equal n_params"
     used = [row for row in result.cells if not row.excluded]
@@ -165,7 +165,7 @@ def _cells_line(result: FitResult) -> str:
     )
 
 
-def _noise_line(result: FitResult) -> str:
+def _noise_line(result: Fit) -> str:
     noise, nats = result.noise, SHORT[result.unit]
     if noise.source == "none":
         return "noise: not known"
@@ -381,9 +381,9 @@ def _shape(depth: int | None, width: int | None) -> str:
     return MISSING if depth is None or width is None else f"{depth}×{width}"
 
 
-def write_guideline(result: FitResult, folder: Any) -> list[str]:
+def write_guideline(result: Fit, folder: Any) -> list[str]:
     """Write guideline.md beside guideline.csv, where the fit has a guideline; returns its path."""
-    if result.along_only:
+    if isinstance(result, AlongFit):
         return []
     path = paths.as_path(folder) / "guideline.md"
     title = Heading("Guideline: depth and width at a budget")

@@ -26,7 +26,8 @@ from dwsweep.guide import LEAST_PUBLIC, Source, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN, Answer
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record as reader
-from dwsweep.records.fit import FitResult
+from dwsweep.records.columns import AXES
+from dwsweep.records.fit import AlongFit, Fit, FitResult
 from dwsweep.records.record import Damaged, to_dict
 from dwsweep.records.run import FINAL, Sample
 from dwsweep.records.transitions import Cell, DepthCurve
@@ -295,34 +296,19 @@ DIGITS = 7
 HALF_TURN = ((-0.574, 1.430, 0.144), (0.426, 0.430, 0.144), (0.426, 1.430, -0.856))  # hue-rotate(180deg)
 
 
-def collected(
-    fit: FitResult,
+def _losses(
     runs: Sequence[Mapping[str, str]],
-    curves: Sequence[TrainingCurve],
-    source: Source | None,
-    file: Any,
-    directory: Any,
+    level: float,
+    axis: str = "n_params",
+    curves: Sequence[DepthCurve] = (),
+    cells: Sequence[Cell] = (),
 ) -> dict[str, Any]:
-    """All of it. ``runs``: rows of results.csv in the order of the page's table of runs; ``source``: what guides, made
-    from the fit.json ``file``; None: a page without answers. ``directory``: what holds the fit, for a reader."""
-    guide = None
-    if source is not None:
-        # small matrices: more threads only wait for each other
-        with threadpool_limits(1, user_api="blas"):
-            guide = guide_answers(fit, source, file, directory)
-    return {"guide": guide, "losses": _losses(fit, runs), "training": _training(curves)}
-
-
-def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    by_depth = {curve.depth: curve for curve in fit.curves.depths}
+    """``runs``: rows of results.csv in the order of the page's table of runs; ``cells``: of the fit, if it has any."""
+    by_depth = {curve.depth: curve for curve in curves}
     depths = sorted({*by_depth, *(int(float(row["depth"])) for row in runs)})
     looks = style.depth_styles(depths)
-    level = fit.curves.confidence
-    # where every shape was trained to one value of the axis, losses are drawn against size
-    over_size = fit.equal_budgets is not None and fit.equal_budgets.only
-    axis = "n_params" if over_size else fit.curves.axis
     return {
-        "axis_label": AXIS_LABELS.get(axis, fit.curves.axis_label),
+        "axis_label": AXIS_LABELS.get(axis, AXES[axis]),
         "level": f"{100 * level:.0f} %",
         "columns": [{**NUMBERS, **WORDS}[name] for name, _ in RUN_COLUMNS.values()],
         "depths": [
@@ -338,11 +324,11 @@ def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]
             {
                 "depth": cell.depth,
                 "width": cell.width,
-                "fitted": cell.n_params if over_size else cell.axis_value,
+                "fitted": cell.axis_value if curves else cell.n_params,
                 "loss": cell.mean,
                 "half": None if cell.se is None else float(style.half_band([cell.se], level)[0]),
             }
-            for cell in fit.cells
+            for cell in cells
             if not cell.excluded
         ],
         "runs": [_run(row, axis) for row in runs],
@@ -442,7 +428,11 @@ def write(directory: str | PathLike[str], out: Any = None) -> Any:
     path = paths.as_path(out or root / "report.html")
     if path.is_dir():
         raise InputError(f"--out: {path}; is a folder; allowed: a file, such as {path / 'report.html'}")
-    made = _unfitted(root, every) if folder is None else _fitted(root, every, folder)
+    if folder is None:
+        made = _unfitted(root, every)
+    else:
+        fit = fit_record.read_any(folder / "fit.json", "DIR")
+        made = _along(fit, root, every, folder) if isinstance(fit, AlongFit) else _fitted(fit, root, every, folder)
     paths.make_directory(path.parent)
     paths.write_atomic(path, page(*made))
     return path
@@ -452,44 +442,65 @@ Content = tuple[str, str, list["Section"], dict[str, Any] | None]
 """Title, subtitle, sections and data of a page."""
 
 
-def _fitted(root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
-    file = folder / "fit.json"
-    fit = fit_record.read(file, "DIR")
-    shown = every if fit.along_only else of_the_fit(every, fit)
+def _along(fit: AlongFit, root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
+    sections, curves = _sections(fit, root, every, every, folder, [all_runs(every)])
+    losses = _losses(ordered(every), fit.along.confidence)
+    title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{fit.provenance.rows_used} runs used."
+    return title, subtitle, sections, {"guide": None, "losses": losses, "training": _training(curves)}
+
+
+def _fitted(fit: FitResult, root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
+    shown, file = of_the_fit(every, fit), folder / "fit.json"
+    # a shape that was trained at several budgets is a cell at each of them
+    budgets = None if fit.curves.depths else fit.equal_budgets
+    cell_fold = Fold("Cells: the mean of each shape", [cells(fit.cells, budgets.axis if budgets else "")])
+    tables = [*runs(shown), cell_fold, *other_runs(every, shown)]
+    budget = placeholder("answers-box", WITHOUT_BUDGET) + html_of(_public(fit))
+    chart = placeholder("losses-chart", WITHOUT_CHART)
+    sections, curves = _sections(fit, root, every, shown, folder, tables, budget, chart)
+    depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
+    subtitle = (
+        f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit.cells)} shapes; "
+        f"{fit.provenance.rows_used} runs used."
+    )
+    # small matrices: more threads only wait for each other
+    with threadpool_limits(1, user_api="blas"):
+        guide = guide_answers(fit, source_of(fit, file), file, root)
+    # at equal compute losses are drawn against size
+    axis = "n_params" if budgets else fit.curves.axis
+    losses = _losses(ordered(shown), fit.curves.confidence, axis, fit.curves.depths, fit.cells)
+    data = {"guide": guide, "losses": losses, "training": _training(curves)}
+    return f"{_name(root)}: how deep and how wide", subtitle, sections, data
+
+
+def _sections(
+    fit: Fit,
+    root: Any,
+    every: Sequence[dict[str, str]],
+    shown: Sequence[dict[str, str]],
+    folder: Any,
+    tables: Sequence[Part],
+    budget: str = "",
+    chart: str = "",
+) -> tuple[list[Section], list[TrainingCurve]]:
+    """The sections of a fit, and the training curves of the runs ``shown``. tables: of the runs; budget, chart: markup
+    of what the script fills in."""
     curves, trained = _trained_sections(every, shown, root)
     figures = _figures(fit, folder)
     warned = [*_unfinished(every), *_stale(fit, root / "results.csv"), *fit.warnings]
-    run_tables: list[Part] = [all_runs(shown)]
-    if not fit.along_only:
-        # a shape that was trained at several budgets is a cell at each of them
-        axis = fit.equal_budgets.axis if fit.equal_budgets and fit.equal_budgets.only else ""
-        cell_fold = Fold("Cells: the mean of each shape", [cells(fit.cells, axis)])
-        run_tables = [*runs(shown), cell_fold, *other_runs(every, shown)]
-    sections = [
+    return [
         Section("answer", "The answer", box("answer", [Lines(fit_report.answer(fit))]) + html_of(figures[:1])),
-        Section(
-            "budget",
-            "Your budget",
-            "" if fit.along_only else placeholder("answers-box", WITHOUT_BUDGET) + html_of(_public(fit)),
-        ),
+        Section("budget", "Your budget", budget),
         Section("warnings", "Warnings", box("warnings", listed(warned))),
         *(Section(anchor, title, html_of(parts)) for anchor, title, parts in fit_report.sections(fit)),
-        Section("losses", "Losses, run by run", "" if fit.along_only else placeholder("losses-chart", WITHOUT_CHART)),
+        Section("losses", "Losses, run by run", chart),
         Section("figures", "Figures", html_of(figures[1:])),
-        Section("runs", "Runs", html_of(run_tables)),
+        Section("runs", "Runs", html_of(tables)),
         *trained,
         Section("samples", "Text by the models", html_of(_samples(root))),
         Section("reading", "How to read it", html_of(listed(HOW_TO_READ))),
         Section("provenance", "Provenance", html_of(_provenance(fit, shown, root))),
-    ]
-    title = f"{_name(root)}: how deep and how wide"
-    depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
-    used = fit.provenance.rows_used
-    subtitle = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit.cells)} shapes; {used} runs used."
-    if fit.along_only and fit.along:
-        title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{used} runs used."
-    source = None if fit.along_only else source_of(fit, file)
-    return title, subtitle, sections, collected(fit, ordered(shown), curves, source, file, root)
+    ], curves
 
 
 MOST_TEXTS, MOST_CHARACTERS = 60, 4000  # of samples.json, and of each of its texts
@@ -575,7 +586,7 @@ def _unfinished(runs: Sequence[Mapping[str, str]]) -> list[str]:
     return [f"unfinished: {missing} of {len(runs)} runs have no result ({found})"] if missing else []
 
 
-def _stale(fit: FitResult, results: Any) -> list[str]:
+def _stale(fit: Fit, results: Any) -> list[str]:
     """Warn where the table of results differs from the one that was fitted."""
     try:
         same = hashlib.sha256(results.read_bytes()).hexdigest() == fit.provenance.input_sha256
@@ -584,7 +595,7 @@ def _stale(fit: FitResult, results: Any) -> list[str]:
     return [] if same else ["stale: results.csv is not the one that was fitted; run `dwsweep fit` again"]
 
 
-def _figures(fit: FitResult, folder: Any) -> list[Part]:
+def _figures(fit: Fit, folder: Any) -> list[Part]:
     """Collect the figures, drawing them again where fit.json is newer."""
     drawings = registry.drawings(fit)
     pictures = [folder / f"{drawing.name}.svg" for drawing in drawings]
@@ -657,7 +668,7 @@ def _training_figure(curves: Sequence[TrainingCurve]) -> list[Part]:
     return [Figure(drawn, "Training loss against step, one panel per depth", caption)]
 
 
-def _provenance(fit: FitResult | None, runs: Sequence[Row], root: Any) -> list[Part]:
+def _provenance(fit: Fit | None, runs: Sequence[Row], root: Any) -> list[Part]:
     """The provenance of the numbers, folded: runs, sweep, last call, fit, spec."""
     manifest = to_dict(SweepStore(root).manifest)
 

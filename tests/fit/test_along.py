@@ -36,7 +36,6 @@ def rows_of(study: AlongStudy, seed: int = 0) -> list[dict]:
 def along(study: AlongStudy, seed: int = 0, **options: object) -> Along:
     (rows, *_) = draw_along(study, np.random.default_rng(seed))
     found = dwsweep.fit_along(rows, study.column, draws=DRAWS, **options).along
-    assert found is not None
     return found
 
 
@@ -262,8 +261,11 @@ def test_the_command_writes_one_table_one_figure_and_the_record(
     assert all(len(line) <= 80 for line in done.stdout.splitlines() if not line.startswith(str(tmp_path)))
     table = list(csv.DictReader((out / "along.csv").open()))
     assert len(table) == 20 and {row["arm"] for row in table} == {"standard", "fixed"}
-    again = fit_record.read(out)
-    assert again.along is not None and again.along_only
+    again = fit_record.read_any(out)
+    assert isinstance(again, fit_record.AlongFit)
+    with pytest.raises(InputError, match="losses along heads and no best depth"):
+        fit_record.read(out)
+    assert not {"transitions", "surface", "cells"} & {*again.to_dict()}
     assert json.loads((out / "fit.json").read_text())["along"]["curves"][0]["best"] == 2
     assert again.along.answer[0] in " ".join(plain_text(fit_report.render(again)).split())
     page = sweep_page.write(out).read_text("utf-8")

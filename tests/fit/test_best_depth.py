@@ -142,7 +142,7 @@ def test_identical_curves_have_no_best_depth():
     result = fitted(SmoothTruth(effect=0.0))
     assert result.guideline_law is None and "levine" in result.guideline[0].law
     assert result.surface.flat and all(row.depth is None for row in result.surface.optima)
-    assert not result.surface.bounded and LossSurface(result.surface).at(3e7).depth is None
+    assert not result.surface.bounded and LossSurface(result.surface).at(3e7).value is None
     said = headline(result.surface, "N")
     assert said.startswith("No effect of depth is shown: losses that depend on N alone fit as well (p = 0.")
     assert said in " ".join(to_text(result).split())
@@ -313,7 +313,7 @@ def test_what_is_written_guides_as_what_was_fitted(tmp_path):
     rows = guideline_rows(guide, rivals, SIZES)
     for old, new in zip(result.guideline, rows, strict=True):
         assert new.to_dict() == old.to_dict()
-    assert own_guide(again.surface).surface.at(3e7).depth == result.guideline[-2].depth
+    assert own_guide(again.surface).surface.at(3e7).value == result.guideline[-2].depth
 
 
 def test_a_depth_costs_what_the_true_losses_say():
@@ -441,6 +441,24 @@ def smooth_problem(sigma: float) -> tuple[Problem, str]:
     return Problem.of(
         x, depth, losses + rng.normal(0.0, sigma, len(x)), sigma**2 * np.eye(len(x)), FRAME
     ), "exponential"
+
+
+def test_what_the_cells_do_not_show_of_a_wave_is_its_error() -> None:
+    """A wave of δ moves the losses, and the estimate follows; what is left of it is the error, rotated means or not."""
+    straight, form = smooth_problem(1e-3)
+    C = 1e-6 * (np.eye(len(straight.x)) + 0.5)  # what seeds share
+    h = np.array(START)
+    for problem in (straight, Problem.of(straight.x, np.exp(straight.y), straight.means, C, FRAME)):
+        model = Linear(problem, form, THETA)
+        waves = np.flatnonzero(FRAME.terms[:, 1] > 0)
+        sd = problem.in_order(problem.scale(h))[waves]
+        of_cells = FRAME.basis(problem.x, problem.y)[:, waves] * sd
+        error = model.gain(h) @ of_cells
+        error[waves, np.arange(len(waves))] -= sd
+        assert model.unseen(h) == pytest.approx(error, abs=1e-9)
+        own = np.linalg.norm(model.unseen(h)[waves], axis=1)  # never larger than the posterior says
+        assert (own <= np.sqrt(np.diagonal(model.coefficients(h)[1]))[waves] + 1e-12).all()
+        assert (own / sd).min() < 0.9
 
 
 def test_draws_are_those_of_the_linear_model_where_it_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:

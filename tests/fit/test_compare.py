@@ -21,6 +21,7 @@ from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.arms import Estimate, compare, ratio
 from dwsweep.fit.pairing import pair_arms
 from dwsweep.fit.surface import LossSurface, fit_with_gains
+from dwsweep.fit.surface_model import Frame
 from dwsweep.fit.transitions import analyse_pairs, size_ratio
 from dwsweep.records import fit as fit_record
 from dwsweep.records.studies import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
@@ -111,12 +112,39 @@ def test_a_best_depth_moves_with_the_losses_as_its_derivatives_say() -> None:
     assert here is not None and here.depth is not None
     along = arms.of_best_depth(arm.surface, arm.gains, x, here.depth)
     assert along is not None
+    along = along[: len(arm.curves.mean)]
     push = 2e-3 * np.sign(along)  # every loss a little, each so that the best depth goes up
     moved, _ = fit_with_gains(replace(arm.curves, mean=arm.curves.mean + push), CONFIDENCE) or (None, {})
     assert moved is not None
     there = LossSurface(moved).optimum(x)
     assert there is not None and there.depth is not None
     assert math.log(there.depth / here.depth) == pytest.approx(float(along @ push), rel=0.35)
+
+
+def test_departures_are_shared_over_the_same_sizes_and_depths_alone() -> None:
+    cross, here = 1e-6 * np.ones((3, 2)), Frame(14.0, 20.0, 6.0, 24.0)
+    waves = int((here.terms[:, 1] > 0).sum())
+    both = arms._with_departures(cross, here, replace(here, low=14.1))
+    assert both.shape == (3 + waves, 2 + waves) and (both[:3, :2] == cross).all()
+    assert (both[3:, 2:] == arms.SHARED_DEPARTURES * np.eye(waves)).all()
+    for other in (replace(here, low=15.0), replace(here, deepest=30.0)):
+        assert not arms._with_departures(cross, here, other)[3:, 2:].any()
+
+
+def test_arms_that_are_alike_have_narrower_ratios_of_best_depths() -> None:
+    """The same study, with departures shared and not: never by more than the correlation allows."""
+    drawn = draw_arms(TwoArms(), np.random.default_rng(5))
+    base, other = (fitted(one, label) for one, label in zip(drawn, "AB", strict=True))
+    pairing = pair_arms(base, other)
+    shared = list(arms._best_depths(base, other, pairing, CONFIDENCE))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(arms, "SHARED_DEPARTURES", 0.0)
+        apart = list(arms._best_depths(base, other, pairing, CONFIDENCE))
+    both = [(a, b) for a, b in zip(shared, apart, strict=True) if None not in (a.change_low, a.change_high)]
+    widths = np.array([[math.log(row.change_high / row.change_low) for row in pair] for pair in both])
+    assert len(widths) > 1 and [row.change for row, _ in both] == [row.change for _, row in both]
+    narrower = widths[:, 0] / widths[:, 1]
+    assert np.median(narrower) < 0.97 and narrower.min() > 0.5 and narrower.max() <= 1.0
 
 
 # What is shared

@@ -130,6 +130,8 @@ def two_arms() -> dict[str, TwoArms]:
         "same, one seed": replace(base, seeds=1),
         "same, 4 sizes, documents": replace(base, documents=200, budgets=tuple(np.geomspace(1.0e6, 1.0e8, 4))),
         "bent": replace(base, truth=SmoothTruth((6, 12, 18, 24)), bend=0.25, factor=1.3),
+        "same, both bent": replace(base, truth=SmoothTruth((6, 12, 18, 24), bend=0.25), bend=0.25),
+        "moved by 1.5, both bent": replace(base, truth=SmoothTruth((6, 12, 18, 24), bend=0.25), bend=0.25, factor=1.5),
     }
 
 

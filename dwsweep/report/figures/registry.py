@@ -9,10 +9,10 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
-from dwsweep.records.fit import FitResult
+from dwsweep.records.fit import AlongFit, Fit, FitResult
 from dwsweep.report.figures import laws, losses, studies, style
 from dwsweep.report.figures import runs as run_figures
 
@@ -31,13 +31,13 @@ class Drawing:
     name: str
     title: str
     caption: str
-    draw: Callable[[FitResult], Figure]
+    draw: Callable[[Any], Figure]
     has_content: Callable[[FitResult], bool] = lambda _: True
 
 
 def _has_curves(fit: FitResult) -> bool:
-    """False where every shape was trained to one value of the axis, or no depths are compared: no curve is there."""
-    return not fit.along_only and (fit.equal_budgets is None or not fit.equal_budgets.only)
+    """False where depths are compared at equal compute alone: no curve is there."""
+    return fit.equal_budgets is None or bool(fit.curves.depths)
 
 
 # ordered as on the page
@@ -48,7 +48,7 @@ DRAWINGS = (
         "Top: the loss at equal size, a line per arm and depth. Bottom: how far each value is above the lowest loss of "
         "its line, or the other arm above the first one. Its bars hold for all values of a line together: a bar that "
         "clears zero is a difference that is shown.",
-        studies.loss_along,
+        lambda fit: studies.loss_along(fit.along),
         lambda fit: fit.along is not None,
     ),
     Drawing(
@@ -128,7 +128,7 @@ DRAWINGS = (
         "extrapolated, and forms that fit equally well inside it part ways. The published law is drawn in the range of "
         "its own sizes only.",
         laws.guideline,
-        lambda fit: fit.own_law and not fit.along_only,
+        lambda fit: fit.own_law,
     ),
     Drawing(
         "tokens",
@@ -149,12 +149,14 @@ DRAWINGS = (
 )
 
 
-def drawings(fit: FitResult) -> list[Drawing]:
+def drawings(fit: Fit) -> list[Drawing]:
     """The figures that a fit has."""
+    if isinstance(fit, AlongFit):
+        return [drawing for drawing in DRAWINGS if drawing.name == "along"]
     return [drawing for drawing in DRAWINGS if drawing.has_content(fit)]
 
 
-def figures(fit: FitResult) -> dict[str, Callable[[], Figure]]:
+def figures(fit: Fit) -> dict[str, Callable[[], Figure]]:
     """Drawers of the figures that a fit has, by name."""
     return {drawing.name: functools.partial(drawing.draw, fit) for drawing in drawings(fit)}
 
@@ -167,7 +169,7 @@ def clear(out_dir: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def draw(fit: FitResult, out_dir: Path) -> list[Path]:
+def draw(fit: Fit, out_dir: Path) -> list[Path]:
     """Draw every figure of ``fit`` into ``out_dir``.
 
     Returns the paths, PNG then SVG of each figure in the order above. The same fit gives the same bytes with the same

@@ -155,10 +155,8 @@ SHIFT = 0.04  # between the bars of two arms at one value, of the distance betwe
 WIDE = 8.0  # ratio of the largest to the smallest value from which on the axis is logarithmic
 
 
-def loss_along(fit: FitResult) -> Figure:
+def loss_along(found: Along) -> Figure:
     """One column of panels per depth and size (per size where the column is the depth); the arms are lines in each."""
-    found = fit.along
-    assert found is not None
     groups = found.groups[:PANELS]
     columns = min(len(groups), COLUMNS)
     rows = -(-len(groups) // columns)
