@@ -330,6 +330,10 @@ class SweepStore:
         names = paths.names_in(self.pack_directory(pack_id) / "checkpoints")
         return max((int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit()), default=0)
 
+    def has_checkpoints(self, pack_id: str) -> bool:
+        """Whether any checkpoint is there, one that a killed worker left half written included."""
+        return bool(paths.names_in(self.pack_directory(pack_id) / "checkpoints"))
+
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"
 

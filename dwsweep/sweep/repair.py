@@ -88,7 +88,7 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
     found = []
     for family in _families(store, packs).values():
         for pack_id in family:
-            if not store.newest_checkpoint(pack_id):
+            if not store.has_checkpoints(pack_id):
                 continue
             state, pack = store.pack_state(pack_id), store.pack(pack_id)
             if state.state not in (DONE, REBUILT):
