@@ -127,6 +127,7 @@ class RunResult:
     run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
     params_sha256: str | None = None  # of params.safetensors (hex); None: the parameters were not kept
     params_bytes: Count | None = None
+    heldout_tokens: Positive | None = None  # that the loss is the mean over; None in files of earlier versions
 
 
 @dataclass(frozen=True)
@@ -169,15 +170,16 @@ def versions() -> dict[str, str]:
 SUM_TOLERANCE = 1e-9  # of the loss: only the order of the additions differs between writing and checking
 
 
-def check_documents(path: Any, name: str, loss: float) -> None:
-    """Refuse a ``documents.npy`` that is not the one behind ``loss``: rows of (summed nats, tokens), one per held-out
-    document, with Σ nats / Σ tokens = loss.
+def check_documents(path: Any, name: str, result: RunResult) -> None:
+    """Refuse a ``documents.npy`` that is not the one behind ``result``: rows of (summed nats, tokens), one per held-out
+    document, with Σ nats / Σ tokens = loss and, where it is recorded, Σ tokens = heldout_tokens.
 
     A missing file passes: without it a fit pairs nothing by document, and the loss stands. An object of a bucket is
     whole or not there at all, and is not read for this.
 
     Raises:
-        Damaged: it is cut short, no array, an array of another shape or with impossible values, or has another loss.
+        Damaged: it is cut short, no array, an array of another shape or with impossible values, or has another loss or
+            another number of tokens.
     """
     if paths.is_remote(path):
         return
@@ -185,14 +187,15 @@ def check_documents(path: Any, name: str, loss: float) -> None:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return
-    why = _fault_of_documents(path, loss, found.st_ino, found.st_size, found.st_mtime_ns)
+    version = found.st_ino, found.st_size, found.st_mtime_ns
+    why = _fault_of_documents(path, result.loss, result.heldout_tokens, *version)
     if why:
         raise Damaged(path, name, why)
 
 
 @lru_cache(maxsize=1 << 16)
-def _fault_of_documents(path: Any, loss: float, *version: int) -> str:
-    """What is wrong with the documents of a loss; empty for nothing. Read once for each ``version`` of the file."""
+def _fault_of_documents(path: Any, loss: float, tokens_read: int | None, *version: int) -> str:
+    """What is wrong with the documents of a loss over so many tokens; empty for nothing. Read once for each ``version`` of the file."""
     import numpy as np
 
     try:
@@ -211,6 +214,8 @@ def _fault_of_documents(path: Any, loss: float, *version: int) -> str:
         return "has numbers that are not finite, or negative; nats and tokens are neither"
     if not abs(sums_to - loss) <= SUM_TOLERANCE * max(1.0, loss):
         return f"sums to {sums_to:.10g} nats per token; the recorded loss is {loss:.10g}"
+    if tokens_read is not None and tokens != tokens_read:
+        return f"is of {tokens:.10g} held-out tokens; the recorded loss is of {tokens_read}"
     return ""
 
 

@@ -213,7 +213,7 @@ class SweepStore:
             Damaged: they are not.
         """
         path = self.documents_path(run_id)
-        check_documents(path, self.name_of(path), result.loss)
+        check_documents(path, self.name_of(path), result)
 
     def lacking_documents(self, run_ids: Collection[str]) -> list[str]:
         """A line where finished runs have no documents.npy. Not looked at in a bucket, where each look is a request."""
