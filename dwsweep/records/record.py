@@ -141,7 +141,7 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     except ValidationError as error:
         raise Damaged(path, shown, _describe(error)) from None
     try:
-        json.loads(data, object_pairs_hook=each_key_once)
+        _decoder.decode(data.decode())
     except ValueError as error:
         raise Damaged(path, shown, str(error)) from None
     return found
@@ -159,6 +159,9 @@ def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"key {twice!r} is there twice; must be there once")
     return found
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=each_key_once)  # json.loads would make one for each of thousands of files
 
 
 def parse(kind: type[Kind], content: Mapping[str, Any]) -> Kind:

@@ -162,8 +162,12 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
     """Repair a run. Damaged result or documents: it is pending. Damaged status: it is done if the result is sound."""
     again = "the run is trained again"
     _not_a_folder(store, store.metrics_path(run_id), say)
-    lost = _check(store, store.result_path(run_id), RunResult, say, again)
-    result = store.result(run_id)
+    result, lost = None, False
+    try:
+        result = store.read(store.result_path(run_id), RunResult)
+    except Damaged as error:
+        _set_aside(store, error, say, again)
+        lost = True
     try:
         if result is not None:
             store.check_documents(run_id, result)
