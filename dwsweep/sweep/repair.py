@@ -97,7 +97,9 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
                 store.write_pack_state(pack_id, replace(state, state=DONE))
             found.append(pack_id)
     for pack_id in found:
-        store.remove_checkpoints(pack_id)
+        # the worker of a killed parent may still write its last one
+        with paths.one_worker(store.pack_directory(pack_id), say):
+            store.remove_checkpoints(pack_id)
     if found:
         say(
             f"removed the checkpoints of {len(found)} finished pack{'s' * (len(found) != 1)}; "
