@@ -60,7 +60,8 @@ BELOW = 2.0  # times below the smallest net, where the list begins
 DECADES = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,))
 # by one's own losses an answer takes 0.3 s of a CPU, by a law 0.1 s: a page is to take three seconds for them
 MOST_BY_LOSSES, MOST_BY_LAW = 12, 24
-MOST_CURVES = 120  # training curves on a page: more cannot be told apart, and each is a file to be read
+# training curves of a page of more than MANY runs: more cannot be told apart, and each is a file to be read
+MANY, MOST_CURVES = 600, 120
 
 
 def guide_answers(fit: FitResult, source: Source, file: Any, directory: Any) -> dict[str, Any]:
@@ -638,8 +639,8 @@ def _logged(
 
 
 def drawn(rows: Sequence[Row]) -> set[str]:
-    """The runs whose training curves are on the page: all, or where they are many ``MOST_CURVES``, equally many of each
-    shape, its lowest losses first; one of each shape at least."""
+    """The runs whose training curves are on the page: all, or of more than ``MANY`` runs ``MOST_CURVES``, equally many
+    of each shape, its lowest losses first; one of each shape at least."""
     shapes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row.get("run_id"):
@@ -651,7 +652,7 @@ def drawn(rows: Sequence[Row]) -> set[str]:
 
     by_loss = [sorted(group, key=rank) for group in shapes.values()]
     in_turn = [row["run_id"] for turn in itertools.zip_longest(*by_loss) for row in turn if row is not None]
-    return set(in_turn[: max(MOST_CURVES, len(shapes))])
+    return set(in_turn if len(in_turn) <= MANY else in_turn[: max(MOST_CURVES, len(shapes))])
 
 
 def _logs_conditioning(path: Any) -> bool:
@@ -686,7 +687,7 @@ def _training_figure(curves: Sequence[TrainingCurve], runs: int) -> list[Part]:
     with style.styled():
         drawn = style.render(run_figures.training_curves(curves), "svg")
     caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
-    if runs > MOST_CURVES:
+    if runs > MANY:
         caption += f" {len(curves):,} of {runs:,} runs: of each shape those of lowest held-out loss."
     return [Figure(drawn, "Training loss against step, one panel per depth", caption)]
 

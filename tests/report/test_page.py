@@ -443,6 +443,7 @@ def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, mo
     directory = copy(pair, tmp_path / "sweep")
     rows = sweep_page.rows_of(directory / "results.csv")
     read_logs: list[str] = []
+    monkeypatch.setattr(sweep_page, "MANY", 30)
     monkeypatch.setattr(sweep_page, "MOST_CURVES", 24)
     monkeypatch.setattr(
         sweep_page.paths, "read_lines", lambda path: read_logs.append(path.parent.name) or [{"step": 1, "loss": 2.0}]

@@ -2,7 +2,7 @@
 
 /** Rows of columns; a column is a list, or {of: values, at: place of each row's value}. */
 function rowsOf(columns) {
-  const named = Object.entries(columns).map(([name, one]) => [name, one.at ? one.at.map((place) => one.of[place]) : one]);
+  const named = Object.entries(columns).map(([name, one]) => [name, one.of ? one.at.map((place) => one.of[place]) : one]);
   return named.length ? named[0][1].map((_, k) => Object.fromEntries(named.map(([name, values]) => [name, values[k]]))) : [];
 }
 
