@@ -202,8 +202,9 @@ def promised_times(kept: Sequence[PlannedTime]) -> Table:
     return made
 
 
-def runs(rows: Sequence[Row]) -> list[Part]:
-    """One row per shape, with its runs folded; all runs one by one behind a fold."""
+def runs(rows: Sequence[Row], *, with_script: bool = False) -> list[Part]:
+    """One row per shape, with its runs folded; all runs one by one behind a fold, where the script puts ``all_runs`` of
+    more than ``MANY``: as markup they are most of a page."""
     if not rows:
         return [Lines(["results.csv is not there or empty: no table of runs."], soft=True)]
     shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
@@ -227,7 +228,10 @@ def runs(rows: Sequence[Row]) -> list[Part]:
             spread([row.get("tokens_per_second") for row in done], short),
             whole(sum(float(row.get("wall_seconds") or 0.0) for row in done)) if done else MISSING,
         )
-    return [made, Fold(f"All {len(rows)} runs", [all_runs(rows)], "all-runs")]
+    every: list[Part] = [all_runs(rows)]
+    if with_script and len(rows) > MANY:
+        every = [Lines([f"With scripts allowed, a table of {len(rows):,} runs stands here; they are in results.csv."])]
+    return [made, Fold(f"All {len(rows)} runs", every, "all-runs")]
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
@@ -312,7 +316,15 @@ def collected(
         # small matrices: more threads only wait for each other
         with threadpool_limits(1, user_api="blas"):
             guide = guide_answers(fit, source, file, directory)
-    return {"guide": guide, "losses": _losses(fit, runs), "training": _training(curves)}
+    table = _table(all_runs(runs)) if len(runs) > MANY and not fit.along_only else None
+    return {"guide": guide, "losses": _losses(fit, runs), "training": _training(curves), "table": table}
+
+
+def _table(made: Table) -> dict[str, Any]:
+    """A table for the script to put into the page: headings, which of them are of texts, and its columns."""
+    heads = [name.strip() for name in made.heads]
+    rows = [dict(enumerate(text_of(cell).strip() for cell in row)) for row in made.rows]
+    return {"heads": heads, "texts": [sign == "<" for sign in made.signs], "columns": columns_of(rows)}
 
 
 def _losses(fit: FitResult, runs: Sequence[Mapping[str, str]]) -> dict[str, Any]:
@@ -478,7 +490,7 @@ def _fitted(root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
         # a shape that was trained at several budgets is a cell at each of them
         axis = fit.equal_budgets.axis if fit.equal_budgets and fit.equal_budgets.only else ""
         cell_fold = Fold("Cells: the mean of each shape", [cells(fit.cells, axis)])
-        run_tables = [*runs(shown), cell_fold, *other_runs(every, shown)]
+        run_tables = [*runs(shown, with_script=True), cell_fold, *other_runs(every, shown)]
     sections = [
         Section("answer", "The answer", box("answer", [Lines(fit_report.answer(fit))]) + html_of(figures[:1])),
         Section(

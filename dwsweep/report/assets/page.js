@@ -6,6 +6,13 @@ function rowsOf(columns) {
   return named.length ? named[0][1].map((_, k) => Object.fromEntries(named.map(([name, values]) => [name, values[k]]))) : [];
 }
 
+/** A table in a box that scrolls, as those that stand in the page. */
+function tableOf({ heads, texts, columns }) {
+  const row = (tag, cells) => el("tr", {}, ...cells.map((text, k) => el(tag, texts[k] ? { class: "text" } : {}, text)));
+  return el("div", { class: "scroll", tabindex: "0" }, el("table", {}, el("thead", {}, row("th", heads)),
+    el("tbody", {}, ...rowsOf(columns).map((one) => row("td", heads.map((_, k) => one[k]))))));
+}
+
 const data = JSON.parse(document.getElementById("data").textContent);
 data.losses.runs = rowsOf(data.losses.runs);
 document.documentElement.classList.add("scripted");
@@ -13,4 +20,5 @@ const [answersRoot, chartRoot] = ["answers-box", "losses-chart"].map((id) => doc
 if (answersRoot) answersBox(answersRoot, data.guide);
 if (chartRoot) lossesChart(chartRoot, data);
 const fold = document.querySelector("details.all-runs");
+if (fold && data.table) fold.lastElementChild.replaceWith(tableOf(data.table));
 if (fold) runsTable(fold, data);
