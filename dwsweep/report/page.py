@@ -323,7 +323,7 @@ def collected(
 def _table(made: Table) -> dict[str, Any]:
     """A table for the script to put into the page: headings, which of them are of texts, and its columns."""
     heads = [name.strip() for name in made.heads]
-    rows = [dict(enumerate(text_of(cell).strip() for cell in row)) for row in made.rows]
+    rows = [{str(k): text_of(cell).strip() for k, cell in enumerate(row)} for row in made.rows]
     return {"heads": heads, "texts": [sign == "<" for sign in made.signs], "columns": columns_of(rows)}
 
 
