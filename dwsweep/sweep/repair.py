@@ -96,13 +96,17 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
                     continue
                 store.write_pack_state(pack_id, replace(state, state=DONE))
             found.append(pack_id)
+    removed = 0
     for pack_id in found:
-        # the worker of a killed parent may still write its last one
-        with paths.one_worker(store.pack_directory(pack_id), say):
-            store.remove_checkpoints(pack_id)
-    if found:
+        try:  # the worker of a killed parent may still write its last one
+            with paths.one_worker(store.pack_directory(pack_id), say):
+                store.remove_checkpoints(pack_id)
+            removed += 1
+        except RuntimeError as error:
+            say(f"{error}; its checkpoints stay")
+    if removed:
         say(
-            f"removed the checkpoints of {len(found)} finished pack{'s' * (len(found) != 1)}; "
+            f"removed the checkpoints of {removed} finished pack{'s' * (removed != 1)}; "
             "execution.keep_finished_checkpoints: true keeps them"
         )
 
