@@ -317,7 +317,10 @@ def collected(
         with threadpool_limits(1, user_api="blas"):
             guide = guide_answers(fit, source, file, directory)
     table = _table(all_runs(runs)) if len(runs) > MANY and not fit.along_only else None
-    return {"guide": guide, "losses": _losses(fit, runs), "training": _training(curves), "table": table}
+    losses = _losses(fit, runs)
+    if table is not None:
+        del losses["runs"]["id"]  # the first column of the table
+    return {"guide": guide, "losses": losses, "training": _training(curves), "table": table}
 
 
 def _table(made: Table) -> dict[str, Any]:
@@ -389,7 +392,8 @@ def _run(row: Mapping[str, str], axis: str) -> dict[str, Any]:
     # the last loss of an unfinished run says nothing about its shape
     if values["status"] not in (None, "done"):
         values["loss"] = None
-    return {**values, "fitted": _number(row.get(axis))}
+    values["fitted"] = _number(row.get(axis))
+    return {name: float(f"{one:.9g}") if isinstance(one, float) else one for name, one in values.items()}
 
 
 def _number(value: str | None) -> float | None:

@@ -14,6 +14,7 @@ function tableOf({ heads, texts, columns }) {
 }
 
 const data = JSON.parse(document.getElementById("data").textContent);
+if (data.table) data.losses.runs.id = data.table.columns[0];
 data.losses.runs = rowsOf(data.losses.runs);
 document.documentElement.classList.add("scripted");
 const [answersRoot, chartRoot] = ["answers-box", "losses-chart"].map((id) => document.getElementById(id));
