@@ -77,10 +77,10 @@ $(HF)/installed: pyproject.toml constraints.txt
 test-hf: $(HF)/installed
 	$(HF)/bin/python -m pytest -m hf
 
-$(ENGINES)/installed: pyproject.toml
+$(ENGINES)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(ENGINES)
 	@echo "installing dwsweep and the clients of buckets and clusters into $(ENGINES)"
-	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check -e '.[gcs,s3,ray,engines]'
+	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gcs,s3,ray,engines]'
 	@touch $@
 
 test-engines: $(ENGINES)/installed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 ROPE_THETA = 10_000.0  # Su et al. 2021
@@ -93,7 +93,7 @@ class Shape:
         return f"L{self.depth}-d{self.width}-h{self.heads}"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from functools import cache
 
 GB = 1e9
 JAX_SHARE_OF_GPU = 0.75
@@ -74,6 +75,7 @@ DEVICES: tuple[Device, ...] = (
 )
 
 
+@cache
 def find(name: str | None) -> Device | None:
     """The device of a name in the table or of JAX's ``device_kind``, in any case; None where it is not in the table.
 

@@ -143,7 +143,7 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     except ValidationError as error:
         raise Damaged(path, shown, _describe(error)) from None
     try:
-        json.loads(data, object_pairs_hook=each_key_once, parse_int=_of_some_digits)
+        _decoder.decode(data.decode())
     except ValueError as error:
         raise Damaged(path, shown, str(error)) from None
     return found
@@ -167,6 +167,10 @@ def _of_some_digits(text: str) -> int:
     if len(text) > MOST_DIGITS:
         raise ValueError(f"{text[:20]}… has {len(text):,} digits; allowed: at most {MOST_DIGITS}")
     return int(text)
+
+
+# json.loads would make one for each of thousands of files
+_decoder = json.JSONDecoder(object_pairs_hook=each_key_once, parse_int=_of_some_digits)
 
 
 def parse(kind: type[Kind], content: Mapping[str, Any]) -> Kind:

@@ -61,6 +61,8 @@ BELOW = 2.0  # times below the smallest net, where the list begins
 DECADES = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,))
 # by one's own losses an answer takes 0.3 s of a CPU, by a law 0.1 s: a page is to take three seconds for them
 MOST_BY_LOSSES, MOST_BY_LAW = 12, 24
+# training curves of a page of more than MANY runs: more cannot be told apart, and each is a file to be read
+MANY, MOST_CURVES = 600, 120
 
 
 def guide_answers(fit: FitResult, source: Source, file: Any, directory: Any) -> dict[str, Any]:
@@ -201,8 +203,9 @@ def promised_times(kept: Sequence[PlannedTime]) -> Table:
     return made
 
 
-def runs(rows: Sequence[Row]) -> list[Part]:
-    """One row per shape, with its runs folded; all runs one by one behind a fold."""
+def runs(rows: Sequence[Row], *, with_script: bool = False) -> list[Part]:
+    """One row per shape, with its runs folded; all runs one by one behind a fold, where the script puts ``all_runs`` of
+    more than ``MANY``: as markup they are most of a page."""
     if not rows:
         return [Lines(["results.csv is not there or empty: no table of runs."], soft=True)]
     shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
@@ -226,7 +229,10 @@ def runs(rows: Sequence[Row]) -> list[Part]:
             spread([row.get("tokens_per_second") for row in done], short),
             whole(sum(float(row.get("wall_seconds") or 0.0) for row in done)) if done else MISSING,
         )
-    return [made, Fold(f"All {len(rows)} runs", [all_runs(rows)], "all-runs")]
+    every: list[Part] = [all_runs(rows)]
+    if with_script and len(rows) > MANY:
+        every = [Lines([f"With scripts allowed, a table of {len(rows):,} runs stands here; they are in results.csv."])]
+    return [made, Fold(f"All {len(rows)} runs", every, "all-runs")]
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
@@ -296,6 +302,13 @@ DIGITS = 7
 HALF_TURN = ((-0.574, 1.430, 0.144), (0.426, 0.430, 0.144), (0.426, 1.430, -0.856))  # hue-rotate(180deg)
 
 
+def _table(made: Table) -> dict[str, Any]:
+    """A table for the script to put into the page: headings, which of them are of texts, and its columns."""
+    heads = [name.strip() for name in made.heads]
+    rows = [{str(k): text_of(cell).strip() for k, cell in enumerate(row)} for row in made.rows]
+    return {"heads": heads, "texts": [sign == "<" for sign in made.signs], "columns": columns_of(rows)}
+
+
 def _losses(
     runs: Sequence[Mapping[str, str]],
     level: float,
@@ -331,8 +344,20 @@ def _losses(
             for cell in cells
             if not cell.excluded
         ],
-        "runs": [_run(row, axis) for row in runs],
+        "runs": columns_of([_run(row, axis) for row in runs]),
     }
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Rows that have the same keys, as a list per key: thousands of runs are mostly their names otherwise. A column of
+    few values is ``{"of": values, "at": place of each row's value}``."""
+    found: dict[str, Any] = {}
+    for name in rows[0] if rows else ():
+        column = [row[name] for row in rows]
+        values = {value: place for place, value in enumerate(dict.fromkeys(column))}
+        few = 2 * len(values) <= len(column)
+        found[name] = {"of": list(values), "at": [values[value] for value in column]} if few else column
+    return found
 
 
 def on_dark(colour: str) -> str:
@@ -349,7 +374,8 @@ def _run(row: Mapping[str, str], axis: str) -> dict[str, Any]:
     # the last loss of an unfinished run says nothing about its shape
     if values["status"] not in (None, "done"):
         values["loss"] = None
-    return {**values, "fitted": _number(row.get(axis))}
+    values["fitted"] = _number(row.get(axis))
+    return {name: float(f"{one:.9g}") if isinstance(one, float) else one for name, one in values.items()}
 
 
 def _number(value: str | None) -> float | None:
@@ -372,7 +398,7 @@ def _curve(curve: DepthCurve, level: float) -> dict[str, Any] | None:
 
 
 def _training(curves: Sequence[TrainingCurve]) -> dict[str, Any]:
-    """{run: [which steps, losses]}; runs that were logged alike share their steps."""
+    """{run: [which steps, losses]}; runs that were logged alike share their steps. Of many runs not all are here."""
     steps: dict[tuple[float | None, ...], int] = {}
     found = {}
     for curve in curves:
@@ -454,7 +480,7 @@ def _fitted(fit: FitResult, root: Any, every: Sequence[dict[str, str]], folder: 
     # a shape that was trained at several budgets is a cell at each of them
     budgets = None if fit.curves.depths else fit.equal_budgets
     cell_fold = Fold("Cells: the mean of each shape", [cells(fit.cells, budgets.axis if budgets else "")])
-    tables = [*runs(shown), cell_fold, *other_runs(every, shown)]
+    tables = [*runs(shown, with_script=True), cell_fold, *other_runs(every, shown)]
     budget = placeholder("answers-box", WITHOUT_BUDGET) + html_of(_public(fit))
     chart = placeholder("losses-chart", WITHOUT_CHART)
     sections, curves = _sections(fit, root, every, shown, folder, tables, budget, chart)
@@ -469,7 +495,10 @@ def _fitted(fit: FitResult, root: Any, every: Sequence[dict[str, str]], folder: 
     # at equal compute losses are drawn against size
     axis = "n_params" if budgets else fit.curves.axis
     losses = _losses(ordered(shown), fit.curves.confidence, axis, fit.curves.depths, fit.cells)
-    data = {"guide": guide, "losses": losses, "training": _training(curves)}
+    table = _table(all_runs(ordered(shown))) if len(shown) > MANY else None
+    if table is not None:
+        del losses["runs"]["id"]  # the first column of the table
+    data = {"guide": guide, "losses": losses, "training": _training(curves), "table": table}
     return f"{_name(root)}: how deep and how wide", subtitle, sections, data
 
 
@@ -563,7 +592,7 @@ def _trained_sections(
     kept = planned_vs_measured(SweepStore(root), (row["run_id"] for row in shown if row.get("run_id")))
     return curves, [
         *promises(kept),
-        Section("training", "Training curves", html_of(_training_figure(curves))),
+        Section("training", "Training curves", html_of(_training_figure(curves, len(shown)))),
         Section("conditioning", "Conditioning of attention", html_of(_conditioning(conditions))),
     ]
 
@@ -625,24 +654,55 @@ def promises(kept: Sequence[PlannedTime]) -> list[Section]:
 def _logged(
     every: Sequence[Mapping[str, str]], shown: Sequence[Mapping[str, str]], root: Any
 ) -> tuple[list[TrainingCurve], list[Conditions]]:
-    """The training curves of the runs ``shown``, and the conditioning that any run of ``every`` logged; each log is
-    read once."""
+    """The training curves of the runs ``shown``, of many those of ``drawn``, and the conditioning that any run of
+    ``every`` logged. No other log is read."""
     curves, conditions = [], []
-    drawn = {row.get("run_id") for row in shown}
+    chosen = drawn(shown)
     for row in every:
         run_id = row.get("run_id")
         if not run_id:
             continue
-        rows = list(paths.read_lines(root / "runs" / run_id / "metrics.jsonl"))
+        path = root / "runs" / run_id / "metrics.jsonl"
+        if run_id not in chosen and not _logs_conditioning(path):
+            continue
+        rows = list(paths.read_lines(path))
         if found := run_figures.conditions(row, rows):
             conditions.append(found)
-        if run_id not in drawn:
+        if run_id not in chosen:
             continue
         diverged = row.get("status") == "diverged"
         curve = run_figures.training_curve(run_id, int(float(row["depth"])), float(row["n_params"]), diverged, rows)
         if curve is not None:
             curves.append(curve)
     return curves, conditions
+
+
+def drawn(rows: Sequence[Row]) -> set[str]:
+    """The runs whose training curves are on the page: all, or of more than ``MANY`` runs ``MOST_CURVES``, equally many
+    of each shape, its lowest losses first; one of each shape at least."""
+    shapes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.get("run_id"):
+            shapes[tuple(row.get(name) for name in ("depth", "width", "heads"))].append(row)
+
+    def rank(row: Row) -> tuple[bool, float]:
+        loss = _number(row.get("loss"))
+        return row.get("status") != "done" or loss is None, loss or 0.0
+
+    by_loss = [sorted(group, key=rank) for group in shapes.values()]
+    in_turn = [row["run_id"] for turn in itertools.zip_longest(*by_loss) for row in turn if row is not None]
+    return set(in_turn if len(in_turn) <= MANY else in_turn[: max(MOST_CURVES, len(shapes))])
+
+
+def _logs_conditioning(path: Any) -> bool:
+    """Whether a log may hold conditioning, which its first row does then; a log in a bucket is to be read whole."""
+    if paths.is_remote(path):
+        return True
+    try:
+        with open(path, "rb") as file:
+            return b'"conditioning' in file.readline()
+    except OSError:
+        return False
 
 
 def _conditioning(logged: Sequence[Conditions]) -> list[Part]:
@@ -659,12 +719,15 @@ def _conditioning(logged: Sequence[Conditions]) -> list[Part]:
     return [Figure(drawn, "Condition number of attention", caption)]
 
 
-def _training_figure(curves: Sequence[TrainingCurve]) -> list[Part]:
+def _training_figure(curves: Sequence[TrainingCurve], runs: int) -> list[Part]:
+    """The training curves; ``runs``: that the page is of."""
     if not curves:
         return []
     with style.styled():
         drawn = style.render(run_figures.training_curves(curves), "svg")
     caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
+    if runs > MANY:
+        caption += f" {len(curves):,} of {runs:,} runs: of each shape those of lowest held-out loss."
     return [Figure(drawn, "Training loss against step, one panel per depth", caption)]
 
 
@@ -720,7 +783,8 @@ def of_the_fit(every: Sequence[dict[str, str]], fit: FitResult) -> list[dict[str
 
 def other_runs(every: Sequence[Mapping[str, str]], shown: Sequence[Mapping[str, str]]) -> list[Part]:
     """The table of runs of each arm that the fit is not of."""
-    left = [row for row in every if row not in shown]
+    there = {id(row) for row in shown}
+    left = [row for row in every if id(row) not in there]
     parts: list[Part] = []
     for arm in dict.fromkeys(row.get("arm") or "" for row in left):
         parts += [Heading(f"Runs of {arm}"), *runs([row for row in left if (row.get("arm") or "") == arm])]

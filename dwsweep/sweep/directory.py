@@ -37,7 +37,7 @@ from dwsweep.records.run import (
     RunConfig,
     RunResult,
     RunState,
-    check_documents,
+    fault_of_documents,
 )
 from dwsweep.records.sweep import Manifest, Owner, PlanRow
 
@@ -55,6 +55,7 @@ class SweepStore:
         self, directory: str | os.PathLike[str], damage: Callable[[Damaged], None] = lambda error: None
     ) -> None:
         self.directory = paths.as_path(directory)
+        self._runs = self.directory / "runs"
         self._damage = damage
 
     def read(self, path: Any, kind: type[Record]) -> Record | None:
@@ -63,7 +64,10 @@ class SweepStore:
         Raises:
             Damaged: it cannot be what it is meant to be.
         """
-        record = reader.read(path, kind, self.name_of(path))
+        try:
+            record = reader.read(path, kind)
+        except Damaged as error:
+            raise Damaged(path, self.name_of(path), error.why) from None
         # a record that names whom it belongs to was copied from elsewhere if that is not the folder it lies in
         for field in ("pack_id",) if kind is Pack else ("run_id",):
             named = getattr(record, field, None)
@@ -88,7 +92,7 @@ class SweepStore:
         return self.directory / "packs" / pack_id
 
     def run_directory(self, run_id: str) -> Any:
-        return self.directory / "runs" / run_id
+        return self._runs / run_id
 
     @property
     def results_path(self) -> Any:
@@ -156,10 +160,10 @@ class SweepStore:
 
     def run_ids(self) -> list[str]:
         """List every run that has a directory, orphans included."""
-        return paths.names_in(self.directory / "runs")
+        return paths.names_in(self._runs)
 
     def config_path(self, run_id: str) -> Any:
-        return self.run_directory(run_id) / "config.json"
+        return self._runs.joinpath(run_id, "config.json")
 
     def config(self, run_id: str) -> RunConfig | None:
         """Read all facts of a run; None when there is no config.json, or a damaged one."""
@@ -170,7 +174,7 @@ class SweepStore:
         reader.write(self.config_path(config.run_id), config)
 
     def state_path(self, run_id: str) -> Any:
-        return self.run_directory(run_id) / "status.json"
+        return self._runs.joinpath(run_id, "status.json")
 
     def state(self, run_id: str) -> RunState:
         """Read the state of a run; ``done`` without a sound result is pending: it has to be trained again."""
@@ -190,7 +194,7 @@ class SweepStore:
         reader.write(self.state_path(run_id), stamped, durable=state.state in FINAL)
 
     def result_path(self, run_id: str) -> Any:
-        return self.run_directory(run_id) / "result.json"
+        return self._runs.joinpath(run_id, "result.json")
 
     def result(self, run_id: str) -> RunResult | None:
         """Read the result of a finished run; None before, or when result.json is damaged."""
@@ -201,10 +205,10 @@ class SweepStore:
         return self.directory / "samples.json"
 
     def metrics_path(self, run_id: str) -> Any:
-        return self.run_directory(run_id) / "metrics.jsonl"
+        return self._runs.joinpath(run_id, "metrics.jsonl")
 
     def documents_path(self, run_id: str) -> Any:
-        return self.run_directory(run_id) / "documents.npy"
+        return self._runs.joinpath(run_id, "documents.npy")
 
     def check_documents(self, run_id: str, result: RunResult) -> None:
         """Refuse held-out losses by document that are not whole, or not those of the result.
@@ -213,7 +217,8 @@ class SweepStore:
             Damaged: they are not.
         """
         path = self.documents_path(run_id)
-        check_documents(path, self.name_of(path), result.loss)
+        if why := fault_of_documents(path, result):
+            raise Damaged(path, self.name_of(path), why)
 
     def lacking_documents(self, run_ids: Collection[str]) -> list[str]:
         """A line where finished runs have no documents.npy. Not looked at in a bucket, where each look is a request."""
@@ -329,6 +334,10 @@ class SweepStore:
         """Number of the newest checkpoint, which grows with each that is written; 0: there is none."""
         names = paths.names_in(self.pack_directory(pack_id) / "checkpoints")
         return max((int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit()), default=0)
+
+    def has_checkpoints(self, pack_id: str) -> bool:
+        """Whether any checkpoint is there, one that a killed worker left half written included."""
+        return bool(paths.names_in(self.pack_directory(pack_id) / "checkpoints"))
 
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"

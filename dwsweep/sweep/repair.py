@@ -88,7 +88,7 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
     found = []
     for family in _families(store, packs).values():
         for pack_id in family:
-            if not store.newest_checkpoint(pack_id):
+            if not store.has_checkpoints(pack_id):
                 continue
             state, pack = store.pack_state(pack_id), store.pack(pack_id)
             if state.state not in (DONE, REBUILT):
@@ -96,11 +96,17 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
                     continue
                 store.write_pack_state(pack_id, replace(state, state=DONE))
             found.append(pack_id)
+    removed = 0
     for pack_id in found:
-        store.remove_checkpoints(pack_id)
-    if found:
+        try:  # the worker of a killed parent may still write its last one
+            with paths.one_worker(store.pack_directory(pack_id), say):
+                store.remove_checkpoints(pack_id)
+            removed += 1
+        except RuntimeError as error:
+            say(f"{error}; its checkpoints stay")
+    if removed:
         say(
-            f"removed the checkpoints of {len(found)} finished pack{'s' * (len(found) != 1)}; "
+            f"removed the checkpoints of {removed} finished pack{'s' * (removed != 1)}; "
             "execution.keep_finished_checkpoints: true keeps them"
         )
 
@@ -162,8 +168,12 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
     """Repair a run. Damaged result or documents: it is pending. Damaged status: it is done if the result is sound."""
     again = "the run is trained again"
     _not_a_folder(store, store.metrics_path(run_id), say)
-    lost = _check(store, store.result_path(run_id), RunResult, say, again)
-    result = store.result(run_id)
+    result, lost = None, False
+    try:
+        result = store.read(store.result_path(run_id), RunResult)
+    except Damaged as error:
+        _set_aside(store, error, say, again)
+        lost = True
     try:
         if result is not None:
             store.check_documents(run_id, result)

@@ -404,4 +404,5 @@ class _Trainer:
             device_kind=choices.hardware.device.device_kind,
             pack_size=R,
             versions=versions(),
+            heldout_tokens=int(heldout.documents[:, 1].sum()),
         )

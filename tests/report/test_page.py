@@ -152,9 +152,12 @@ def test_data_holds_what_the_script_draws(law: Path) -> None:
     assert found
     data = json.loads(found[1])
     fit = fit_record.read(law)
-    runs, curves = data["losses"]["runs"], data["training"]["curves"]
-    assert len(runs) == 120 and sum(run["loss"] is None for run in runs) == 1
-    assert {run["id"] for run in runs} == set(curves)
+    columns, curves = data["losses"]["runs"], data["training"]["curves"]
+    assert len(columns["loss"]) == 120 and columns["loss"].count(None) == 1
+    assert set(columns["id"]) == set(curves)
+    assert [columns["depth"]["of"][place] for place in columns["depth"]["at"]] == [
+        int(row["depth"]) for row in sweep_page.ordered(sweep_page.rows_of(law / "results.csv"))
+    ]
     assert [look["depth"] for look in data["losses"]["depths"]] == [6, 12, 18, 24, 30]
     assert len(data["losses"]["cells"]) == sum(not cell.excluded for cell in fit.cells)
     assert all(len(losses) == len(data["training"]["steps"][at]) <= 60 for at, losses in curves.values())
@@ -443,3 +446,25 @@ def test_the_command_is_one_that_a_shell_takes_apart_again(page: tuple[Path, dic
     assert shlex.split(f"{params}3B{at}time{fit}") == [
         *("dwsweep", "guide", "--params", "3B", "--at", "time", "--fit", str(file.parent))
     ]
+
+
+def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equally many of each shape, its lowest losses first; the logs of the others are not read."""
+    directory = copy(pair, tmp_path / "sweep")
+    rows = sweep_page.rows_of(directory / "results.csv")
+    read_logs: list[str] = []
+    monkeypatch.setattr(sweep_page, "MANY", 30)
+    monkeypatch.setattr(sweep_page, "MOST_CURVES", 24)
+    monkeypatch.setattr(
+        sweep_page.paths, "read_lines", lambda path: read_logs.append(path.parent.name) or [{"step": 1, "loss": 2.0}]
+    )
+    page = sweep_page.write(directory).read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert found
+    curves = set(json.loads(found[1])["training"]["curves"])
+    assert len(rows) == 36 and len(curves) == 24 and sorted(curves) == sorted(read_logs)
+    for shape in {(row["depth"], row["width"]) for row in rows}:
+        group = [row for row in rows if (row["depth"], row["width"]) == shape]
+        group.sort(key=lambda row: float(row["loss"] or "inf"))
+        assert [row["run_id"] in curves for row in group] == [True, True, False]
+    assert "24 of 36 runs: of each shape those of lowest held-out loss" in page

@@ -232,3 +232,24 @@ def test_without_script_and_on_paper(opened: Callable[..., Any]) -> None:
     assert printed.locator("button:visible, select:visible, nav:visible").count() == RUNS + 11  # names and headings
     assert printed.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert math.isclose(printed.evaluate("document.documentElement.scrollWidth / innerWidth"), 1.0)
+
+
+def test_the_script_makes_the_table_of_many_runs(
+    browser: Any, page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the one that stands in the page of fewer; without scripts a line says where they are."""
+    monkeypatch.setattr(sweep_page, "MANY", RUNS - 1)
+    many = sweep_page.write(page.parent, tmp_path / "many.html")
+    cells = "table => [...table.rows].map(row => [...row.cells].map(cell => [cell.textContent, cell.className]))"
+    found = []
+    for path in (page, many):
+        with browser.new_context() as context:
+            tab = context.new_page()
+            tab.goto(path.as_uri(), timeout=120_000)
+            found.append(tab.locator("details.all-runs table").evaluate(cells))
+    assert found[0] == found[1] and len(found[0]) == RUNS + 1
+    assert many.stat().st_size < page.stat().st_size
+    with browser.new_context(java_script_enabled=False) as context:
+        tab = context.new_page()
+        tab.goto(many.as_uri(), timeout=120_000)
+        assert "they are in results.csv" in tab.locator("details.all-runs").text_content()

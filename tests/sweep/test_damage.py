@@ -194,12 +194,13 @@ def flipped(path: Path) -> np.ndarray:
     [
         flipped,
         lambda path: np.load(path) * [2, 1],
+        lambda path: np.load(path) * 2,
         lambda path: -np.load(path),
         lambda path: np.load(path.parents[1] / PLAN.runs[3].run_id / path.name),
         lambda path: np.load(path) * np.nan,
         lambda path: np.zeros((0, 2)),
     ],
-    ids=["a bit flipped", "doubled", "negated", "another run's", "no numbers", "none"],
+    ids=["a bit flipped", "nats doubled", "all doubled", "negated", "another run's", "no numbers", "none"],
 )
 def test_documents_that_are_not_those_of_the_loss_are_trained_again(
     finished: Path, other: Callable[[Path], np.ndarray]

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import shutil
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -330,18 +331,47 @@ def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))) == 500
 
 
+@pytest.mark.parametrize("left", ["7", "7.orbax-checkpoint-tmp"])
 def test_a_pack_whose_parent_was_killed_at_its_very_end_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
-    """All its results are there, but its state.json still says that it runs."""
+    """All its results are there, but its state.json still says that it runs. Its worker left a checkpoint, or half of
+    one."""
     train_here(monkeypatch)
     plan = make_plan()
     assert run(plan, tmp_path / "sweep")[0] == 0
     store, pack_id = SweepStore(tmp_path / "sweep"), plan.packs[0].pack_id
     store.write_pack_state(pack_id, replace(store.pack_state(pack_id), state="running"))
-    (store.pack_directory(pack_id) / "checkpoints" / "7").mkdir(parents=True)
+    (store.pack_directory(pack_id) / "checkpoints" / left).mkdir(parents=True)
     assert "removed the checkpoints of 1 finished pack" in run(plan, tmp_path / "sweep")[1]
-    assert store.pack_state(pack_id).state == "done" and not store.newest_checkpoint(pack_id)
+    assert store.pack_state(pack_id).state == "done" and not store.has_checkpoints(pack_id)
+
+
+def test_checkpoints_that_an_orphaned_worker_still_writes_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_here(monkeypatch)
+    plan = make_plan()
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    store, pack_id = SweepStore(tmp_path / "sweep"), plan.packs[0].pack_id
+    held, half = threading.Event(), store.pack_directory(pack_id) / "checkpoints" / "7.orbax-checkpoint-tmp"
+
+    def orphan() -> None:
+        with paths.if_free(paths.lock_of_worker(store.pack_directory(pack_id))) as free:
+            assert free
+            for k in range(40):
+                half.mkdir(parents=True, exist_ok=True)
+                (half / str(k)).touch()
+                held.set()
+                time.sleep(0.02)
+
+    thread = threading.Thread(target=orphan)
+    thread.start()
+    held.wait()
+    status, text = run(plan, tmp_path / "sweep")
+    thread.join()
+    assert status == 0 and "waits for the worker of an earlier run to reach its checkpoint" in text
+    assert not store.has_checkpoints(pack_id)
 
 
 def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,7 @@ def _result(pack: Pack, value: str, step: int) -> RunResult:
         attention_kernel="none",
         device_kind="stand-in",
         pack_size=len(pack.replicas),
+        heldout_tokens=1,
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 BINS = 60  # along ln step: about what a panel can show, and smoother than the single steps
 
 FEWEST_RATES = 3  # rates of a shape below which there is no curve to speak of
+MOST_PANELS = 12  # of a figure; more are not looked at one by one
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
         for c in sorted(there, key=lambda c: c.n_params):
             axes.plot(
                 c.step, c.loss, color=scale(norm(c.n_params)), linewidth=0.9, linestyle="--" if c.diverged else "-",
-                rasterized=len(curves) > 60,
+                rasterized=len(curves) > 200,
             )  # fmt: skip
             if c.diverged:
                 axes.plot(c.step[-1:], c.loss[-1:], marker="x", color=style.AGAINST, markersize=6)
@@ -176,13 +177,22 @@ def rate_curves(runs: Iterable[RateRun]) -> list[RateCurve]:
 
 
 def against_rate(drawn: Sequence[RateCurve]) -> Figure:
-    """Draw loss against learning rate on shared axes. Star: a depth's optimum, open at the edge of the rates tried."""
+    """Draw loss against learning rate on shared axes, at most ``MOST_PANELS`` panels. Star: a depth's optimum, open at
+    the edge of the rates tried."""
     groups: dict[tuple[str, float], list[RateCurve]] = defaultdict(list)
     for curve in drawn:
         groups[curve.parametrization, curve.width].append(curve)
+    left_out = len(groups) - MOST_PANELS
+    if left_out > 0:  # evenly over parametrizations and widths, the ends included
+        names = list(groups)
+        places = [round(k * (len(names) - 1) / (MOST_PANELS - 1)) for k in range(MOST_PANELS)]
+        groups = {names[place]: groups[names[place]] for place in places}
+        drawn = [curve for members in groups.values() for curve in members]
     columns = min(2, max(1, len(groups)))
     rows = -(-max(1, len(groups)) // columns)
     made = style.figure(style.WIDTH, 0.4 + 3.2 * rows)
+    if left_out > 0:
+        style.note(made, f"{MOST_PANELS} of {MOST_PANELS + left_out} widths, evenly chosen.")
     panels = style.panels(made, max(1, len(groups)), columns, sharex=True, sharey=True)
     if not groups:
         style.says(panels[0], f"No shape was trained at {FEWEST_RATES} learning rates.")
