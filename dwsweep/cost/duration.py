@@ -192,7 +192,7 @@ class SweepSeconds:
 
     programs: int
     compiling: float
-    compiling_cpu: float | None  # of all the compiler's threads; None: not recorded
+    compiling_cpu: float | None  # of all the compiler's threads and processes; None: not recorded
     training: float
     waiting: float  # for compilers, where each program but the first compiles while the one before it trains
 
