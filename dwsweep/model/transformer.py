@@ -215,7 +215,7 @@ def _row(row: jax.Array, stack: jax.Array, i: jax.Array) -> jax.Array:
 _row.defvjp(lambda row, stack, i: (_row(row, stack, i), None), lambda _, gradient: (gradient, None, None))
 
 
-def _alike(params: nnx.State, stacks: nnx.State | None, i: np.ndarray | None) -> nnx.State:
+def _alike(params: nnx.State, stacks: nnx.State | None, i: jax.Array | None) -> nnx.State:
     """Parameters of layer ``i``, its vectors read at an index that the compiler does not see.
 
     Vectors are read inside the kernels that use them, and a constant index would make each layer's kernels code of its
@@ -296,7 +296,7 @@ class Transformer(nnx.Module):
         placed, alike = self.compute.placement, self.compute.alike
         stacks = jax.lax.stop_gradient(layers) if alike else None
 
-        def layer(x: jax.Array, of_layer: tuple[nnx.State, np.ndarray | None]) -> tuple[jax.Array, Any]:
+        def layer(x: jax.Array, of_layer: tuple[nnx.State, jax.Array | None]) -> tuple[jax.Array, Any]:
             params, i = of_layer
             if alike:
                 params = _alike(params, stacks, i)
@@ -307,7 +307,7 @@ class Transformer(nnx.Module):
 
         # in a loop the compiler cannot see that a layer is computed twice
         step = jax.checkpoint(layer, prevent_cse=self.compute.unroll > 1) if self.compute.remat else layer
-        order = np.arange(self.compute.unroll) if alike else None  # constants, which no kernel has to slice
+        order = jnp.arange(self.compute.unroll) if alike else None
         return jax.lax.scan(step, x, (layers, order), unroll=self.compute.unroll)
 
     def continued(self, tokens_BxT: jax.Array, cache: Cache, at: jax.Array | int) -> tuple[jax.Array, Cache]:
