@@ -171,8 +171,9 @@ def bench(
     counts = device_counts(devices)
     if target and not compile_only:
         raise InputError(f"--target: {target[0]!r}; nothing can run on it here, add --compile-only")
-    # a length in seconds is what rates are wanted for; neither they nor the programs depend on it
-    sweep = with_nominal_length(load_spec(spec, set_ or ()))
+    asked = load_spec(spec, set_ or ())
+    # a length in seconds is what rates are wanted for; of programs only a GPU's asks whether it is short
+    sweep = with_nominal_length(asked)
     build(sweep)
     store = (prepare.find if compile_only else prepare.prepare)(sweep.data)  # compiling needs no text
     # JAX reads this when it is imported; only a CPU heeds it
@@ -186,7 +187,7 @@ def bench(
         from dwsweep.train import compile_only as compiling
 
         places = compiling.elsewhere(target) if target else compiling.here(planned, counts)
-        found = compiling.compile_only(planned, store, places)
+        found = compiling.compile_only(planned, store, places, nominal_length=sweep is not asked)
         if target:
             found = run_record.kept(found, directory)
         compiled = list(track(found, "compile", total=shapes * len(places), console=console))

@@ -189,3 +189,31 @@ def _apart(row: Rate, depth: int, width: int) -> float:
 def _rate(row: CompiledRow) -> float:
     """FLOP/s of one device at the roofline."""
     return (row.tokens_per_second or 0.0) * (row.flops_per_token or 0.0) / row.devices
+
+
+@dataclass(frozen=True)
+class SweepSeconds:
+    """Seconds of a sweep on one device: its programs compiled on this host, its training at the roofline."""
+
+    programs: int
+    compiling: float
+    compiling_cpu: float | None  # of all the compiler's threads and processes; None: not recorded
+    training: float
+    waiting: float  # for compilers, where each program but the first compiles while the one before it trains
+
+
+def sweep_seconds(rows: Sequence[CompiledRow]) -> SweepSeconds | None:
+    """Sum up one target's rows, in the order of training; None where a length or a roofline is not known."""
+    training = [(row.training_steps or 0) * (row.roofline_seconds or 0.0) for row in rows]
+    if not rows or not all(training):
+        return None
+    compiling = [row.compile_seconds for row in rows]
+    behind = zip(compiling[1:], training, strict=False)
+    cpu = [row.compile_cpu_seconds for row in rows if row.compile_cpu_seconds is not None]
+    return SweepSeconds(
+        programs=len(rows),
+        compiling=sum(compiling),
+        compiling_cpu=sum(cpu) if len(cpu) == len(rows) else None,
+        training=sum(training),
+        waiting=compiling[0] + sum(max(0.0, compile - trains) for compile, trains in behind),
+    )

@@ -48,7 +48,7 @@ from dwsweep.records.run import FixedRate
 from dwsweep.shapes import Shape
 from dwsweep.spec import LENGTHS, Spec, TrainSpec
 
-NOMINAL_STEPS = 10_000  # of what is benchmarked or compiled before there is a rate; neither depends on the length
+NOMINAL_STEPS = 10_000  # of what is benchmarked or compiled before there is a rate, which does not depend on the length
 DIGITS = 6  # significant ones of a rate: people read them
 
 
@@ -225,11 +225,15 @@ def cooldown_start(steps: int, train: TrainSpec) -> int:
     return max(min(train.warmup_steps, steps), steps - cooldown_steps(train, steps))
 
 
-def pack_tokens(pack: Pack) -> int:
-    """Tokens of all replicas: the full length, and the cool-down of every shorter token branch."""
+def pack_steps(pack: Pack) -> int:
+    """Steps that a pack takes: the full length, and the cool-down of every shorter token branch."""
     *branches, full = pack.branch_steps
-    steps = full + sum(branch - cooldown_start(branch, pack.train) for branch in branches)
-    return steps * pack.train.batch_size * pack.train.seq_len * len(pack.replicas)
+    return full + sum(branch - cooldown_start(branch, pack.train) for branch in branches)
+
+
+def pack_tokens(pack: Pack) -> int:
+    """Tokens of all replicas in all steps of a pack."""
+    return pack_steps(pack) * pack.train.batch_size * pack.train.seq_len * len(pack.replicas)
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,7 @@ class StartFacts:
     attention_why: str | None = None  # why this kernel
     microbatch: Positive | None = None  # sequences of each replica in one forward and backward pass
     remat: bool | None = None  # activations are recomputed in the backward pass
+    unroll: Positive | None = None  # layers written out, 1: all in a loop
     concessions: tuple[str, ...] = ()  # what was given up for a program that fits into the device's memory, in words
     streamed: bool | None = None  # batches come from the host
     pack_size: Positive | None = None  # replicas that train together

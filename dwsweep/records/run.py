@@ -396,6 +396,9 @@ class CompiledRow:
     tokens_per_second: float | None = None  # at the roofline, of all replicas on all devices
     mfu: float | None = None  # at the roofline, against the 16-bit peak of the data sheet
     recipe: str | None = None  # as in bench.json
+    compile_cpu_seconds: float | None = None  # of all the compiler's threads and processes
+    unroll: int | None = None  # layers written out, 1: all in a loop
+    training_steps: int | None = None  # of all packs of the shape; None: its length follows from rates
 
 
 def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.console import Group
 
 from dwsweep import published_law
+from dwsweep.cost.duration import SweepSeconds, sweep_seconds
 from dwsweep.records.run import BenchRow, CompiledRow, PackingPoint
 from dwsweep.report.document import MISSING, Line, Lines, Part, Table
 from dwsweep.report.terminal import render
@@ -73,6 +74,8 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
         for recipe, own in _by_recipe([row for row in rows if row.target == target]).items():
             head: list[Line] = [recipe] if recipe else []
             parts += _compiled_here(own, head) if target is None else _compiled_for(target, own, head)
+        if target and (found := sweep_seconds([row for row in rows if row.target == target])):
+            parts.append(Lines([_whole_sweep(found)], soft=True))
     if any(targets):
         parts.append(Lines([_TARGET_LEGEND], soft=True, apart=True))
     return render(parts)
@@ -125,6 +128,16 @@ def _compiled_for(target: str, rows: Sequence[CompiledRow], head: list[Line]) ->
     given_up: list[Line] = [f"{_name(row)}: {', '.join(row.concessions)}" for row in rows if row.concessions]
     below = [*_exchanges(rows), *given_up, *_refusals(rows), *_doubts(rows)]
     return [Lines([*head, title], apart=True), table, Lines(below)]
+
+
+def _whole_sweep(found: SweepSeconds) -> Line:
+    cpu = "" if found.compiling_cpu is None else f" ({found.compiling_cpu:,.0f} s of CPU)"
+    programs = "1 program" if found.programs == 1 else f"{found.programs} programs"
+    return (
+        f"The sweep: {programs} compiled in {found.compiling:,.0f} s{cpu}, {found.training:,.0f} s of training at the "
+        f"roofline: {found.compiling / found.training:.2f} to 1. Each program compiles while the one before it trains: "
+        f"{found.waiting:,.0f} s of waiting are left."
+    )
 
 
 _TARGET_LEGEND = (

@@ -29,6 +29,7 @@ from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Plan
+from dwsweep.plan.lengths import pack_steps
 from dwsweep.records.run import CollectiveRow, CompiledRow
 from dwsweep.text import format_bytes
 from dwsweep.train.choices import Hardware, at_hand, concessions
@@ -82,24 +83,31 @@ def elsewhere(names: Sequence[str]) -> list[Place]:
     return places
 
 
-def compile_only(plan: Plan, store: Store | None, places: Sequence[Place]) -> Iterator[CompiledRow]:
+def compile_only(
+    plan: Plan, store: Store | None, places: Sequence[Place], *, nominal_length: bool = False
+) -> Iterator[CompiledRow]:
     """Compile each shape of ``plan`` for each of ``places``, without allocating a model; yields a row at once.
 
     No text is needed: without a ``store`` the memory is that of a program whose token store takes next to none.
+    ``nominal_length``: the sweep's own length follows from rates, and the rows do not name the plan's.
     """
     train = plan.spec.train
     least = _LeastText(train.batch_size * train.seq_len + 1, token_dtype(plan.spec.data.vocab_size))
     text = store or cast(Store, least)
-    shapes = {(pack.shape, pack.train.optimizer): pack for pack in reversed(plan.packs)}
-    for pack in reversed(shapes.values()):
+    shapes: dict[Any, list[Pack]] = {}
+    for pack in plan.packs:
+        shapes.setdefault((pack.shape, pack.train.optimizer), []).append(pack)
+    for pack, *others in shapes.values():
+        steps = None if nominal_length else sum(map(pack_steps, (pack, *others)))
         for place in places:
-            yield _row(pack, text, place, store.n_train_tokens if store else None)
+            row = _row(pack, text, place, store.n_train_tokens if store else None)
+            yield replace(row, training_steps=steps)
 
 
 def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> CompiledRow:
-    began = time.monotonic()
+    began, cpu_began = time.monotonic(), sum(os.times()[:4])
     first, blueprint, compiled, refusal = fitting_dispatch(Blueprint.of(pack, text, place.hardware))
-    seconds = time.monotonic() - began
+    seconds, cpu_seconds = time.monotonic() - began, sum(os.times()[:4]) - cpu_began
     shape, train, choices = pack.shape, pack.train, blueprint.choices
     needed = None if compiled is None else memory_of(compiled)
     row = CompiledRow(
@@ -112,8 +120,10 @@ def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> C
         mesh=choices.layout.sizes,
         microbatch=choices.microbatch,
         remat=choices.compute.remat,
+        unroll=choices.compute.unroll,
         batch_size=train.batch_size,
         compile_seconds=seconds,
+        compile_cpu_seconds=cpu_seconds,
         memory_bytes=needed,
         state_bytes=blueprint.state_bytes,
         n_train_tokens=n_train_tokens,

@@ -230,6 +230,7 @@ class Program:
             attention_why=choices.attention_why,
             microbatch=choices.microbatch,
             remat=choices.compute.remat,
+            unroll=choices.compute.unroll,
             concessions=tuple(self.concessions),
             streamed=choices.streamed,
             pack_size=len(self.blueprint.pack.replicas),

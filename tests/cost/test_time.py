@@ -11,6 +11,7 @@ import pytest
 from spec_tools import spec_of
 
 from dwsweep.cost import DEVICES, Calibration, assumed_mfu, find
+from dwsweep.cost.duration import SweepSeconds, sweep_seconds
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, answer
 from dwsweep.plan import Plan, build
@@ -263,3 +264,15 @@ def test_what_does_not_fit_is_said() -> None:
     )
     big = build(spec)
     assert "1 pack does not fit into the memory of one L4" in big.warnings[0]
+
+
+def test_a_sweep_waits_for_what_does_not_compile_while_another_trains() -> None:
+    """Three programs of 10, 30 and 5 s of compiling; the first trains 20 s, so 10 s of the second remain."""
+    base = compiled("H200", "NVIDIA H200", 6, 116, 1e14, roofline_seconds=0.01, training_steps=2000)
+    rows = [replace(base, compile_seconds=seconds, compile_cpu_seconds=2 * seconds) for seconds in (10.0, 30.0, 5.0)]
+    found = sweep_seconds(rows)
+    assert found == SweepSeconds(programs=3, compiling=45, compiling_cpu=90, training=60, waiting=10 + 10)
+    assert sweep_seconds([replace(rows[0], compile_cpu_seconds=None)]).compiling_cpu is None
+    # a length that follows from rates, and a program that fits nowhere
+    assert sweep_seconds([*rows, replace(base, training_steps=None)]) is None
+    assert sweep_seconds([*rows, replace(base, roofline_seconds=None)]) is None and sweep_seconds([]) is None

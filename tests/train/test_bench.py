@@ -80,6 +80,13 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, 
     assert "1 all-reduce over data, 43 MB" in text and "activations recomputed" in text
     assert text.count("of the model's FLOPs were found") == 1  # of the second, which has half of them
     assert max(map(len, text.splitlines())) <= 100 and text.count("L d_x") == 1
+    assert bare.training_steps == spec.train.steps and bare.unroll == 1 and bare.compile_cpu_seconds > 0
+    (nominal,) = compile_only(small, None, here(small, [1]), nominal_length=True)
+    assert nominal.training_steps is None and "The sweep:" not in text  # no roofline
+    timed = replace(far, roofline_seconds=0.01, training_steps=2000, compile_seconds=10.0)
+    text = " ".join(printed(bench_report.render_compiled([timed, timed])).split())
+    assert "2 programs compiled in 20 s" in text and "40 s of training at the roofline: 0.50 to 1" in text
+    assert "10 s of waiting are left" in text
     with pytest.raises(InputError, match=r"--devices: 64; allowed: at most 1"):
         here(plan, [1, 64])
 
