@@ -10,8 +10,8 @@ the cost of a run goes with its FLOPs per token:
 - *design*: of a family of grids at equal FLOPs, the one to which ``dwsweep design`` (``Judge``) gives the least error;
 - *sequential*: the depths at three sizes up to the one asked for, then rounds of fit and choice (``chosen``).
 
-The noise is that of sweeps/results/laptop. A run's noise is fixed by its shape, its seed and the simulation, so arms
-that train the same shape see the same loss.
+The noise is that of sweeps/results/laptop. Truth, simulation, shape and seed fix the noise of a run, so that arms
+which train the same shape see the same loss.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from tests.simulations.truths import TRUTHS, Truth
 DEPTHS = (4, 8, 12, 18, 27)
 RANGE = (1.0e6, 1.0e8)
 TARGETS = (1.0e7, 5.0e7)
-SIZES = (4, 8, 16)  # per depth, of the uniform and the aimed grid
+SIZES = (4, 8, 16)  # per depth, of the aimed grid
+UNIFORM_SIZES = (4, 8)
 BELOW, ABOVE = 16.0, 1.5  # times the size asked for: where aimed sizes begin and end
 SEEDS, SIGMA, LUCK, SEED_SD = 2, 0.012, 0.013, 0.003  # nats
 TOKENS = 6_000_000
@@ -68,9 +69,10 @@ def cost(shapes: Iterable[Shape]) -> float:
 
 @dataclass(frozen=True)
 class Asked:
-    """A truth, and the size at which its best depth is wanted."""
+    """A truth, its number among them, and the size at which its best depth is wanted."""
 
     truth: Truth | SmoothTruth
+    number: int
     target: float
 
     def numbered(self, index: int) -> Asked:
@@ -99,10 +101,12 @@ class Asked:
 
     def rows(self, shapes: Iterable[Shape], index: int) -> list[Row]:
         """The runs of some shapes. The same shape has the same losses in every arm."""
-        shared = np.random.default_rng([index]).normal(0.0, SEED_SD, SEEDS)
+        shared = np.random.default_rng([self.number, index]).normal(0.0, SEED_SD, SEEDS)
         rows = []
         for depth, width in sorted(set(shapes)):
-            luck, *noise = np.random.default_rng([index, depth, width]).normal(0.0, [LUCK, *[SIGMA] * SEEDS])
+            luck, *noise = np.random.default_rng([self.number, index, depth, width]).normal(
+                0.0, [LUCK, *[SIGMA] * SEEDS]
+            )
             mean_loss = self.loss(depth, n_params(depth, width)) + luck
             rows += [
                 {"depth": depth, "width": width, "seed": seed, "loss": float(mean_loss + shared[seed] + noise[seed])}
@@ -118,7 +122,11 @@ def scenarios() -> dict[str, Asked]:
         "power": replace(law, form="power", theta=through_published_widths("power")),
         **{name: TRUTHS[name] for name in ("asymmetric", "bent, ln N", "stepped")},
     }
-    return {f"{name}, {target:.0e}": Asked(truth, target) for name, truth in truths.items() for target in TARGETS}
+    return {
+        f"{name}, {target:.0e}": Asked(truth, number, target)
+        for number, (name, truth) in enumerate(truths.items())
+        for target in TARGETS
+    }
 
 
 Answer = tuple[str, float, int, float | None, float | None, float | None]
@@ -220,23 +228,25 @@ def sequence(asked: Asked, index: int, budgets: Sequence[float]) -> list[Answer]
     return answers
 
 
-@functools.lru_cache(maxsize=len(SIZES))  # it serves every target of a truth
-def _uniform(truth: Truth | SmoothTruth, index: int, sizes: int) -> tuple[tuple[Shape, ...], LossSurface]:
+@functools.lru_cache(maxsize=len(UNIFORM_SIZES))  # it serves every target of a truth
+def _uniform(asked: Asked, index: int, sizes: int) -> tuple[tuple[Shape, ...], LossSurface]:
     shapes = grid(DEPTHS, sizes, RANGE)
-    return shapes, fitted(Asked(truth, TARGETS[0]), shapes, index)[1]
+    return shapes, fitted(asked, shapes, index)[1]
 
 
 def simulation(scenario: Asked, rng: np.random.Generator, index: int = 0) -> Simulation:
     """All arms on one draw of the noise, which ``index`` alone fixes."""
     asked = scenario.numbered(index)
     target = asked.target
-    answers = [answer(f"uniform {sizes}", *_uniform(asked.truth, index, sizes), target) for sizes in SIZES]
+    answers = [
+        answer(f"uniform {sizes}", *_uniform(replace(asked, target=TARGETS[0]), index, sizes), target)
+        for sizes in UNIFORM_SIZES
+    ]
     static = {f"aimed {sizes}": aimed(target, sizes) for sizes in SIZES}
-    static["design, FLOPs of uniform 8"] = designed(target, cost(grid(DEPTHS, 8, RANGE)))
     static["design, FLOPs of aimed 8"] = designed(target, cost(static["aimed 8"]))
     answers += [answer(arm, shapes, fitted(asked, shapes, index)[1], target) for arm, shapes in static.items()]
     ends = [cost(static[f"aimed {sizes}"]) for sizes in SIZES]
-    budgets = [ends[0], math.sqrt(ends[0] * ends[1]), ends[1], math.sqrt(ends[1] * ends[2]), ends[2]]
+    budgets = [ends[0], math.sqrt(ends[0] * ends[1]), *ends[1:]]
     answers += sequence(asked, index, budgets)
     return Simulation(
         index=index,
@@ -250,7 +260,7 @@ HEAD = (
     "asked | arm | sweeps | FLOPs, 1e15 | ln(high/low) | rmse, % of L | covered, % "
     "| regret, 1e-4 nats (mean, worst 5 %) | unbounded, %"
 )
-STEPS = ("start", *(f"{k}" for k in range(1, 6)))
+STEPS = ("start", *(f"{k}" for k in range(1, 5)))
 
 
 def _by_arm(rows: Iterable[Simulation]) -> dict[str, list[tuple[Answer, float, float | None]]]:
