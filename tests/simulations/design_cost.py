@@ -235,7 +235,7 @@ def _uniform(asked: Asked, index: int, sizes: int) -> tuple[tuple[Shape, ...], L
 
 
 def simulation(scenario: Asked, rng: np.random.Generator, index: int = 0) -> Simulation:
-    """All arms on one draw of the noise, which ``index`` alone fixes."""
+    """All arms on one draw of the noise, which the truth and ``index`` fix."""
     asked = scenario.numbered(index)
     target = asked.target
     answers = [
