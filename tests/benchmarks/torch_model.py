@@ -1,4 +1,4 @@
-"""The same decoder-only transformer in PyTorch, as one would write it there: eager, fused kernels where it has them.
+"""The same decoder-only transformer in PyTorch, as one would write it there, eager or compiled by ``torch.compile``.
 
 One product for q, k and v, ``scaled_dot_product_attention(is_causal=True)``, ``gelu`` with tanh, ``layer_norm``,
 ``cross_entropy``, AdamW from ``torch.optim`` (fused or foreach), ``clip_grad_norm_``: nothing here is slower than it
@@ -92,8 +92,11 @@ def tensor(array: Any) -> torch.Tensor:
 class Trainer:
     """One replica: model, optimizer and the training step."""
 
-    def __init__(self, shape: Shape, scales: Scales, train: TrainSpec, learning_rate: float, fused: bool) -> None:
+    def __init__(
+        self, shape: Shape, scales: Scales, train: TrainSpec, learning_rate: float, fused: bool, compiled: bool = False
+    ) -> None:
         self.model = Transformer(shape, scales)
+        self.loss = torch.compile(self.model, dynamic=False) if compiled else self.model
         self.train, self.seq_len, self.learning_rate = train, shape.seq_len, learning_rate
         # groups with the same settings are one: the fewer, the faster
         members: dict[tuple[float, float, float], list[nn.Parameter]] = {}
@@ -121,7 +124,7 @@ class Trainer:
             group["lr"] = self.learning_rate * rate * group["ratio"]
         windows = tokens[indices_B[:, None] * self.seq_len + self.offsets]
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.model(windows)
+        loss = self.loss(windows)
         loss.backward()
         if self.train.grad_clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip, foreach=True)
