@@ -164,9 +164,9 @@ def answer(
     )
     judgements = tuple(judged(rule, source, chosen) for rule in parsed_rules for source in sources)
     measured = chosen.calibration
-    sizes = [row.optimum.n_params for row in budgets] + [row.optimum.n_params for row in verdicts]
-    sizes += [row.n_params for row in overview] + [row.n_params for rule in judgements for row in rule.rows]
-    published = any(isinstance(source.at(n).law, Law) for source in sources for n in sizes)
+    compared = [row.optimum.n_params for row in budgets] + [row.optimum.n_params for row in verdicts]
+    compared += [row.n_params for row in overview] + [row.n_params for rule in judgements for row in rule.rows]
+    published = any(isinstance(source.at(n).law, Law) for source in sources for n in compared)
     return Answer(
         sources=tuple(SourceNote(source.name, source.notes) for source in sources),
         budgets=budgets,

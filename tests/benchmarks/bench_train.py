@@ -583,7 +583,7 @@ def main() -> None:
     if inner:
         return
     names = [
-        name for name in SIDES if name == "ours" or name in options.sides and importlib.util.find_spec(SIDES[name])
+        name for name in SIDES if name == "ours" or (name in options.sides and importlib.util.find_spec(SIDES[name]))
     ]
     facts = header(names)
     load = " ".join(f"{x:.2f}" for x in facts["load_average"])
@@ -597,6 +597,8 @@ def main() -> None:
             add_products(case, row)
         print(f"  {case.name}: " + " ".join(f"{name} {row[name]['ratio']:.2f}" for name in names[1:]), file=sys.stderr)
         rows.append(row)
+        if options.json:
+            options.json.write_text(json.dumps({"host": facts, "rows": rows}, indent=1) + "\n")
     print_speed(rows, names)
     if options.products:
         print_products(rows)
