@@ -173,10 +173,10 @@ def speed(theta: np.ndarray, y: np.ndarray, frame: Frame) -> np.ndarray:
 
 def levelled(lead: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """S of the lead x − x_T for theta (..., P), broadcast: a third of the time of a fit, so in place."""
-    squared = lead * lead
-    turned = np.exp(2.0 * theta[..., LN_TURN]) + squared
+    squared = np.asarray(lead * lead)  # of one number too
+    turned = np.asarray(np.exp(2.0 * theta[..., LN_TURN]) + squared)
     np.sqrt(turned, out=turned)
-    found = theta[..., SKEW] * lead
+    found = np.asarray(theta[..., SKEW] * lead)
     found /= turned
     np.exp(found, out=found)
     found *= lead

@@ -173,7 +173,8 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     spec = spec_file(tmp_path)
     found = in_a_process("plan", spec, "--out", spec, DWSWEEP_CACHE=str(tmp_path))
     assert found.returncode == 2
-    assert found.stderr.strip().splitlines() == [f"error: {spec}: File exists"]
+    line = f"error: Invalid value for '--out': '{spec}'; is a file; must be a folder"
+    assert found.stderr.strip().splitlines() == [line]
 
 
 @pytest.mark.parametrize(
