@@ -57,8 +57,8 @@ def fit(
     ],
     out: Annotated[
         PathValue | None,
-        path_option(
-            "--out", "DIR", "Folder to write; default DIR/fit, table.csv: table-fit, a published table: ./fit-NAME."
+        folder_option(
+            "--out", "Folder to write; default DIR/fit, table.csv: table-fit, a published table: ./fit-NAME."
         ),
     ] = None,
     compare: Annotated[

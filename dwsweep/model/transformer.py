@@ -56,7 +56,6 @@ class Compute:
     keep_weights: bool = False  # of attention by XLA, for the backward pass; else they are computed again
     remat: bool = False  # recompute a block's activations in the backward pass
     unroll: int = 1  # layers unrolled in the scan
-    alike: bool = False  # layers written out so that their kernels are the same code
     placement: Placement | None = None  # None: the model is on one device
 
 
@@ -206,25 +205,6 @@ def _constrained(tree: Any, sharding: NamedSharding | None) -> Any:
     return jax.lax.with_sharding_constraint(tree, placed)
 
 
-@jax.custom_vjp
-def _row(row: jax.Array, stack: jax.Array, i: jax.Array) -> jax.Array:
-    """Row ``i`` of a stack of layers (L, …), which is ``row``: read from the stack, differentiated as ``row``."""
-    return jax.lax.dynamic_index_in_dim(stack, i, keepdims=False)
-
-
-_row.defvjp(lambda row, stack, i: (_row(row, stack, i), None), lambda _, gradient: (gradient, None, None))
-
-
-def _alike(params: nnx.State, stacks: nnx.State | None, i: jax.Array | None) -> nnx.State:
-    """Parameters of layer ``i``, its vectors read at an index that the compiler does not see.
-
-    Vectors are read inside the kernels that use them, and a constant index would make each layer's kernels code of its
-    own, to be compiled apart.
-    """
-    hidden = jax.lax.optimization_barrier(i)
-    return jax.tree.map(lambda row, stack: _row(row, stack, hidden) if row.ndim == 1 else row, params, stacks)
-
-
 Cache = tuple[jax.Array, jax.Array]
 """Keys and values of all blocks, (L, B, S, K, P) each."""
 
@@ -293,13 +273,9 @@ class Transformer(nnx.Module):
     ) -> tuple[jax.Array, Any]:
         """(the stream (B, T, D) after every block was applied to it, what was observed at each before, (L, …))."""
         graph, layers = nnx.split(self.blocks)
-        placed, alike = self.compute.placement, self.compute.alike
-        stacks = jax.lax.stop_gradient(layers) if alike else None
+        placed = self.compute.placement
 
-        def layer(x: jax.Array, of_layer: tuple[nnx.State, jax.Array | None]) -> tuple[jax.Array, Any]:
-            params, i = of_layer
-            if alike:
-                params = _alike(params, stacks, i)
+        def layer(x: jax.Array, params: nnx.State) -> tuple[jax.Array, Any]:
             # a layer's weights are gathered here, one layer at a time, and not the activations of all instead
             params = _constrained(params, placed.weights if placed else None)
             block = nnx.merge(graph, params)
@@ -307,8 +283,7 @@ class Transformer(nnx.Module):
 
         # in a loop the compiler cannot see that a layer is computed twice
         step = jax.checkpoint(layer, prevent_cse=self.compute.unroll > 1) if self.compute.remat else layer
-        order = jnp.arange(self.compute.unroll) if alike else None
-        return jax.lax.scan(step, x, (layers, order), unroll=self.compute.unroll)
+        return jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
 
     def continued(self, tokens_BxT: jax.Array, cache: Cache, at: jax.Array | int) -> tuple[jax.Array, Cache]:
         """(what the unembedding reads of tokens at positions ``at``, at + 1, …, (B, T, D); the cache with them)."""

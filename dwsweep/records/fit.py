@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import html
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
@@ -440,15 +440,23 @@ def read_any(path: Any, argument: str = "--fit") -> Fit:
     """
     given = paths.as_path(path)
     for file in [given] if given.suffix == ".json" else [given / "fit.json", given / "fit" / "fit.json"]:
-        try:
-            found: Fit | None = reader.read(file, FitResult, f"{argument}: {file}")
-        except reader.Damaged as error:
-            try:
-                found = reader.read(file, AlongFit)
-            except reader.Damaged:
-                raise InputError(
-                    f"{error.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
-                ) from error
+        found = _either(file, f"{argument}: {file}")
+        if isinstance(found, FitResult) and found.along and not found.cells:  # as versions before AlongFit wrote it
+            found = AlongFit(**{one.name: getattr(found, one.name) for one in fields(AlongFit)})
         if found is not None:
             return found
     raise InputError(f"{argument}: {path}; no fit.json there, run `dwsweep fit` first")
+
+
+def _either(file: Any, name: str) -> Fit | None:
+    damaged: list[reader.Damaged] = []
+    for kind in (FitResult, AlongFit):
+        try:
+            return reader.read(file, kind, name)
+        except reader.Damaged as error:
+            damaged.append(error)
+    # of the kind that it is: of the other one all fields are missing
+    told = next((error for error in damaged if "is missing" not in error.why), damaged[0])
+    raise InputError(
+        f"{told.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
+    ) from told

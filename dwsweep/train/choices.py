@@ -24,13 +24,10 @@ import jax.numpy as jnp
 
 from dwsweep.cost import training_flops
 from dwsweep.cost.arithmetic import activation_bytes_per_token, checkpoint_bytes, halved, resident_bytes
-from dwsweep.cost.compiled import LAUNCH_SECONDS
-from dwsweep.cost.devices import Device, find
 from dwsweep.data.token_store import Store
 from dwsweep.model.attention import causal_attention
 from dwsweep.model.transformer import Compute, Model
 from dwsweep.plan import Pack
-from dwsweep.plan.lengths import pack_steps
 from dwsweep.shapes import Shape
 from dwsweep.train.mesh import Layout, Load, agreed
 from dwsweep.train.optimizer import CHAINS, ParamLayout, as_vector, by_leaf
@@ -47,22 +44,10 @@ UNROLLED_WIDTH, UNROLLED_DEPTH, UNROLLED_ON_GPU = 128, 12, 48
 cache are then not copied out of their stack for each microbatch. Measured gains: L8 d128 5 %, L12 d192 11 %, L6 d192
 17 %, L4 d256 22 %, for some 0.7 s of compilation per layer; L24 d64 none, and four layers at a time lose 5–18 %.
 
-On a GPU, models of at most UNROLLED_ON_GPU layers are unrolled where ``_unroll`` finds that it pays: what the backward
-pass needs is then not copied into stacks and out of them. Four or eight layers at a time move more than a loop does."""
-WRITTEN_OUT_SECONDS, SECONDS_PER_LAYER = 3.0, 0.4
-"""What a program with its layers written out takes longer to compile for a GPU than one with a loop, and each layer's
-part of it."""
-STACK_PASSES, STACK_KERNELS = 5.5, 50
-"""Passes over a layer's kept activations, and kernels, that writing a layer out saves in each step.
-
-Both pairs stand on programs of levine-mini compiled for an H200 on one core of a CPU (3 seeds, 256 × 128, bfloat16), a
-loop → written out; nothing was timed on the device:
-
-    shape     compile, CPU seconds        kernels   traffic, GB   step at the roofline, ms
-    L6 d116             9.6 → 15.0      704 → 403   45.0 → 30.4               10.0 → 6.6
-    L6 d644            10.1 → 20.0      715 → 401     203 → 137               52.7 → 38.6
-    L18 d68             8.9 → 21.6  1,979 → 1,065   87.0 → 57.0               20.0 → 12.5
-"""
+On a GPU all models of at most UNROLLED_ON_GPU layers are: what the backward pass needs is then not copied into stacks
+and out of them. Counted in programs compiled for an H200 (3 seeds, 256 × 128, bfloat16), not timed: L24 d64 2,537 →
+1,359 kernels and 109 → 72 GB per step, for 6.2 → 9.0 GB of memory and 6 → 49 s to compile; L48 d32 5,079 → 2,653 and
+142 → 91 GB, for 7.4 → 12.4 GB and 10 → 93 s. Four or eight layers at a time move more than a loop does."""
 VECTOR_PARAMETERS = 1_500_000
 """On a CPU, models up to this size are one vector in the training loop. Measured on two cores, steps against those of
 the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
@@ -139,7 +124,6 @@ def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choice
     execution, train = pack.execution, pack.train
     layout = _layout(pack, hardware)
     unroll = min(execution.unroll or _unroll(pack, hardware, layout), pack.shape.depth)
-    alike = unroll == pack.shape.depth > 1 and _on_gpu(hardware, layout)
     streamed = not resident_bytes(
         store.n_train_tokens, store.dtype.itemsize, hardware.memory_bytes, execution.data_on_device
     )
@@ -151,7 +135,7 @@ def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choice
     return Choices(
         hardware,
         layout,
-        Compute(train.precision, XLA, keep_weights, execution.remat, unroll, alike, layout.placement),
+        Compute(train.precision, XLA, keep_weights, execution.remat, unroll, layout.placement),
         _microbatch(pack, hardware, layout, execution.microbatch),
         _is_vector(pack, hardware, layout),
         streamed,
@@ -277,33 +261,9 @@ def _unroll(pack: Pack, hardware: Hardware, layout: Layout) -> int:
     depth = pack.shape.depth
     if hardware.on_cpu:
         return depth if depth <= UNROLLED_DEPTH and pack.shape.width >= UNROLLED_WIDTH else 1
-    if depth > UNROLLED_ON_GPU or not _on_gpu(hardware, layout):
-        return 1
-    gpu = find(hardware.device.device_kind)
-    pays = gpu is None or depth * seconds_saved_per_layer(pack, layout.size, gpu) > written_out_seconds(depth)
-    return depth if pays else 1
-
-
-def _on_gpu(hardware: Hardware, layout: Layout) -> bool:
-    """True where layers may be written out: the weights of a divided model have to be gathered a layer at a time."""
-    return not hardware.on_cpu and hardware.device.platform == "gpu" and layout.placement is None
-
-
-def written_out_seconds(depth: int) -> float:
-    """Seconds that a program with ``depth`` layers written out takes to compile beyond one with a loop."""
-    return WRITTEN_OUT_SECONDS + depth * SECONDS_PER_LAYER
-
-
-def seconds_saved_per_layer(pack: Pack, devices: int, gpu: Device) -> float:
-    """Seconds that all steps of ``pack`` on ``devices`` GPUs save for each layer that is written out.
-
-    seconds = steps · (STACK_PASSES · kept bytes / bandwidth + STACK_KERNELS · launch)
-    """
-    train = pack.train
-    tokens = len(pack.replicas) * train.batch_size * train.seq_len / devices
-    kept, _ = activation_bytes_per_token(pack.shape, train.precision, pack.execution.remat, keep_weights=True)
-    seconds = STACK_PASSES * kept * tokens / gpu.bandwidth + STACK_KERNELS * LAUNCH_SECONDS["gpu"]
-    return pack_steps(pack) * seconds
+    # the weights of a divided model have to be gathered a layer at a time
+    on_gpu = hardware.device.platform == "gpu" and layout.placement is None
+    return depth if depth <= UNROLLED_ON_GPU and on_gpu else 1
 
 
 def _is_vector(pack: Pack, hardware: Hardware, layout: Layout) -> bool:

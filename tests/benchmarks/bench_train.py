@@ -404,31 +404,36 @@ def bare(case: Case, library: str, rows: int) -> float:
                 jax.block_until_ready(compiled(a, b))
 
         run()
-        best = float("inf")
-        for _ in range(5):
+        times = []
+        for _ in range(7):
             began = time.perf_counter()
             run()
-            best = min(best, time.perf_counter() - began)
-        total += best / repeat * p.times
+            times.append(time.perf_counter() - began)
+        total += statistics.median(times) / repeat * p.times
     return total
 
 
 def add_products(case: Case, row: dict[str, Any]) -> None:
-    """Seconds of the bare products of a step and the share of ours that they are, into the row."""
+    """GFLOP/s of the bare products of a step and the share of ours that they are, into the row.
+
+    As many processes as ours has devices take them at the same time, one thread each: cores that share a unit for
+    products share it here too.
+    """
     train, devices = case.pack.train, row["ours"]["devices"]
     rows = row["ours"]["microbatch"] // min(devices, row["ours"]["microbatch"]) * train.seq_len
     flops = sum(p.flops for p in products(case, rows))
     step = case.tokens_per_step / row["ours"]["tokens_per_second"]
     row["products"] = {"rows": rows, "flops": flops}
+    one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NPROC": "1", "XLA_FLAGS": ""}
     for library in ("jax", "torch"):
         if importlib.util.find_spec(library):
             call = [sys.executable, __file__, "--bare", library, "--rows", str(rows), "--shapes", case.name]
-            one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NPROC": "1", "XLA_FLAGS": ""}
-            out = subprocess.run(
-                call, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **one_thread}
-            ).stdout
-            seconds = float(out)
-            # each core takes its part of the batch, or of the replicas
+            each = [
+                subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env={**os.environ, **one_thread})
+                for _ in range(devices)
+            ]
+            seconds = statistics.mean(float(process.communicate()[0]) for process in each)
+            # each device takes its part of the batch, or of the replicas
             row["products"][library] = {
                 "gflops": flops / seconds / 1e9,
                 "share": seconds * len(case.pack.replicas) / devices / step,
@@ -538,8 +543,8 @@ def print_speed(rows: list[dict[str, Any]], names: list[str]) -> None:
 
 
 def print_products(rows: list[dict[str, Any]]) -> None:
-    print("bare products of weights on one thread, and their share of our step")
-    print(f"{'shape':<9}{'rows':>6}{'XLA GFLOP/s':>13}{'share':>7}{'PyTorch GFLOP/s':>17}{'share':>7}")
+    print("bare products of weights on each core at once: GFLOP/s of a core, and their share of our step")
+    print(f"{'shape':<9}{'rows':>6}{'XLA':>13}{'share':>7}{'PyTorch':>17}{'share':>7}")
     for row in rows:
         line = f"{row['shape']:<9}{row['products']['rows']:>6}"
         for library, width in (("jax", 13), ("torch", 17)):

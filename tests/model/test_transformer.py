@@ -126,25 +126,6 @@ def test_scanned_unrolled_and_recomputed_layers_agree() -> None:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), scanned, other)
 
 
-@pytest.mark.parametrize("remat", [False, True])
-def test_layers_whose_kernels_are_alike_read_and_differentiate_their_own_vectors(remat: bool) -> None:
-    model = make(depth=3, compute=Compute(unroll=3, remat=remat))
-    params, tokens = params_and_tokens(model)
-    params = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), params)  # layers differ
-    two = jax.tree.map(lambda x: jnp.stack([x, 1.1 * x]), params)
-    windows = np.concatenate([tokens, tokens[:, :1]], axis=1)
-
-    def losses_and_gradients(compute: Compute) -> tuple[Any, str]:
-        loss = jax.value_and_grad(make(depth=3, compute=compute).mean_loss)
-        lowered = jax.jit(jax.vmap(loss, in_axes=(0, None))).lower(two, windows)
-        return lowered.compile()(two, windows), lowered.as_text()
-
-    plain, text = losses_and_gradients(Compute(unroll=3, remat=remat))
-    alike, other_text = losses_and_gradients(Compute(unroll=3, remat=remat, alike=True))
-    assert other_text.count("optimization_barrier") > text.count("optimization_barrier")  # another program is compared
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5), plain, alike)
-
-
 def test_layers_are_applied_in_order_to_their_own_parameters() -> None:
     """The scan against single-layer models, each fed the output of the one before as its embedding table."""
     model = make(depth=3, positions="rotary", norm="post")  # nothing after the last block, nothing before the first

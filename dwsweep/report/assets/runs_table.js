@@ -59,7 +59,7 @@ function runsTable(fold, data) {
     if (!chosen) return;
     const trained = data.training.curves[chosen.run.id];
     const title = el("p", { id: "run-curve-title", role: "status" }, el("strong", {}, chosen.run.id),
-      trained ? ": training loss against step." : ": its training loss is not on this page; what was logged is in its metrics.jsonl.");
+      trained ? ": training loss against step." : ": its training curve is not on this page.");
     if (!trained) {
       curve.replaceChildren(title);
       return;
