@@ -450,7 +450,8 @@ def read_any(path: Any, argument: str = "--fit") -> Fit:
 
 def _either(file: Any, name: str) -> Fit | None:
     damaged: list[reader.Damaged] = []
-    for kind in (FitResult, AlongFit):
+    kinds: tuple[type[Fit], ...] = (FitResult, AlongFit)
+    for kind in kinds:
         try:
             return reader.read(file, kind, name)
         except reader.Damaged as error:
