@@ -13,9 +13,10 @@ Each side of each shape is a process of its own, with the environment that its u
 parameters and batches, and the losses of three training steps must agree within 1e-4, so that "the same" is checked and
 not claimed. Then they take turns, round by round, so that whatever else the machine does meets all. A ratio is that of
 one round. The table gives the median of the ratios and each side's best rate. PyTorch runs with the faster of its two
-fast AdamWs (fused, foreach) and the faster of one thread and all cores, chosen for each shape before the clock starts.
-Compilation is over by then too. Smoke shapes are trained as the sweep trains them, three seeds a pack; the others train
-the three one after another. Data: ``stdlib-docs``, prepared before the clock starts.
+fast AdamWs (fused, foreach) and of one thread and all cores, plain JAX with the faster of a loop over its blocks and a
+scan: both are chosen for each shape before the clock starts. Compilation is over by then too. Smoke shapes are trained
+as the sweep trains them, three seeds a pack; the others train the three one after another. Data: ``stdlib-docs``,
+prepared before the clock starts.
 
 ``--products`` adds the bare matrix products of a step, by XLA and by PyTorch's library, and what share of a step they
 are. ``--whole`` adds whole runs in fresh processes, import, compilation, training and held-out loss included: ours with
@@ -34,10 +35,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -186,24 +189,6 @@ class Torch:
         self.tokens = torch.from_numpy(np.array(case.store.train_tokens(), np.int64))
         self.done = 0
 
-    @classmethod
-    def fastest(cls, case: Case, params: Path, compiled: bool) -> Torch:
-        """The fastest combination of AdamW and threads for this shape, warm, at its first step again."""
-        import torch
-
-        torch._dynamo.config.recompile_limit = 64
-        best: tuple[float, bool, int] | None = None
-        for fused in (True, False):
-            for threads in sorted({1, len(cores())}):
-                side = cls(case, params, compiled, fused, threads)
-                side.steps(3)
-                n = max(2, int(0.5 * ROUND_SECONDS / timed(side, 2)))
-                seconds = min(timed(side, n) for _ in range(2))
-                if best is None or seconds < best[0]:
-                    best = (seconds, fused, threads)
-        assert best is not None
-        return cls(case, params, compiled, *best[1:])
-
     def steps(self, n: int) -> np.ndarray:
         self.torch.set_num_threads(self.threads)
         indices, rates = self.case.batches(self.done, n)
@@ -218,13 +203,16 @@ class Torch:
 class Plain:
     """Plain JAX, one replica after another."""
 
-    def __init__(self, case: Case, params: Path) -> None:
+    def __init__(self, case: Case, params: Path, scanned: bool) -> None:
         from plain_jax import Trainer, unstacked
 
-        pack, self.case, self.facts = case.pack, case, {}
+        pack, self.case, self.facts = case.pack, case, {"blocks": "scan" if scanned else "loop"}
+        trees = [taken(params, i) for i in range(len(pack.replicas))]
+        if not scanned:
+            trees = [unstacked(tree, pack.shape.depth) for tree in trees]
         self.replicas = [
-            Trainer(unstacked(taken(params, i), pack.shape.depth), pack.shape, case.scales, pack.train, r.learning_rate)
-            for i, r in enumerate(pack.replicas)
+            Trainer(tree, pack.shape, case.scales, pack.train, r.learning_rate)
+            for tree, r in zip(trees, pack.replicas, strict=True)
         ]
         self.tokens = np.array(case.store.train_tokens(), np.int32)
         self.done = 0
@@ -237,6 +225,21 @@ class Plain:
         ]
         self.done += n
         return np.array(losses, np.float32).T
+
+
+def fastest(make: Callable[..., Side], options: Iterable[tuple[Any, ...]]) -> Side:
+    """The fastest of a side's options for this shape, warm, at its first step again."""
+    best: tuple[float, tuple[Any, ...]] | None = None
+    for chosen in options:
+        side = make(*chosen)
+        side.steps(3)
+        n = max(2, int(0.5 * ROUND_SECONDS / timed(side, 2)))
+        seconds = min(timed(side, n) for _ in range(2))
+        if best is None or seconds < best[0]:
+            best = (seconds, chosen)
+        del side
+    assert best is not None
+    return make(*best[1])
 
 
 def timed(side: Side, n: int) -> float:
@@ -253,9 +256,13 @@ def serve(name: str, case: Case, params: Path) -> None:
     if name == "ours":
         side: Side = Ours(case, params)
     elif name == "plain":
-        side = Plain(case, params)
+        side = fastest(partial(Plain, case, params), [(False,), (True,)])
     else:
-        side = Torch.fastest(case, params, compiled=name == "compiled")
+        import torch
+
+        torch._dynamo.config.recompile_limit = 64
+        options = product((True, False), sorted({1, len(cores())}))
+        side = fastest(partial(Torch, case, params, name == "compiled"), options)
     print(json.dumps(side.facts), file=answers, flush=True)
     for line in sys.stdin:
         n = int(line)

@@ -1,8 +1,9 @@
 """The same decoder-only transformer in plain JAX, as one would write it in an afternoon: one jitted step, Optax.
 
-In the manner of nanodo: a list of blocks, one after another; softmax attention by ``einsum``; derivatives by
-``jax.grad``; ``optax.adamw`` behind ``optax.clip_by_global_norm``; batches gathered on the host; JAX's own choice of
-devices and threads. The multipliers of the parametrization are factors of arrays that are computed anyway.
+In the manner of nanodo: blocks one after another, in a Python loop or in ``jax.lax.scan``; softmax attention by
+``einsum``; derivatives by ``jax.grad``; ``optax.adamw`` behind ``optax.clip_by_global_norm``; batches gathered on the
+host; JAX's own choice of devices and threads. The multipliers of the parametrization are factors of arrays that are
+computed anyway.
 """
 
 from __future__ import annotations
@@ -37,21 +38,27 @@ def linear(x: jax.Array, p: Params) -> jax.Array:
     return x @ p["kernel"] + p["bias"]
 
 
+def block(x: jax.Array, p: Params, shape: Shape, scales: Scales) -> jax.Array:
+    B, T, _ = x.shape
+    qkv = linear(norm(x, p["attention_norm"]), p["attention"]["qkv"]).reshape(B, T, 3, shape.heads, -1)
+    q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+    scores = jnp.einsum("bthp,bshp->bhts", q, k) * scales.attention_scale
+    weights = jax.nn.softmax(jnp.where(jnp.tril(jnp.ones((T, T), bool)), scores, -1e30), axis=-1)
+    mixed = jnp.einsum("bhts,bshp->bthp", weights, v).reshape(B, T, -1)
+    x = x + scales.residual_multiplier * linear(mixed, p["attention"]["out"])
+    h = jax.nn.gelu(linear(norm(x, p["mlp_norm"]), p["mlp"]["up"]), approximate=True)
+    return x + scales.residual_multiplier * linear(h, p["mlp"]["down"])
+
+
 def loss(params: Params, windows_BxT1: jax.Array, shape: Shape, scales: Scales) -> jax.Array:
     """Mean next-token loss in nats."""
     tokens, targets = windows_BxT1[:, :-1], windows_BxT1[:, 1:]
-    B, T = tokens.shape
-    x = params["embedding"][tokens] + params["positions"][:T]
-    seen = jnp.tril(jnp.ones((T, T), bool))
-    for p in params["blocks"]:
-        qkv = linear(norm(x, p["attention_norm"]), p["attention"]["qkv"]).reshape(B, T, 3, shape.heads, -1)
-        q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
-        scores = jnp.einsum("bthp,bshp->bhts", q, k) * scales.attention_scale
-        weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1)
-        mixed = jnp.einsum("bhts,bshp->bthp", weights, v).reshape(B, T, -1)
-        x = x + scales.residual_multiplier * linear(mixed, p["attention"]["out"])
-        h = jax.nn.gelu(linear(norm(x, p["mlp_norm"]), p["mlp"]["up"]), approximate=True)
-        x = x + scales.residual_multiplier * linear(h, p["mlp"]["down"])
+    x = params["embedding"][tokens] + params["positions"][: tokens.shape[1]]
+    if isinstance(params["blocks"], list):
+        for p in params["blocks"]:
+            x = block(x, p, shape, scales)
+    else:
+        x, _ = jax.lax.scan(lambda x, p: (block(x, p, shape, scales), None), x, params["blocks"])
     logits = (norm(x, params["final_norm"]) * scales.unembedding_multiplier) @ params["unembedding"].T
     return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
 
