@@ -21,7 +21,7 @@ help:
 	@echo "make test-engines  Slurm, Ray, buckets and Kubernetes' schemas on loopback; skips what is not installed"
 	@echo "make house      modules, functions and rooms that grow too large; prints, never fails"
 	@echo "make audit      known faults of the installed packages, secrets in the checkout; skips what it cannot ask"
-	@echo "make bench      side by side with PyTorch, where that is installed"
+	@echo "make bench      side by side with compiled and eager PyTorch, where that is installed, and plain JAX"
 
 $(VENV)/made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

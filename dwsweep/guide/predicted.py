@@ -31,6 +31,7 @@ REACH, GRID = 16.0, 400  # factor in depth from the best, and points
 WHOLE, WITHIN = 48, 4.0  # numbers of layers, of which a best depth is one, and their factor from it
 NEWTON_STEPS = 12
 DEEPEST = 12.0  # of ln L
+KEPT = 4  # sizes
 # Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
 KAPLAN_N_C = 8.8e13
 KAPLAN_ALPHA = 0.076
@@ -130,6 +131,12 @@ class Predicted:
         return max(n for source in self.sources for n in source.depth.n_params)
 
     @cached_property
+    def _kept(self) -> dict[float, dict[float, np.ndarray]]:
+        """What each draw loses at a depth (D,), by size and depth, of the last few sizes: tables of shapes, risks and
+        constraints ask for the same depths again and again."""
+        return {}
+
+    @cached_property
     def _best(self) -> dict[float, float]:
         """The whole number of layers that is best in expectation, by size."""
         return {}
@@ -223,6 +230,14 @@ class Predicted:
 
     def _regret(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         """(D, M) nats of ``depths`` above the best depth of each draw."""
+        if n_params not in self._kept and len(self._kept) >= KEPT:
+            del self._kept[next(iter(self._kept))]
+        known, asked = self._kept.setdefault(n_params, {}), depths.tolist()
+        if new := [depth for depth in dict.fromkeys(asked) if depth not in known]:
+            known.update(zip(new, self._lost(n_params, np.array(new)).T.copy(), strict=True))
+        return np.stack([known[depth] for depth in asked], axis=1)
+
+    def _lost(self, n_params: float, depths: np.ndarray) -> np.ndarray:
         best = self.drawn_depths(n_params)
         shallow, deep = (np.exp(self._drawn(n_params, name))[:, None] for name in ("shallow", "deep"))
         apart = np.log(depths)[None] - best[:, None]
