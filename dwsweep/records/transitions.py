@@ -339,7 +339,9 @@ class Optimum(Record):
 
     @property
     def beyond(self) -> str:
-        """Words for an optimum at an edge of the depths tried; empty elsewhere."""
+        """Words for an optimum without a depth: at an edge of the depths tried, or on either side of it."""
+        if self.at_edge is None:
+            return "not known"
         return "1, the fewest" if self.is_one_layer else f"{self.at_edge} the depths tried"
 
 
