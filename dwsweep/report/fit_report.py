@@ -442,8 +442,10 @@ def _best_depths(result: FitResult) -> list[Part]:
 
 
 def _shape_matters(result: FitResult) -> str:
-    """How much the worst of the depths tried loses to the best one, at the smallest and at the largest size."""
-    rows = [row for row in (result.surface.optima if result.surface else ()) if row.worst_percent is not None]
+    """How much the worst of the depths tried loses to the best one, at the smallest and at the largest size; empty
+    where no effect of depth is shown."""
+    shown = result.surface.optima if result.surface and not result.surface.flat else ()
+    rows = [row for row in shown if row.worst_percent is not None]
     if not rows or (result.along is not None and result.along.column == "depth"):  # the runs say it
         return ""
     axis = result.curves.size_name
