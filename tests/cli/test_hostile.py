@@ -321,8 +321,10 @@ def test_a_fit_does_not_write_into_the_runs_of_a_sweep(tmp_path: Path, dwsweep: 
     for out in (tmp_path / "runs", tmp_path / "runs" / "a" / "b", tmp_path / "packs", tmp_path / "locks"):
         done = dwsweep("fit", tmp_path, "--out", out)
         assert done.returncode == 2 and f"--out: {out}; the sweep keeps its " in done.stderr, done.stderr
-    done = dwsweep("fit", tmp_path, "--out", tmp_path / "plan.csv")
-    assert done.returncode == 2 and done.stderr == f"error: --out: {tmp_path}/plan.csv; is a file; allowed: a folder\n"
+    for out, where in (("plan.csv", "a file"), ("plan.csv/x", f"below {tmp_path}/plan.csv, which is a file")):
+        done = dwsweep("fit", tmp_path, "--out", tmp_path / out)
+        line = f"error: Invalid value for '--out': '{tmp_path}/{out}'; is {where}; must be a folder\n"
+        assert done.returncode == 2 and done.stderr == line
     assert not list((tmp_path / "runs").iterdir())
     assert dwsweep("fit", tmp_path, "--out", tmp_path / "runs-fit", "--draws", "200").returncode == 0
 
