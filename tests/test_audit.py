@@ -27,3 +27,12 @@ def test_this_checkout_holds_none(capsys: pytest.CaptureFixture[str]) -> None:
     if not (Path(ROOT) / ".git").exists():
         pytest.skip("no git checkout")
     assert audit.scan(ROOT) == 0, capsys.readouterr().out
+
+
+def test_what_was_not_looked_up_is_no_clean_package(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown, clean = {"name": "a", "skip_reason": "not found"}, {"name": "b", "version": "1", "vulns": []}
+    faulty = {"name": "c", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}
+    assert audit.told([unknown, clean]) == 0
+    assert "0 known faults in 1 of 2 packages" in capsys.readouterr().out
+    assert audit.told([unknown, faulty]) == 1
+    assert "c 2: CVE-1, mended in 3" in capsys.readouterr().out

@@ -6,11 +6,13 @@ is skipped with a line. Exit status 1 where something was found.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 SECRETS = {
     "a private key": r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----",
@@ -56,14 +58,28 @@ def packages() -> int:
     site = subprocess.run(
         [sys.executable, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
     )
-    command = [tool, "--progress-spinner", "off", "--path", site.stdout.strip()]
+    command = [tool, "--progress-spinner", "off", "--format", "json", "--path", site.stdout.strip()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    if done.returncode and not done.stdout.strip():  # a table of faults goes to standard output
+    try:
+        listed = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError, TypeError):
         lines = done.stderr.strip().splitlines()
         print(f"packages: skipped, pip-audit could not ask ({lines[-1][:160] if lines else 'no reason given'})")
         return 0
-    print(done.stdout.strip() or "packages: no known faults")
-    return int(bool(done.returncode))
+    return told(listed)
+
+
+def told(listed: list[dict[str, Any]]) -> int:
+    """Print what pip-audit found, by package; returns 1 where a fault is known. A package without ``vulns`` was not in
+    the database that it asked, which may know none at all."""
+    for package in listed:
+        for fault in package.get("vulns", []):
+            mended = ", ".join(fault.get("fix_versions", [])) or "no version yet"
+            print(f"packages: {package['name']} {package['version']}: {fault['id']}, mended in {mended}")
+    faults = sum(len(package.get("vulns", [])) for package in listed)
+    asked = sum("vulns" in package for package in listed)
+    print(f"packages: {faults} known faults in {asked} of {len(listed)} packages; the others are not in the database")
+    return int(faults > 0)
 
 
 if __name__ == "__main__":
