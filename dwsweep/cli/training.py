@@ -172,7 +172,7 @@ def bench(
     if target and not compile_only:
         raise InputError(f"--target: {target[0]!r}; nothing can run on it here, add --compile-only")
     asked = load_spec(spec, set_ or ())
-    # a length in seconds is what rates are wanted for; of programs only a GPU's asks whether it is short
+    # a length in seconds is what rates are wanted for; neither they nor the programs depend on it
     sweep = with_nominal_length(asked)
     build(sweep)
     store = (prepare.find if compile_only else prepare.prepare)(sweep.data)  # compiling needs no text

@@ -48,7 +48,7 @@ from dwsweep.records.run import FixedRate
 from dwsweep.shapes import Shape
 from dwsweep.spec import LENGTHS, Spec, TrainSpec
 
-NOMINAL_STEPS = 10_000  # of what is benchmarked or compiled before there is a rate, which does not depend on the length
+NOMINAL_STEPS = 10_000  # of what is benchmarked or compiled before there is a rate; neither depends on the length
 DIGITS = 6  # significant ones of a rate: people read them
 
 
