@@ -16,12 +16,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dwsweep.cost import find
 from dwsweep.plan import Pack
-from dwsweep.records.pack import StartFacts
+from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.report import terminal
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
-from dwsweep.sweep.events import Progress as Steps
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, sentence, snapshot, step_of, time_left
 from dwsweep.sweep.work_queue import pack_weight
 from dwsweep.text import format_clock, format_count
@@ -133,7 +132,7 @@ class _Active:
     since: float
     first_step: int | None = None  # that this attempt resumed from
     first_time: float = 0.0
-    last: Steps | None = None
+    last: PackProgress | None = None
     task: TaskID | None = None
     shown: float = 0.0
 
@@ -221,7 +220,7 @@ class ProgressView:
             active.shown = self._clock()
             self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
 
-    def stepped(self, pack_id: str, progress: Steps) -> None:
+    def stepped(self, pack_id: str, progress: PackProgress) -> None:
         active = self._active.get(pack_id)
         if active is None:
             return
@@ -270,7 +269,7 @@ class ProgressView:
         """Share of the work that is done."""
         return self._pace.fraction()
 
-    def _facts(self, active: _Active, progress: Steps) -> str:
+    def _facts(self, active: _Active, progress: PackProgress) -> str:
         parts = [f"step {progress.step:,}/{progress.steps:,}"]
         known = [loss for loss in progress.losses if loss is not None]
         if known:

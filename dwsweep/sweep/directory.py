@@ -43,6 +43,18 @@ from dwsweep.records.sweep import Manifest, Owner, PlanRow
 
 Record = TypeVar("Record")
 
+_FILES: dict[type, tuple[str, str]] = {
+    Manifest: ("", "manifest.json"),
+    RunConfig: ("runs", "config.json"),
+    RunState: ("runs", "status.json"),
+    RunResult: ("runs", "result.json"),
+    Evaluation: ("runs", "eval.json"),
+    Pack: ("packs", "pack.json"),
+    PackState: ("packs", "state.json"),
+    PackProgress: ("packs", "progress.json"),
+}
+"""Folder and name of the file of each record."""
+
 
 class SweepStore:
     """Reads and writes one sweep directory. Holds no state: several processes may each have one.
@@ -55,15 +67,20 @@ class SweepStore:
         self, directory: str | os.PathLike[str], damage: Callable[[Damaged], None] = lambda error: None
     ) -> None:
         self.directory = paths.as_path(directory)
-        self._runs = self.directory / "runs"
         self._damage = damage
 
-    def read(self, path: Any, kind: type[Record]) -> Record | None:
-        """The record in a file of this directory; None where there is no file.
+    def path_of(self, kind: type, owner: str = "") -> Any:
+        """The file of a record of the run or the pack ``owner``; the manifest has none."""
+        folder, name = _FILES[kind]
+        return self.directory.joinpath(*filter(None, (folder, owner, name)))
+
+    def read(self, kind: type[Record], owner: str = "") -> Record | None:
+        """The record of the run or the pack ``owner``; None where there is no file.
 
         Raises:
             Damaged: it cannot be what it is meant to be.
         """
+        path = self.path_of(kind, owner)
         try:
             record = reader.read(path, kind)
         except Damaged as error:
@@ -71,17 +88,26 @@ class SweepStore:
         # a record that names whom it belongs to was copied from elsewhere if that is not the folder it lies in
         for field in ("pack_id",) if kind is Pack else ("run_id",):
             named = getattr(record, field, None)
-            if named is not None and named != path.parent.name:
-                raise Damaged(path, self.name_of(path), f"{field}: {named!r}; must be {path.parent.name!r}")
+            if named is not None and named != owner:
+                raise Damaged(path, self.name_of(path), f"{field}: {named!r}; must be {owner!r}")
         return record
+
+    def write(self, owner: str, record: Any, durable: bool = False) -> None:
+        """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it."""
+        path = self.path_of(type(record), owner)
+        paths.make_directory(path.parent)
+        reader.write(path, record, durable=durable)
 
     def name_of(self, path: Any) -> str:
         """The path as seen from the sweep directory, for messages."""
         return os.fspath(path).removeprefix(os.fspath(self.directory)).lstrip("/")
 
-    def _read_or(self, path: Any, kind: type[Record], otherwise: Callable[[], Record | None]) -> Record | None:
+    def _sound(
+        self, kind: type[Record], owner: str = "", otherwise: Callable[[], Record | None] = lambda: None
+    ) -> Record | None:
+        """The record; what ``otherwise`` gives where its file is damaged."""
         try:
-            return self.read(path, kind)
+            return self.read(kind, owner)
         except Damaged as error:
             self._damage(error)
             return otherwise()
@@ -92,7 +118,7 @@ class SweepStore:
         return self.directory / "packs" / pack_id
 
     def run_directory(self, run_id: str) -> Any:
-        return self._runs / run_id
+        return self.directory / "runs" / run_id
 
     @property
     def results_path(self) -> Any:
@@ -101,11 +127,7 @@ class SweepStore:
     @property
     def manifest(self) -> Manifest:
         """Versions, devices, git commit and the calls that made this sweep; empty before the first."""
-        return self._read_or(self.manifest_path, Manifest, Manifest) or Manifest()
-
-    @property
-    def manifest_path(self) -> Any:
-        return self.directory / "manifest.json"
+        return self._sound(Manifest) or Manifest()
 
     def manifest_guard(self) -> contextlib.AbstractContextManager[None]:
         """Hold the manifest while it is changed: several shards add to it."""
@@ -115,7 +137,7 @@ class SweepStore:
         with self.manifest_guard():
             old = self.manifest
             if (new := change(old)) != old:
-                reader.write(self.manifest_path, new)
+                self.write("", new)
 
     # plan
 
@@ -130,7 +152,7 @@ class SweepStore:
                 continue
             known = self.config(run.run_id) if run.run_id in there else None
             if known is None or known.arm != (run.arm or None):  # the same run may belong to an arm of another sweep
-                self.write_config(units.run_config(run, plan))
+                self.write(run.run_id, units.run_config(run, plan))
         # last: whoever finds a run in the plan finds its config.json too
         self.write_plan_table(plan)
 
@@ -160,25 +182,15 @@ class SweepStore:
 
     def run_ids(self) -> list[str]:
         """List every run that has a directory, orphans included."""
-        return paths.names_in(self._runs)
-
-    def config_path(self, run_id: str) -> Any:
-        return self._runs.joinpath(run_id, "config.json")
+        return paths.names_in(self.directory / "runs")
 
     def config(self, run_id: str) -> RunConfig | None:
         """Read all facts of a run; None when there is no config.json, or a damaged one."""
-        return self._read_or(self.config_path(run_id), RunConfig, lambda: None)
-
-    def write_config(self, config: RunConfig) -> None:
-        paths.make_directory(self.run_directory(config.run_id))
-        reader.write(self.config_path(config.run_id), config)
-
-    def state_path(self, run_id: str) -> Any:
-        return self._runs.joinpath(run_id, "status.json")
+        return self._sound(RunConfig, run_id)
 
     def state(self, run_id: str) -> RunState:
         """Read the state of a run; ``done`` without a sound result is pending: it has to be trained again."""
-        state = self._read_or(self.state_path(run_id), RunState, lambda: self.derived_state(run_id)) or RunState()
+        state = self._sound(RunState, run_id, lambda: self.derived_state(run_id)) or RunState()
         return RunState(pack_id=state.pack_id) if state.state == DONE and not self.has_result(run_id) else state
 
     def derived_state(self, run_id: str) -> RunState:
@@ -189,26 +201,21 @@ class SweepStore:
         return RunState(DONE, step=result.steps, loss=result.loss, pack_id=result.pack_id)
 
     def write_state(self, run_id: str, state: RunState) -> None:
-        paths.make_directory(self.run_directory(run_id))
-        stamped = replace(state, updated=time.time(), run_id=run_id)
-        reader.write(self.state_path(run_id), stamped, durable=state.state in FINAL)
-
-    def result_path(self, run_id: str) -> Any:
-        return self._runs.joinpath(run_id, "result.json")
+        self.write(run_id, replace(state, updated=time.time(), run_id=run_id), durable=state.state in FINAL)
 
     def result(self, run_id: str) -> RunResult | None:
         """Read the result of a finished run; None before, or when result.json is damaged."""
-        return self._read_or(self.result_path(run_id), RunResult, lambda: None)
+        return self._sound(RunResult, run_id)
 
     @property
     def samples_path(self) -> Any:
         return self.directory / "samples.json"
 
     def metrics_path(self, run_id: str) -> Any:
-        return self._runs.joinpath(run_id, "metrics.jsonl")
+        return self.run_directory(run_id) / "metrics.jsonl"
 
     def documents_path(self, run_id: str) -> Any:
-        return self._runs.joinpath(run_id, "documents.npy")
+        return self.run_directory(run_id) / "documents.npy"
 
     def check_documents(self, run_id: str, result: RunResult) -> None:
         """Refuse held-out losses by document that are not whole, or not those of the result.
@@ -258,77 +265,52 @@ class SweepStore:
         if params is not None:
             digest, size = paths.write_safetensors(self.params_path(run_id), params, run_id=run_id)
             stamped = replace(stamped, params_sha256=digest, params_bytes=size)
-        reader.write(self.result_path(run_id), stamped, durable=True)
+        self.write(run_id, stamped, durable=True)
         self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
 
     def evaluation(self, run_id: str) -> Evaluation | None:
         """How a finished run does in downstream tasks; None where nothing was evaluated, or other parameters."""
-        found = self._read_or(self.evaluation_path(run_id), Evaluation, lambda: None)
+        found = self._sound(Evaluation, run_id)
         result = self.result(run_id) if found else None
         return found if found and result and result.params_sha256 == found.params_sha256 else None
 
-    def evaluation_path(self, run_id: str) -> Any:
-        return self.run_directory(run_id) / "eval.json"
-
-    def write_evaluation(self, evaluation: Evaluation) -> None:
-        reader.write(self.evaluation_path(evaluation.run_id), evaluation)
-
     def finished(self, retry: Collection[str] = ()) -> dict[str, str]:
-        """State by id of the runs that need no training; those of a state in ``retry`` (failed, diverged) left out.
-
-        ``retry`` of ``failed`` covers ``oom``.
-        """
-        again = {FAILED, OOM} if FAILED in retry else set()
-        again |= set(retry)
+        """State by id of the runs that need no training, as ``is_over`` has it."""
         states = {run_id: self.state(run_id).state for run_id in self.run_ids()}
-        return {k: state for k, state in states.items() if state in FINAL | STOPPED and state not in again}
+        return {run_id: state for run_id, state in states.items() if is_over(state, retry)}
 
     # packs
 
     def pack_ids(self) -> list[str]:
         return paths.names_in(self.directory / "packs")
 
-    def pack_path(self, pack_id: str) -> Any:
-        return self.pack_directory(pack_id) / "pack.json"
-
     def pack(self, pack_id: str) -> Pack | None:
         """The pack as it was first written: its membership stands. None when there is none, or a damaged one."""
-        return self._read_or(self.pack_path(pack_id), Pack, lambda: None)
+        return self._sound(Pack, pack_id)
 
     def write_pack(self, pack: Pack, **record: Any) -> None:
         """Write pack.json; ``record`` says why the pack is not as planned (``rebuilt_from``, ``reason``)."""
-        paths.make_directory(self.pack_directory(pack.pack_id))
-        reader.write(self.pack_path(pack.pack_id), replace(pack, **record), durable=True)
+        self.write(pack.pack_id, replace(pack, **record), durable=True)
 
     def clear_pack(self, pack_id: str) -> None:
         """Drop what a pack without a pack.json left: its checkpoints may be of other replicas, or of a finished pack
         whose results were deleted in order to have them trained again."""
         self.remove_checkpoints(pack_id)
-        paths.remove(self.pack_state_path(pack_id))
-        paths.remove(self.progress_path(pack_id))
+        for kind in (PackState, PackProgress):
+            paths.remove(self.path_of(kind, pack_id))
 
     def remove_checkpoints(self, pack_id: str) -> None:
         paths.remove(self.pack_directory(pack_id) / "checkpoints")
 
-    def pack_state_path(self, pack_id: str) -> Any:
-        return self.pack_directory(pack_id) / "state.json"
-
     def pack_state(self, pack_id: str) -> PackState:
-        return self._read_or(self.pack_state_path(pack_id), PackState, PackState) or PackState()
-
-    def write_pack_state(self, pack_id: str, state: PackState) -> None:
-        reader.write(self.pack_state_path(pack_id), state)
-
-    def progress_path(self, pack_id: str) -> Any:
-        return self.pack_directory(pack_id) / "progress.json"
+        return self._sound(PackState, pack_id) or PackState()
 
     def progress(self, pack_id: str) -> PackProgress:
         """Read the progress of a pack; step 0 and nothing else before its first start."""
-        return self._read_or(self.progress_path(pack_id), PackProgress, PackProgress) or PackProgress()
+        return self._sound(PackProgress, pack_id) or PackProgress()
 
     def write_progress(self, pack_id: str, progress: PackProgress) -> None:
-        paths.make_directory(self.pack_directory(pack_id))
-        reader.write(self.progress_path(pack_id), replace(progress, updated=time.time()))
+        self.write(pack_id, replace(progress, updated=time.time()))
 
     def newest_checkpoint(self, pack_id: str) -> int:
         """Number of the newest checkpoint, which grows with each that is written; 0: there is none."""
@@ -341,6 +323,14 @@ class SweepStore:
 
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"
+
+
+def is_over(state: str, retry: Collection[str] = ()) -> bool:
+    """True for a run that ended and is not to be tried again: its state is none of ``retry`` (failed, diverged).
+
+    ``failed`` covers ``oom``.
+    """
+    return state in FINAL | STOPPED and state not in retry and not (state == OOM and FAILED in retry)
 
 
 Shard = tuple[int, int]  # (index, count)

@@ -1,17 +1,20 @@
 """Messages between a worker and its parent: commands one way, events the other, each a record and on the pipe one line
-of JSON. The events of an attempt end with ``Ended``; from the executor on they travel with the id of their pack."""
+of JSON. The events of an attempt end with ``Ended``; from the executor on they travel with the id of their pack.
+
+What a pack's files record travels as it is: ``StartFacts`` after its compilation, ``PackProgress`` after each dispatch.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records.pack import Pack, PackProgress, StartFacts
-from dwsweep.records.record import Number, parse, to_dict
+from dwsweep.records.record import parse, to_dict
 
 
 @dataclass(frozen=True)
@@ -93,23 +96,6 @@ class Compiling:
 
 
 @dataclass(frozen=True)
-class Started:
-    facts: StartFacts
-
-
-@dataclass(frozen=True)
-class Progress:
-    step: int
-    steps: int  # of the full length
-    tokens_per_second: Number = None  # of all replicas
-    losses: tuple[Number, ...] = ()  # last training loss of each replica, nats per token
-
-    @classmethod
-    def of(cls, record: PackProgress) -> Progress:
-        return cls(record.step, record.steps, record.tokens_per_second, record.losses)
-
-
-@dataclass(frozen=True)
 class Evaluating:
     share: float  # of the held-out set that is done
 
@@ -155,8 +141,8 @@ Event = (
     | Begun
     | Resumed
     | Compiling
-    | Started
-    | Progress
+    | StartFacts
+    | PackProgress
     | Evaluating
     | Finished
     | Diverged
@@ -167,46 +153,22 @@ Emit = Callable[[Event], None]
 Post = Callable[[str, Event], None]
 """Receives (pack_id, event), from any thread."""
 
-_COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in (Join, Train, Stop, Release)}
-_EVENTS: dict[str, type] = {
-    kind.__name__.lower(): kind
-    for kind in (Joined, Released, Resumed, Compiling, Started, Progress, Evaluating, Finished, Diverged, Note, Ended)
-}
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Command), *get_args(Event))}
 
 
-def command_line(command: Command) -> str:
-    return _line("command", command)
+def to_line(message: Command | Event) -> str:
+    return json.dumps({"type": type(message).__name__, **to_dict(message)}, default=paths.plain)
 
 
-def event_line(event: Event) -> str:
-    return _line("event", event)
-
-
-def read_command(line: str) -> Command:
-    """Parse a command.
+def from_line(line: str) -> Any:
+    """Parse a message, a ``Command`` or an ``Event``.
 
     Raises:
-        ValueError: the line holds no command, or half of one.
+        InputError: the line holds a message of another version.
+        ValueError: it holds none, such as the last line of a killed process.
     """
-    return _read("command", line, _COMMANDS)
-
-
-def read_event(line: str) -> Event:
-    """Parse an event.
-
-    Raises:
-        ValueError: the line holds no event, such as the last line of a killed worker.
-    """
-    return _read("event", line, _EVENTS)
-
-
-def _line(key: str, record: Any) -> str:
-    return json.dumps({key: type(record).__name__.lower(), **to_dict(record)}, default=paths.plain)
-
-
-def _read(key: str, line: str, kinds: Mapping[str, type]) -> Any:
     content = json.loads(line)
-    kind = kinds.get(content.pop(key, "")) if isinstance(content, dict) else None
+    kind = _KINDS.get(content.pop("type", "")) if isinstance(content, dict) else None
     if kind is None:
-        raise InputError(f"{line[:80]!r}; must be a JSON object whose {key!r} is one of {', '.join(kinds)}")
+        raise InputError(f"{line[:80]!r}; must be a JSON object whose 'type' is one of {', '.join(_KINDS)}")
     return parse(kind, content)

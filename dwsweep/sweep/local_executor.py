@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import DONE, INTERRUPTED
 from dwsweep.sweep import policy
 from dwsweep.sweep.directory import SweepStore
@@ -36,15 +37,13 @@ from dwsweep.sweep.events import (
     Join,
     Joined,
     Post,
-    Progress,
     Release,
     Released,
     Resumed,
-    Started,
     Stop,
     Train,
-    command_line,
-    read_event,
+    from_line,
+    to_line,
 )
 
 EXIT_SECONDS = 10.0  # for an idle worker to leave
@@ -110,12 +109,10 @@ class WorkerProcess:
                 return replace(heard, kind=event.kind, cause=event.cause, log_tail=tail)
             if isinstance(event, Resumed):
                 heard = replace(heard, resumed_step=event.step, step=event.step)
-            elif isinstance(event, Progress):
+            elif isinstance(event, PackProgress):
                 heard = replace(heard, step=event.step)
-            elif isinstance(event, Compiling):
+            elif isinstance(event, Compiling | StartFacts):
                 heard = replace(heard, microbatch=event.microbatch)
-            elif isinstance(event, Started):
-                heard = replace(heard, microbatch=event.facts.microbatch)
             on_event(event)
         returncode = self._reap()
         whole = policy.tail(log, start, lines=1000)  # the stacks of a fatal error fill a tail
@@ -159,11 +156,8 @@ class WorkerProcess:
     def _events(process: subprocess.Popen[str]) -> Iterator[Event]:
         assert process.stdout is not None
         for line in process.stdout:
-            try:
-                event = read_event(line)
-            except ValueError:
-                continue  # the last line of a killed worker
-            yield event
+            with contextlib.suppress(ValueError):  # the last line of a killed worker
+                yield from_line(line)
 
     def stop(self, cause: str) -> None:
         """Ask for a checkpoint and an end."""
@@ -216,7 +210,7 @@ class WorkerProcess:
         with self._lock:
             if self._process is None or self._process.stdin is None:
                 return
-            self._process.stdin.write(command_line(command) + "\n")
+            self._process.stdin.write(to_line(command) + "\n")
             self._process.stdin.flush()
 
     def _reap(self) -> int:

@@ -21,9 +21,9 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.cost.arithmetic import halved
 from dwsweep.errors import InputError
-from dwsweep.records.pack import REBUILT, Pack, PackEvent, PackState
+from dwsweep.records.pack import REBUILT, Pack, PackEvent, PackProgress, PackState, StartFacts
 from dwsweep.records.run import DONE, FAILED, INTERRUPTED, OOM, PENDING
-from dwsweep.sweep.events import Begun, Compiling, Ended, Evaluating, Event, Progress, Started
+from dwsweep.sweep.events import Begun, Compiling, Ended, Evaluating, Event
 
 CRASH, ERROR, DISK_FULL = "crash", "error", "disk_full"
 ENDS = (DONE, INTERRUPTED, OOM, CRASH, ERROR, DISK_FULL)  # how an attempt can end
@@ -42,7 +42,7 @@ STOP_NOTICE_SECONDS = 60.0  # of silence after a stop was asked for
 STOP_KILL_SECONDS = 300.0  # likewise: a checkpoint of a large model takes a while to write
 
 _PHASES: dict[type, str] = {
-    **{Begun: "starting", Compiling: "compiling", Started: "training", Progress: "training"},
+    **{Begun: "starting", Compiling: "compiling", StartFacts: "training", PackProgress: "training"},
     Evaluating: "evaluating",
 }
 

@@ -26,10 +26,11 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.records.pack import StartFacts
 from dwsweep.records.run import INTERRUPTED, OOM
 from dwsweep.sweep import policy
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.events import Diverged, Ended, Event, Job, Note, Post, Progress, Started
+from dwsweep.sweep.events import Diverged, Ended, Event, Job, Note, Post
 from dwsweep.sweep.local_executor import CPU_THREADS, WorkerProcess, each_core_a_device, part_of_a_gpu
 
 ANSWER_SECONDS = 2.0  # for a connection to the head
@@ -266,7 +267,7 @@ class RayExecutor:
             return  # the next look may find it
         if progress.updated != task.seen and progress.tokens_per_second is not None:
             task.seen, task.heard = progress.updated, True
-            self._post(pack_id, Progress.of(progress))
+            self._post(pack_id, progress)
 
     def _finish(self, pack_id: str, task: _Task) -> None:
         try:
@@ -355,7 +356,7 @@ def run_job(job: Job, environment: dict[str, str]) -> list[Event]:
                     return
 
     def keep(event: Event) -> None:
-        if isinstance(event, Started | Note | Diverged):
+        if isinstance(event, StartFacts | Note | Diverged):
             events.append(event)
 
     threading.Thread(target=heed_stop, daemon=True).start()

@@ -99,7 +99,7 @@ class RunRecorder(Recorder):
         for name in self._open():
             self.store.write_state(name, RunState(RUNNING, step=step, pack_id=self.pack.pack_id))
         self._write_progress()
-        self.emit(events.Started(facts))
+        self.emit(facts)
 
     def resumed(self, step: int) -> None:
         self._cut = True
@@ -146,7 +146,7 @@ class RunRecorder(Recorder):
         self._has_step = True
         if time.monotonic() - self._written_at >= PROGRESS_SECONDS:
             self._write_progress()
-        self.emit(events.Progress.of(self._progress))
+        self.emit(self._progress)
 
     def finished(
         self, run_id: str, result: RunResult, documents: np.ndarray, params: Mapping[str, np.ndarray] | None = None

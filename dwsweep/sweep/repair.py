@@ -77,7 +77,7 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
 def check_manifest(store: SweepStore, say: Callable[[str], None]) -> None:
     """Set a damaged manifest.json aside."""
     with store.manifest_guard():
-        _check(store, store.manifest_path, Manifest, say, "begun anew")
+        _check(store, Manifest, "", say, "begun anew")
 
 
 def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
@@ -94,7 +94,7 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
             if state.state not in (DONE, REBUILT):
                 if pack is None or any(store.state(name).state not in FINAL for name in pack.run_ids):
                     continue
-                store.write_pack_state(pack_id, replace(state, state=DONE))
+                store.write(pack_id, replace(state, state=DONE))
             found.append(pack_id)
     removed = 0
     for pack_id in found:
@@ -129,23 +129,21 @@ def _ancestors(pack_id: str) -> Iterator[str]:
         pack_id = pack_id.rpartition("-")[0]
 
 
-def _set_aside(store: SweepStore, error: Damaged, say: Callable[[str], None], then: str) -> None:
+def _set_aside(error: Damaged, say: Callable[[str], None], then: str) -> None:
     say(f"{error.lines[0]}; set aside as {paths.set_aside(error.path)}, {then}")
 
 
 def _not_a_folder(store: SweepStore, path: Any, say: Callable[[str], None]) -> None:
     if path.is_dir():
-        _set_aside(store, Damaged(path, store.name_of(path), "is a folder"), say, "written again")
+        _set_aside(Damaged(path, store.name_of(path), "is a folder"), say, "written again")
 
 
-def _check(store: SweepStore, path: object, kind: type, say: Callable[[str], None], then: str) -> bool:
-    """Set a file aside if it is damaged; whether it was."""
+def _check(store: SweepStore, kind: type, owner: str, say: Callable[[str], None], then: str) -> None:
+    """Set a record's file aside if it is damaged."""
     try:
-        store.read(path, kind)
+        store.read(kind, owner)
     except Damaged as error:
-        _set_aside(store, error, say, then)
-        return True
-    return False
+        _set_aside(error, say, then)
 
 
 def _configs(store: SweepStore, plan: Plan, say: Callable[[str], None]) -> None:
@@ -153,41 +151,36 @@ def _configs(store: SweepStore, plan: Plan, say: Callable[[str], None]) -> None:
     for run in plan.runs:
         if run.action == DROP or run.run_id not in there:
             continue
-        path, expected = store.config_path(run.run_id), run_config(run, plan)
+        path, expected = store.path_of(RunConfig, run.run_id), run_config(run, plan)
         try:
-            config = store.read(path, RunConfig)
+            config = store.read(RunConfig, run.run_id)
             for field in _IN_NAME:
                 if config and getattr(config, field) != getattr(expected, field):
                     raise Damaged(path, store.name_of(path), f"{field}: must be {getattr(expected, field)!r}")
         except Damaged as error:
-            _set_aside(store, error, say, "written again from the plan")
-            store.write_config(expected)
+            _set_aside(error, say, "written again from the plan")
+            store.write(run.run_id, expected)
 
 
 def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
     """Repair a run. Damaged result or documents: it is pending. Damaged status: it is done if the result is sound."""
-    again = "the run is trained again"
     _not_a_folder(store, store.metrics_path(run_id), say)
     result, lost = None, False
     try:
-        result = store.read(store.result_path(run_id), RunResult)
-    except Damaged as error:
-        _set_aside(store, error, say, again)
-        lost = True
-    try:
+        result = store.read(RunResult, run_id)
         if result is not None:
             store.check_documents(run_id, result)
     except Damaged as error:
-        _set_aside(store, error, say, again)
+        _set_aside(error, say, "the run is trained again")
         lost = True
-        paths.set_aside(store.result_path(run_id))
+        if result is not None:  # it is the result of documents that are gone
+            paths.set_aside(store.path_of(RunResult, run_id))
     _not_a_folder(store, store.documents_path(run_id), say)
-    path = store.state_path(run_id)
     try:
-        state = store.read(path, RunState)
+        state = store.read(RunState, run_id)
     except Damaged as error:
         derived = store.derived_state(run_id)
-        _set_aside(store, error, say, f"taken as {derived.state}")
+        _set_aside(error, say, f"taken as {derived.state}")
         store.write_state(run_id, derived)
         return
     if lost and state is not None and state.state == DONE:
@@ -199,22 +192,21 @@ def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], N
     _not_a_folder(store, store.log_path(pack_id), say)
     lock = paths.lock_of_worker(store.pack_directory(pack_id))
     sweep_directory.set_aside_unless_file(lock, store.name_of(lock), say)
-    path = store.pack_path(pack_id)
     try:
-        pack = store.read(path, Pack)
+        pack = store.read(Pack, pack_id)
         if pack is not None:
             _check_against(store, pack, planned)
         return
     except Damaged as error:
         derived = _derived_pack(store, planned, pack_id)
         then = "written again from the plan" if derived else "its replicas are trained anew"
-        _set_aside(store, error, say, then)
+        _set_aside(error, say, then)
     if derived:
         store.write_pack(derived)
 
 
 def _check_against(store: SweepStore, pack: Pack, planned: Pack) -> None:
-    path = store.pack_path(pack.pack_id)
+    path = store.path_of(Pack, pack.pack_id)
     for field in ("shape", "branch_steps", "data_hash"):
         if getattr(pack, field) != getattr(planned, field):
             raise Damaged(path, store.name_of(path), f"{field}: must be that of the planned pack of this name")
@@ -247,10 +239,9 @@ def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None
 def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callable[[str], None]) -> None:
     """Repair a state.json from the pack's runs and the packs that came of it."""
     progress_was = store.progress(pack_id)
-    _check(store, store.progress_path(pack_id), PackProgress, say, "the next start writes it")
-    path = store.pack_state_path(pack_id)
+    _check(store, PackProgress, pack_id, say, "the next start writes it")
     try:
-        store.read(path, PackState)
+        store.read(PackState, pack_id)
         return
     except Damaged as error:
         pack = store.pack(pack_id)
@@ -261,9 +252,7 @@ def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callabl
             state = REBUILT
         elif pack is not None and all(store.state(name).state in FINAL for name in pack.run_ids):
             state = DONE
-        _set_aside(store, error, say, f"taken as {state}")
+        _set_aside(error, say, f"taken as {state}")
     microbatch = progress_was.started.microbatch if progress_was.started else None
     checkpoint = store.newest_checkpoint(pack_id)
-    store.write_pack_state(
-        pack_id, PackState(state, checkpoint=checkpoint, microbatch=microbatch, rebuilt_into=children)
-    )
+    store.write(pack_id, PackState(state, checkpoint=checkpoint, microbatch=microbatch, rebuilt_into=children))

@@ -15,17 +15,17 @@ from typing import Any
 from dwsweep import errors, paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.records.pack import REBUILT, Pack, PackEvent
+from dwsweep.records.pack import REBUILT, Pack, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
 from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep import policy, repair, work_queue
 from dwsweep.sweep import recorder as run_recorder
 from dwsweep.sweep.directory import Shard, SweepStore
-from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post, Progress, Started
+from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
 from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
 from dwsweep.sweep.multihost import join_slice
 from dwsweep.sweep.policy import Silence
-from dwsweep.sweep.snapshot import PlainView, SweepView, announcement, rebuild_results, summary
+from dwsweep.sweep.snapshot import SweepView, announcement, rebuild_results, summary
 from dwsweep.sweep.work_queue import Unit, fix_rates
 
 KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
@@ -36,13 +36,13 @@ def run_sweep(
     store_path: str | Path,
     directory: str | Path,
     *,
+    view: SweepView,
     shard: Shard = (0, 1),
     retry: Collection[str] = (),
     takeover: bool = False,
     executor: str = "local",
     address: str | None = None,
     distributed: bool = False,
-    view: SweepView | None = None,
 ) -> int:
     """Train what is left of a plan in ``directory``; returns the exit status.
 
@@ -53,12 +53,12 @@ def run_sweep(
         plan: built with the facts of the data.
         store_path: the prepared token store.
         directory: the sweep directory, local or ``gs://…``.
+        view: what shows the progress.
         shard: (index, count): this call trains every count-th pack from the index-th.
         retry: states to try again: ``failed`` (and oom), ``diverged``.
         takeover: take the lock of an owner on another host.
         executor: ``local`` or ``ray``, with ``address`` of the cluster.
         distributed: this host is one of several that train each pack together (``jax.distributed``).
-        view: what shows the progress; default: lines on standard output.
 
     Raises:
         InputError: another process owns the directory, a logger is not installed, the data is not prepared.
@@ -66,7 +66,6 @@ def run_sweep(
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
     run_recorder.check(plan.spec.execution.loggers)
-    shown = view or PlainView()
     store = SweepStore(directory)
     try:
         paths.make_directory(store.directory)
@@ -76,23 +75,23 @@ def run_sweep(
 
     def lead(worker: WorkerProcess | None = None) -> int:
         try:
-            with sweep_directory.hold(directory, shard, takeover, shown.say):
-                settled = fix_rates(plan, store, retry, shown.say)
-                return _Sweep(settled, tokens, store, shard, retry, shown).run(executor, address, worker)
+            with sweep_directory.hold(directory, shard, takeover, view.say):
+                settled = fix_rates(plan, store, retry, view.say)
+                return _Sweep(settled, tokens, store, shard, retry, view).run(executor, address, worker)
         except Exception as error:
             if reason := paths.out_of_reach(error):
-                shown.say(f"stopped: {directory}: {reason}")
+                view.say(f"stopped: {directory}: {reason}")
                 return errors.INTERRUPTED
             if not (isinstance(error, OSError) and policy.is_disk_full(error)):
                 raise
-            shown.say(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
+            view.say(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
             return errors.INTERRUPTED
 
     if not distributed:
         return lead()
     if executor != "local":
         raise InputError(f"--distributed: with --executor {executor}; allowed: --executor local")
-    return join_slice(tokens, lead, shown.say)
+    return join_slice(tokens, lead, view.say)
 
 
 class _Sweep:
@@ -184,7 +183,7 @@ class _Sweep:
     def _start(self, unit: Unit) -> None:
         pack = unit.pack
         state = self.store.pack_state(pack.pack_id)
-        self.store.write_pack_state(pack.pack_id, replace(state, state=RUNNING, attempts=state.attempts + 1))
+        self.store.write(pack.pack_id, replace(state, state=RUNNING, attempts=state.attempts + 1))
         self.active[pack.pack_id] = unit
         self.view.started(pack)
         self.silence.begin(
@@ -197,14 +196,14 @@ class _Sweep:
     def _handle(self, pack_id: str, event: Event) -> None:
         self.silence.heard(pack_id, event)
         match event:
-            case Progress():
+            case PackProgress():
                 self.view.stepped(pack_id, event)
             case Compiling():
                 self.view.compiling(pack_id)
             case Evaluating(share):
                 self.view.evaluating(pack_id, share)
-            case Started(facts):
-                self.store.update_manifest(lambda manifest: manifest.with_device(facts))
+            case StartFacts():
+                self.store.update_manifest(lambda manifest: manifest.with_device(event))
             case Note(message):
                 self.view.say(f"note: {message}")
             case Diverged(run_id, _, cause):
@@ -234,7 +233,7 @@ class _Sweep:
             for name in unit.runs - finished:
                 state = RunState(decision.run_state, ended.step, None, pack_id, decision.cause, tail)
                 self.store.write_state(name, replace(state, loss=states[name].loss))
-        self.store.write_pack_state(pack_id, decision.state)
+        self.store.write(pack_id, decision.state)
         if decision.state.state in (DONE, REBUILT) and not unit.pack.execution.keep_finished_checkpoints:
             self.store.remove_checkpoints(pack_id)  # nothing resumes from them any more
         if decision.stops_sweep:

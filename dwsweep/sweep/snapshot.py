@@ -3,9 +3,7 @@ directories and rebuilt whenever something finished.
 
 Seconds that ``train.seconds`` planned for each run, beside the device-seconds that it took, shape by shape.
 
-What a person sees of a sweep that trains: the interface, and lines of text for callers without a terminal.
-
-``report.progress`` has the view of the command line, with bars.
+What a person sees of a sweep that trains: the interface, which ``report.progress`` fills, and the first and last lines.
 """
 
 from __future__ import annotations
@@ -15,9 +13,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
-from dwsweep import terminal
 from dwsweep.errors import InputError
 from dwsweep.paths import exclusive
 from dwsweep.plan import Pack
@@ -40,7 +37,6 @@ from dwsweep.records.run import (
 from dwsweep.records.sweep import DROP, PlanRow, ResultsRow
 from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.events import Progress
 from dwsweep.sweep.work_queue import Schedule, Shard
 
 
@@ -286,46 +282,13 @@ class SweepView(Protocol):
 
     def evaluating(self, pack_id: str, share: float) -> None: ...
 
-    def stepped(self, pack_id: str, progress: Progress) -> None: ...
+    def stepped(self, pack_id: str, progress: PackProgress) -> None: ...
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
         """Show the end of an attempt; ``text`` says how, ``finished`` whether the pack is not tried again."""
 
     def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None:
         """Expect other packs in place of one whose work is lost."""
-
-
-class PlainView:
-    """A line for each pack that ends and for what else must be known, on standard output."""
-
-    def __init__(self) -> None:
-        self._console = terminal.console()
-        self._labels: dict[str, str] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str]) -> None:
-        self._labels.update(labels)
-
-    def started(self, pack: Pack) -> None:
-        self._labels.setdefault(pack.pack_id, pack.shape.label)
-
-    def compiling(self, pack_id: str) -> None: ...
-
-    def evaluating(self, pack_id: str, share: float) -> None: ...
-
-    def stepped(self, pack_id: str, progress: Progress) -> None: ...
-
-    def ended(self, pack_id: str, text: str, finished: bool) -> None:
-        self.say(f"{self._labels.get(pack_id, pack_id)}: {text}")
-
-    def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None: ...
 
 
 def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> list[str]:

@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
@@ -27,13 +28,13 @@ from dwsweep.data.prepare import expected_heldout_caution
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, build
-from dwsweep.records.pack import IN_PART, REBUILT, PackState
-from dwsweep.records.run import DIVERGED, DONE, FAILED, FINAL, OOM, PENDING, STOPPED, FixedRate, RunState
+from dwsweep.records.pack import IN_PART, REBUILT
+from dwsweep.records.run import DIVERGED, DONE, PENDING, FixedRate, RunState
 from dwsweep.records.sweep import Manifest
 from dwsweep.spec import Spec
 from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep import repair
-from dwsweep.sweep.directory import Shard, SweepStore
+from dwsweep.sweep.directory import Shard, SweepStore, is_over
 from dwsweep.sweep.policy import with_microbatch
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def make(plan: Plan, store: SweepStore, shard: Shard = (0, 1), retry: Collection
     """Find what is left to do. Reads the directory, writes nothing."""
     planned = [run.run_id for run in plan.runs if run.action != DROP]
     states = {run_id: store.state(run_id) for run_id in planned}
-    needed = {run_id for run_id, state in states.items() if _is_needed(state, retry)}
+    needed = {run_id for run_id, state in states.items() if not is_over(state.state, retry)}
     families = _Families(store)
 
     units: dict[str, Unit] = {}
@@ -146,31 +147,21 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
             if unit.rebuilt_from:
                 parent = store.pack_state(unit.rebuilt_from)
                 children = (*parent.rebuilt_into, pack.pack_id)
-                store.write_pack_state(unit.rebuilt_from, replace(parent, rebuilt_into=children))
+                store.write(unit.rebuilt_from, replace(parent, rebuilt_into=children))
         state = store.pack_state(pack.pack_id)
         if state.microbatch:
             pack = with_microbatch(pack, state.microbatch)
-        again = [name for name in unit.runs if name in schedule.states and _was_tried(schedule.states[name])]
+        again = [name for name in unit.runs if name in schedule.states and is_over(schedule.states[name].state)]
         for name in again:
             store.write_state(name, RunState(PENDING, pack_id=pack.pack_id))
         if state.state == DONE:  # a result was lost: from the start, for at its end there is nothing left to train
             store.remove_checkpoints(pack.pack_id)
-            store.write_pack_state(pack.pack_id, replace(state, state=PENDING, retries=0, checkpoint=0))
+            store.write(pack.pack_id, replace(state, state=PENDING, retries=0, checkpoint=0))
         elif again:
             # a new try counts its own failures
-            store.write_pack_state(pack.pack_id, replace(state, state=PENDING, retries=0))
+            store.write(pack.pack_id, replace(state, state=PENDING, retries=0))
         settled.append(replace(unit, pack=pack))
     return settled
-
-
-def _is_needed(state: RunState, retry: Collection[str]) -> bool:
-    if state.state in FINAL | STOPPED:
-        return state.state in retry or (state.state == OOM and FAILED in retry)
-    return True
-
-
-def _was_tried(state: RunState) -> bool:
-    return state.state in FINAL | STOPPED
 
 
 class _Families:
@@ -178,18 +169,7 @@ class _Families:
 
     def __init__(self, store: SweepStore) -> None:
         self.store = store
-        self._packs: dict[str, Pack | None] = {}
-        self._states: dict[str, PackState] = {}
-
-    def pack(self, pack_id: str) -> Pack | None:
-        if pack_id not in self._packs:
-            self._packs[pack_id] = self.store.pack(pack_id)
-        return self._packs[pack_id]
-
-    def state(self, pack_id: str) -> PackState:
-        if pack_id not in self._states:
-            self._states[pack_id] = self.store.pack_state(pack_id)
-        return self._states[pack_id]
+        self.pack, self.state = cache(store.pack), cache(store.pack_state)
 
     def members(self, pack_id: str) -> list[Pack]:
         """The pack and all that followed from it, older ones first."""

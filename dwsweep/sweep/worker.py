@@ -40,9 +40,8 @@ from dwsweep.sweep.events import (
     Released,
     Stop,
     Train,
-    command_line,
-    event_line,
-    read_command,
+    from_line,
+    to_line,
 )
 from dwsweep.sweep.local_executor import CORES_VARIABLE
 from dwsweep.sweep.multihost import Group
@@ -69,7 +68,7 @@ class Channel:
 
     def emit(self, event: Event) -> None:
         with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
-            print(event_line(event), file=self._events, flush=True)
+            print(to_line(event), file=self._events, flush=True)
 
     def stop(self, cause: str) -> None:
         self.stop_cause = self.stop_cause or cause
@@ -86,7 +85,7 @@ class Channel:
     def _listen(self) -> None:
         try:
             for line in sys.stdin:
-                command = read_command(line)
+                command = from_line(line)
                 if isinstance(command, Stop):  # at once, while a pack trains
                     self.stop(command.cause)
                 else:
@@ -154,10 +153,10 @@ def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
 def next_command(channel: Channel) -> Command:
     """Read the next command; the processes of a slice that follow hear it from process 0."""
     if channel.group is not None and channel.group.index > 0:
-        return read_command(channel.group.share(""))
+        return from_line(channel.group.share(""))
     command = channel.jobs.get() or Release(RELEASED_BY_LOSS)
     if channel.group is not None:
-        channel.group.share(command_line(command))
+        channel.group.share(to_line(command))
     return command
 
 
@@ -179,7 +178,7 @@ def attempt(job: Job, channel: Channel) -> Ended:
         return follow(job, channel)
     recorder: RunRecorder | None = None
     try:
-        with one_worker(store.pack_directory(job.pack.pack_id), waiting=lambda text: _note(channel, text)):
+        with one_worker(store.pack_directory(job.pack.pack_id), waiting=lambda text: channel.emit(Note(text))):
             extra = run_recorder.make(job.pack.execution.loggers, store, job.pack)
             recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
             outcome = train(
@@ -240,7 +239,3 @@ def log_to(path: str, job: Job, group: Group | None = None) -> None:
         print(
             f"--- {when} attempt {job.attempt} on {platform.node()}, process {os.getpid()}", file=sys.stderr, flush=True
         )
-
-
-def _note(channel: Channel, text: str) -> None:
-    channel.emit(Note(text))

@@ -58,7 +58,7 @@ def evaluate(
             huggingface.export([run], Path(folder) / "model")
             told = _scores(Path(folder) / "model", todo, manager, limit, shots, batch_size)
         scored = {task: TaskScores(*told[task], limit, shots, found) for task in told}
-        run.sweep.write_evaluation(replace(before, tasks={**before.tasks, **scored}))
+        run.sweep.write(run.run_id, replace(before, tasks={**before.tasks, **scored}))
     return rebuild_results(runs[0].sweep)
 
 

@@ -136,8 +136,8 @@ def best_of_each_depth(found: Sequence[TrainedRun]) -> list[TrainedRun]:
 
 
 def _trained(sweep: SweepStore, run_id: str, argument: str) -> TrainedRun:
-    config = sweep.read(sweep.config_path(run_id), RunConfig)
-    result = sweep.read(sweep.result_path(run_id), RunResult)
+    config = sweep.read(RunConfig, run_id)
+    result = sweep.read(RunResult, run_id)
     if config is None:
         raise InputError(f"{argument}: {run_id}; has no config.json")
     if result is None:

@@ -22,7 +22,7 @@ from dwsweep.plan import Plan, build
 from dwsweep.plan.lengths import with_nominal_length
 from dwsweep.records import record as reader
 from dwsweep.records import run as run_record
-from dwsweep.records.run import DONE, BenchRow, RunConfig, RunState
+from dwsweep.records.run import DONE, BenchRow, RunConfig, RunResult, RunState
 from dwsweep.report import page as sweep_page
 from dwsweep.report import plan_report, progress
 from dwsweep.report.document import html_of
@@ -221,7 +221,7 @@ def test_a_damaged_config_is_written_again_with_its_promise(tmp_path: Path) -> N
     run(first, tmp_path)
     store = SweepStore(tmp_path)
     before = store.config(ids(first)[0])
-    store.config_path(ids(first)[0]).write_text("{")
+    store.path_of(RunConfig, ids(first)[0]).write_text("{")
     bench(tmp_path, factor=2.0)
     run(plan_of_rest(spec(), TOKENS, tmp_path), tmp_path)
     assert store.config(ids(first)[0]) == before
@@ -365,7 +365,7 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
         assert result is not None
         took = (one.tokens / SHAPES[one.shape.depth, one.shape.width]) * factor[one.shape.depth, one.shape.width]
         took *= 1.1 if one.seed else 0.9
-        reader.write(store.result_path(one.run_id), replace(result, device_seconds=took))
+        reader.write(store.path_of(RunResult, one.run_id), replace(result, device_seconds=took))
     kept = planned_vs_measured(store, ids(planned))
     assert [(one.depth, one.width) for one in kept] == sorted(SHAPES)
     assert [one.ratio for one in kept] == pytest.approx(list(factor.values()))

@@ -18,9 +18,10 @@ import pytest
 from sweep_tools import assert_complete, make_plan, order, run, start, wait_for
 
 from dwsweep.errors import InputError
+from dwsweep.records.pack import PackProgress
 from dwsweep.sweep import ray_executor
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.events import Ended, Event, Job, Progress
+from dwsweep.sweep.events import Ended, Event, Job
 from dwsweep.sweep.ray_executor import RayExecutor
 
 
@@ -181,7 +182,7 @@ def test_a_damaged_progress_file_does_not_end_the_watch(ray: FakeRay, tmp_path: 
     path.write_text(content)
     time.sleep(0.1)
     path.write_text('{"updated": 17.0, "step": 3, "steps": 30, "tokens_per_second": 1.0}')
-    assert posts.next()[1] == Progress(3, 30, 1.0)
+    assert posts.next()[1] == PackProgress(3, 30, 1.0, updated=17.0)
     ray.ends[0] = RuntimeError("the node died")
     assert posts.ended().kind == "crash"  # the cluster is well: it counts as the pack's failure
     executor.close()

@@ -27,7 +27,9 @@ from sweep_tools import (
     workers_of,
 )
 
+from dwsweep import terminal
 from dwsweep.errors import InputError
+from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import local_executor, policy, runner, worker
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.runner import run_sweep
@@ -321,7 +323,8 @@ def test_a_console_that_is_gone_does_not_end_the_sweep(
     full = os.open("/dev/full", os.O_WRONLY)
     with open(pipe if descriptor == "a closed pipe" else full, "w", closefd=False) as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        assert run_sweep(make_plan(), "/nowhere", tmp_path / "sweep") == 0
+        view = ProgressView(terminal.console())
+        assert run_sweep(make_plan(), "/nowhere", tmp_path / "sweep", view=view) == 0
     assert_complete(make_plan(), tmp_path / "sweep")
     os.close(pipe)
     os.close(full)

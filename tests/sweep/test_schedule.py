@@ -11,7 +11,7 @@ import pytest
 from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep.plan import Plan
-from dwsweep.records.run import RunState
+from dwsweep.records.run import RunResult, RunState
 from dwsweep.sweep import work_queue
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import snapshot
@@ -131,7 +131,7 @@ def test_a_lost_result_is_trained_again_by_the_pack_as_it_was(tmp_path: Path, lo
         run(plan, tmp_path / "sweep")
     before, packs = times(tmp_path / "sweep"), store.pack_ids()
     if lost == "result.json":
-        store.result_path(name).unlink()
+        store.path_of(RunResult, name).unlink()
     else:
         shutil.rmtree(store.run_directory(name))
     (unit,) = work_queue.make(plan, store).units

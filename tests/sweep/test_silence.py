@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dwsweep.records.pack import PackProgress
 from dwsweep.report.progress import Pace
 from dwsweep.sweep import policy
-from dwsweep.sweep.events import Begun, Compiling, Evaluating, Progress
+from dwsweep.sweep.events import Begun, Compiling, Evaluating
 from dwsweep.sweep.policy import Silence
 
 
@@ -37,7 +38,7 @@ def test_a_worker_that_stands_still_is_named_with_its_process_and_log(clock: Clo
     assert list(quiet.notices()) == []  # once for each span
     clock.now += policy.NOTICE_SECONDS
     assert "10 min while compiling" in next(quiet.notices())
-    quiet.heard("p", Progress(1, 30))
+    quiet.heard("p", PackProgress(1, 30))
     clock.now += policy.NOTICE_SECONDS
     assert "5 min while training" in next(quiet.notices())
     quiet.heard("p", Evaluating(0.5))
@@ -57,7 +58,7 @@ def test_a_worker_that_does_not_heed_a_stop_is_ended_and_one_that_does_is_waited
     quiet.stop_asked()  # what they were silent before does not count
     clock.now += policy.STOP_NOTICE_SECONDS
     assert [line.split(":")[1] for line in quiet.notices()] == [" deaf", " slow"]
-    quiet.heard("slow", Progress(7, 30))
+    quiet.heard("slow", PackProgress(7, 30))
     clock.now += policy.STOP_KILL_SECONDS - policy.STOP_NOTICE_SECONDS
     assert list(quiet.unresponsive()) == ["deaf"] and list(quiet.unresponsive()) == []
     assert [line for line in quiet.notices() if "slow: has not answered the request to stop for 240 s" in line]

@@ -20,12 +20,12 @@ from sweep_tools import make_plan, order, run, start, train_here, wait_for
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
+from dwsweep.records.pack import PackProgress
 from dwsweep.records.run import DONE, RunState
 from dwsweep.report import progress as status
 from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.events import Progress
 from dwsweep.sweep.snapshot import snapshot, time_left
 from dwsweep.text import format_clock
 
@@ -193,8 +193,8 @@ def test_durations_read_well(seconds: float, text: str) -> None:
     assert format_clock(seconds) == text
 
 
-def event(step: int) -> Progress:
-    return Progress(step, 30, 5000.0, (3.0, None))
+def event(step: int) -> PackProgress:
+    return PackProgress(step, 30, 5000.0, (3.0, None))
 
 
 def test_time_left_follows_the_work_done() -> None:

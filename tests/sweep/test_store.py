@@ -85,7 +85,7 @@ def test_states_survive_the_way_to_disk(store: SweepStore) -> None:
     event = PackEvent(1.0, "oom", "too big", "microbatch 4 → 2", 7, "the log")
     state = PackState("running", 3, 1, 4, 10, 2, 1, ("a", "b"), (event,))
     paths.make_directory(store.pack_directory("p"))
-    store.write_pack_state("p", state)
+    store.write("p", state)
     assert store.pack_state("p") == state
     store.write_state("r", RunState("failed", 7, 1.5, "p", "why", "tail"))
     found = store.state("r")
@@ -162,7 +162,7 @@ def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
     assert steps_of(store, name) == [1, 2]
     assert result.flops and result.flops > 0 and result.pack_id == pack.pack_id
     assert np.load(store.run_directory(name) / "documents.npy").shape == (1, 2)
-    assert [type(event).__name__ for event in events] == ["Resumed", "Started", "Finished"]
+    assert [type(event).__name__ for event in events] == ["Resumed", "StartFacts", "Finished"]
 
 
 def test_runs_of_another_pack_are_not_touched(store: SweepStore, pack: Pack) -> None:
@@ -234,14 +234,14 @@ def test_scores_of_tasks_are_columns_of_the_results(store: SweepStore) -> None:
         store.finish(name, "p", RECORD, DOCUMENTS, PARAMS)
     digest = str(store.result(first).params_sha256)  # type: ignore[union-attr]
     scores = TaskScores({"acc": 0.25, "exact_match_strict-match": 0.5}, {"acc": 0.01})
-    store.write_evaluation(Evaluation(first, digest, {"arc_easy": scores}))
-    store.write_evaluation(Evaluation(second, "0" * 64, {"arc_easy": scores}))  # of other parameters
+    store.write(first, Evaluation(first, digest, {"arc_easy": scores}))
+    store.write(second, Evaluation(second, "0" * 64, {"arc_easy": scores}))  # of other parameters
     found = {row["run_id"]: row for row in csv.DictReader(rebuild_results(store).open())}
     columns = ["eval_arc_easy_acc", "eval_arc_easy_acc_stderr", "eval_arc_easy_exact_match_strict_match"]
     assert list(found[first])[len(RESULTS_COLUMNS) :] == columns
     assert [found[first][name] for name in columns] == ["0.25", "0.01", "0.5"]
     assert [found[second][name] for name in columns] == ["", "", ""]
-    store.evaluation_path(first).write_text("{")
+    store.path_of(Evaluation, first).write_text("{")
     assert tuple(next(csv.DictReader(rebuild_results(store).open()))) == RESULTS_COLUMNS
 
 
@@ -341,7 +341,7 @@ def test_a_pack_whose_parent_was_killed_at_its_very_end_is_done(
     plan = make_plan()
     assert run(plan, tmp_path / "sweep")[0] == 0
     store, pack_id = SweepStore(tmp_path / "sweep"), plan.packs[0].pack_id
-    store.write_pack_state(pack_id, replace(store.pack_state(pack_id), state="running"))
+    store.write(pack_id, replace(store.pack_state(pack_id), state="running"))
     (store.pack_directory(pack_id) / "checkpoints" / left).mkdir(parents=True)
     assert "removed the checkpoints of 1 finished pack" in run(plan, tmp_path / "sweep")[1]
     assert store.pack_state(pack_id).state == "done" and not store.has_checkpoints(pack_id)

@@ -21,6 +21,7 @@ from checkout import TOOLS, environment, free_address
 from rich.console import Console
 from spec_tools import spec_of
 
+from dwsweep import terminal
 from dwsweep.plan import DataFacts, Pack, Plan, build
 from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import runner, worker
@@ -173,4 +174,5 @@ if __name__ == "__main__":
     arguments = json.loads(sys.argv[3])
     if "shard" in arguments:
         arguments["shard"] = tuple(arguments["shard"])
-    sys.exit(run_sweep(make_plan(**json.loads(sys.argv[2])), "/nowhere", sys.argv[1], **arguments))
+    view = ProgressView(terminal.console())
+    sys.exit(run_sweep(make_plan(**json.loads(sys.argv[2])), "/nowhere", sys.argv[1], view=view, **arguments))
