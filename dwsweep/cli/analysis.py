@@ -327,7 +327,7 @@ def _rates_of(directory: PathValue) -> dict[str, Any]:
     from dwsweep.cost.duration import Calibration
     from dwsweep.sweep.directory import SweepStore
 
-    return {"calibration": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
+    return {"calibrations": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
 
 
 @_command(epilog="Examples: dwsweep report runs/smoke --out smoke.html · dwsweep report runs/smoke --card")

@@ -28,6 +28,7 @@ import yaml
 
 from dwsweep.cost.arithmetic import training_flops
 from dwsweep.cost.devices import find, suggestion
+from dwsweep.cost.duration import Calibration
 from dwsweep.design.expected_fit import (
     Cells,
     Curves,
@@ -45,7 +46,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS
 from dwsweep.fit.surface import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
 from dwsweep.fit.surface_model import Frame
 from dwsweep.plan import DROP, build
-from dwsweep.plan.lengths import Calibrations, RunLengths
+from dwsweep.plan.lengths import RunLengths
 from dwsweep.records.run import FixedRate
 from dwsweep.shapes import Block, Shape, match_width
 from dwsweep.spec import Spec, parse_spec
@@ -317,7 +318,7 @@ def study(
     fit: str | Path | None = None,
     noise: float | None = None,
     target: float | None = None,
-    calibration: Calibrations = None,
+    calibrations: Sequence[Calibration] = (),
     rates: Sequence[FixedRate] = (),
 ) -> Study:
     """Judge a planned sweep and look for better ones.
@@ -325,7 +326,7 @@ def study(
     Args:
         spec: the sweep. fit: a finished round (its noise, slopes, law and runs). noise: nats per run.
         target: size at which the best depth is wanted; None: the largest of the sweep.
-        calibration, rates: as ``plan.build`` takes them, for ``train.seconds``.
+        calibrations, rates: as ``plan.build`` takes them, for ``train.seconds``.
 
     Raises:
         InputError: wrong numbers, an unreadable fit, a sweep without a pair of depths, or one without a rate that
@@ -342,7 +343,7 @@ def study(
             f"--target: {target:g}; must be a number of non-embedding parameters above 1e3 and at most "
             f"{LARGEST_TARGET:g}"
         )
-    plan = build(spec, calibration=calibration, rates=rates)
+    plan = build(spec, calibrations=calibrations, rates=rates)
     runs = [run for run in plan.runs if run.action != DROP]
     shapes = list(dict.fromkeys(run.shape for run in runs))
     depths = sorted({shape.depth for shape in shapes} | {depth for depth, _ in done})

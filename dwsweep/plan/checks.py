@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from dwsweep import published_law, theory
@@ -67,7 +67,7 @@ def _rule_errors(spec: Spec, rule: HeadRule, key: str) -> list[str]:
     ]
 
 
-def size_errors(spec: Spec) -> list[str]:
+def size_errors(spec: Spec) -> Iterator[str]:
     """Check the number of runs of the grid, and MLPs that would be empty."""
     grid, train = spec.grid, spec.train
     shapes = sum(map(len, (grid.widths or {}).values())) or len(grid.depths) * len(grid.budget_values())
@@ -78,13 +78,11 @@ def size_errors(spec: Spec) -> list[str]:
         * len(grid.learning_rates)
         * (1 + len(train.token_branches))
     )
-    errors = []
     if runs > MAX_RUNS:
-        errors.append(f"grid: makes {runs:,} runs; at most {MAX_RUNS:,} in one sweep")
+        yield f"grid: makes {runs:,} runs; at most {MAX_RUNS:,} in one sweep"
     narrowest = min((min(widths) for widths in (grid.widths or {}).values()), default=grid.width_multiple)
     if spec.model.mlp_ratio * narrowest < 1:
-        errors.append(f"model.mlp_ratio: {spec.model.mlp_ratio:g}; leaves no MLP at width {narrowest}")
-    return errors
+        yield f"model.mlp_ratio: {spec.model.mlp_ratio:g}; leaves no MLP at width {narrowest}"
 
 
 def length_errors(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
@@ -124,23 +122,19 @@ def pack_members(spec: Spec) -> list[list[tuple[int, float]]]:
     return [replicas[start : start + size] for start in range(0, len(replicas), size)]
 
 
-def device_errors(spec: Spec) -> list[str]:
+def device_errors(spec: Spec) -> Iterator[str]:
     """Microbatch and mesh against batch and packs; how many devices there are, and of what name, is not known here."""
     batch, micro, mesh = spec.train.batch_size, spec.execution.microbatch, spec.execution.mesh
-    errors = []
     if micro is not None and batch % micro:
-        errors.append(f"execution.microbatch: {micro}; must divide train.batch_size {batch}")
+        yield f"execution.microbatch: {micro}; must divide train.batch_size {batch}"
     if mesh is not None and batch % (mesh.data * mesh.fsdp):
         shown = f"data {mesh.data}, fsdp {mesh.fsdp}"
-        errors.append(f"execution.mesh: {shown}; data · fsdp must divide train.batch_size {batch}")
+        yield f"execution.mesh: {shown}; data · fsdp must divide train.batch_size {batch}"
     if mesh is not None:
         sizes = sorted({len(members) for members in pack_members(spec)})
         if any(size % mesh.replica for size in sizes):
             shown = " and ".join(str(size) for size in sizes)
-            errors.append(
-                f"execution.mesh.replica: {mesh.replica}; must divide the replicas of every pack, here {shown}"
-            )
-    return errors
+            yield (f"execution.mesh.replica: {mesh.replica}; must divide the replicas of every pack, here {shown}")
 
 
 def cautions(lengths: RunLengths, runs: Sequence[Run], data: DataFacts | None) -> tuple[str, ...]:
@@ -195,7 +189,7 @@ def _by_rule(spec: Spec, shapes: Sequence[Shape]) -> list[list[Shape]]:
     return [[shape for shape in shapes if rule.gives(shape)] for rule in spec.grid.head_rules()]
 
 
-def _transitions(shapes: Sequence[Shape]) -> list[str]:
+def _transitions(shapes: Sequence[Shape]) -> Iterator[str]:
     sizes: dict[int, list[int]] = defaultdict(list)
     for shape in shapes:
         sizes[shape.depth].append(shape.n_params)
@@ -216,70 +210,64 @@ def _transitions(shapes: Sequence[Shape]) -> list[str]:
         )
         if min(left, right) < NEEDED:
             thin.append(f"{shallow}/{deep} at N = {format_count(target)} ({left} below, {right} above)")
-    found = []
     if outside:
-        found.append(
+        yield (
             f"the published transition lies outside the sizes that both depths share: {', '.join(outside)}; such "
             "a pair will probably be reported as not reached or already crossed"
         )
     if thin:
-        found.append(
+        yield (
             f"few widths around the published transition: {', '.join(thin)}; at least {NEEDED} on each side within a "
             f"factor {NEAR:g} locate a crossing"
         )
-    return found
 
 
-def _grid(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
-    found = []
+def _grid(spec: Spec, shapes: Sequence[Shape]) -> Iterator[str]:
     depths = sorted({shape.depth for shape in shapes})
     if len(depths) == 1 and len(spec.grid.head_rules()) == 1:
-        found.append(f"one depth ({depths[0]}): there is nothing to compare it with, and no transition can be fitted")
+        yield f"one depth ({depths[0]}): there is nothing to compare it with, and no transition can be fitted"
     elif 1 < len(depths) < 4:
-        found.append(
+        yield (
             f"{len(depths)} depths give {len(depths) - 1} pair{'s' if len(depths) > 2 else ''}; a width law needs at "
             "least three pairs"
         )
     if len(spec.grid.seed_values()) == 1:
-        found.append(
+        yield (
             "one seed: the noise of a loss can only be guessed from the roughness of the curves; 3 seeds or more "
             "measure it"
         )
-    return found
 
 
-def _bottlenecks(shapes: Sequence[Shape]) -> list[str]:
-    found = []
+def _bottlenecks(shapes: Sequence[Shape]) -> Iterator[str]:
     caps = {s: cap for s in shapes if (cap := theory.embedding_cap(s.width, s.vocab_size, s.embedding_rank))}
     for cap in dict.fromkeys(caps.values()):
         what = "the vocabulary of" if cap.is_vocabulary else "model.embedding_rank"
         wide = [shape for shape, own in caps.items() if own == cap]
-        found.append(f"d_x above {what} {cap.value:,} at {_widths(wide)}: {theory.EMBEDDING_REASON}")
+        yield f"d_x above {what} {cap.value:,} at {_widths(wide)}: {theory.EMBEDDING_REASON}"
     vain = [s for s in shapes if s.embedding_rank and s.embedding_rank >= min(s.width, s.vocab_size)]
     if vain:
-        found.append(
+        yield (
             f"model.embedding_rank {vain[0].embedding_rank:,} is no less than min(d_x, V) at {_widths(vain)}: the "
             "factored embedding is no bottleneck there, it has more parameters and other learning dynamics"
         )
     small = [s for s in shapes if theory.head_below_window(s.head_size, s.seq_len)]
     if small:
-        found.append(
+        yield (
             f"head size below the window of {small[0].seq_len} at {_widths(small)}, down to "
             f"{min(s.head_size for s in small)}: {theory.HEAD_SIZE_REASON}"
         )
     heavy = [s for s in shapes if theory.embedding_share(s) > theory.EMBEDDING_SHARE_LIMIT]
     if heavy:
         worst = max(heavy, key=theory.embedding_share)
-        found.append(
+        yield (
             f"embeddings above {theory.EMBEDDING_SHARE_LIMIT:.0%} of all parameters at {_widths(heavy)}, up to "
             f"{theory.embedding_share(worst):.0%} at {worst.label}: {theory.EMBEDDING_SHARE_REASON}; "
             "`fit --axis n_params_total` shows how much it matters"
         )
-    return found
 
 
 def _mismatches(spec: Spec, runs: Sequence[Run]) -> list[str]:
-    off = {run.shape: run.shape.n_params / run.budget - 1 for run in runs if run.budget}
+    off = {run.shape: run.mismatch for run in runs if run.mismatch is not None}
     far = {shape: value for shape, value in off.items() if abs(value) > spec.grid.max_mismatch}
     if not far:
         return []
@@ -335,19 +323,18 @@ def held_out(spec: Spec, data: DataFacts | None) -> list[str]:
     ]
 
 
-def warm_up(spec: Spec, runs: Sequence[Run]) -> list[str]:
+def warm_up(spec: Spec, runs: Sequence[Run]) -> Iterator[str]:
     train, shortest = spec.train, min(run.steps for run in runs)
     if train.warmup_steps >= shortest:
-        return [
+        yield (
             f"train.warmup_steps {train.warmup_steps:,} is not less than the {shortest:,} steps of the shortest run: "
             "the learning rate never reaches its peak"
-        ]
-    if train.schedule == "wsd" and train.warmup_steps > shortest - cooldown_steps(train, shortest):
-        return [
+        )
+    elif train.schedule == "wsd" and train.warmup_steps > shortest - cooldown_steps(train, shortest):
+        yield (
             f"train.warmup_steps {train.warmup_steps:,} reaches into the cool-down of the shortest run, which is its "
             f"last {cooldown_steps(train, shortest):,} of {shortest:,} steps and begins after the warm-up instead"
-        ]
-    return []
+        )
 
 
 def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
@@ -364,8 +351,7 @@ def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
     ]
 
 
-def _rates_unmeasured(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
-    lines = []
+def _rates_unmeasured(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> Iterator[str]:
     for label, why in ((ASSUMED, "a share of the peak"), (COMPILED, "rooflines that no run reaches")):
         found = [rate for rate in rates.values() if rate.time_basis == label]
         if not found:
@@ -376,8 +362,7 @@ def _rates_unmeasured(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> 
             "time, and unequal ones"
         )
         before = "; `dwsweep bench SPEC` before the first `run` or `plan --out` measures them"
-        lines.append(line + before * any(rate.fixed is None for rate in found))
-    return lines
+        yield line + before * any(rate.fixed is None for rate in found)
 
 
 def _rates_of_other_shapes(rates: Mapping[Shape, FixedRate]) -> list[str]:

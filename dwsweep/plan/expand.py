@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
+from dwsweep.cost.duration import Calibration
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
 from dwsweep.plan.checks import cautions, device_errors, head_errors, length_errors, pack_members, size_errors
 from dwsweep.plan.estimates import estimate, misfits
-from dwsweep.plan.lengths import Calibrations, RunLengths, clock_of
+from dwsweep.plan.lengths import RunLengths, clock_of
 from dwsweep.plan.units import DataFacts, Estimates, Plan, Run
 from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.run import FixedRate
@@ -40,8 +42,6 @@ ADDED = {
 """Facts of a shape that came after sweeps were trained, and what they were before: hashed where they are anything else.
 """
 
-Finished = Callable[[str], str | None] | Mapping[str, str]
-
 _SKIP_REASONS = {
     "done": "already trained",
     "diverged": "diverged before; `--retry diverged` trains it again",
@@ -54,11 +54,10 @@ def _planned_arm(
     spec: Spec,
     data: DataFacts | None,
     status_of: Callable[[str], str | None],
-    device: str | None,
-    calibration: Calibrations,
+    calibrations: Sequence[Calibration],
     rates: Sequence[FixedRate],
 ) -> Plan:
-    clock = clock_of(spec, device, calibration)
+    clock = clock_of(spec, calibrations)
     lengths = RunLengths(clock, tuple(rates))
     _check(lengths, None)
     candidates = _shapes(spec)
@@ -70,33 +69,10 @@ def _planned_arm(
     runs: list[Run] = []
     packs: list[Pack] = []
     for planned in candidates:
-        shape, budget = planned.shape, planned.budget
-        mark = planned.mark if data_hash is None else ""
-        branches = lengths.branch_steps(shape)
-        if planned.drop:
-            runs += _dropped_runs(spec, planned, branches, data_hash)
-            continue
-        for pack in _packs(spec, shape, branches, data_hash, mark):
-            packs.append(pack)
-            for replica in pack.replicas:
-                for steps, name in zip(branches, replica.run_ids, strict=True):
-                    status = status_of(name)
-                    skip = _SKIP_REASONS.get(status or "")
-                    resumed = "continues from its checkpoint" if status in ("interrupted", "running") else ""
-                    runs.append(
-                        Run(
-                            run_id=name,
-                            pack_id=pack.pack_id,
-                            shape=shape,
-                            seed=replica.seed,
-                            learning_rate=replica.learning_rate,
-                            budget=budget,
-                            steps=steps,
-                            tokens=steps * lengths.tokens_per_step,
-                            action=SKIP if skip else RUN,
-                            reason="; ".join(part for part in (skip or resumed, planned.note) if part),
-                        )
-                    )
+        branches = lengths.branch_steps(planned.shape)
+        made = _packs(spec, planned, branches, data_hash)
+        packs += [] if planned.drop else made
+        runs += [run for pack in made for run in _runs(spec, planned, pack, status_of)]
     estimates = estimate(spec, runs, packs, data, clock)
     return Plan(
         spec=spec,
@@ -112,7 +88,7 @@ def _planned_arm(
 def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
     """Refuse what cannot work; before shapes exist what concerns the grid, then what depends on their sizes."""
     spec = lengths.spec
-    errors = head_errors(spec) + device_errors(spec) + size_errors(spec)
+    errors = [*head_errors(spec), *device_errors(spec), *size_errors(spec)]
     if shapes is not None or errors:  # what does not depend on the shapes is said along with the other errors
         errors += length_errors(lengths, shapes or ())
     if errors:
@@ -162,10 +138,9 @@ def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
     matched = [(match_width(depth, b, block, grid.width_multiple), b) for b in sorted(grid.budget_values())]
     best: dict[Shape, float] = {}  # the budget that each shape is nearest to
     for shape, budget in matched:
-        if shape not in best or abs(mismatch(shape, budget)) < abs(mismatch(shape, best[shape])):
-            best[shape] = budget
+        best[shape] = min(best.get(shape, budget), budget, key=lambda one: abs(shape.n_params / one - 1))
     for shape, budget in matched:
-        off = mismatch(shape, budget)
+        off = shape.n_params / budget - 1
         drop = note = ""
         if best[shape] != budget:
             drop = (
@@ -179,12 +154,10 @@ def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
     return found
 
 
-def mismatch(shape: Shape, budget: float) -> float:
-    """Relative mismatch of the size, n_params / budget − 1."""
-    return shape.n_params / budget - 1
-
-
-def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | None, mark: str) -> list[Pack]:
+def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: str | None) -> list[Pack]:
+    """The packs of a shape; of a dropped one too, whose ids its budget keeps apart from those of the shape it is."""
+    shape, mark = planned.shape, planned.mark if data_hash is None else ""
+    dropped = f"-dropped{planned.budget:.3g}" if planned.drop else ""
     parts = pack_members(spec)
     packs = []
     for number, part in enumerate(parts):
@@ -193,7 +166,8 @@ def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | 
                 seed,
                 rate,
                 tuple(
-                    run_id(spec, shape, seed, rate, steps, data_hash, steps != lengths[-1]) + mark for steps in lengths
+                    run_id(spec, shape, seed, rate, steps, data_hash, steps != lengths[-1]) + dropped + mark
+                    for steps in lengths
                 ),
             )
             for seed, rate in part
@@ -221,28 +195,24 @@ def _packs(spec: Spec, shape: Shape, lengths: tuple[int, ...], data_hash: str | 
     return packs
 
 
-def _dropped_runs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: str | None) -> list[Run]:
-    """Runs that are listed and never trained; the budget in the id keeps them apart from the run that is kept."""
-    shape, budget = planned.shape, planned.budget
-    mark = f"-dropped{budget:.3g}{planned.mark if data_hash is None else ''}"
-    per_step = spec.train.batch_size * spec.train.seq_len
-    return [
-        Run(
-            run_id=run_id(spec, shape, seed, rate, steps, data_hash, steps != lengths[-1]) + mark,
-            pack_id="",
-            shape=shape,
-            seed=seed,
-            learning_rate=rate,
-            budget=budget,
-            steps=steps,
-            tokens=steps * per_step,
-            action=DROP,
-            reason=planned.drop,
-        )
-        for rate in spec.grid.learning_rates
-        for seed in spec.grid.seed_values()
-        for steps in lengths
-    ]
+def _runs(spec: Spec, planned: _Planned, pack: Pack, status_of: Callable[[str], str | None]) -> Iterator[Run]:
+    for replica in pack.replicas:
+        for steps, name in zip(pack.branch_steps, replica.run_ids, strict=True):
+            status = status_of(name) or ""
+            skip = _SKIP_REASONS.get(status)
+            resumed = "continues from its checkpoint" if status in ("interrupted", "running") else ""
+            yield Run(
+                run_id=name,
+                pack_id="" if planned.drop else pack.pack_id,
+                shape=planned.shape,
+                seed=replica.seed,
+                learning_rate=replica.learning_rate,
+                budget=planned.budget,
+                steps=steps,
+                tokens=steps * spec.train.batch_size * spec.train.seq_len,
+                action=DROP if planned.drop else SKIP if skip else RUN,
+                reason=planned.drop or "; ".join(part for part in (skip or resumed, planned.note) if part),
+            )
 
 
 def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, Any]:
@@ -296,9 +266,8 @@ def build(
     spec: Spec,
     *,
     data: DataFacts | None = None,
-    finished: Finished | None = None,
-    device: str | None = None,
-    calibration: Calibrations = None,
+    finished: Mapping[str, str] = MappingProxyType({}),
+    calibrations: Sequence[Calibration] = (),
     rates: Sequence[FixedRate] = (),
 ) -> Plan:
     """Expand a spec, arm by arm where it has arms.
@@ -306,25 +275,22 @@ def build(
     Args:
         spec: the validated spec.
         data: facts of the prepared store; None before ``prepare``.
-        finished: status of an earlier run by its id (None or absent: not there). ``done``, ``diverged``, ``failed``
-            and ``oom`` are skipped; leave those out that are to be tried again.
-        device: a name of the table of devices, or JAX's device_kind; default: ``execution.device``.
-        calibration: rates measured by ``bench``, or several in order of preference, or the path of a bench's file; a
-            path that does not exist is passed over.
-        rates: those at which lengths were fixed before (``train.seconds``); they stand, whatever ``calibration`` says.
+        finished: status of earlier runs by id. ``done``, ``diverged``, ``failed`` and ``oom`` are skipped; leave those
+            out that are to be tried again.
+        calibrations: rates that were measured or compiled, in order of preference.
+        rates: those at which lengths were fixed before (``train.seconds``); they stand, whatever ``calibrations`` say.
 
     Raises:
         InputError: combinations that cannot be built or trained, all at once and each with its arm; a text too
             short for one batch.
     """
-    status_of: Callable[[str], str | None] = finished if callable(finished) else dict(finished or {}).get
     if spec.grid.arms is None:
-        return _planned_arm(spec, data, status_of, device, calibration, rates)
+        return _planned_arm(spec, data, finished.get, calibrations, rates)
     arms = arms_of(spec)
     plans = []
     for number, (name, arm) in enumerate(arms):
         try:
-            plan = _planned_arm(arm, data, status_of, device, calibration, rates)
+            plan = _planned_arm(arm, data, finished.get, calibrations, rates)
         except InputError as error:
             raise InputError(*(f"grid.arms[{number}].{line}" for line in error.lines)) from None
         plans.append(_named(plan, name, number))

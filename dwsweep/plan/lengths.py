@@ -34,7 +34,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from os import PathLike
 
 import numpy as np
 from numpy.typing import NDArray
@@ -293,9 +292,6 @@ def multipliers(first_step: int, n_steps: int, stop: int | None, train: TrainSpe
 
 
 UNKNOWN_DEVICE = "unknown"
-Calibrations = Calibration | Sequence[Calibration] | PathLike[str] | str | None
-"""Rates, several of them in order of preference, or the path of a bench's file; a path that does not exist is passed
-over."""
 
 
 @dataclass(frozen=True)
@@ -359,9 +355,10 @@ class Clock:
         return self.named is None or find(self.named) == find(device)
 
 
-def clock_of(spec: Spec, device: str | None, calibration: Calibrations) -> Clock:
-    named = device or spec.execution.device
-    for one in _calibrations(calibration):
+def clock_of(spec: Spec, calibrations: Sequence[Calibration]) -> Clock:
+    """The clock of ``execution.device`` by the first calibration that is of it, else by what is assumed."""
+    named = spec.execution.device
+    for one in calibrations:
         if _is_of(one, named, spec):
             return Clock(one.device_kind, _calibrated_basis(one), one.basis, one, spec, named)
     found = find(named)
@@ -379,14 +376,6 @@ def clock_of(spec: Spec, device: str | None, calibration: Calibrations) -> Clock
         "memory traffic); `dwsweep bench` measures it"
     )
     return Clock(found.name, basis, ASSUMED, None, spec, named)
-
-
-def _calibrations(given: Calibrations) -> Sequence[Calibration]:
-    if isinstance(given, str | PathLike):
-        given = Calibration.load(given)
-    if given is None:
-        return ()
-    return (given,) if isinstance(given, Calibration) else given
 
 
 def _is_of(calibration: Calibration, named: str | None, spec: Spec) -> bool:

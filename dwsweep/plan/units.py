@@ -37,6 +37,11 @@ class Run:
     reason: str  # why it is skipped or dropped, or what to know about it
     arm: str = ""  # of a sweep with arms
 
+    @property
+    def mismatch(self) -> float | None:
+        """Relative distance of its size from the budget, n_params / budget − 1."""
+        return self.shape.n_params / self.budget - 1 if self.budget else None
+
 
 @dataclass(frozen=True)
 class DataFacts:
@@ -160,7 +165,7 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
     known |= {
         "n_params": run.shape.n_params,
         "n_params_total": run.shape.n_params_total,
-        "mismatch": run.shape.n_params / run.budget - 1 if run.budget else None,
+        "mismatch": run.mismatch,
         "pack_size": plan.pack_sizes.get(run.pack_id),
         "pack_memory_bytes": pack.memory.total if pack else None,
         "microbatch": pack.memory.microbatch if pack else None,

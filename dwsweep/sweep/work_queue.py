@@ -259,7 +259,7 @@ def check(spec: Spec, directory: Any) -> None:
     if spec.train.seconds is None:
         build(spec)
     else:
-        build(spec, calibration=Calibration.found_in(directory), rates=known_rates(SweepStore(directory))[0])
+        build(spec, calibrations=Calibration.found_in(directory), rates=known_rates(SweepStore(directory))[0])
 
 
 def _built(spec: Spec, data: DataFacts | None, store: SweepStore, retry: Collection[str]) -> Plan:
@@ -268,7 +268,7 @@ def _built(spec: Spec, data: DataFacts | None, store: SweepStore, retry: Collect
         spec,
         data=data,
         finished=store.finished(retry=retry),
-        calibration=Calibration.found_in(store.directory),
+        calibrations=Calibration.found_in(store.directory),
         rates=rates,
     )
     return replace(plan, warnings=(*notes, *without_params(plan, store), *plan.warnings))

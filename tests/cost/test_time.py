@@ -92,8 +92,8 @@ TWO_DEPTHS = {
 
 def plan(**execution: Any) -> Plan:
     precision = execution.pop("precision", "bfloat16")
-    calibration = execution.pop("calibration", None)
-    return build(spec_of(TWO_DEPTHS, train__precision=precision, execution=execution), calibration=calibration)
+    calibrations = execution.pop("calibrations", ())
+    return build(spec_of(TWO_DEPTHS, train__precision=precision, execution=execution), calibrations=calibrations)
 
 
 def test_times_on_a_named_device_are_called_an_assumption() -> None:
@@ -128,7 +128,7 @@ def row(depth: int, width: int, rate: float, kind: str = "cpu", **more: int) -> 
 
 def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) -> None:
     path = run_record.write([row(6, 118, 2e10), row(12, 168, 3e10)], tmp_path)
-    estimates = plan(calibration=path).estimates
+    estimates = plan(calibrations=[Calibration.load(path)]).estimates
     assert estimates.device == "cpu" and "measured" in estimates.basis
     # each shape has the rate of the benchmarked one that is nearest in (ln L, ln d_x)
     nearest = {"L6-d116": 2e10, "L6-d236": 2e10, "L12-d84": 3e10, "L12-d168": 3e10}
@@ -141,16 +141,16 @@ def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) ->
 
 def test_a_calibration_of_another_device_is_not_used() -> None:
     calibration = Calibration.of([row(6, 118, 2e14, "NVIDIA H100 80GB HBM3")])
-    assert plan(device="H200", calibration=calibration).estimates.basis.startswith("ASSUMED")
-    same = plan(device="H100", calibration=calibration).estimates
+    assert plan(device="H200", calibrations=[calibration]).estimates.basis.startswith("ASSUMED")
+    same = plan(device="H100", calibrations=[calibration]).estimates
     assert "measured" in same.basis
     assert all(pack.mfu == pytest.approx(2e14 / 989e12) for pack in same.packs.values())
 
 
 def test_rates_of_several_devices_count_for_one_each() -> None:
     kind = "NVIDIA H100 80GB HBM3"
-    alone = plan(device="H100", calibration=Calibration.of([row(6, 118, 2e14, kind)])).estimates
-    three = plan(device="H100", calibration=Calibration.of([row(6, 118, 6e14, kind, devices=3)])).estimates
+    alone = plan(device="H100", calibrations=[Calibration.of([row(6, 118, 2e14, kind)])]).estimates
+    three = plan(device="H100", calibrations=[Calibration.of([row(6, 118, 6e14, kind, devices=3)])]).estimates
     assert three.packs == alone.packs and three.device_seconds == pytest.approx(alone.device_seconds)
     assert "3 × NVIDIA" in three.basis and "1/3" in three.basis
 
@@ -174,7 +174,7 @@ def test_times_are_measured_before_they_are_compiled_and_compiled_before_they_ar
     """What a time stands on is in every row of plan.csv."""
 
     def bases(**execution: Any) -> tuple[set[str | None], float | None]:
-        planned = plan(calibration=Calibration.found_in(tmp_path), **execution)
+        planned = plan(calibrations=Calibration.found_in(tmp_path), **execution)
         return {row.time_basis for row in to_rows(planned)}, planned.estimates.device_seconds
 
     assert bases(device="H100")[0] == {"assumed"}
@@ -182,7 +182,7 @@ def test_times_are_measured_before_they_are_compiled_and_compiled_before_they_ar
     run_record.write_compiled([compiled("H100", "NVIDIA H100", 6, 118, 1e14)], tmp_path)
     label, seconds = bases(device="H100")
     assert label == {"compiled"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 1e14)
-    assert "no run reaches" in plan(device="H100", calibration=Calibration.found_in(tmp_path)).estimates.basis
+    assert "no run reaches" in plan(device="H100", calibrations=Calibration.found_in(tmp_path)).estimates.basis
     # of another device, of another precision, of none: the programs that were compiled are not this sweep's
     assert bases(device="H200")[0] == {"assumed"}
     assert bases(device="H100", precision="float32") == ({None}, None)
@@ -248,7 +248,7 @@ def test_a_broken_calibration_is_refused(tmp_path: Path, text: str, wanted: str)
     path = tmp_path / "bench.json"
     path.write_text(text)
     with pytest.raises(InputError, match=wanted):
-        plan(calibration=path)
+        plan(calibrations=[Calibration.load(path)])
 
 
 def test_what_does_not_fit_is_said() -> None:

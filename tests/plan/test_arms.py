@@ -141,7 +141,7 @@ def test_arms_of_equal_time_have_rates_of_their_own(tmp_path: Path) -> None:
             ),
         )
 
-    plan = build(made, calibration=rows(("adamw", 2e5), ("muon", 1e5)))
+    plan = build(made, calibrations=[rows(("adamw", 2e5), ("muon", 1e5))])
     steps = {name: {run.shape: run.steps for run in part.runs} for name, part in plan.parts.items()}
     assert all(steps["adamw"][shape] == pytest.approx(2 * steps["muon"][shape], abs=1) for shape in steps["adamw"])
     promises = [run_config(run, plan).promise for run in plan.runs]
@@ -157,7 +157,7 @@ def test_arms_of_equal_time_have_rates_of_their_own(tmp_path: Path) -> None:
     stands = build(made, rates=SweepStore(tmp_path).manifest.rates)  # no bench any more
     assert [run.steps for run in stands.runs] == [run.steps for run in plan.runs] == [run.steps for run in fixed.runs]
 
-    half = build(made, calibration=rows(("adamw", 2e5)))
+    half = build(made, calibrations=[rows(("adamw", 2e5))])
     assert any(line.startswith("muon: train.seconds: no rate is of the block and optimizer") for line in half.warnings)
 
 

@@ -16,6 +16,7 @@ from spec_tools import spec_of
 from sweep_tools import run
 
 from dwsweep import paths
+from dwsweep.cost.duration import Calibration
 from dwsweep.design import study
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan, build
@@ -334,7 +335,7 @@ def test_a_design_costs_what_the_seconds_allow(tmp_path: Path) -> None:
     bench(tmp_path)
     planned = with_rates_fixed(plan_of_rest(spec(), TOKENS, tmp_path), tmp_path)
     bench(tmp_path, factor=2.0)
-    judged = study(spec(), calibration=tmp_path / "bench.json", rates=planned.lengths.fixed, noise=0.003)
+    judged = study(spec(), calibrations=Calibration.found_in(tmp_path), rates=planned.lengths.fixed, noise=0.003)
     assert judged.flops == sum(planned.estimates.runs[one.run_id].flops for one in planned.runs)
 
 
