@@ -301,16 +301,11 @@ def _json_pieces(own: Any) -> list[bytes]:
         if i in added:
             out.append(b"" if added[i].special else token.encode())
         elif level:
-            out.append(b"".join(_byte_of(c) for c in token))
+            out.append(b"".join(BYTE_LEVEL.get(c, c.encode()) for c in token))
         else:
             text = token.removeprefix("##") if token.startswith("##") else between + token.replace(SPACE, " ")
             out.append(bytes([int(byte[1], 16)]) if byte else text.encode())
     return out
-
-
-def _byte_of(character: str) -> bytes:
-    """The byte that a character of a byte-level vocabulary stands for (GPT-2's table; others as they are)."""
-    return _BYTE_LEVEL.get(character, character.encode())
 
 
 def _byte_level() -> dict[str, bytes]:
@@ -320,7 +315,8 @@ def _byte_level() -> dict[str, bytes]:
     return {chr(b): bytes([b]) for b in shown} | {chr(256 + n): bytes([b]) for n, b in enumerate(others)}
 
 
-_BYTE_LEVEL = _byte_level()
+BYTE_LEVEL = _byte_level()
+"""The byte that each character of a byte-level vocabulary stands for."""
 
 
 def _first_line(error: Exception) -> str:

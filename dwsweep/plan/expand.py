@@ -20,9 +20,8 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
 from dwsweep.plan.checks import cautions, device_errors, head_errors, length_errors, pack_members, size_errors
-from dwsweep.plan.estimates import estimate, misfits
 from dwsweep.plan.lengths import RunLengths, clock_of
-from dwsweep.plan.units import DataFacts, Estimates, Plan, Run
+from dwsweep.plan.units import DataFacts, Estimates, Plan, Run, estimate, misfits
 from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.run import FixedRate
 from dwsweep.records.sweep import DROP, RUN, SKIP

@@ -1,4 +1,4 @@
-"""Writes what a pack yields into the directories of its runs: the sweep's side of ``train.recorder.Recorder``.
+"""Writes what a pack yields into the directories of its runs: the sweep's side of ``train.Recorder``.
 
 A run that is done or diverged is frozen: when its pack resumes from an older checkpoint and passes its end a second
 time, the first record stands.
@@ -34,7 +34,7 @@ from dwsweep.records.run import DIVERGED, FINAL, INTERRUPTED, RUNNING, Metrics, 
 from dwsweep.sweep import events
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Emit
-from dwsweep.train.recorder import Recorder
+from dwsweep.train import Recorder
 
 if TYPE_CHECKING:
     import trackio

@@ -46,7 +46,7 @@ from dwsweep.sweep.events import (
 from dwsweep.sweep.local_executor import CORES_VARIABLE
 from dwsweep.sweep.multihost import Group
 from dwsweep.sweep.recorder import RunRecorder
-from dwsweep.train.recorder import Recorder
+from dwsweep.train import Recorder
 
 RELEASED_BY_LOSS = 3  # exit status of a slice whose process 0 lost its parent
 AUTOGROUP = Path("/proc/self/autogroup")

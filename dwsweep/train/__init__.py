@@ -1,1 +1,55 @@
-"""Training: a pack of replicas of one shape, from seeds and windows to held-out losses."""
+"""Training: a pack of replicas of one shape, from seeds and windows to held-out losses.
+
+Here is the interface to which the trainer reports, free of JAX for those who only listen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dwsweep.records.pack import StartFacts
+from dwsweep.records.run import MetricsRow, RunResult
+
+
+class Recorder:
+    """Receives what a pack yields: the one interface through which its progress and results leave the trainer.
+
+    Training knows no sweep directory; whoever holds one overrides these methods. As they stand here, nothing is
+    recorded.
+    """
+
+    def compiling(self, microbatch: int) -> None:
+        """Receive, before a compilation that may fail for want of memory, the microbatch being tried."""
+
+    def started(self, facts: StartFacts) -> None:
+        """Receive the facts of a (re)start, after compilation."""
+
+    def resumed(self, step: int) -> None:
+        """Resume from this step: whatever was recorded beyond it will be recorded again."""
+
+    def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
+        """Receive the rows of the steps since the last call."""
+
+    def progress(self, step: int, steps: int, tokens_per_second: float, losses: list[float]) -> None:
+        """Receive once per dispatch the steps done, the pack's rate over all replicas, and each replica's last loss."""
+
+    def evaluating(self, share: float) -> None:
+        """Receive the share of the held-out set that is evaluated; a large one takes minutes."""
+
+    def finished(
+        self, run_id: str, result: RunResult, documents: np.ndarray, params: Mapping[str, np.ndarray] | None = None
+    ) -> None:
+        """Record a finished run. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document;
+        ``params``: float32 arrays by their dotted name, where they are to be kept."""
+
+    def diverged(self, run_id: str, step: int, loss: float) -> None:
+        """Record a run whose loss is not finite or beyond the bound; its pack continues without it."""
+
+    def flush(self) -> None:
+        """Make durable what was recorded, right before a checkpoint is saved: it must outlive this host, as the
+        checkpoint does."""
+
+    def note(self, message: str) -> None:
+        """Receive a note: a corrupt checkpoint passed over, a fallback of the attention kernel."""

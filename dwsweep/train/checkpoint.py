@@ -3,10 +3,16 @@
 Orbax writes each into a temporary directory and renames it, so that a half-written one is never seen; against damaged
 bytes every array's fingerprint is stored and compared. What cannot be read is passed over, with a note, for the one
 before. What can be read but belongs to another model is refused, each array by name.
+
+Orbax reaches local folders and ``gs://`` alone. For any other bucket checkpoints are written to a folder of this host
+and copied once they are whole (``Mirror``), Orbax's own mark ``commit_success.txt`` last, as in ``gs://``. What counts
+is in the bucket: a new process begins with an empty folder and what it fetches.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +24,11 @@ import orbax.checkpoint as ocp
 from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
 from dwsweep.spec import LENGTHS, ModelSpec, Section, TrainSpec
 from dwsweep.train.mesh import agreed, all_agree
-from dwsweep.train.mirror import Mirror, needs_mirror
 
 FORMAT = 2
 """Version of the format of a checkpoint's meta data."""
@@ -254,3 +260,57 @@ class Checkpoints:
         self._manager.close()
         if self._mirror:
             self._mirror.close()
+
+
+MARK = "commit_success.txt"
+
+
+def needs_mirror(directory: Any) -> bool:
+    return paths.is_remote(paths.as_path(directory)) and not os.fspath(directory).startswith("gs://")
+
+
+class Mirror:
+    """The copy on this host of the checkpoints in ``remote``, as they are in the bucket when it is made.
+
+    Raises:
+        InputError: several hosts train the pack, each of which would have its own copy.
+    """
+
+    def __init__(self, remote: Any) -> None:
+        if jax.process_count() > 1:
+            raise InputError(f"--distributed: with --out {remote}; allowed: a shared folder or gs://")
+        self.remote = remote
+        name = hashlib.sha256(os.fspath(remote).encode()).hexdigest()[:16]
+        self.local = paths.cache_root() / "checkpoints" / name
+        paths.remove(self.local)
+        paths.make_directory(self.local)
+        self._there = {int(name) for name in paths.names_in(remote) if self._is_whole(name)}
+        for number in self._there:
+            _copy(self.remote / str(number), self.local / str(number))
+
+    def _is_whole(self, name: str) -> bool:
+        return name.isdecimal() and bool((self.remote / name / MARK).exists())
+
+    def upload(self, numbers: list[int]) -> None:
+        """Copy the whole ones that are not there, and remove those that are kept no longer."""
+        for number in sorted(set(numbers) - self._there):
+            paths.remove(self.remote / str(number))  # the beginning of one by a killed process
+            _copy(self.local / str(number), self.remote / str(number), last=MARK)
+            self._there.add(number)
+        for number in sorted(self._there - set(numbers)):
+            (self.remote / str(number) / MARK).unlink()
+            paths.remove(self.remote / str(number))
+            self._there.discard(number)
+
+    def close(self) -> None:
+        paths.remove(self.local)
+
+
+def _copy(source: Any, target: Any, last: str = "") -> None:
+    """All that is in a folder, the entry ``last`` after all others."""
+    paths.make_directory(target)
+    for entry in sorted(source.iterdir(), key=lambda entry: entry.name == last):
+        if entry.is_dir():
+            _copy(entry, target / entry.name)
+        else:
+            (target / entry.name).write_bytes(entry.read_bytes())

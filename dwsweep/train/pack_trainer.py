@@ -23,10 +23,10 @@ from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
 from dwsweep.plan.lengths import Phase, multipliers, phases
 from dwsweep.records.run import MetricsRow, RunResult, versions
+from dwsweep.train import Recorder
 from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
 from dwsweep.train.mesh import agreed
 from dwsweep.train.program import AHEAD, Blueprint, Program, compile_program, release
-from dwsweep.train.recorder import Recorder
 from dwsweep.train.step import HeldoutLoss, State
 
 

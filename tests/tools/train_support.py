@@ -20,7 +20,7 @@ from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import MetricsRow, RunResult
 from dwsweep.spec import DataSpec, Spec, parse_spec
-from dwsweep.train.recorder import Recorder
+from dwsweep.train import Recorder
 
 TINY = {
     "name": "tiny",

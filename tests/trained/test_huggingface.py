@@ -27,7 +27,7 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.sweep.snapshot import rebuild_results
 from dwsweep.train.pack_trainer import train_pack
-from dwsweep.trained import architectures, huggingface, runs, tokenizer_json
+from dwsweep.trained import architectures, huggingface, runs
 from dwsweep.trained.architectures import Architecture
 
 pytestmark = pytest.mark.hf
@@ -127,7 +127,7 @@ def test_ids_are_ours(vocab_size: int, tmp_path: Path) -> None:
     prose = [Path(json.__file__).read_text(), Path(pytest.__file__).read_text(), *TEXTS[:3] * 5]
     prose += [path.read_text("utf-8") for path in sorted(Path(json.__file__).parent.parent.glob("a*.py"))]
     ours = train_tokenizer(prose, vocab_size)
-    for name, text in tokenizer_json.files(ours).items():
+    for name, text in huggingface.tokenizer_files(ours).items():
         (tmp_path / name).write_text(text, "utf-8")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     rng = np.random.default_rng(0)

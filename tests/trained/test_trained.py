@@ -25,7 +25,7 @@ from dwsweep.report import page
 from dwsweep.spec import parse_spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import rebuild_results
-from dwsweep.trained import architectures, runs, tokenizer_json
+from dwsweep.trained import architectures, huggingface, runs
 from dwsweep.trained.sample import continuation, sample
 
 GRID = {"widths": {1: [16], 2: [16]}, "seeds": 2}
@@ -205,7 +205,7 @@ def test_tokenizer_files_hold_every_piece_in_its_place() -> None:
     prose = [Path(json.__file__).read_text("utf-8")] * 2
     for size in (256, 400):
         ours = train_tokenizer(prose, size)
-        content = json.loads(tokenizer_json.files(ours)["tokenizer.json"])
+        content = json.loads(huggingface.tokenizer_files(ours)["tokenizer.json"])
         vocab = content["model"]["vocab"]
         assert sorted(vocab.values()) == list(range(size))
         assert [token["id"] for token in content["added_tokens"]][-1] == ours.end_token
@@ -222,14 +222,14 @@ class Given(Tokenizer):
 
 
 def test_a_tokenizer_of_ones_own_is_carried_without_what_it_puts_around_a_text() -> None:
-    ours = json.loads(tokenizer_json.files(Tokenizer(None))["tokenizer.json"])
+    ours = json.loads(huggingface.tokenizer_files(Tokenizer(None))["tokenizer.json"])
     given = ours | {"post_processor": {"type": "TemplateProcessing"}, "truncation": {"max_length": 3}}
-    files = tokenizer_json.files(Given(json.dumps(given).encode(), 0))
+    files = huggingface.tokenizer_files(Given(json.dumps(given).encode(), 0))
     assert json.loads(files["tokenizer.json"]) == ours
     assert json.loads(files["tokenizer_config.json"])["eos_token"] == "</s>"
     for data, end in ((b"\x0a\x0e", 0), (json.dumps(given).encode(), 65), (b"[]", 0)):
         with pytest.raises(InputError, match=r"own\.json; an export carries"):
-            tokenizer_json.files(Given(data, end))
+            huggingface.tokenizer_files(Given(data, end))
 
 
 def test_two_texts_of_each_depth_are_written_and_stand_on_the_page(sweep: SweepStore, dwsweep: Command) -> None:
