@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dwsweep.data.text_sources import MAX_DOCUMENT_BYTES, Item, Skipped, Source
+from dwsweep.data.files import MAX_DOCUMENT_BYTES, Item, Skipped, Source
 from dwsweep.data.token_store import ShardedTokens, Store
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError

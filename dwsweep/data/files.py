@@ -1,21 +1,33 @@
-"""Files of a source: found by glob (local or gs://), opened through whatever compression their name says."""
+"""Files of a source, and what a source hands out.
+
+Files are found by glob (local or gs://), and opened through whatever compression their name says.
+
+A source hands out work in two steps, so that reading stays in one process and parsing uses all cores: ``items`` (in the
+parent: streaming, cheap, in a fixed order) and ``documents`` (in a worker: one item → its texts). The texts and their
+order depend on the source only, never on how many workers there are. Sources made of files share ``Files`` and the
+blocks of whole records that files are cut into.
+"""
 
 from __future__ import annotations
 
 import bz2
 import glob as _glob
 import gzip
+import json
 import lzma
 import os
+import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, Protocol
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.text import printable
 
 MAGIC = {
     ".gz": (b"\x1f\x8b", "gzip"),
@@ -209,3 +221,283 @@ class _ZstdStream:
         out = bytes(self._ready[:size])
         del self._ready[:size]
         return out
+
+
+ITEM_BYTES = 1 << 20
+MAX_DOCUMENT_BYTES = 64 << 20  # of a document, and of the record it comes in; a larger one is skipped and counted
+SMALL_BYTES = 8 << 20  # up to this size a corpus is read and encoded in one process, sooner than workers start
+WHOLE_FILE_BYTES = 8 << 20  # files up to this size are read by the workers, larger ones streamed by the parent
+WORKER_BLOCK_BYTES = 16 << 20  # what a worker reads of a file at a time: all of it, unless it is compressed
+_MAX_PLACE = 300  # characters of a place in a message
+
+
+class Item(NamedTuple):
+    """A piece of work for ``documents``; ``n_bytes`` of the source's ``total_bytes`` are then read."""
+
+    payload: Any
+    n_bytes: int
+
+
+@dataclass
+class Skipped:
+    """Records that did not become documents: left out by design, or bad."""
+
+    left_out: Counter[str] = field(default_factory=Counter)  # redirects, empty articles …
+    bad: Counter[str] = field(default_factory=Counter)  # invalid UTF-8, no text field …
+    first_bad: str | None = None  # where, for the message
+
+    def add_bad(self, reason: str, where: str) -> None:
+        """Count a bad record; ``where`` may quote the source, so it is made printable and short."""
+        self.bad[reason] += 1
+        if self.first_bad is None:
+            where = printable(where)
+            self.first_bad = f"{reason}: {where[:_MAX_PLACE]}{'…' * (len(where) > _MAX_PLACE)}"
+
+    def add_too_large(self, where: str) -> None:
+        self.add_bad(f"larger than {MAX_DOCUMENT_BYTES >> 20} MiB", where)
+
+    def __str__(self) -> str:
+        """The bad records: counts by reason, and where the first one is."""
+        return f"{counted(self.bad)}; first: {self.first_bad}"
+
+    def add(self, other: Skipped) -> None:
+        self.left_out += other.left_out
+        self.bad += other.bad
+        self.first_bad = self.first_bad or other.first_bad
+
+
+def counted(counts: Counter[str]) -> str:
+    """``2 × redirects, 1 × empty documents``"""
+    return ", ".join(f"{n:,} × {reason}" for reason, n in counts.items())
+
+
+class Source(Protocol):
+    """Where documents come from. Instances are picklable."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of what ``items`` reads, for progress."""
+
+    @property
+    def parallel(self) -> bool:
+        """Whether there is enough to do that starting worker processes pays."""
+
+    @property
+    def n_documents(self) -> int | None:
+        """Number of documents where that is known without reading; bad ones and duplicates are among them."""
+        return None
+
+    def identity(self) -> list[Any]:
+        """What tells two states of the source apart without reading it (JSON-able)."""
+
+    @property
+    def revision(self) -> str | None:
+        """The commit of the text where it has one."""
+        return None
+
+    def items(self) -> Iterator[Item]:
+        """Work in a fixed order; InputError on files that cannot be read to their end."""
+
+    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
+        """The texts of one item; what is left out is counted in ``skipped``."""
+
+
+@dataclass(frozen=True)
+class Files(Source):
+    """A source made of files: the parts that its kinds share."""
+
+    files: tuple[File, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(f.n_bytes for f in self.files)
+
+    @property
+    def large(self) -> list[File]:
+        """The files that one item does not hold."""
+        return [f for f in self.files if f.n_bytes > WHOLE_FILE_BYTES]
+
+    @property
+    def parallel(self) -> bool:
+        return self.total_bytes > SMALL_BYTES
+
+    def identity(self) -> list[Any]:
+        return [[f.path, f.n_bytes, f.modified_ns] for f in self.files]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Payload: small files, read where they are parsed."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Payload: whole records out of a file."""
+
+    path: str
+    offset: int  # of the decompressed file
+    data: bytes
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """Payload: the place of a record of more than MAX_DOCUMENT_BYTES; its bytes are not kept."""
+
+    path: str
+    offset: int  # of the decompressed file
+
+    def count(self, skipped: Skipped) -> None:
+        skipped.add_too_large(f"{self.path}, from byte {self.offset}: no border between records up to there")
+
+
+def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
+    """Small files in groups of about ITEM_BYTES, large ones in blocks that end with one of ``borders``.
+
+    Without borders a file is one record, and is never cut, however long it is.
+    """
+    group: list[str] = []
+    n_bytes = 0
+    for file in files:
+        whole = file.n_bytes <= WHOLE_FILE_BYTES or not borders
+        if whole:
+            group.append(file.path)
+            n_bytes += file.n_bytes
+        if group and (n_bytes >= ITEM_BYTES or not whole):
+            yield Item(Whole(tuple(group)), n_bytes)
+            group, n_bytes = [], 0
+        if not whole:
+            with open_stream(file.path) as (stream, raw):
+                seen = 0
+                for piece in cut(file.path, stream, borders, ITEM_BYTES):
+                    at = raw.tell()
+                    yield Item(piece, at - seen)
+                    seen = at
+    if group:
+        yield Item(Whole(tuple(group)), n_bytes)
+
+
+def cut(
+    path: str, stream: IO[bytes], borders: tuple[bytes, ...], block_bytes: int, head: bytes = b""
+) -> Iterator[Block | TooLarge]:
+    """The stream in blocks that end with one of ``borders`` (the last one where the stream does), read ``block_bytes``
+    at a time; a record that outgrows MAX_DOCUMENT_BYTES is passed over. Without borders the file is one record.
+
+    Memory stays below MAX_DOCUMENT_BYTES and two blocks, whatever the stream unpacks to. ``head``: already read.
+    """
+    data, offset = bytearray(), 0  # what is not handed out yet, and where it begins
+    too_large: TooLarge | None = None  # the record that is being passed over
+    overlap = max(map(len, borders), default=1) - 1  # a border may lie across two blocks
+    while block := head or stream.read(block_bytes):
+        head, start = b"", max(0, len(data) - overlap)
+        data += block
+        if too_large:
+            ends = [at + len(b) for b in borders if (at := data.find(b)) >= 0]
+            passed = min(ends) if ends else max(0, len(data) - overlap)
+            del data[:passed]
+            offset, start = offset + passed, 0
+            if not ends:
+                continue
+            yield too_large
+            too_large = None
+        stop = max((at + len(b) for b in borders if (at := data.rfind(b, start)) >= 0), default=0)
+        if stop:
+            yield Block(path, offset, bytes(data[:stop]))
+            del data[:stop]
+            offset += stop
+        if len(data) > MAX_DOCUMENT_BYTES:
+            too_large = TooLarge(path, offset)
+            if not borders:
+                break
+    if too_large:
+        yield too_large
+    elif data:
+        yield Block(path, offset, bytes(data))
+
+
+def item_blocks(item: Item, skipped: Skipped, *borders: bytes) -> Iterator[Block]:
+    """The bytes of an item, file by file, large ones in blocks that end with one of ``borders``."""
+    if isinstance(item.payload, Whole):
+        for path in item.payload.paths:
+            with open_stream(path) as (stream, _):
+                yield from _small_enough(cut(path, stream, borders, WORKER_BLOCK_BYTES), skipped)
+    else:
+        yield from _small_enough(iter([item.payload]), skipped)
+
+
+def _small_enough(pieces: Iterator[Block | TooLarge], skipped: Skipped) -> Iterator[Block]:
+    for piece in pieces:
+        if isinstance(piece, TooLarge):
+            piece.count(skipped)
+        else:
+            yield piece
+
+
+def decode(data: bytes, where: str, skipped: Skipped) -> str | None:
+    """UTF-8 text without a byte order mark, or None, counted, where it is not UTF-8."""
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        skipped.add_bad("invalid UTF-8", f"{where}, byte {error.start}")
+        return None
+
+
+TEXT_FIELDS = ("text", "content", "article", "body", "document", "maintext")
+"""Looked for in this order when ``data.text_field`` is not given."""
+
+MAX_NESTING = 100  # of a JSON record
+
+
+def json_records(block: Block, skipped: Skipped) -> Iterator[tuple[dict[str, Any], str]]:
+    """The JSON objects of a block, one per line, and where each is; what is none is counted."""
+    at = block.offset
+    for line in block.data.split(b"\n"):
+        where, at = f"{block.path}, byte {at}", at + len(line) + 1
+        if not line.strip():
+            continue
+        text = decode(line, where, skipped)
+        if text is None:
+            continue
+        if _nesting_exceeds(line, MAX_NESTING):
+            skipped.add_bad(f"nested more than {MAX_NESTING} deep", where)
+            continue
+        try:
+            record = json.loads(text)
+        except ValueError:
+            record = None
+        if isinstance(record, dict):
+            yield record, where
+        else:
+            skipped.add_bad("not a JSON object", where)
+
+
+# strings are passed over whole; possessive, so that no line takes more than one pass
+_JSON_MARK = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|[\]}]', re.DOTALL)
+
+
+def _nesting_exceeds(line: bytes, limit: int) -> bool:
+    """Whether arrays and objects of a JSON line are nested deeper: the parser itself would stop at a depth that depends
+    on the Python version and on who called it."""
+    if line.count(b"[") + line.count(b"{") <= limit:
+        return False
+    depth = 0
+    for mark in _JSON_MARK.finditer(line):
+        if mark[1]:
+            depth += 1
+            if depth > limit:
+                return True
+        elif mark[0] in (b"]", b"}"):
+            depth -= 1
+    return False
+
+
+def field_of(record: dict[str, Any], text_field: str | None, where: str, skipped: Skipped) -> str | None:
+    """The record's text, or None, counted, where the field is missing or not a string."""
+    names = (text_field,) if text_field else TEXT_FIELDS
+    for name in names:
+        if isinstance(record.get(name), str):
+            return record[name]
+    fields = ", ".join(map(str, record)) or "none"
+    skipped.add_bad(f"no text field ({' or '.join(names)})", f"{where}; fields found: {fields}")
+    return None

@@ -19,8 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dwsweep.data.files import find_files
-from dwsweep.data.text_sources import TEXT_FIELDS, Files, Item, Skipped
+from dwsweep.data.files import TEXT_FIELDS, Files, Item, Skipped, find_files
 from dwsweep.errors import InputError
 
 _ROWS = 256  # read at a time

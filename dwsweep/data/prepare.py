@@ -38,9 +38,8 @@ from numpy.typing import NDArray
 
 from dwsweep import paths
 from dwsweep.data import batches
-from dwsweep.data.files import is_remote
+from dwsweep.data.files import SMALL_BYTES, Skipped, Source, counted, is_remote
 from dwsweep.data.sources import open_source
-from dwsweep.data.text_sources import SMALL_BYTES, Skipped, Source, counted
 from dwsweep.data.token_store import DOCUMENT, DamagedStore, Store, StreamWriter, checksums, content_hash
 from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
 from dwsweep.errors import InputError

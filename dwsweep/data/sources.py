@@ -1,19 +1,297 @@
-"""The sources by name: where a new one is entered.
+"""The sources by name, where a new one is entered, and those of plain text.
 
-A source is a module of this folder with a class that does what ``text_sources.Source`` says, a line below, and its
-form in ``dwsweep.spec.SOURCE_FORMS``.
+A source is a class that does what ``files.Source`` says, in a module of this folder where it is more than plain text,
+a line in ``SOURCES``, and its form in ``dwsweep.spec.SOURCE_FORMS``.
+
+Sources of plain text: ``stdlib-docs`` (no download), and the files of ``text:``, ``jsonl:`` and ``parquet:``
+(articles, or records with a text field).
+
+``stdlib-docs`` is the English prose that ships inside every CPython: the help topics of ``pydoc_data.topics`` (one
+document each) and the docstrings of the standard library (one document per module, one per class). The files are
+parsed, never imported. About 2 MB of text; it changes a little from one Python to the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+import inspect
+import os
+import platform
+import re
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from dwsweep.data.files import (
+    ITEM_BYTES,
+    TEXT_FIELDS,
+    Files,
+    Item,
+    Skipped,
+    Source,
+    decode,
+    field_of,
+    file_items,
+    find_files,
+    item_blocks,
+    json_records,
+    open_raw,
+    suffix,
+)
 from dwsweep.data.hub import HubRows
-from dwsweep.data.text_sources import JsonLines, Parquet, Source, StdlibDocs, TextFiles
 from dwsweep.data.tfds import TfdsRecords
 from dwsweep.data.wiki import WikiDump, WikiExtractor
 from dwsweep.errors import InputError
 from dwsweep.spec import SOURCE_FORMS
+
+FOLDERS_LEFT_OUT = {
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idle_test",
+    "__pycache__",
+    "lib2to3",
+    "pydoc_data",
+}
+
+
+@dataclass(frozen=True)
+class StdlibDocs(Source):
+    """The prose of the running Python's standard library."""
+
+    root: str
+    files: tuple[tuple[str, int], ...]  # relative path and size in bytes, sorted
+
+    @classmethod
+    def find(cls) -> StdlibDocs:
+        root = Path(sysconfig.get_paths()["stdlib"])
+        names = []
+        for folder, below, files in os.walk(root):
+            below[:] = [f for f in below if f not in FOLDERS_LEFT_OUT]
+            names += [Path(folder, f).relative_to(root).as_posix() for f in files if f.endswith(".py")]
+        names.sort()
+        topics = "pydoc_data/topics.py"
+        names = [topics] * (root / topics).exists() + names
+        if not names:
+            raise InputError(
+                f"data.source: stdlib-docs; {root} has no .py files; a Python with its sources, or another source"
+            )
+        return cls(str(root), tuple((n, (root / n).stat().st_size) for n in names))
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(size for _, size in self.files)
+
+    @property
+    def parallel(self) -> bool:
+        return True  # parsing Python is slow
+
+    def identity(self) -> list[Any]:
+        return [platform.python_version(), len(self.files), self.total_bytes]
+
+    def items(self) -> Iterator[Item]:
+        group: list[str] = []
+        n_bytes = 0
+        for name, size in self.files:
+            group.append(name)
+            n_bytes += size
+            if n_bytes >= ITEM_BYTES:
+                yield Item(tuple(group), n_bytes)
+                group, n_bytes = [], 0
+        if group:
+            yield Item(tuple(group), n_bytes)
+
+    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
+        for name in item.payload:
+            source = Path(self.root, name).read_bytes()
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # invalid escapes in old modules
+                    tree = ast.parse(source)
+            except (SyntaxError, ValueError):
+                skipped.left_out["files that are not Python"] += 1
+                continue
+            if name == "pydoc_data/topics.py":
+                yield from _topics(tree)
+            else:
+                yield from _docstrings(tree)
+
+
+def _topics(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            topics: dict[str, str] = ast.literal_eval(node.value)
+            yield from (topics[key] for key in sorted(topics))
+
+
+def _docstrings(tree: ast.Module) -> Iterator[str]:
+    """The docstrings of a module in the order of its source: one document for the module and its functions, one for
+    each class with its methods."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    yield _joined(tree, [node for node in tree.body if node not in classes])
+    for node in classes:
+        yield _joined(node, node.body)
+
+
+def _joined(owner: ast.Module | ast.ClassDef, body: list[ast.stmt]) -> str:
+    found = [(0, ast.get_docstring(owner, clean=False))]
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                found.append((node.lineno, ast.get_docstring(node, clean=False)))
+    return "\n\n".join(inspect.cleandoc(text) for _, text in sorted(found, key=lambda f: f[0]) if text)
+
+
+@dataclass(frozen=True)
+class TextFiles(Files):
+    """``text:GLOB``: one article a file; a single file holds articles that blank lines separate.
+
+    ``?articles=file`` or ``?articles=blank`` at the end says which, whatever the number of files.
+    """
+
+    blank: bool = False
+
+    @classmethod
+    def find(cls, pattern: str) -> TextFiles:
+        option = re.search(r"\?articles=(\w*)$", pattern)
+        if option and option[1] not in ("file", "blank"):
+            raise InputError(f"data.source: text:{pattern}; articles is {option[1]!r}; file or blank")
+        found = cls(tuple(find_files("text", pattern[: option.start()] if option else pattern)))
+        if found.large and len(found.files) > 1 and not option:
+            file = found.large[0]
+            raise InputError(
+                f"data.source: text:{pattern}; {file.path} has {file.n_bytes:,} bytes: add ?articles=blank "
+                "where blank lines separate articles, ?articles=file where each file is one article"
+            )
+        return cls(found.files, blank=option[1] == "blank" if option else len(found.files) == 1)
+
+    @property
+    def n_documents(self) -> int | None:
+        return None if self.blank else len(self.files)
+
+    def identity(self) -> list[Any]:
+        return [self.blank, *super().identity()]
+
+    @property
+    def _borders(self) -> tuple[bytes, ...]:
+        return (b"\n\n", b"\n\r\n") if self.blank else ()
+
+    def items(self) -> Iterator[Item]:
+        return file_items(self.files, *self._borders)
+
+    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
+        for block in item_blocks(item, skipped, *self._borders):
+            data = block.data.replace(b"\r\n", b"\n")
+            for part in re.split(rb"\n[ \t]*\n\s*", data) if self.blank else [data]:
+                text = decode(part, block.path, skipped)
+                if text:
+                    yield text
+
+
+@dataclass(frozen=True)
+class JsonLines(Files):
+    """``jsonl:GLOB``: one JSON object per line, with a text field."""
+
+    text_field: str | None = None
+
+    @classmethod
+    def find(cls, pattern: str, text_field: str | None) -> JsonLines:
+        return cls(tuple(find_files("jsonl", pattern)), text_field)
+
+    def items(self) -> Iterator[Item]:
+        return file_items(self.files, b"\n")
+
+    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
+        for block in item_blocks(item, skipped, b"\n"):
+            for record, where in json_records(block, skipped):
+                value = field_of(record, self.text_field, where, skipped)
+                if value is not None:
+                    yield value
+
+
+_PARQUET_ROWS = 1024  # unpacked at a time
+
+
+@dataclass(frozen=True)
+class Parquet(Files):
+    """``parquet:GLOB``: a string column, row group by row group."""
+
+    text_field: str | None = None
+
+    @classmethod
+    def find(cls, pattern: str, text_field: str | None) -> Parquet:
+        files = tuple(find_files("parquet", pattern))
+        for file in files:
+            if suffix(file.path):
+                raise InputError(
+                    f"data.source: {file.path}; Parquet is compressed inside: unpack it, a name that ends in .parquet"
+                )
+        return cls(files, text_field)
+
+    def items(self) -> Iterator[Item]:
+        for file in self.files:
+            with _parquet(file.path) as reader:
+                groups, column = reader.num_row_groups, self._column(reader, file.path)
+            for group in range(groups):
+                yield Item((file.path, group, column), file.n_bytes // groups)
+
+    def _column(self, reader: Any, path: str) -> str:
+        import pyarrow as pa
+
+        schema = reader.schema_arrow
+        strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+        for name in (self.text_field,) if self.text_field else TEXT_FIELDS:
+            if name in strings:
+                return name
+        wanted = self.text_field or " or ".join(TEXT_FIELDS)
+        fields = ", ".join(f"{f.name} ({f.type})" for f in schema)
+        raise InputError(f"data.text_field: {wanted}; no such string column in {path}; fields found: {fields}")
+
+    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
+        import pyarrow as pa
+
+        path, group, column = item.payload
+        first = 0  # row of the batch
+        with _parquet(path) as reader:
+            batches = reader.iter_batches(_PARQUET_ROWS, row_groups=[group], columns=[column], use_threads=False)
+            while True:
+                try:
+                    batch = next(batches, None)
+                except (pa.ArrowException, OSError) as error:
+                    raise _damaged(path, error) from None
+                if batch is None:
+                    return
+                for row, value in enumerate(batch.column(0), first):
+                    text = value.as_py()
+                    if text is None:
+                        skipped.add_bad("null text", f"{path}, row group {group}, row {row}")
+                    else:
+                        yield text
+                first += batch.num_rows
+
+
+@contextmanager
+def _parquet(path: str) -> Iterator[Any]:
+    """The ParquetFile of a local or remote file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_raw(path) as file:
+        try:
+            reader = pq.ParquetFile(file)
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(path, error) from None
+        yield reader
+
+
+def _damaged(path: str, error: Exception) -> InputError:
+    return InputError(f"data.source: {path}; not a whole Parquet file ({str(error).splitlines()[0]})")
+
 
 # what stands before the colon → the source, of what stands after it, data.text_field, and whether it may be downloaded
 SOURCES: dict[str, Callable[[str, str | None, bool], Source]] = {

@@ -22,8 +22,18 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dwsweep import paths
-from dwsweep.data.files import File, find_files, is_remote, open_raw, remote_access
-from dwsweep.data.text_sources import TEXT_FIELDS, Files, Item, Skipped, decode
+from dwsweep.data.files import (
+    TEXT_FIELDS,
+    File,
+    Files,
+    Item,
+    Skipped,
+    decode,
+    find_files,
+    is_remote,
+    open_raw,
+    remote_access,
+)
 from dwsweep.errors import InputError
 
 RECORDS_PER_ITEM = 256

@@ -18,8 +18,7 @@ from functools import cached_property
 from typing import Any
 from xml.etree import ElementTree
 
-from dwsweep.data.files import find_files, open_stream
-from dwsweep.data.text_sources import (
+from dwsweep.data.files import (
     ITEM_BYTES,
     Block,
     Files,
@@ -30,8 +29,10 @@ from dwsweep.data.text_sources import (
     decode,
     field_of,
     file_items,
+    find_files,
     item_blocks,
     json_records,
+    open_stream,
 )
 from dwsweep.errors import InputError
 

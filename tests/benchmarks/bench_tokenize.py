@@ -13,8 +13,8 @@ import time
 
 import numpy as np
 
+from dwsweep.data.files import Skipped
 from dwsweep.data.sources import open_source
-from dwsweep.data.text_sources import Skipped
 from dwsweep.data.tokenizer import train
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwsweep.data import batches, text_sources
+from dwsweep.data import batches, files
 from dwsweep.data import prepare as module
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.sources import open_source
@@ -107,10 +107,10 @@ def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch
         patched.setattr(batches, "FRAME_BYTES", 700)
         framed = prepare(spec(source, tmp_path / "3", workers=1), progress=False)
     assert framed.data_hash == alone.data_hash
-    monkeypatch.setattr(text_sources, "SMALL_BYTES", 0)
+    monkeypatch.setattr(files, "SMALL_BYTES", 0)
     monkeypatch.setattr(module, "SMALL_BYTES", 0)
-    monkeypatch.setattr(text_sources, "WHOLE_FILE_BYTES", 10)
-    monkeypatch.setattr(text_sources, "ITEM_BYTES", 2000)
+    monkeypatch.setattr(files, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(files, "ITEM_BYTES", 2000)
     many = prepare(spec(source, tmp_path / "2", workers=3), progress=False)
     assert many.data_hash == alone.data_hash
     assert np.array_equal(many.documents("train"), alone.documents("train"))

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dwsweep.data.files import Skipped
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.sources import open_source
-from dwsweep.data.text_sources import Skipped
 from dwsweep.data.tfds import feature_of
 from dwsweep.errors import InputError
 from dwsweep.spec import DataSpec
