@@ -110,3 +110,8 @@ def printable(text: str, keep: str = "") -> str:
     """``text`` with control and format characters spelled out (``\\x1b``), except those in ``keep``: what a file
     holds must not steer the terminal that shows it."""
     return "".join(c if c in keep or c == " " or c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """What an exception says, on one line; its type where it says nothing."""
+    return " ".join(str(error).split())[:limit] or type(error).__name__

@@ -186,7 +186,7 @@ def bench(
     if compile_only:
         from dwsweep.train import compile_only as compiling
 
-        places = compiling.elsewhere(target) if target else compiling.here(planned, counts)
+        places = [*map(compiling.elsewhere, target)] if target else compiling.here(planned, counts)
         found = compiling.compile_only(planned, store, places, nominal_length=sweep is not asked)
         if target:
             found = run_record.kept(found, directory)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -176,10 +177,7 @@ def _size(array: Array) -> Traffic:
 
 
 def _total(arrays: tuple[Array, ...]) -> Traffic:
-    total = Traffic()
-    for array in arrays:
-        total = total.plus(_size(array))
-    return total
+    return reduce(Traffic.plus, map(_size, arrays), Traffic())
 
 
 def _traffic(module: Module, inside: Computation, one: Instruction) -> Traffic:
@@ -205,9 +203,7 @@ def _traffic(module: Module, inside: Computation, one: Instruction) -> Traffic:
         return update.plus(update if _in_main(one) else Traffic())
     if opcode == "copy" and one.opcode != opcode:
         return _size(one.arrays[0]).plus(_total(operands[0].arrays))  # it makes (destination, source, context)
-    read = Traffic()
-    for operand in operands:
-        read = read.plus(_total(operand.arrays))
+    read = _total(tuple(array for operand in operands for array in operand.arrays))
     if one.opcode.endswith("-start"):
         return read.plus(read)
     return read.plus(_total(one.arrays))
@@ -248,10 +244,8 @@ def _read(module: Module, inside: Computation, one: Instruction, whole: Traffic)
 def _written(module: Module, inside: Computation, root: Instruction, whole: Traffic) -> Traffic:
     """Bytes that a fusion writes of its result, of size ``whole``: all, unless it updates a slice in place."""
     if root.opcode == "tuple":
-        total = Traffic()
-        for name in root.operands:
-            part = inside.instructions[name]
-            total = total.plus(_written(module, inside, part, _total(part.arrays)))
+        parts = [inside.instructions[name] for name in root.operands]
+        total = reduce(Traffic.plus, (_written(module, inside, part, _total(part.arrays)) for part in parts), Traffic())
         return Traffic(min(total.bytes, whole.bytes), min(total.padded, whole.padded))
     if root.opcode == "bitcast" and root.operands[0] in inside.instructions:
         return _written(module, inside, inside.instructions[root.operands[0]], whole)
@@ -302,9 +296,9 @@ PRODUCTS, TRAFFIC, LAUNCHES, LINKS = "products", "traffic", "launches", "links"
 
 @dataclass(frozen=True)
 class Roofline:
-    """Seconds per step; the first is the bound, the others are each part alone."""
+    """Seconds per step, as ``records.run.CompiledRow`` has them; the first is the bound, the others each part alone."""
 
-    seconds: float
+    roofline_seconds: float
     products_seconds: float
     traffic_seconds: float
     launch_seconds: float
@@ -323,7 +317,7 @@ def roofline(cost: StepCost, device: Device) -> Roofline:
         held[names[parts.index(max(parts))]] += times * max(parts)
     held[LINKS] = link or 0.0
     return Roofline(
-        seconds=sum(held.values()),
+        roofline_seconds=sum(held.values()),
         products_seconds=alone[0],
         traffic_seconds=alone[1],
         launch_seconds=alone[2],

@@ -14,8 +14,9 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -303,12 +304,9 @@ def products_in(module: Module, inside: Computation, one: Instruction) -> Produc
         return _convolution(inside, one)
     if one.opcode == "custom-call" and "cublas" in (one.called("custom_call_target") or ""):
         return _library_product(inside, one)
-    total = Products()
-    if one.opcode == "fusion":
-        for called in module.called_by(one):
-            for part in called.instructions.values():
-                total = total.plus(products_in(module, called, part))
-    return total
+    called = module.called_by(one) if one.opcode == "fusion" else []
+    parts = (products_in(module, inner, part) for inner in called for part in inner.instructions.values())
+    return reduce(Products.plus, parts, Products())
 
 
 def _up(n: float, step: int) -> float:
@@ -324,26 +322,19 @@ def _operand(inside: Computation, one: Instruction, i: int) -> Array:
     return inside.instructions[one.operands[i]].arrays[0]
 
 
+Axes = Sequence[int]
+
+
 def _dot(inside: Computation, one: Instruction) -> Products:
-    left, right = _operand(inside, one, 0), _operand(inside, one, 1)
-    return _of_dims(
-        left,
-        right,
-        one.numbers("lhs_contracting_dims"),
-        one.numbers("rhs_contracting_dims"),
-        one.numbers("lhs_batch_dims"),
-        one.numbers("rhs_batch_dims"),
-    )
+    names = (f"{side}_{kind}_dims" for kind in ("contracting", "batch") for side in ("lhs", "rhs"))
+    return _of_dims(inside, one, *map(one.numbers, names))
 
 
 def _of_dims(
-    left: Array,
-    right: Array,
-    left_k: tuple[int, ...],
-    right_k: tuple[int, ...],
-    left_b: tuple[int, ...],
-    right_b: tuple[int, ...],
+    inside: Computation, one: Instruction, left_k: Axes, right_k: Axes, left_b: Axes, right_b: Axes
 ) -> Products:
+    """Count a product from the axes of its operands that are summed over (k) or in both (b)."""
+    left, right = _operand(inside, one, 0), _operand(inside, one, 1)
     k = math.prod(left.dims[i] for i in left_k)
     batch = math.prod(left.dims[i] for i in left_b)
     m = math.prod(size for i, size in enumerate(left.dims) if i not in (*left_k, *left_b))
@@ -356,9 +347,9 @@ def _library_product(inside: Computation, one: Instruction) -> Products:
     found = re.search(r'"dot_dimension_numbers":(\{[^}]*\})', one.attributes)
     if found is None:
         return Products()
-    dims = {key: tuple(int(n) for n in value) for key, value in json.loads(found.group(1)).items() if value}
+    dims = {key: [int(n) for n in value] for key, value in json.loads(found.group(1)).items() if value}
     names = (f"{side}_{kind}_dimensions" for kind in ("contracting", "batch") for side in ("lhs", "rhs"))
-    return _of_dims(_operand(inside, one, 0), _operand(inside, one, 1), *(dims.get(name, ()) for name in names))
+    return _of_dims(inside, one, *(dims.get(name, ()) for name in names))
 
 
 def _convolution(inside: Computation, one: Instruction) -> Products:

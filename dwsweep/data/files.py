@@ -19,15 +19,16 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import PurePath
 from typing import IO, Any, NamedTuple, Protocol
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.text import printable
+from dwsweep.text import one_line, printable
 
 MAGIC = {
     ".gz": (b"\x1f\x8b", "gzip"),
@@ -58,7 +59,7 @@ def remote_access(path: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = one_line(error)
         if isinstance(error, ImportError) and path.startswith("gs://"):
             reason = f"{reason}; gs:// needs the extra: pip install 'dwsweep[gcs]'"
         raise InputError(f"data.source: {path}; cannot be read ({reason})") from None
@@ -352,30 +353,36 @@ class TooLarge:
         skipped.add_too_large(f"{self.path}, from byte {self.offset}: no border between records up to there")
 
 
+def grouped(files: Iterable[tuple[str, int]]) -> Iterator[Item]:
+    """Whole files, of which path and size are given, in groups of about ITEM_BYTES."""
+    group: list[str] = []
+    n_bytes = 0
+    for path, size in files:
+        group.append(path)
+        n_bytes += size
+        if n_bytes >= ITEM_BYTES:
+            yield Item(Whole(tuple(group)), n_bytes)
+            group, n_bytes = [], 0
+    if group:
+        yield Item(Whole(tuple(group)), n_bytes)
+
+
 def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
-    """Small files in groups of about ITEM_BYTES, large ones in blocks that end with one of ``borders``.
+    """Small files in groups, large ones in blocks that end with one of ``borders``, in the order of the files.
 
     Without borders a file is one record, and is never cut, however long it is.
     """
-    group: list[str] = []
-    n_bytes = 0
-    for file in files:
-        whole = file.n_bytes <= WHOLE_FILE_BYTES or not borders
-        if whole:
-            group.append(file.path)
-            n_bytes += file.n_bytes
-        if group and (n_bytes >= ITEM_BYTES or not whole):
-            yield Item(Whole(tuple(group)), n_bytes)
-            group, n_bytes = [], 0
-        if not whole:
+    for is_whole, some in groupby(files, lambda file: file.n_bytes <= WHOLE_FILE_BYTES or not borders):
+        if is_whole:
+            yield from grouped((file.path, file.n_bytes) for file in some)
+            continue
+        for file in some:
             with open_stream(file.path) as (stream, raw):
                 seen = 0
                 for piece in cut(file.path, stream, borders, ITEM_BYTES):
                     at = raw.tell()
                     yield Item(piece, at - seen)
                     seen = at
-    if group:
-        yield Item(Whole(tuple(group)), n_bytes)
 
 
 def cut(

@@ -21,6 +21,7 @@ from typing import Any
 
 from dwsweep.data.files import TEXT_FIELDS, Files, Item, Skipped, find_files
 from dwsweep.errors import InputError
+from dwsweep.text import one_line
 
 _ROWS = 256  # read at a time
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -126,7 +127,7 @@ class HubRows(Files):
         except ImportError as error:
             raise _needs_extra(self._named, error) from None
         except Exception as error:  # of pyarrow, fsspec, the Hub's client and its own
-            raise InputError(f"data.source: hf:{self._named}; cannot be read ({_one_line(error)})") from None
+            raise InputError(f"data.source: hf:{self._named}; cannot be read ({one_line(error)})") from None
 
     @property
     def _named(self) -> str:
@@ -162,14 +163,10 @@ def _commit_of(name: str, revision: str | None, source: str) -> str:
         raise _needs_extra(name, error) from None
     except Exception as error:  # of its HTTP client, and its own
         raise InputError(
-            f"data.source: hf:{source}; the Hub does not answer for it ({_one_line(error)}); a data set there, a local "
+            f"data.source: hf:{source}; the Hub does not answer for it ({one_line(error)}); a data set there, a local "
             "folder, or ?revision=COMMIT in full, whose store needs no network"
         ) from None
 
 
 def _needs_extra(name: str, error: ImportError) -> InputError:
     return InputError(f"data.source: hf:{name}; needs the package {error.name}: pip install 'dwsweep[hf]'")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

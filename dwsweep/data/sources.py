@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from dwsweep.data.files import (
-    ITEM_BYTES,
     TEXT_FIELDS,
     Files,
     Item,
@@ -37,6 +36,7 @@ from dwsweep.data.files import (
     field_of,
     file_items,
     find_files,
+    grouped,
     item_blocks,
     json_records,
     open_raw,
@@ -47,6 +47,7 @@ from dwsweep.data.tfds import TfdsRecords
 from dwsweep.data.wiki import WikiDump, WikiExtractor
 from dwsweep.errors import InputError
 from dwsweep.spec import SOURCE_FORMS
+from dwsweep.text import one_line
 
 FOLDERS_LEFT_OUT = {
     "site-packages",
@@ -95,19 +96,10 @@ class StdlibDocs(Source):
         return [platform.python_version(), len(self.files), self.total_bytes]
 
     def items(self) -> Iterator[Item]:
-        group: list[str] = []
-        n_bytes = 0
-        for name, size in self.files:
-            group.append(name)
-            n_bytes += size
-            if n_bytes >= ITEM_BYTES:
-                yield Item(tuple(group), n_bytes)
-                group, n_bytes = [], 0
-        if group:
-            yield Item(tuple(group), n_bytes)
+        return grouped(self.files)
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        for name in item.payload:
+        for name in item.payload.paths:
             source = Path(self.root, name).read_bytes()
             try:
                 with warnings.catch_warnings():
@@ -290,7 +282,7 @@ def _parquet(path: str) -> Iterator[Any]:
 
 
 def _damaged(path: str, error: Exception) -> InputError:
-    return InputError(f"data.source: {path}; not a whole Parquet file ({str(error).splitlines()[0]})")
+    return InputError(f"data.source: {path}; not a whole Parquet file ({one_line(error)})")
 
 
 # what stands before the colon → the source, of what stands after it, data.text_field, and whether it may be downloaded

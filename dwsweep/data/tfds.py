@@ -35,6 +35,7 @@ from dwsweep.data.files import (
     remote_access,
 )
 from dwsweep.errors import InputError
+from dwsweep.text import one_line
 
 RECORDS_PER_ITEM = 256
 _SHARD = re.compile(r"\.(array_record|tfrecord)[^/]*$")
@@ -73,7 +74,7 @@ class TfdsRecords(Files):
             folder = _folder(name)
         if folder is None:
             raise InputError(
-                f"data.source: tfds:{name}; not prepared under {' or '.join(_roots())}; a folder of a prepared data "
+                f"data.source: tfds:{name}; not prepared under {_root()}; a folder of a prepared data "
                 "set, or `dwsweep prepare` with the extra: pip install 'dwsweep[tfds]'"
             )
         shards = tuple(f for f in find_files("tfds", folder) if _SHARD.search(f.path))
@@ -97,7 +98,7 @@ class TfdsRecords(Files):
                 raise
             except Exception as error:  # the parsers of its files each have their own
                 raise InputError(
-                    f"data.source: {self.folder}; not a data set that TFDS can restore ({_first_line(error)})"
+                    f"data.source: {self.folder}; not a data set that TFDS can restore ({one_line(error)})"
                 ) from None
         return builder
 
@@ -141,8 +142,8 @@ def feature_of(record: bytes, name: str) -> Sequence[bytes] | None:
     return features[name].bytes_list.value if name in features else ()
 
 
-def _roots() -> list[str]:
-    return [os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")]
+def _root() -> str:
+    return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
 def _folder(name: str) -> str | None:
@@ -150,13 +151,11 @@ def _folder(name: str) -> str | None:
     if _exists(name, "dataset_info.json"):
         return name if is_remote(name) else os.path.abspath(os.path.expanduser(name))
     base, _, wanted = name.partition(":") if not is_remote(name) else (name, "", "")
-    for root in [""] if is_remote(base) or os.path.isabs(base) else _roots():
-        top = os.path.join(root, base) if root else base
-        versions = [v for v in _subfolders(top) if re.fullmatch(r"\d+\.\d+\.\d+", v)]
-        versions = [v for v in versions if not wanted or v == wanted]
-        for v in sorted(versions, key=lambda v: [int(n) for n in v.split(".")], reverse=True):
-            if _exists(f"{top}/{v}", "dataset_info.json"):
-                return f"{top}/{v}"
+    top = base if is_remote(base) else os.path.join(_root(), base)  # of two absolute ones the second
+    versions = [v for v in _subfolders(top) if re.fullmatch(r"\d+\.\d+\.\d+", v) and wanted in ("", v)]
+    for v in sorted(versions, key=lambda v: [int(n) for n in v.split(".")], reverse=True):
+        if _exists(f"{top}/{v}", "dataset_info.json"):
+            return f"{top}/{v}"
     return None
 
 
@@ -184,7 +183,7 @@ def _download(name: str) -> None:
         return
     if find_spec("tensorflow") is None:
         raise InputError(
-            f"data.source: tfds:{name}; not prepared under {' or '.join(_roots())}, and downloading it needs "
+            f"data.source: tfds:{name}; not prepared under {_root()}, and downloading it needs "
             "TensorFlow: pip install 'dwsweep[tfds]'"
         )
     code = (
@@ -192,7 +191,7 @@ def _download(name: str) -> None:
         "b = tfds.builder(sys.argv[1], data_dir=sys.argv[2], file_format='array_record')\n"
         "b.download_and_prepare(download_config=tfds.download.DownloadConfig(beam_runner='DirectRunner'))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, name, _roots()[0]], stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, "-c", code, name, _root()], stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raised = re.findall(r"^[A-Za-z_][\w.]*: .+", done.stderr, re.MULTILINE) or done.stderr.split("\n")[-2:-1]
         raise InputError(f"data.source: tfds:{name}; TFDS could not prepare it ({' '.join(raised[-1:])})")
@@ -250,7 +249,7 @@ def _read_stored(source: TfdsRecords, path: str, stored: Stored) -> Sequence[byt
     except ImportError:
         raise InputError(f"data.source: {path}; ArrayRecord files need: pip install array_record") from None
     except (RuntimeError, ValueError, IndexError, OSError) as error:
-        raise InputError(f"data.source: {path}; truncated or damaged ArrayRecord file ({_first_line(error)})") from None
+        raise InputError(f"data.source: {path}; truncated or damaged ArrayRecord file ({one_line(error)})") from None
 
 
 @lru_cache(maxsize=4)
@@ -279,7 +278,3 @@ def _tfrecord_items(file: File, feature: str) -> Iterator[Item]:
                 first, records, seen = first + len(records), [], at
     if records:
         yield Item(Examples(file.path, first, records, feature), at - seen)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

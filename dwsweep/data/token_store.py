@@ -322,11 +322,8 @@ def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fingerprint(folder: Path, names: Iterable[str]) -> str:

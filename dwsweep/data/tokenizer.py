@@ -34,6 +34,7 @@ import numpy as np
 from dwsweep.data.token_store import token_dtype
 from dwsweep.errors import InputError
 from dwsweep.spec.vocabulary import BYTES, BYTES_VOCAB, is_json, tokenizer_file, vocabulary
+from dwsweep.text import one_line
 
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
@@ -262,7 +263,7 @@ def _read_json(data: bytes, name: str) -> Any:
     try:
         own = Library.from_str(data.decode())
     except Exception as error:  # the library raises no other
-        raise InputError(f"data.tokenizer: {name}; not a whole tokenizer.json ({_first_line(error)})") from None
+        raise InputError(f"data.tokenizer: {name}; not a whole tokenizer.json ({one_line(error)})") from None
     own.encode_special_tokens = True  # their names in a document are text
     own.no_truncation()
     own.no_padding()
@@ -277,7 +278,7 @@ def _json_end(own: Any, config: bytes | None, name: str) -> int:
         try:
             named = json.loads(config).get("eos_token")
         except (ValueError, AttributeError) as error:
-            raise InputError(f"data.tokenizer: {name}; its {_CONFIG} is damaged ({_first_line(error)})") from None
+            raise InputError(f"data.tokenizer: {name}; its {_CONFIG} is damaged ({one_line(error)})") from None
         named = named.get("content") if isinstance(named, dict) else named
     found = [named] if named is not None else [end for end in _ENDS if end in special]
     if len(found) == 1 and own.token_to_id(str(found[0])) is not None:
@@ -317,10 +318,6 @@ def _byte_level() -> dict[str, bytes]:
 
 BYTE_LEVEL = _byte_level()
 """The byte that each character of a byte-level vocabulary stands for."""
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:

@@ -29,6 +29,7 @@ from dwsweep.model.attention import causal_attention
 from dwsweep.model.transformer import Compute, Model
 from dwsweep.plan import Pack
 from dwsweep.shapes import Shape
+from dwsweep.text import one_line
 from dwsweep.train.mesh import Layout, Load, agreed
 from dwsweep.train.optimizer import CHAINS, ParamLayout, as_vector, by_leaf
 
@@ -318,7 +319,7 @@ def _measured(asked: str, B: int, T: int, H: int, K: int, P: int, dtype: str, de
     try:
         cudnn = _seconds(CUDNN, B, T, H, K, P, dtype, device)
     except Exception as error:  # no cuDNN, one that is too old, a shape it refuses: all of them mean the same here
-        return Choice(XLA, f"cudnn failed: {' '.join(str(error).split())[:200]}")
+        return Choice(XLA, f"cudnn failed: {one_line(error, 200)}")
     if asked == CUDNN:
         return Choice(CUDNN, "asked for")
     xla = _seconds(XLA, B, T, H, K, P, dtype, device)

@@ -31,7 +31,7 @@ from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Plan
 from dwsweep.plan.lengths import pack_steps
 from dwsweep.records.run import CollectiveRow, CompiledRow
-from dwsweep.text import format_bytes
+from dwsweep.text import format_bytes, one_line
 from dwsweep.train.choices import Hardware, at_hand, concessions
 from dwsweep.train.program import Blueprint, fits, fitting_dispatch, memory_of
 
@@ -49,7 +49,7 @@ class Place:
     """Devices to compile for."""
 
     hardware: Hardware
-    target: str | None = None  # its name; None: at hand
+    target: str | None = None  # its name as asked for; None: at hand
     device: Device | None = None  # of the table of devices, for the roofline
 
 
@@ -67,20 +67,6 @@ def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
     memory = int(named.usable_bytes) if named else None
     found = find(devices[0].device_kind)
     return [Place(at_hand(devices[:n], memory_bytes=memory, as_accelerator=True), device=found) for n in counts]
-
-
-def elsewhere(names: Sequence[str]) -> list[Place]:
-    """Find devices that are not here, by the names that ``targets`` takes.
-
-    Raises:
-        InputError: no such target, or its compiler is not installed.
-    """
-    places = []
-    for target in map(find_target, names):
-        memory = int(target.device.usable_bytes)
-        hardware = replace(at_hand(target.devices, memory_bytes=memory, as_accelerator=True), is_here=False)
-        places.append(Place(hardware, target.name, target.device))
-    return places
 
 
 def compile_only(
@@ -152,7 +138,7 @@ def _refused(refusal: Exception | None, compiled: Any, limit: int | None) -> str
 
 
 def _costed(row: CompiledRow, cost: StepCost, device: Device | None) -> CompiledRow:
-    """Add the cost of one step to a row."""
+    """Add the cost of one step to a row, and the roofline of ``device`` where it fits there."""
     row = replace(
         row,
         kernels=cost.launches,
@@ -162,25 +148,13 @@ def _costed(row: CompiledRow, cost: StepCost, device: Device | None) -> Compiled
         padded_product_flops=cost.products.padded,
         collectives=_collectives(cost.collectives, row.mesh),
     )
-    return row if device is None or row.refused else _timed(row, cost, device)
-
-
-def _timed(row: CompiledRow, cost: StepCost, device: Device) -> CompiledRow:
-    """Add the roofline of ``device`` to a row."""
+    if device is None or row.refused:
+        return row
     assert row.seq_len is not None and row.flops_per_token is not None
     found = roofline(cost, device)
-    rate = row.replicas * row.batch_size * row.seq_len / found.seconds
-    return replace(
-        row,
-        roofline_seconds=found.seconds,
-        products_seconds=found.products_seconds,
-        traffic_seconds=found.traffic_seconds,
-        launch_seconds=found.launch_seconds,
-        link_seconds=found.link_seconds,
-        bound=found.bound,
-        tokens_per_second=rate,
-        mfu=rate * row.flops_per_token / (row.devices * device.peak_flops),
-    )
+    rate = row.replicas * row.batch_size * row.seq_len / found.roofline_seconds
+    mfu = rate * row.flops_per_token / (row.devices * device.peak_flops)
+    return replace(row, **vars(found), tokens_per_second=rate, mfu=mfu)
 
 
 def _collectives(found: Sequence[Collective], mesh: dict[str, int]) -> tuple[CollectiveRow, ...]:
@@ -226,18 +200,8 @@ GPUS = {
 }
 
 
-@dataclass(frozen=True)
-class Target:
-    """Devices to compile for."""
-
-    name: str  # as asked for
-    device: Device
-    devices: tuple[Any, ...]  # JAX's, compile-only
-    topology: str | None
-
-
-def find_target(name: str) -> Target:
-    """The devices of a name such as ``H200``, ``H200:4`` or ``TPU-v5e:2x4``; without a topology one device.
+def elsewhere(name: str) -> Place:
+    """Devices that are not here, by a name such as ``H200``, ``H200:4`` or ``TPU-v5e:2x4``; without a topology one.
 
     Raises:
         InputError: no such target, or its compiler is not installed.
@@ -250,7 +214,9 @@ def find_target(name: str) -> Target:
         raise InputError(f"--target: {name!r}; a topology is sizes such as 2x4, or the number of GPUs of one host")
     describe = _tpu if device.name in TPUS else _gpu
     found = _described(describe, device, topology or None, name)
-    return Target(name, device, tuple(found if topology else found[:1]), topology or None)
+    devices = found if topology else found[:1]
+    hardware = at_hand(devices, memory_bytes=int(device.usable_bytes), as_accelerator=True)
+    return Place(replace(hardware, is_here=False), name, device)
 
 
 def _described(
@@ -261,7 +227,7 @@ def _described(
     except InputError:
         raise
     except Exception as error:  # of either plugin, whatever their types: it refuses the topology, or cannot be loaded
-        raise InputError(f"--target: {name!r}: {' '.join(str(error).split())[:300]}") from error
+        raise InputError(f"--target: {name!r}: {one_line(error)}") from error
 
 
 def _tpu(device: Device, topology: str | None) -> Sequence[Any]:

@@ -18,6 +18,7 @@ from typing import Any
 from dwsweep.errors import InputError
 from dwsweep.records.run import Evaluation, TaskScores
 from dwsweep.sweep.snapshot import rebuild_results
+from dwsweep.text import one_line
 from dwsweep.trained import huggingface
 from dwsweep.trained.runs import TrainedRun
 
@@ -83,10 +84,8 @@ def _known(tasks: Sequence[str], include: Any) -> Any:
     try:
         manager.load(list(tasks))
     except Exception as error:  # data that is not there, a task file that says nonsense: it has no error of its own
-        why = " ".join(str(error).split())[:300]
-        raise InputError(
-            f"--tasks: {', '.join(tasks)}; lm-evaluation-harness cannot load them: {type(error).__name__}: {why}"
-        ) from error
+        why = f"{type(error).__name__}: {one_line(error)}"
+        raise InputError(f"--tasks: {', '.join(tasks)}; lm-evaluation-harness cannot load them: {why}") from error
     return manager
 
 

@@ -236,14 +236,14 @@ def test_a_roofline_adds_up_kernels_and_says_what_binds() -> None:
     launch = LAUNCH_SECONDS["gpu"]
     traffic, product, small = kernel(2, 4.8e9), kernel(1, 1e6, 989e9), kernel(4)
     found = roofline(StepCost((traffic, product, small), ()), h200)
-    assert found.seconds == pytest.approx(2 * 1e-3 + 1e-3 + 4 * launch)
+    assert found.roofline_seconds == pytest.approx(2 * 1e-3 + 1e-3 + 4 * launch)
     assert found.bound == "traffic" and found.link_seconds == 0.0
     assert found.traffic_seconds == pytest.approx(2e-3 + 1e6 / 4.8e12)
     assert roofline(StepCost((small,), ()), h200).bound == "launches"
     # float32 operands at half the rate of a GPU, and a TPU moves and multiplies what is padded
-    assert roofline(StepCost((kernel(1, flops=989e9, bits=32),), ()), h200).seconds == pytest.approx(2e-3)
-    assert roofline(StepCost((kernel(1, flops=197e9),), ()), v5e).seconds == pytest.approx(4e-3)
-    assert roofline(StepCost((kernel(1, bytes=819e6),), ()), v5e).seconds == pytest.approx(2e-3)
+    assert roofline(StepCost((kernel(1, flops=989e9, bits=32),), ()), h200).roofline_seconds == pytest.approx(2e-3)
+    assert roofline(StepCost((kernel(1, flops=197e9),), ()), v5e).roofline_seconds == pytest.approx(4e-3)
+    assert roofline(StepCost((kernel(1, bytes=819e6),), ()), v5e).roofline_seconds == pytest.approx(2e-3)
 
 
 def test_links_carry_sums_twice() -> None:
@@ -251,7 +251,7 @@ def test_links_carry_sums_twice() -> None:
     assert v5e is not None and l4 is not None
     groups = ((0, 1, 2, 3),)
     summed, gathered = Collective("all-reduce", 1, 200e6, groups), Collective("all-gather", 2, 200e6, groups)
-    assert roofline(StepCost((), (summed,)), v5e).seconds == pytest.approx(1e-3 * 2 * 3 / 4)
+    assert roofline(StepCost((), (summed,)), v5e).roofline_seconds == pytest.approx(1e-3 * 2 * 3 / 4)
     found = roofline(StepCost((), (gathered,)), v5e)
-    assert found.seconds == pytest.approx(2e-3 * 3 / 4) and found.bound == "links"
+    assert found.roofline_seconds == pytest.approx(2e-3 * 3 / 4) and found.bound == "links"
     assert roofline(StepCost((), (summed,)), l4).link_seconds is None  # its links are not in the table

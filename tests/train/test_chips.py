@@ -46,7 +46,7 @@ DIVIDED = {
 def compiled(content: dict[str, Any] | Path, target: str, *overrides: str) -> CompiledRow:
     """The row of the only shape of a spec."""
     spec = load_spec(content, overrides) if isinstance(content, Path) else parse_spec(content)
-    (row,) = compile_only(build(spec), None, elsewhere([target]))
+    (row,) = compile_only(build(spec), None, [elsewhere(target)])
     return row
 
 
