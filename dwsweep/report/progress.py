@@ -14,7 +14,7 @@ from typing import Self
 from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from dwsweep.cost import find
+from dwsweep.cost.devices import find
 from dwsweep.plan import Pack
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.record import to_dict

@@ -67,7 +67,7 @@ class RunRecorder(Recorder):
         self.pack = pack
         self.emit = emit
         self.loggers = loggers
-        self.run_ids = [name for replica in pack.replicas for name in replica.run_ids]
+        self.run_ids = pack.run_ids
         self._frozen = {name for name in self.run_ids if name in frozen or store.state(name).state in FINAL}
         self._writers: dict[str, paths.LineWriter] = {}
         self._last_step: dict[str, int] = {}

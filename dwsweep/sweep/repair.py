@@ -85,19 +85,15 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
 
     Where the parent was killed before it wrote that a pack is done, the results of its runs say so.
     """
-    found = []
-    for family in _families(store, packs).values():
-        for pack_id in family:
-            if not store.has_checkpoints(pack_id):
-                continue
-            state, pack = store.pack_state(pack_id), store.pack(pack_id)
-            if state.state not in (DONE, REBUILT):
-                if pack is None or any(store.state(name).state not in FINAL for name in pack.run_ids):
-                    continue
-                store.write(pack_id, replace(state, state=DONE))
-            found.append(pack_id)
     removed = 0
-    for pack_id in found:
+    for pack_id in (name for family in _families(store, packs).values() for name in family):
+        if not store.has_checkpoints(pack_id):
+            continue
+        state, pack = store.pack_state(pack_id), store.pack(pack_id)
+        if state.state not in (DONE, REBUILT):
+            if pack is None or any(store.state(name).state not in FINAL for name in pack.run_ids):
+                continue
+            store.write(pack_id, replace(state, state=DONE))
         try:  # the worker of a killed parent may still write its last one
             with paths.one_worker(store.pack_directory(pack_id), say):
                 store.remove_checkpoints(pack_id)
@@ -192,27 +188,22 @@ def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], N
     _not_a_folder(store, store.log_path(pack_id), say)
     lock = paths.lock_of_worker(store.pack_directory(pack_id))
     sweep_directory.set_aside_unless_file(lock, store.name_of(lock), say)
+    path = store.path_of(Pack, pack_id)
     try:
-        pack = store.read(Pack, pack_id)
-        if pack is not None:
-            _check_against(store, pack, planned)
-        return
+        if (pack := store.read(Pack, pack_id)) is None:
+            return
+        for field in ("shape", "branch_steps", "data_hash"):
+            if getattr(pack, field) != getattr(planned, field):
+                raise Damaged(path, store.name_of(path), f"{field}: must be that of the planned pack of this name")
+        for replica in pack.replicas:
+            if replica not in planned.replicas:
+                why = f"replicas: seed {replica.seed} is not of the pack of this name"
+                raise Damaged(path, store.name_of(path), why)
     except Damaged as error:
         derived = _derived_pack(store, planned, pack_id)
-        then = "written again from the plan" if derived else "its replicas are trained anew"
-        _set_aside(error, say, then)
-    if derived:
-        store.write_pack(derived)
-
-
-def _check_against(store: SweepStore, pack: Pack, planned: Pack) -> None:
-    path = store.path_of(Pack, pack.pack_id)
-    for field in ("shape", "branch_steps", "data_hash"):
-        if getattr(pack, field) != getattr(planned, field):
-            raise Damaged(path, store.name_of(path), f"{field}: must be that of the planned pack of this name")
-    for replica in pack.replicas:
-        if replica not in planned.replicas:
-            raise Damaged(path, store.name_of(path), f"replicas: seed {replica.seed} is not of the pack of this name")
+        _set_aside(error, say, "written again from the plan" if derived else "its replicas are trained anew")
+        if derived:
+            store.write_pack(derived)
 
 
 def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None:

@@ -15,7 +15,7 @@ from typing import Any
 from dwsweep import errors, paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.records.pack import REBUILT, Pack, PackEvent, PackProgress, StartFacts
+from dwsweep.records.pack import REBUILT, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
 from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep import policy, repair, work_queue
@@ -238,7 +238,7 @@ class _Sweep:
             self.store.remove_checkpoints(pack_id)  # nothing resumes from them any more
         if decision.stops_sweep:
             self._stop(ended.cause)
-        queued = [self._unit_of(child, unit) for child in decision.queue]
+        queued = [Unit(child, unit.runs & {*child.run_ids}) for child in decision.queue]
         self.waiting.extendleft(reversed(queued))
         if queued and queued[0].pack.pack_id != pack_id:
             self.view.replaced(pack_id, [child.pack for child in queued])
@@ -249,11 +249,6 @@ class _Sweep:
         if self.finished_since_rebuild * 20 >= len(self.plan.packs):
             rebuild_results(self.store)
             self.finished_since_rebuild = 0
-
-    @staticmethod
-    def _unit_of(pack: Pack, parent: Unit) -> Unit:
-        names = {name for replica in pack.replicas for name in replica.run_ids}
-        return Unit(pack, parent.runs & names)
 
     def _outcome(self, unit: Unit, ended: Ended, events: tuple[PackEvent, ...]) -> str:
         if ended.kind != DONE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,7 +31,7 @@ from dwsweep.records.run import (
     PENDING,
     RUNNING,
     STOPPED,
-    RunConfig,
+    Promise,
     RunState,
 )
 from dwsweep.records.sweep import DROP, PlanRow, ResultsRow
@@ -212,7 +212,7 @@ class PlannedTime:
 
 def planned_vs_measured(store: SweepStore, run_ids: Iterable[str]) -> tuple[PlannedTime, ...]:
     """Give planned and measured seconds by depth, width and steps; none where none were planned or done."""
-    groups: dict[tuple[int, int, int, str], list[tuple[RunConfig, float, str]]] = defaultdict(list)
+    groups: dict[tuple[int, int, int, str], list[tuple[Promise, float, str]]] = defaultdict(list)
     for run_id in run_ids:
         config = store.config(run_id)
         if config is None:
@@ -223,24 +223,20 @@ def planned_vs_measured(store: SweepStore, run_ids: Iterable[str]) -> tuple[Plan
         if result is not None and result.device_seconds:
             shape = config.shape
             key = (shape.depth, shape.width, config.steps, shape.label)
-            groups[key].append((config, result.device_seconds, result.device_kind or "?"))
-    return tuple(_planned_time(found) for _, found in sorted(groups.items()))
-
-
-def _planned_time(found: Sequence[tuple[RunConfig, float, str]]) -> PlannedTime:
-    config = found[0][0]
-    assert config.promise is not None
-    rate = config.promise.rate
-    return PlannedTime(
-        label=config.shape.label,
-        depth=config.shape.depth,
-        width=config.shape.width,
-        steps=config.steps,
-        time_basis=rate.time_basis,
-        device=rate.device,
-        promised=config.promise.seconds,
-        measured=tuple(seconds for _, seconds, _ in found),
-        devices=tuple(dict.fromkeys(device for *_, device in found)),
+            groups[key].append((config.promise, result.device_seconds, result.device_kind or "?"))
+    return tuple(
+        PlannedTime(
+            label=label,
+            depth=depth,
+            width=width,
+            steps=steps,
+            time_basis=found[0][0].rate.time_basis,
+            device=found[0][0].rate.device,
+            promised=found[0][0].seconds,
+            measured=tuple(seconds for _, seconds, _ in found),
+            devices=tuple(dict.fromkeys(device for *_, device in found)),
+        )
+        for (depth, width, steps, label), found in sorted(groups.items())
     )
 
 
@@ -310,14 +306,16 @@ def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> lis
 
 def summary(states: Mapping[str, RunState], results_path: Any, trained: bool, stop_cause: str | None) -> list[str]:
     """Lines that say how the runs of a call ended."""
-    counts: dict[str, int] = {}
-    for state in states.values():
-        counts[state.state] = counts.get(state.state, 0) + 1
+    counts = Counter(state.state for state in states.values())
+    by_cause: dict[str, list[str]] = defaultdict(list)
+    for name, state in states.items():
+        if state.state in (FAILED, OOM, DIVERGED):
+            by_cause[f"{state.state}: {state.cause}"].append(name)
     text = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     if not trained:
         text = f"nothing to train: {text or 'no runs'}"
     lines = [f"{text} → {results_path}"]
-    for reason, names in _by_cause(states).items():
+    for reason, names in by_cause.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         lines.append(f"  {names[0]}{more}: {reason}")
     if any(state.state not in FINAL | STOPPED for state in states.values()):
@@ -325,12 +323,3 @@ def summary(states: Mapping[str, RunState], results_path: Any, trained: bool, st
     elif any(state.state in STOPPED for state in states.values()):
         lines.append("some runs failed; --retry failed tries them again")
     return lines
-
-
-def _by_cause(states: Mapping[str, RunState]) -> dict[str, list[str]]:
-    """Group the runs that failed, ran out of memory or diverged by state and cause."""
-    found: dict[str, list[str]] = {}
-    for name, state in states.items():
-        if state.state in (FAILED, OOM, DIVERGED):
-            found.setdefault(f"{state.state}: {state.cause}", []).append(name)
-    return found

@@ -22,7 +22,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
-from dwsweep.cost import training_flops
+from dwsweep.cost.arithmetic import training_flops
 from dwsweep.cost.duration import Calibration
 from dwsweep.data.prepare import expected_heldout_caution
 from dwsweep.data.tokenizer import given_files
@@ -82,7 +82,7 @@ class Unit:
     @property
     def frozen(self) -> tuple[str, ...]:
         """Runs of the pack that are another pack's business."""
-        return tuple(name for replica in self.pack.replicas for name in replica.run_ids if name not in self.runs)
+        return tuple(name for name in self.pack.run_ids if name not in self.runs)
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,9 @@ def make(plan: Plan, store: SweepStore, shard: Shard = (0, 1), retry: Collection
     shard_of: dict[str, int] = {}
     mine: list[str] = []
     for index, pack in enumerate(ordered(plan.packs)):
-        names = [name for replica in pack.replicas for name in replica.run_ids]
         if index % shard[1] == shard[0]:
-            mine += names
-        for unit in _units(pack, [name for name in names if name in needed], states, families):
+            mine += pack.run_ids
+        for unit in _units(pack, [name for name in pack.run_ids if name in needed], states, families):
             known = units.get(unit.pack.pack_id)
             units[unit.pack.pack_id] = replace(unit, runs=known.runs | unit.runs) if known else unit
             shard_of.setdefault(unit.pack.pack_id, index % shard[1])
@@ -189,20 +188,16 @@ class _Families:
         """A finished pack of an earlier plan that has the run in it."""
         for pack_id in self.store.pack_ids():
             pack = self.pack(pack_id)
-            if pack and _holds(pack, run_id) and self.state(pack_id).state == DONE:
+            if pack and run_id in pack.run_ids and self.state(pack_id).state == DONE:
                 return pack_id
         return None
 
     def holder(self, pack_id: str, run_id: str) -> Pack | None:
         """The newest pack of the family that is to train the run."""
         for pack in reversed(self.members(pack_id)):
-            if self.state(pack.pack_id).state != REBUILT and _holds(pack, run_id):
+            if self.state(pack.pack_id).state != REBUILT and run_id in pack.run_ids:
                 return pack
         return None
-
-
-def _holds(pack: Pack, run_id: str) -> bool:
-    return any(run_id in replica.run_ids for replica in pack.replicas)
 
 
 def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families: _Families) -> list[Unit]:
@@ -210,7 +205,7 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
     if not needed:
         return []
     family = {member.pack_id for member in families.members(pack.pack_id)}
-    held: dict[str, set[str]] = {}
+    held: dict[str, tuple[Pack, set[str]]] = {}
     anew: set[str] = set()
     for name in needed:
         state = states[name]
@@ -224,20 +219,14 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
         if holder is None:
             anew.add(name)
         else:
-            held.setdefault(holder.pack_id, set()).add(name)
-    units = []
-    for pack_id, names in held.items():
-        holder = families.pack(pack_id)
-        assert holder is not None
-        units.append(Unit(holder, frozenset(names)))
+            held.setdefault(holder.pack_id, (holder, set()))[1].add(name)
+    units = [Unit(holder, frozenset(names)) for holder, names in held.values()]
     if anew:
         members = tuple(replica for replica in pack.replicas if anew & set(replica.run_ids))
-        if family:
-            fresh = replace(pack, pack_id=f"{pack.pack_id}-r{len(family)}", replicas=members)
-            units.append(Unit(fresh, frozenset(anew), new=True, rebuilt_from=pack.pack_id, in_part=True))
-        else:
-            in_part = len(members) < len(pack.replicas)
-            units.append(Unit(replace(pack, replicas=members), frozenset(anew), new=True, in_part=in_part))
+        in_part = bool(family) or len(members) < len(pack.replicas)
+        parent = pack.pack_id if family else None
+        fresh = replace(pack, pack_id=f"{pack.pack_id}-r{len(family)}" if family else pack.pack_id, replicas=members)
+        units.append(Unit(fresh, frozenset(anew), new=True, rebuilt_from=parent, in_part=in_part))
     return units
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dwsweep.cost import find, training_flops_per_token
+from dwsweep.cost.arithmetic import training_flops_per_token
+from dwsweep.cost.devices import find
 from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Plan

@@ -22,8 +22,13 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 
-from dwsweep.cost import training_flops
-from dwsweep.cost.arithmetic import activation_bytes_per_token, checkpoint_bytes, halved, resident_bytes
+from dwsweep.cost.arithmetic import (
+    activation_bytes_per_token,
+    checkpoint_bytes,
+    halved,
+    resident_bytes,
+    training_flops,
+)
 from dwsweep.data.token_store import Store
 from dwsweep.model.attention import causal_attention
 from dwsweep.model.transformer import Compute, Model

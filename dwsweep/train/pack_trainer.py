@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from dwsweep.cost import training_flops
+from dwsweep.cost.arithmetic import training_flops
 from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dwsweep.cost import (
+from dwsweep.cost.arithmetic import (
     Memory,
     checkpoint_bytes,
     decode_bytes_per_token,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from spec_tools import spec_of
 
-from dwsweep.cost import DEVICES, Calibration, assumed_mfu, find
-from dwsweep.cost.duration import SweepSeconds, sweep_seconds
+from dwsweep.cost.devices import DEVICES, find
+from dwsweep.cost.duration import Calibration, SweepSeconds, assumed_mfu, sweep_seconds
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, answer
 from dwsweep.plan import Plan, build

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dwsweep.cost import training_flops_per_token
+from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.evidence import Estimates, Neighbour, predict, read
 from dwsweep.evidence.random_effects import CENTRE, DEPTH
 from dwsweep.evidence.record import HERE

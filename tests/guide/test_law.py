@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from dwsweep import published_law
-from dwsweep.cost import decode_bytes_per_token, find
+from dwsweep.cost.arithmetic import decode_bytes_per_token
+from dwsweep.cost.devices import find
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.guide import Options, answer, export, exported, families, published_source, rules

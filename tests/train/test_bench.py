@@ -10,7 +10,7 @@ import pytest
 from shown import printed
 from train_support import make_spec
 
-from dwsweep.cost import training_flops_per_token
+from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import Calibration
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError

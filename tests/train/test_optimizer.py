@@ -13,7 +13,7 @@ import pytest
 from spec_tools import spec_of
 from train_support import Kept, make_pack, same_bits
 
-from dwsweep import cost
+from dwsweep.cost import arithmetic
 from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
@@ -108,7 +108,7 @@ def test_muon_turns_each_matrix_of_each_layer() -> None:
     for name in ("adamw", "muon"):  # and the plan counts what is there
         train = spec.train.model_copy(update={"optimizer": name})
         kept = optimizer.by_leaf(model).optimizer(train).init(params)
-        assert sum(leaf.size for leaf in jax.tree.leaves(kept)) == cost.moments(shape, name)
+        assert sum(leaf.size for leaf in jax.tree.leaves(kept)) == arithmetic.moments(shape, name)
 
 
 @pytest.mark.optimized
