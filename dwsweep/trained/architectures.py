@@ -117,20 +117,22 @@ def _layers(shape: Shape, scales: Scales, ours: Arrays) -> Iterator[Arrays]:
         yield found
 
 
-def _bias(layer: Arrays, name: str, n: int) -> Any:
-    return layer.get(f"{name}.bias", np.zeros(n, np.float32))
+def _plain_layers(shape: Shape, scales: Scales, ours: Arrays) -> Iterator[Arrays]:
+    """``_layers`` with a copy of its key and value for every query head, and biases of 0 where there are none."""
+    for layer in _layers(shape, scales, ours):
+        for name in ("q", "k", "v", "out", "up", "down"):
+            layer.setdefault(f"{name}.bias", np.zeros(layer[f"{name}.kernel"].shape[-1], np.float32))
+        for name in ("k.kernel", "v.kernel", "k.bias", "v.bias"):
+            x = layer[name]
+            heads = x.reshape(*x.shape[:-1], shape.kv_heads, shape.head_size)
+            layer[name] = np.repeat(heads, shape.heads // shape.kv_heads, axis=-2).reshape(*x.shape[:-1], -1)
+        yield layer
 
 
 def _norm(ours: Arrays, name: str, theirs: str, scale: float = 1.0) -> Arrays:
     """A LayerNorm's gain and bias; a missing bias is 0."""
     gain = ours[f"{name}.gain"]
     return {f"{theirs}.weight": scale * gain, f"{theirs}.bias": scale * ours.get(f"{name}.bias", np.zeros_like(gain))}
-
-
-def _ungrouped(shape: Shape, x: Any) -> Any:
-    """Keys or values (…, K·P) with a copy for every query head, (…, H·P)."""
-    heads = x.reshape(*x.shape[:-1], shape.kv_heads, shape.head_size)
-    return np.repeat(heads, shape.heads // shape.kv_heads, axis=-2).reshape(*x.shape[:-1], -1)
 
 
 def _tables(shape: Shape, ours: Arrays, embedding: str, unembedding: str) -> Arrays:
@@ -171,19 +173,13 @@ def _gpt2_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
 
         positions = np.asarray(scales.embedding.init_std * math.sqrt(2) * sinusoids(shape.seq_len, D), np.float32)
     found = _tables(shape, ours, "transformer.wte.weight", "lm_head.weight") | {"transformer.wpe.weight": positions}
-    for i, layer in enumerate(_layers(shape, scales, ours)):
+    for i, layer in enumerate(_plain_layers(shape, scales, ours)):
         h = f"transformer.h.{i}"
-        k, v = (_ungrouped(shape, layer[f"{name}.kernel"]) for name in "kv")
-        kb, vb = (_ungrouped(shape, _bias(layer, name, shape.kv_heads * shape.head_size)) for name in "kv")
         found |= _norm(layer, "attention_norm", f"{h}.ln_1") | _norm(layer, "mlp_norm", f"{h}.ln_2")
-        found[f"{h}.attn.c_attn.weight"] = np.concatenate([layer["q.kernel"], k, v], axis=1)
-        found[f"{h}.attn.c_attn.bias"] = np.concatenate([_bias(layer, "q", D), kb, vb])
-        for theirs, name, n in (
-            ("attn.c_proj", "out", D),
-            ("mlp.c_fc", "up", shape.mlp_hidden),
-            ("mlp.c_proj", "down", D),
-        ):
-            found |= {f"{h}.{theirs}.weight": layer[f"{name}.kernel"], f"{h}.{theirs}.bias": _bias(layer, name, n)}
+        for kind, theirs in (("kernel", "weight"), ("bias", "bias")):
+            found[f"{h}.attn.c_attn.{theirs}"] = np.concatenate([layer[f"{name}.{kind}"] for name in "qkv"], axis=-1)
+            for place, name in (("attn.c_proj", "out"), ("mlp.c_fc", "up"), ("mlp.c_proj", "down")):
+                found[f"{h}.{place}.{theirs}"] = layer[f"{name}.{kind}"]
     return found | _norm(ours, "final_norm", "transformer.ln_f", scales.unembedding_multiplier)
 
 
@@ -215,23 +211,17 @@ def _gpt_neox_config(shape: Shape) -> dict[str, Any]:
 def _gpt_neox_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
     D, H, P = shape.width, shape.heads, shape.head_size
     found = _tables(shape, ours, "gpt_neox.embed_in.weight", "embed_out.weight")
-    for i, layer in enumerate(_layers(shape, scales, ours)):
+    for i, layer in enumerate(_plain_layers(shape, scales, ours)):
         h = f"gpt_neox.layers.{i}"
         found |= _norm(layer, "attention_norm", f"{h}.input_layernorm")
         found |= _norm(layer, "mlp_norm", f"{h}.post_attention_layernorm")
         # head by head: its q, its k, its v
-        kernels = [layer["q.kernel"], *(_ungrouped(shape, layer[f"{name}.kernel"]) for name in "kv")]
-        biases = [_bias(layer, "q", D)]
-        biases += [_ungrouped(shape, _bias(layer, name, shape.kv_heads * P)) for name in "kv"]
-        stacked = np.stack([kernel.T.reshape(H, P, D) for kernel in kernels], axis=1)
-        found[f"{h}.attention.query_key_value.weight"] = stacked.reshape(3 * D, D)
-        found[f"{h}.attention.query_key_value.bias"] = np.stack([b.reshape(H, P) for b in biases], axis=1).reshape(-1)
-        for theirs, name, n in (
-            ("attention.dense", "out", D),
-            ("mlp.dense_h_to_4h", "up", shape.mlp_hidden),
-            ("mlp.dense_4h_to_h", "down", D),
-        ):
-            found |= {f"{h}.{theirs}.weight": layer[f"{name}.kernel"].T, f"{h}.{theirs}.bias": _bias(layer, name, n)}
+        kernels = np.stack([layer[f"{name}.kernel"].T.reshape(H, P, D) for name in "qkv"], axis=1)
+        biases = np.stack([layer[f"{name}.bias"].reshape(H, P) for name in "qkv"], axis=1)
+        found[f"{h}.attention.query_key_value.weight"] = kernels.reshape(3 * D, D)
+        found[f"{h}.attention.query_key_value.bias"] = biases.reshape(-1)
+        for place, name in (("attention.dense", "out"), ("mlp.dense_h_to_4h", "up"), ("mlp.dense_4h_to_h", "down")):
+            found |= {f"{h}.{place}.weight": layer[f"{name}.kernel"].T, f"{h}.{place}.bias": layer[f"{name}.bias"]}
     return found | _norm(ours, "final_norm", "gpt_neox.final_layer_norm", scales.unembedding_multiplier)
 
 
