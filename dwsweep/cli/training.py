@@ -183,11 +183,12 @@ def bench(
     shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
     console = terminal.console(stderr=True)
     directory = out or _default_directory(spec, sweep)
-    if compile_only:
-        from dwsweep.train import compile_only as compiling
+    # only now: it brings JAX
+    from dwsweep.train import bench as benchmark
 
-        places = [*map(compiling.elsewhere, target)] if target else compiling.here(planned, counts)
-        found = compiling.compile_only(planned, store, places, nominal_length=sweep is not asked)
+    if compile_only:
+        places = [*map(benchmark.elsewhere, target)] if target else benchmark.here(planned, counts)
+        found = benchmark.compile_only(planned, store, places, nominal_length=sweep is not asked)
         if target:
             found = run_record.kept(found, directory)
         compiled = list(track(found, "compile", total=shapes * len(places), console=console))
@@ -195,8 +196,6 @@ def bench(
         if target:
             print(f"wrote {run_record.write_compiled(compiled, directory)}", file=sys.stderr)
         return
-    from dwsweep.train import bench as benchmark
-
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
     terminal.show(lambda: bench_report.render_bench(rows), lambda: plain(rows), json)

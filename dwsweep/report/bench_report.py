@@ -67,7 +67,7 @@ def _measured(rows: Sequence[BenchRow], apart: bool) -> Table:
 
 
 def render_compiled(rows: Sequence[CompiledRow]) -> Group:
-    """Show rows of :func:`dwsweep.train.compile_only.compile_only`: a table per target, or one of the devices here."""
+    """Show rows of :func:`dwsweep.train.bench.compile_only`: a table per target, or one of the devices here."""
     parts: list[Part] = []
     targets = dict.fromkeys(row.target for row in rows)
     for target in targets:

@@ -18,8 +18,7 @@ from dwsweep.plan import DataFacts, build
 from dwsweep.records import run as run_record
 from dwsweep.records.run import CollectiveRow
 from dwsweep.report import bench_report
-from dwsweep.train.bench import bench, sizes
-from dwsweep.train.compile_only import compile_only, here
+from dwsweep.train.bench import bench, compile_only, here, sizes
 from dwsweep.train.program import Blueprint
 
 

@@ -17,7 +17,7 @@ from dwsweep.cost.devices import find
 from dwsweep.plan import build
 from dwsweep.records.run import CompiledRow
 from dwsweep.spec import load_spec, parse_spec
-from dwsweep.train.compile_only import compile_only, elsewhere
+from dwsweep.train.bench import compile_only, elsewhere
 
 pytestmark = pytest.mark.chips
 
