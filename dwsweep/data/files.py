@@ -136,6 +136,8 @@ def open_raw(path: str) -> IO[bytes]:
 @contextmanager
 def open_stream(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """(decompressed, raw) of a file, the second for progress; errors of reading either become one clear InputError."""
+    import zstandard
+
     with open_raw(path) as raw:
         head = raw.read(8)
         raw.seek(0)
@@ -144,7 +146,7 @@ def open_stream(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         try:
             with _decompress(raw, end) as stream:
                 yield stream, raw
-        except (EOFError, lzma.LZMAError, OSError, zlib.error, _zstd_error()) as error:
+        except (EOFError, lzma.LZMAError, OSError, zlib.error, zstandard.ZstdError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # a full disk or a lost mount, not the file's content
             raise InputError(
@@ -153,27 +155,16 @@ def open_stream(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
             ) from None
 
 
-def _zstd_error() -> type[Exception]:
-    import zstandard
-
-    return zstandard.ZstdError
-
-
 def _check_magic(path: str, end: str, head: bytes) -> None:
-    found = next((name for magic, name in MAGIC.values() if head.startswith(magic)), None)
+    kinds = ((suffix, name) for suffix, (magic, name) in MAGIC.items() if head.startswith(magic))
+    actual, found = next(kinds, ("", "not compressed so"))
     if end and head and not head.startswith(MAGIC[end][0]):
         raise InputError(
-            f"data.source: {path}; its name says {MAGIC[end][1]} but its content is {found or 'not compressed so'}; "
+            f"data.source: {path}; its name says {MAGIC[end][1]} but its content is {found}; "
             "rename it after its real compression (.gz, .bz2, .xz, .zst or none)"
         )
-    if not end and found:
-        raise InputError(
-            f"data.source: {path}; its content is {found}; name it *{_suffix_of(found)} so that it is unpacked"
-        )
-
-
-def _suffix_of(name: str) -> str:
-    return next(end for end, (_, n) in MAGIC.items() if n == name)
+    if actual and not end:
+        raise InputError(f"data.source: {path}; its content is {found}; name it *{actual} so that it is unpacked")
 
 
 @contextmanager

@@ -96,14 +96,14 @@ class RunRecorder(Recorder):
             self.resumed(step)
         self._progress = replace(self._progress, started=facts, step=step)
         self._has_step = True
-        for name in self._open():
+        for name in self.unfinished():
             self.store.write_state(name, RunState(RUNNING, step=step, pack_id=self.pack.pack_id))
         self._write_progress()
         self.emit(facts)
 
     def resumed(self, step: int) -> None:
         self._cut = True
-        for name in self._open():
+        for name in self.unfinished():
             path = self.store.metrics_path(name)
             paths.LineWriter(path).flush()
             found = run_record.read_metrics(path)
@@ -190,14 +190,11 @@ class RunRecorder(Recorder):
     def interrupted(self, cause: str) -> None:
         """Record a stop at a checkpoint: the pack's unfinished runs wait for the next ``run``."""
         step = self._progress.step if self._has_step else None
-        for name in self._open():
+        for name in self.unfinished():
             state = RunState(
                 INTERRUPTED, step=step, loss=self._last_loss.get(name), pack_id=self.pack.pack_id, cause=cause
             )
             self.store.write_state(name, state)
-
-    def unfinished(self) -> list[str]:
-        return self._open()
 
     def close(self) -> None:
         """Write out everything that waits, and the last progress."""
@@ -207,7 +204,7 @@ class RunRecorder(Recorder):
         for logger in self.loggers:
             logger.close()
 
-    def _open(self) -> list[str]:
+    def unfinished(self) -> list[str]:
         return [name for name in self.run_ids if name not in self._frozen]
 
     def _recorded_to(self, run_id: str, step: int) -> int:
@@ -216,7 +213,7 @@ class RunRecorder(Recorder):
         While a token branch cools down, the runs of the longer ones have their rows up to where it left the trunk.
         """
         branches = {name: i for replica in self.pack.replicas for i, name in enumerate(replica.run_ids)}
-        first = min(branches[name] for name in self._open())
+        first = min(branches[name] for name in self.unfinished())
         if branches[run_id] == first or first == len(self.pack.branch_steps) - 1:
             return step
         return min(step, cooldown_start(self.pack.branch_steps[first], self.pack.train))

@@ -84,13 +84,6 @@ class Hardware:
     is_here: bool = True  # else only known to a compiler, and nothing can be measured on it
 
 
-def memory_limit(device: jax.Device) -> int | None:
-    """Bytes of a device's memory that JAX may use; None on a CPU, and where the backend does not say."""
-    if device.platform == "cpu":
-        return None
-    return (device.memory_stats() or {}).get("bytes_limit")
-
-
 def at_hand(
     devices: Sequence[jax.Device] | None = None, *, memory_bytes: int | None = None, as_accelerator: bool = False
 ) -> Hardware:
@@ -99,7 +92,9 @@ def at_hand(
     one."""
     device = (devices or jax.local_devices())[0]
     on_cpu = device.platform == "cpu" and not as_accelerator
-    return Hardware(tuple(devices) if devices else None, device, memory_bytes or memory_limit(device), on_cpu)
+    if memory_bytes is None and device.platform != "cpu":
+        memory_bytes = (device.memory_stats() or {}).get("bytes_limit")
+    return Hardware(tuple(devices) if devices else None, device, memory_bytes, on_cpu)
 
 
 @dataclass(frozen=True)
@@ -157,23 +152,18 @@ def pack_seeds(pack: Pack) -> list[int]:
 def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choices:
     """The choices with an attention kernel: that of the spec or of ``asked``, else the faster one here."""
     asked = asked or pack.execution.attention
-    rows = choices.microbatch * len(pack.replicas) // choices.layout.size
-    device = choices.hardware.device
-    if not choices.hardware.is_here:
+    if choices.hardware.is_here:
+        rows = choices.microbatch * len(pack.replicas) // choices.layout.size
+        choice = choose_kernel(asked, pack.shape, pack.train.precision, rows, choices.hardware.device)
+        # measured on each host, and hosts that differ would not run the same program
+        names = (XLA, CUDNN)
+        choice = replace(choice, kernel=names[agreed(names.index(choice.kernel))])
+    else:
         kernel = CUDNN if asked == CUDNN else XLA
-        why = "asked for" if asked == kernel else "the device is not here to measure others on"
-        return _with(choices, pack, kernel, why)
-    choice = choose_kernel(asked, pack.shape, pack.train.precision, rows, device)
-    # measured on each host, and hosts that differ would not run the same program
-    names = (XLA, CUDNN)
-    kernel = names[agreed(names.index(choice.kernel))]
-    return _with(choices, pack, kernel, choice.why)
-
-
-def _with(choices: Choices, pack: Pack, kernel: str, why: str) -> Choices:
-    keep_weights = _keeps_weights(pack, choices.hardware, kernel)
-    compute = replace(choices.compute, kernel=kernel, keep_weights=keep_weights)
-    return replace(choices, compute=compute, attention_why=why)
+        choice = Choice(kernel, "asked for" if asked == kernel else "the device is not here to measure others on")
+    keep_weights = _keeps_weights(pack, choices.hardware, choice.kernel)
+    compute = replace(choices.compute, kernel=choice.kernel, keep_weights=keep_weights)
+    return replace(choices, compute=compute, attention_why=choice.why)
 
 
 def _keeps_weights(pack: Pack, hardware: Hardware, kernel: str) -> bool:
