@@ -93,14 +93,16 @@ class Calibration:
     precision: str | None = None  # of the programs that were compiled; None: whatever was measured
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Calibration | None:
-        """Read a bench file; None where there is none, or no row was measured.
+    def in_file(cls, path: str | PathLike[str]) -> list[Calibration]:
+        """All calibrations of a file of `bench`, measured or compiled; none where there is no such file.
 
         Raises:
-            InputError: the file is no list of a bench's rows.
+            InputError: the file is no list of such rows.
         """
-        rows = run_record.read(path)
-        return None if rows is None else cls.of(rows)
+        if paths.as_path(path).name == run_record.COMPILED_NAME:
+            return cls.of_compiled(run_record.read_compiled(path) or ())
+        measured = cls.of(run_record.read(path) or ())
+        return [measured] if measured else []
 
     @classmethod
     def of(cls, rows: Sequence[BenchRow]) -> Calibration | None:
@@ -139,10 +141,8 @@ class Calibration:
         Raises:
             InputError: one of the files cannot be read.
         """
-        folder = paths.as_path(directory)
-        measured = cls.load(folder / run_record.FILE_NAME)
-        compiled = run_record.read_compiled(folder / run_record.COMPILED_NAME) or ()
-        return [*([measured] if measured else []), *cls.of_compiled(compiled)]
+        names = run_record.FILE_NAME, run_record.COMPILED_NAME
+        return [found for name in names for found in cls.in_file(paths.as_path(directory) / name)]
 
     @classmethod
     def chosen(cls, path: str | PathLike[str], device: str) -> Calibration | None:
@@ -153,13 +153,7 @@ class Calibration:
             InputError: the file cannot be read.
         """
         where = paths.as_path(path)
-        if where.is_dir():
-            found = cls.found_in(where)
-        elif where.name == run_record.COMPILED_NAME:
-            found = cls.of_compiled(run_record.read_compiled(where) or ())
-        else:
-            loaded = cls.load(where)
-            found = [loaded] if loaded else []
+        found = cls.found_in(where) if where.is_dir() else cls.in_file(where)
         named = find(device)
         same = [one for one in found if named is not None and find(one.device_kind) == named]
         return next(iter([*same, *(one for one in found if one.basis == MEASURED)]), None)

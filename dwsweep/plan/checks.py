@@ -151,7 +151,7 @@ def cautions(lengths: RunLengths, runs: Sequence[Run], data: DataFacts | None) -
         *rate_cautions(lengths, shapes),
         *rounding(lengths, shapes),
         *token_cautions(lengths, kept),
-        *dict.fromkeys(line for some in _by_rule(spec, shapes) for line in _transitions(some)),
+        *dict.fromkeys(line for rule in spec.grid.head_rules() for line in _transitions(filter(rule.gives, shapes))),
         *_grid(spec, shapes),
         *_bottlenecks(shapes),
         *epochs(kept, data),
@@ -184,12 +184,8 @@ def _learning_rate(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
     ]
 
 
-def _by_rule(spec: Spec, shapes: Sequence[Shape]) -> list[list[Shape]]:
-    """The shapes of each rule of ``grid.heads``: depths are compared under one of them."""
-    return [[shape for shape in shapes if rule.gives(shape)] for rule in spec.grid.head_rules()]
-
-
-def _transitions(shapes: Sequence[Shape]) -> Iterator[str]:
+def _transitions(shapes: Iterable[Shape]) -> Iterator[str]:
+    """Warn of pairs of depths whose published transition these shapes, of one rule of the heads, will not show."""
     sizes: dict[int, list[int]] = defaultdict(list)
     for shape in shapes:
         sizes[shape.depth].append(shape.n_params)

@@ -172,18 +172,23 @@ def prepare_environment() -> None:
 
 
 def attempt(job: Job, channel: Channel) -> Ended:
-    """Train the job's pack to its end or to a stop."""
+    """Train the job's pack to its end or to a stop.
+
+    The processes of a slice that follow take the same steps, and write nothing but their part of the checkpoints.
+    """
     store = SweepStore(job.directory)
-    if channel.group is not None and channel.group.index > 0:
-        return follow(job, channel)
+    directory = store.pack_directory(job.pack.pack_id)
     recorder: RunRecorder | None = None
     try:
-        with one_worker(store.pack_directory(job.pack.pack_id), waiting=lambda text: channel.emit(Note(text))):
+        if channel.group is not None and channel.group.index > 0:
+            outcome = train(job, directory, Recorder(), should_stop=channel.should_stop)
+            return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
+        with one_worker(directory, waiting=lambda text: channel.emit(Note(text))):
             extra = run_recorder.make(job.pack.execution.loggers, store, job.pack)
             recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
             outcome = train(
                 job,
-                paths.make_directory(store.pack_directory(job.pack.pack_id)),
+                paths.make_directory(directory),
                 recorder,
                 should_stop=channel.should_stop,
                 following=job.following,
@@ -203,17 +208,6 @@ def attempt(job: Job, channel: Channel) -> Ended:
         if recorder is not None:
             with contextlib.suppress(OSError):  # a full disk: the parent hears of it from the attempt itself
                 recorder.close()
-
-
-def follow(job: Job, channel: Channel) -> Ended:
-    """Follow process 0 of a slice: take the same steps, and write nothing but one's part of the checkpoints."""
-    try:
-        directory = SweepStore(job.directory).pack_directory(job.pack.pack_id)
-        outcome = train(job, directory, Recorder(), should_stop=channel.should_stop)
-    except Exception as error:
-        traceback.print_exc()
-        return Ended(*policy.of_exception(error))
-    return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
 
 
 def train(job: Job, directory: Any, recorder: Recorder, **more: Any) -> Any:

@@ -128,7 +128,7 @@ def row(depth: int, width: int, rate: float, kind: str = "cpu", **more: int) -> 
 
 def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) -> None:
     path = run_record.write([row(6, 118, 2e10), row(12, 168, 3e10)], tmp_path)
-    estimates = plan(calibrations=[Calibration.load(path)]).estimates
+    estimates = plan(calibrations=Calibration.in_file(path)).estimates
     assert estimates.device == "cpu" and "measured" in estimates.basis
     # each shape has the rate of the benchmarked one that is nearest in (ln L, ln d_x)
     nearest = {"L6-d116": 2e10, "L6-d236": 2e10, "L12-d84": 3e10, "L12-d168": 3e10}
@@ -232,7 +232,7 @@ def test_a_guide_takes_the_rates_of_its_device_and_what_was_measured_first(tmp_p
 
 
 def test_a_missing_calibration_is_none(tmp_path: Path) -> None:
-    assert Calibration.load(tmp_path / "bench.json") is None
+    assert Calibration.in_file(tmp_path / "bench.json") == []
     assert Calibration.of([]) is None
 
 
@@ -248,7 +248,7 @@ def test_a_broken_calibration_is_refused(tmp_path: Path, text: str, wanted: str)
     path = tmp_path / "bench.json"
     path.write_text(text)
     with pytest.raises(InputError, match=wanted):
-        plan(calibrations=[Calibration.load(path)])
+        plan(calibrations=Calibration.in_file(path))
 
 
 def test_what_does_not_fit_is_said() -> None:

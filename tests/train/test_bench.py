@@ -43,7 +43,7 @@ def test_rows_are_consistent_and_calibrate_the_plan(store: Store, tmp_path) -> N
     bench_report.render_bench(rows)
     assert run_record.read(path) == rows
     assert build(spec, data=DataFacts.of(store)).estimates.device_seconds is None
-    calibrated = build(spec, data=DataFacts.of(store), calibrations=[Calibration.load(path)]).estimates
+    calibrated = build(spec, data=DataFacts.of(store), calibrations=Calibration.in_file(path)).estimates
     assert calibrated.device_seconds > 0
 
 
