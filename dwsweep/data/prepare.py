@@ -1,7 +1,7 @@
 """``dwsweep prepare``: source → tokenizer → token store, idempotent, and safe when interrupted or run twice. And what
 is in a store, for ``--inspect``.
 
-``corpus`` makes the store, in ``<store>.partial``, renamed when it is whole, under a lock: an interrupted prepare
+``make_store`` makes the store, in ``<store>.partial``, renamed when it is whole, under a lock: an interrupted prepare
 leaves nothing that looks finished and the next one starts over; a second one at the same time waits and finds the
 store. A finished store is opened without the lock, so that a read-only cache will do; a damaged one is set aside and
 made anew.

@@ -1,8 +1,8 @@
 """How many steps the runs of each shape train, by the one key of ``train`` that says so.
 
 With b = batch_size · seq_len tokens in a step, n_params the matched count, c the training FLOPs of a token
-(``cost.flops``: attention over the whole window and the unembedding counted) and r the tokens per second of one device
-(``plan.clock``: measured, compiled or assumed):
+(``cost.arithmetic``: attention over the whole window and the unembedding counted) and r the tokens per second of one
+device (``Clock``: measured in a benchmark, compiled or assumed):
 
     steps             as given
     tokens            ⌈tokens / b⌉
@@ -17,14 +17,12 @@ make it another run.
 
 A budget is met to half a step, so short runs may miss it by percents; ``RunLengths.off`` says by how much.
 
-At which rates runs train: the cool-down, the phases of a pack, the multipliers of its learning rate. The one place
-of these facts (``run_lengths`` has how long runs are). Pure NumPy: computed on the host.
+At which rates runs train: the cool-down, the phases of a pack, the multipliers of its learning rate. Pure NumPy:
+computed on the host.
 
 A pack without token branches is one phase. With a wsd trunk and branches of b_1 < … < b_n steps, the trunk runs at the
 peak rate; at b_i minus its cool-down the state is copied, the copy is cooled down to b_i and yields a finished run, and
 the trunk goes on. The last run is the trunk's own end.
-
-How fast a device trains each shape, and what that stands on: a benchmark, compiled programs, or an assumption.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ class Program:
     def dispatch(self, state: State, step: int, n: int, stop: int | None) -> tuple[State, dict[str, jax.Array]]:
         """Put ``n`` steps from ``step`` on in the device's queue; ``state`` is consumed. Returns without waiting.
 
-        ``stop``: the length of the run that the steps belong to, as ``training_schedule.multipliers`` takes it.
+        ``stop``: the length of the run that the steps belong to, as ``plan.lengths.multipliers`` takes it.
         """
         batches, rates = self._batches(step, n, stop)
         steps = self.choices.layout.put(np.int32(n))
@@ -336,7 +336,7 @@ class Program:
     def conditions(self, state: State, heldout: HeldoutSet) -> np.ndarray:
         """Condition number of each block's attention under each replica's parameters, (R, L); NaN where there is none.
 
-        The geometric mean over the first held-out windows (see ``model.conditioning``).
+        The geometric mean over the first held-out windows (see ``model.attention``).
         """
         (batch, _) = self.run_heads.in_avals[0][1].shape
         n = min(SEQUENCES, len(heldout.windows))
