@@ -19,7 +19,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -499,3 +499,19 @@ def field_of(record: dict[str, Any], text_field: str | None, where: str, skipped
     fields = ", ".join(map(str, record)) or "none"
     skipped.add_bad(f"no text field ({' or '.join(names)})", f"{where}; fields found: {fields}")
     return None
+
+
+def text_column(kinds: Mapping[str, str], texts: Container[str], wanted: str | None, what: str) -> str:
+    """The column that holds the text: ``wanted``, else the first of TEXT_FIELDS, if it is one of ``texts``.
+
+    ``kinds``: of all columns by name, and ``what`` such a column is and where, for the message.
+
+    Raises:
+        InputError: there is none; names the columns.
+    """
+    names = (wanted,) if wanted else TEXT_FIELDS
+    for name in names:
+        if name in texts:
+            return name
+    found = ", ".join(f"{name} ({kind})" for name, kind in kinds.items()) or "none"
+    raise InputError(f"data.text_field: {' or '.join(names)}; no such {what} found: {found}")

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dwsweep.data.files import TEXT_FIELDS, Files, Item, Skipped, find_files
+from dwsweep.data.files import Files, Item, Skipped, find_files, text_column
 from dwsweep.errors import InputError
 from dwsweep.text import one_line
 
@@ -108,14 +108,8 @@ class HubRows(Files):
             kinds = {name: getattr(feature, "dtype", type(feature).__name__) for name, feature in rows.features.items()}
         else:
             kinds = {name: type(value).__name__ for name, value in next(iter(rows), {}).items()}
-        for name in (self.text_field,) if self.text_field else TEXT_FIELDS:
-            if kinds.get(name) in ("string", "large_string", "str"):
-                return name
-        found = ", ".join(f"{name} ({kind})" for name, kind in kinds.items()) or "none"
-        raise InputError(
-            f"data.text_field: {self.text_field or ' or '.join(TEXT_FIELDS)}; no such string field in hf:{self.name}; "
-            f"fields found: {found}"
-        )
+        texts = [name for name, kind in kinds.items() if kind in ("string", "large_string", "str")]
+        return text_column(kinds, texts, self.text_field, f"string field in hf:{self.name}; fields")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from dwsweep.data.files import (
-    TEXT_FIELDS,
     Files,
     Item,
     Skipped,
@@ -41,6 +40,7 @@ from dwsweep.data.files import (
     json_records,
     open_raw,
     suffix,
+    text_column,
 )
 from dwsweep.data.hub import HubRows
 from dwsweep.data.tfds import TfdsRecords
@@ -237,12 +237,8 @@ class Parquet(Files):
 
         schema = reader.schema_arrow
         strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
-        for name in (self.text_field,) if self.text_field else TEXT_FIELDS:
-            if name in strings:
-                return name
-        wanted = self.text_field or " or ".join(TEXT_FIELDS)
-        fields = ", ".join(f"{f.name} ({f.type})" for f in schema)
-        raise InputError(f"data.text_field: {wanted}; no such string column in {path}; fields found: {fields}")
+        kinds = {f.name: str(f.type) for f in schema}
+        return text_column(kinds, strings, self.text_field, f"string column in {path}; fields")
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
         import pyarrow as pa

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 from dwsweep import paths
 from dwsweep.data.files import (
-    TEXT_FIELDS,
     File,
     Files,
     Item,
@@ -33,6 +32,7 @@ from dwsweep.data.files import (
     is_remote,
     open_raw,
     remote_access,
+    text_column,
 )
 from dwsweep.errors import InputError
 from dwsweep.text import one_line
@@ -204,16 +204,10 @@ def _text_feature(builder: Any, folder: str, wanted: str | None) -> str:
 
     features: dict[str, Any] = dict(sorted(builder.info.features.items()))
     texts = [name for name, f in features.items() if isinstance(f, kinds.Tensor) and np.dtype(f.np_dtype).kind in "OSU"]
-    for name in (wanted,) if wanted else TEXT_FIELDS:
-        if name in texts:
-            return name
     if not wanted and len(texts) == 1:
         return texts[0]
-    found = ", ".join(f"{name} ({type(f).__name__})" for name, f in features.items())
-    raise InputError(
-        f"data.text_field: {wanted or ' or '.join(TEXT_FIELDS)}; no such text feature in {folder}; "
-        f"features found: {found}"
-    )
+    found = {name: type(f).__name__ for name, f in features.items()}
+    return text_column(found, texts, wanted, f"text feature in {folder}; features")
 
 
 def _is_array_record(file: File) -> bool:
