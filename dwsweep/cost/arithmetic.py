@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from dwsweep.shapes import Shape
 from dwsweep.spec import OPTIMIZERS
@@ -211,17 +212,9 @@ def fitting_microbatch(
     nothing fits, and then the total says so.
     """
     size, keep_weights = microbatch or batch_size, memory_bytes is not None  # a CPU computes the weights again
+    taken = partial(estimate, shape, replicas=replicas, precision=precision, data_bytes=data_bytes, optimizer=optimizer)
     while True:
-        memory = estimate(
-            shape,
-            replicas=replicas,
-            microbatch=size,
-            precision=precision,
-            remat=remat,
-            keep_weights=keep_weights,
-            data_bytes=data_bytes,
-            optimizer=optimizer,
-        )
+        memory = taken(microbatch=size, remat=remat, keep_weights=keep_weights)
         smaller = halved(batch_size, size)
         nothing_left = remat and not keep_weights and smaller is None
         if memory_bytes is None or program_fits(memory.total, memory_bytes) or nothing_left:

@@ -243,7 +243,7 @@ def groups_of(instruction: Instruction) -> tuple[tuple[int, ...], ...]:
     text = instruction.attributes
     if mesh := re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", text):
         return _along(mesh.group(1), mesh.group(2))
-    if listed := re.search(r"replica_groups=\{((?:\{[0-9,]*\},?)*)\}", text):
+    if listed := re.search(r"(?:replica_groups|source_target_pairs)=\{((?:\{[0-9,]*\},?)*)\}", text):
         return tuple(tuple(map(int, g.split(","))) for g in re.findall(r"\{([0-9,]+)\}", listed.group(1)))
     if iota := re.search(r"replica_groups=\[([0-9,]+)\]<=\[([0-9,]+)\](?:T\(([0-9,]+)\))?", text):
         rows, sizes = (tuple(map(int, iota.group(i).split(","))) for i in (1, 2))
@@ -251,8 +251,6 @@ def groups_of(instruction: Instruction) -> tuple[tuple[int, ...], ...]:
         flat = _transposed(sizes, order)
         each = math.prod(rows[1:])
         return tuple(tuple(flat[i : i + each]) for i in range(0, len(flat), each))
-    if pairs := re.search(r"source_target_pairs=\{((?:\{[0-9,]*\},?)*)\}", text):
-        return tuple(tuple(map(int, p.split(","))) for p in re.findall(r"\{([0-9,]+)\}", pairs.group(1)))
     return ()
 
 

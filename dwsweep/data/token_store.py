@@ -208,16 +208,36 @@ class Store:
 
     def _verify_once(self) -> None:
         found = self._fingerprint()
-        if not is_verified(self.path, found):
+        # before, by any process that could leave word of it
+        if _verified.get(self.path) != found and all(_read(place) != found for place in self._places()):
             self.verify()
-            remember(self.path, found)
+            self._remember(found)
 
     def remember_as_verified(self) -> None:
         """For who has just written the store."""
-        remember(self.path, self._fingerprint())
+        self._remember(self._fingerprint())
 
     def _fingerprint(self) -> str:
-        return fingerprint(self.path, ["manifest.json", *(self.manifest.files or self.manifest.data_files)])
+        """What changes when one of the files does: names, sizes, and times of writing and of any change."""
+        names = sorted(["manifest.json", *(self.manifest.files or self.manifest.data_files)])
+        stats = [(name, (self.path / name).stat()) for name in names]
+        found = [f"{name} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats]
+        return hashlib.sha256("\n".join(found).encode()).hexdigest()
+
+    def _remember(self, found: str) -> None:
+        """Keep the verdict that the files with this fingerprint are whole."""
+        _verified[self.path] = found
+        for place in self._places():
+            try:
+                paths.make_directory(place.parent)
+                paths.write_json(place, {"files": found})
+                return
+            except OSError:  # read-only, or full
+                continue
+
+    def _places(self) -> tuple[Path, Path]:
+        name = hashlib.sha256(os.fspath(self.path).encode()).hexdigest()[:16]
+        return self.path / VERIFIED, paths.cache_root() / "verified" / f"{name}.json"
 
     def verify(self) -> None:
         """Reads every byte again and compares it with what prepare wrote.
@@ -326,40 +346,9 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def fingerprint(folder: Path, names: Iterable[str]) -> str:
-    """What changes when one of the files does: names, sizes, and times of writing and of any change."""
-    stats = [(name, (folder / name).stat()) for name in sorted(names)]
-    found = [f"{name} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats]
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()
-
-
-def is_verified(folder: Path, found: str) -> bool:
-    """Whether the files with this fingerprint were verified before, by any process that could leave word of it."""
-    if _verified.get(folder) == found:
-        return True
-    return any(_read(place) == found for place in _places(folder))
-
-
-def remember(folder: Path, found: str) -> None:
-    """Keep the verdict that the files with this fingerprint are whole."""
-    _verified[folder] = found
-    for place in _places(folder):
-        try:
-            paths.make_directory(place.parent)
-            paths.write_json(place, {"files": found})
-            return
-        except OSError:  # read-only, or full
-            continue
-
-
 def _read(place: Path) -> str | None:
     try:
         found = (paths.read_json(place) or {}).get("files")
     except OSError:
         return None
     return found if isinstance(found, str) else None
-
-
-def _places(folder: Path) -> tuple[Path, Path]:
-    name = hashlib.sha256(os.fspath(folder).encode()).hexdigest()[:16]
-    return folder / VERIFIED, paths.cache_root() / "verified" / f"{name}.json"
