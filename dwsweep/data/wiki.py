@@ -134,7 +134,6 @@ class WikiDump(Files):
                 )
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-
         for block in item_blocks(item, skipped):
             for page, where in _parse_pages(block, skipped):
                 title, text = page.findtext("title") or "", page.findtext("revision/text") or ""

@@ -428,8 +428,14 @@ def initial_values(key: jax.Array, declared: nnx.State, scales: Scales, *, divid
     shapes, starts, groups = nnx.to_pure_dict(declared), metadata(declared, "start"), scales.groups()
     leaves = zip(jax.tree.leaves(shapes), jax.tree.leaves(starts), strict=True)
     drawn = sum(leaf.size for leaf, start in leaves if start == NORMAL)
-    noise = _parts(key) if divided else _whole(key, drawn)
+    whole = None if divided else jax.random.normal(key, (drawn,))
     at = 0
+
+    def noise(start: int, shape: tuple[int, ...]) -> jax.Array:
+        """That part of one normal draw, in ``shape``."""
+        if whole is None:
+            return normal_part(key, start, shape)
+        return whole[start : start + math.prod(shape)].reshape(shape)
 
     def fill(leaf: jax.ShapeDtypeStruct, start: str, group: str) -> jax.Array:
         nonlocal at
@@ -439,19 +445,6 @@ def initial_values(key: jax.Array, declared: nnx.State, scales: Scales, *, divid
         return groups[group].init_std * noise(at - leaf.size, leaf.shape)
 
     return jax.tree.map(fill, shapes, starts, metadata(declared, "group"))
-
-
-Noise = Callable[[int, tuple[int, ...]], jax.Array]
-"""(start, shape) → that part of one normal draw."""
-
-
-def _parts(key: jax.Array) -> Noise:
-    return lambda start, shape: normal_part(key, start, shape)
-
-
-def _whole(key: jax.Array, size: int) -> Noise:
-    noise = jax.random.normal(key, (size,))
-    return lambda start, shape: noise[start : start + math.prod(shape)].reshape(shape)
 
 
 def normal_part(key: jax.Array, start: int, shape: tuple[int, ...]) -> jax.Array:

@@ -191,7 +191,8 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
 
 def run_config(run: Run, plan: Plan) -> RunConfig:
     """Everything that config.json says of a run: facts are read from here, never from a name."""
-    spec = plan.of(run).spec
+    own = plan.of(run)
+    spec, rate = own.spec, own.lengths.rate(run.shape) if own.lengths.needs_rates else None
     return RunConfig(
         run_id=run.run_id,
         pack_id=run.pack_id,
@@ -207,16 +208,9 @@ def run_config(run: Run, plan: Plan) -> RunConfig:
         model=spec.model.model_dump(mode="json"),
         data=spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
         train=spec.train.model_dump(mode="json"),
-        promise=_promise(run, plan),
+        promise=Promise(run.tokens / rate.tokens_per_second, rate) if rate else None,
         arm=run.arm or None,
     )
-
-
-def _promise(run: Run, plan: Plan) -> Promise | None:
-    if not plan.lengths.needs_rates:
-        return None
-    rate = plan.of(run).lengths.rate(run.shape)
-    return Promise(run.tokens / rate.tokens_per_second, rate)
 
 
 METRICS_ROW_BYTES = 130  # of metrics.jsonl

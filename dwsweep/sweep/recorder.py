@@ -19,7 +19,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -170,7 +170,8 @@ class RunRecorder(Recorder):
 
     def _diverged(self, run_id: str, step: int, loss: float, cause: str) -> None:
         self._close(run_id)
-        state = RunState(DIVERGED, step=step, loss=_number(loss), pack_id=self.pack.pack_id, cause=cause)
+        known = loss if math.isfinite(loss) else None  # JSON has no NaN
+        state = RunState(DIVERGED, step=step, loss=known, pack_id=self.pack.pack_id, cause=cause)
         self.store.write_state(run_id, state)
         self._frozen.add(run_id)
         for logger in self.loggers:
@@ -250,11 +251,6 @@ def lost_rows(found: Metrics, kept: Sequence[MetricsRow], end: int, log_steps: i
         if end - steps[-1] >= max(log_steps, *gaps, 1):
             parts.append(f"the rows of steps {steps[-1] + 1:,}–{end:,} are lost")
     return ", ".join(parts)
-
-
-def _number(value: Any) -> float | None:
-    """Replace a loss that is not finite by None: JSON has no NaN."""
-    return float(value) if value is not None and np.isfinite(value) else None
 
 
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "trackio": "trackio"}

@@ -137,10 +137,7 @@ class Checkpoints:
         self.directory, self.keep, self.note = epath.Path(directory), keep, note
         self._mirror = Mirror(self.directory) if needs_mirror(self.directory) else None
         self._hash: dict[Any, Any] = {}  # jitted, by where its results lie
-        self._manager = self._open()
-
-    def _open(self) -> ocp.CheckpointManager:
-        return ocp.CheckpointManager(
+        self._manager = ocp.CheckpointManager(
             self._mirror.local if self._mirror else self.directory,
             options=ocp.CheckpointManagerOptions(max_to_keep=self.keep, create=True, cleanup_tmp_directories=True),
             item_handlers={"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()},

@@ -75,14 +75,11 @@ def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = No
         and load.replicas // replica * load.state_bytes > STATE_FRACTION * load.memory_bytes
     )
     if not whole and not crowded:
-        rest = max(n for n in range(1, rest + 1) if n == 1 or _worthwhile(n, rest, load))
+        shares = (n for n in range(1, rest + 1) if rest % n == 0 and load.batch % n == 0)
+        rest = max(n for n in shares if n == 1 or load.step_flops / n >= WORTHWHILE_FLOPS)
     sizes = (replica, 1, rest) if crowded else (replica, rest, 1)
     _check(sizes, devices, load, whole, "--distributed")
     return sizes
-
-
-def _worthwhile(n: int, rest: int, load: Load) -> bool:
-    return rest % n == 0 and load.batch % n == 0 and load.step_flops / n >= WORTHWHILE_FLOPS
 
 
 def _check(sizes: tuple[int, int, int], devices: int, load: Load, whole: bool, key: str) -> None:

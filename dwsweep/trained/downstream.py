@@ -51,7 +51,8 @@ def evaluate(
     found = {name: version(name) for name in PACKAGES}
     for number, run in enumerate(runs, start=1):
         before = run.sweep.evaluation(run.run_id) or Evaluation(run.run_id, str(run.result.params_sha256), {})
-        todo = [task for task in tasks if not _is_there(before.tasks.get(task), limit, shots)]
+        same = {task for task, scores in before.tasks.items() if (scores.limit, scores.shots) == (limit, shots)}
+        todo = [task for task in tasks if task not in same]
         _say(f"{number}/{len(runs)} {run.run_id}: {', '.join(todo) if todo else 'evaluated before'}")
         if not todo:
             continue
@@ -87,10 +88,6 @@ def _known(tasks: Sequence[str], include: Any) -> Any:
         why = f"{type(error).__name__}: {one_line(error)}"
         raise InputError(f"--tasks: {', '.join(tasks)}; lm-evaluation-harness cannot load them: {why}") from error
     return manager
-
-
-def _is_there(scores: TaskScores | None, limit: int | None, shots: int | None) -> bool:
-    return scores is not None and (scores.limit, scores.shots) == (limit, shots)
 
 
 def _scores(
