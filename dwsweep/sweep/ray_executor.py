@@ -26,13 +26,14 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.records.pack import StartFacts
+from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import INTERRUPTED, OOM
 from dwsweep.sweep import policy
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Diverged, Ended, Event, Job, Note, Post
 from dwsweep.sweep.local_executor import CPU_THREADS, WorkerProcess, each_core_a_device, part_of_a_gpu
 
+JOIN_SECONDS = 10.0  # for the first connection to a cluster
 ANSWER_SECONDS = 2.0  # for a connection to the head
 _DEVICES = ("GPU", "TPU")
 
@@ -66,7 +67,10 @@ class RayCluster:
         except ImportError:
             raise InputError("--executor: 'ray'; its package is not installed: pip install 'dwsweep[ray]'") from None
         self.ray: Any = ray
-        _check_address(address)
+        # Ray itself would try for ten minutes
+        if error := _silence((address or "").removeprefix("ray://"), JOIN_SECONDS):
+            line = f"--address: {address}; nobody answers there ({error}); allowed: HOST:PORT of a Ray cluster, or auto"
+            raise InputError(line)
         here = {} if address else {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
         try:
             quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -101,14 +105,7 @@ class RayCluster:
 
     def answers(self) -> bool:
         """True if somebody listens where the head is; asked without Ray, whose calls block while it is away."""
-        host, colon, port = self._head.rpartition(":")
-        if not (colon and port.isdecimal()):
-            return True
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
-        except OSError:
-            return False
-        return True
+        return _silence(self._head, ANSWER_SECONDS) is None
 
     def leave(self) -> None:
         """Leave the cluster, and end the one that was started here. From a lost one it takes some seconds."""
@@ -118,20 +115,16 @@ class RayCluster:
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
 
 
-def _check_address(address: str | None) -> None:
-    """Refuse an address where nobody listens: Ray itself would try for ten minutes.
-
-    Raises:
-        InputError: nobody answers there.
-    """
-    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
-    if not (colon and port.isdigit()):
-        return  # "auto", or none
+def _silence(address: str, seconds: float) -> OSError | None:
+    """Why nobody answers at HOST:PORT; None where somebody does, and where the address is of another form."""
+    host, colon, port = address.rpartition(":")
+    if not (colon and port.isdecimal()):
+        return None  # "auto", or none
     try:
-        socket.create_connection((host, int(port)), timeout=10).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
     except OSError as error:
-        line = f"--address: {address}; nobody answers there ({error}); allowed: HOST:PORT of a Ray cluster, or auto"
-        raise InputError(line) from None
+        return error
+    return None
 
 
 def needs(nodes: list[Mapping[str, float]], workers: int) -> dict[str, float]:
@@ -182,7 +175,7 @@ class RayExecutor:
         stop = store.pack_directory(job.pack.pack_id) / "stop"
         with contextlib.suppress(FileNotFoundError):
             stop.unlink()
-        task = _Task(job, store, _updated(store, job.pack.pack_id))
+        task = _Task(job, store, _progress(store, job.pack.pack_id).updated)
         with self._lock:
             self._tasks[job.pack.pack_id] = task
         if self._lost:
@@ -261,10 +254,7 @@ class RayExecutor:
             self._give_up(reason)
 
     def _report_progress(self, pack_id: str, task: _Task) -> None:
-        try:
-            progress = task.store.progress(pack_id)
-        except (OSError, ValueError):
-            return  # the next look may find it
+        progress = _progress(task.store, pack_id)
         if progress.updated != task.seen and progress.tokens_per_second is not None:
             task.seen, task.heard = progress.updated, True
             self._post(pack_id, progress)
@@ -291,7 +281,7 @@ class RayExecutor:
     def _cancel_waiting(self) -> None:
         """Cancel what still waits for a device, and so has nothing to bring to a checkpoint."""
         for pack_id, task in self._running().items():
-            if task.ref is not None and not task.heard and _updated(task.store, pack_id) == task.seen:
+            if task.ref is not None and not task.heard and _progress(task.store, pack_id).updated == task.seen:
                 self._ray.cancel(task.ref)
 
     def _cancel(self, pack_id: str | None) -> None:
@@ -329,13 +319,14 @@ def _reason(error: BaseException) -> str:
     return policy.first_line(str(error)) or type(error).__name__
 
 
-def _updated(store: SweepStore, pack_id: str) -> Any:
-    """Time at which progress.json was last written, as it says itself: by the clock of the node, so only a change means
-    anything."""
-    try:
-        return store.progress(pack_id).updated
-    except (OSError, ValueError):
-        return None
+def _progress(store: SweepStore, pack_id: str) -> PackProgress:
+    """What a pack's progress.json says; nothing where it cannot be read, for the next look may find it.
+
+    ``updated`` is by the clock of the node that wrote it, so only a change means anything.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        return store.progress(pack_id)
+    return PackProgress()
 
 
 def run_job(job: Job, environment: dict[str, str]) -> list[Event]:
