@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dwsweep.plan.expand import build, run_id
+from dwsweep.plan.expand import build
 from dwsweep.plan.units import DataFacts, Plan, Run
 from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.sweep import DROP, RUN, SKIP
@@ -17,5 +17,4 @@ __all__ = [
     "Replica",
     "Run",
     "build",
-    "run_id",
 ]

@@ -137,7 +137,11 @@ def _join(worker: WorkerProcess, log: Path) -> Joined:
 
 
 def _follow(worker: WorkerProcess, log: Path, say: Callable[[str], None]) -> int:
-    with _passed_on(worker):
+    def on_signal(number: int, _frame: Any) -> None:
+        # the whole slice stops at a checkpoint; in a thread: the handler may have interrupted whoever holds the pipe
+        threading.Thread(target=worker.stop, args=(f"stopped by {signal.Signals(number).name}",)).start()
+
+    with handled(on_signal, signal.SIGINT, signal.SIGTERM):
         for _ in range(MAX_RESTARTS):
             status = worker.follow()
             if status is not None:
@@ -148,16 +152,11 @@ def _follow(worker: WorkerProcess, log: Path, say: Callable[[str], None]) -> int
 
 
 @contextlib.contextmanager
-def _passed_on(worker: WorkerProcess) -> Iterator[None]:
-    """Pass Ctrl-C and SIGTERM of this host on: the whole slice stops at a checkpoint."""
-
-    def on_signal(number: int, _frame: Any) -> None:
-        # in a thread: the handler may have interrupted whoever holds the worker's pipe
-        threading.Thread(target=worker.stop, args=(f"stopped by {signal.Signals(number).name}",)).start()
-
-    old = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+def handled(handler: Any, *numbers: int) -> Iterator[None]:
+    """Have ``handler`` take these signals while the block runs."""
+    old = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+        for number, before in old.items():
+            signal.signal(number, before)

@@ -23,7 +23,7 @@ from dwsweep.sweep import recorder as run_recorder
 from dwsweep.sweep.directory import Shard, SweepStore
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
 from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
-from dwsweep.sweep.multihost import join_slice
+from dwsweep.sweep.multihost import handled, join_slice
 from dwsweep.sweep.policy import Silence
 from dwsweep.sweep.snapshot import SweepView, announcement, rebuild_results, summary
 from dwsweep.sweep.work_queue import Unit, fix_rates
@@ -291,13 +291,8 @@ class _Sweep:
             self._stop(cause)
             self.view.say(KILL_NOTICE)
 
-        old = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        old[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        try:
+        with handled(on_signal, signal.SIGINT, signal.SIGTERM), handled(signal.SIG_IGN, signal.SIGHUP):
             yield
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
 
     def _report(self, run_ids: tuple[str, ...], trained: bool) -> int:
         states = {name: self.store.state(name) for name in run_ids}
