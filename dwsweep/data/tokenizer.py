@@ -127,15 +127,14 @@ class _WordCache(dict[str, bytes]):
         return tokens
 
 
-def _pieces(processor: object, whole_words: bool = True) -> list[bytes]:
-    """The bytes of each id; ``whole_words``: no piece may cross a space."""
-    p = processor
+def _pieces(p: Any, whole_words: bool = True) -> list[bytes]:
+    """The bytes of each id of a SentencePiece processor; ``whole_words``: no piece may cross a space."""
     out = []
-    for i in range(p.vocab_size()):  # type: ignore[attr-defined]
-        piece: str = p.id_to_piece(i)  # type: ignore[attr-defined]
-        if p.is_byte(i):  # type: ignore[attr-defined]
+    for i in range(p.vocab_size()):
+        piece: str = p.id_to_piece(i)
+        if p.is_byte(i):
             out.append(bytes([int(piece[3:5], 16)]))
-        elif p.is_control(i) or p.is_unknown(i):  # type: ignore[attr-defined]
+        elif p.is_control(i) or p.is_unknown(i):
             out.append(b"")
         else:
             if whole_words and SPACE in piece[1:]:
