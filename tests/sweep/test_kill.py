@@ -163,12 +163,12 @@ def test_a_worker_preempted_while_it_imports_is_an_interruption(tmp_path: Path) 
     assert process.returncode == 3 and "preempted (SIGTERM)" in text, text
 
 
-@pytest.mark.parametrize("last", ["", '{"command": "tra'])
+@pytest.mark.parametrize("last", ["", '{"type": "Tra'])
 def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str) -> None:
     """Also where the parent died in the middle of a line."""
     command = [sys.executable, "-m", "dwsweep.sweep"]
     worker = subprocess.run(command, input=last, text=True, env=with_standin(), timeout=60, capture_output=True)
-    assert worker.returncode == 0 and json.loads(worker.stdout) == {"event": "released", "status": 3}
+    assert worker.returncode == 0 and json.loads(worker.stdout) == {"type": "Released", "status": 3}
 
 
 def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from bucket_server import served
 from train_support import Kept, Killed, KilledAt, make_pack, make_spec, same_bits
 
 from dwsweep.data.token_store import Store
-from dwsweep.train import mirror
+from dwsweep.train import checkpoint
 from dwsweep.train.pack_trainer import train_pack
 
 DIRECTORY = "gs://bucket/sweep/packs/pack"
@@ -68,7 +68,7 @@ def test_a_checkpoint_counts_from_its_mark_on(tmp_path: Path, monkeypatch: pytes
         (source / name).write_bytes(b"x")
     write = Path.write_bytes
     monkeypatch.setattr(Path, "write_bytes", lambda path, data: written.append(path.name) or write(path, data))
-    mirror._copy(source, tmp_path / "2", last=mirror.MARK)
+    checkpoint._copy(source, tmp_path / "2", last=checkpoint.MARK)
     assert sorted(written) == ["a", "commit_success.txt", "zlast"] and written[-1] == "commit_success.txt"
 
 
