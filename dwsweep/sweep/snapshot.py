@@ -15,14 +15,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dwsweep import terminal
 from dwsweep.errors import InputError
 from dwsweep.paths import exclusive
-from dwsweep.plan import Pack
 from dwsweep.records import sweep as sweep_record
-from dwsweep.records.pack import PackProgress
+from dwsweep.records.pack import Pack, PackProgress
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import (
     DIVERGED,
@@ -41,7 +40,9 @@ from dwsweep.records.sweep import DROP, PlanRow, ResultsRow
 from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Progress
-from dwsweep.sweep.work_queue import Schedule, Shard
+
+if TYPE_CHECKING:
+    from dwsweep.sweep.work_queue import Schedule, Shard
 
 
 @dataclass(frozen=True)
