@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from dwsweep.evidence import CURVATURE, DEPTH, DRAWS, TOKENS_PER_PARAM, Evidence, Neighbour, Prediction, predict, read
+from dwsweep.evidence import Evidence, Neighbour, Prediction, predict, read
+from dwsweep.evidence.random_effects import CURVATURE, DEPTH, DRAWS, TOKENS_PER_PARAM
 from dwsweep.evidence.summary import quantities
 from dwsweep.fit.laws import Law, outside
 from dwsweep.guide.answers import Cost, NearBest
