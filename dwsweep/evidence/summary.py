@@ -17,6 +17,7 @@ import numpy as np
 
 from dwsweep.evidence.random_effects import TOKENS_PER_PARAM, Estimates
 from dwsweep.fit import laws
+from dwsweep.records import record as reader
 
 if TYPE_CHECKING:
     from dwsweep.fit.surface import LossSurface
@@ -62,22 +63,14 @@ class Evidence:
 @cache
 def read(path: Path = SUMMARIES) -> tuple[Evidence, ...]:
     """The sources as the package has them, by name."""
-    rows = json.loads(path.read_text("utf-8"))
-    return tuple(_evidence(row) for row in rows)
+    found = reader.read(path, tuple[Evidence, ...])
+    assert found is not None
+    return found
 
 
 def write(sources: Sequence[Evidence], path: Path = SUMMARIES) -> None:
     """Write what ``read`` reads."""
     path.write_text(json.dumps([asdict(source) for source in sources], indent=1, ensure_ascii=False) + "\n", "utf-8")
-
-
-def _evidence(row: dict[str, Any]) -> Evidence:
-    return Evidence(**{**row, **{name: _estimates(row[name]) for name in ("depth", "shallow", "deep")}})
-
-
-def _estimates(row: dict[str, Any]) -> Estimates:
-    n_params, tokens_per_param, value = (tuple(row[name]) for name in ("n_params", "tokens_per_param", "value"))
-    return Estimates(n_params, tokens_per_param, value, tuple(tuple(line) for line in row["covariance"]))
 
 
 def summaries() -> list[Evidence]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -38,6 +39,8 @@ from dwsweep.guide.sources import Source, fitted_source, public_source, publishe
 from dwsweep.records.fit import LARGEST_SIZE
 from dwsweep.shapes import Shape
 from dwsweep.text import format_count
+
+Parsed = TypeVar("Parsed")
 
 LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # budgets that are answered from a fit, and from public evidence
 SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
@@ -92,22 +95,7 @@ def answer(
         of = ", ".join(argument(name, "--bench" if name == "calibration" else None) for name in given)
         sizes = ", ".join(argument(name, option) for name, option in SIZED)
         errors.append(f"{of}: would change nothing, since no size is asked for; allowed with one of {sizes}")
-    parsed, parsed_rules = [], []
-    for text in shapes:
-        try:
-            parsed.append(parse_shape(text))
-        except InputError as error:
-            errors += error.templates
-    for text in rules:
-        try:
-            rule = practice.parse(text)
-            if all(rule.depth(float(n)) is None for n in RULE_SIZES):
-                raise InputError(
-                    f"{argument('rules', '--rule')}: {text[:60]!r}; has a shape at no size from 1e7 to 1e12"
-                )
-            parsed_rules.append(rule)
-        except InputError as error:
-            errors += error.templates
+    parsed, parsed_rules = _parsed(parse_shape, shapes, errors), _parsed(_parse_rule, rules, errors)
     if errors:
         raise InputError(*errors)
     tokens = Tokens(chosen.tokens, chosen.tokens_per_param)
@@ -135,9 +123,6 @@ def answer(
     )
     judgements = tuple(judged(rule, source, chosen) for rule in parsed_rules for source in sources)
     measured = chosen.calibration
-    compared = [row.optimum.n_params for row in budgets] + [row.optimum.n_params for row in verdicts]
-    compared += [row.n_params for row in overview] + [row.n_params for rule in judgements for row in rule.rows]
-    published = any(isinstance(source.at(n).law, Law) for source in sources for n in compared)
     return Answer(
         sources=tuple(SourceNote(source.name, source.notes) for source in sources),
         budgets=budgets,
@@ -155,7 +140,7 @@ def answer(
             training_device=measured.device_kind if measured else chosen.device_name,
             tokens=chosen.tokens,
         ),
-        notes=(guide_sources.NEWER_DATA,) if published else (),
+        notes=(guide_sources.NEWER_DATA,) if any(isinstance(source.law, Law) for source in sources) else (),
         afforded=afforded,
         instead=sources[0].instead or None,
     )
@@ -266,6 +251,24 @@ def parse_shape(text: str) -> tuple[int, int]:
             f"{argument('shapes', '--shape')}: {text[:40]!r}; the width must be at most {LARGEST_SIZE:,.0f}"
         )
     return depth, width
+
+
+def _parsed(parse: Callable[[str], Parsed], texts: Sequence[str], errors: list[str]) -> list[Parsed]:
+    """Parse what can be; ``errors`` gets the lines of what cannot."""
+    found = []
+    for text in texts:
+        try:
+            found.append(parse(text))
+        except InputError as error:
+            errors += error.templates
+    return found
+
+
+def _parse_rule(text: str) -> Rule:
+    rule = practice.parse(text)
+    if all(rule.depth(float(n)) is None for n in RULE_SIZES):
+        raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; has a shape at no size from 1e7 to 1e12")
+    return rule
 
 
 def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, source: Source) -> BestDepth:

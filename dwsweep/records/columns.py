@@ -1,7 +1,8 @@
 """The columns of a table of runs: what each holds, what part it plays in a fit, what other projects call it.
 
-``results.csv`` has those of ``records.sweep.ResultsRow``; a table from elsewhere needs depth, width and loss. Whoever
-asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
+``results.csv`` has those of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
+measured column of results.csv is a field of ``records.run.RunResult``, and here a column and its place in ``RESULTS``.
+Whoever asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Column:
     be it 7; any: as it reads. role: the size of a net or of its training, what a run ended with, what must be the same
     for all runs of a shape, what must be so at one learning rate, what names a run. aliases: usual names elsewhere, the
     likelier first; without any its own name is understood in every case; None: only as it stands here. A count of
-    parameters that does not say so has the embeddings in it. label: of an axis.
+    parameters that does not say so has the embeddings in it. label: of an axis. meaning: in results.csv.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Column:
     aliases: tuple[str, ...] | None = None
     unit: str = ""
     label: str = ""
+    meaning: str = ""
 
 
 COLUMNS = (
@@ -39,12 +41,14 @@ COLUMNS = (
         "number",
         ("n_layer", "n_layers", "num_layers", "num_hidden_layers", "layers", "nlayers", "num_decoder_layers", "l"),
         "layers",
+        meaning="number of blocks L",
     ),
     Column(
         "width",
         "size",
         "number",
         ("d_model", "n_embd", "hidden_size", "hidden_dim", "model_dim", "embed_dim", "emb_dim", "d_x", "dim", "d"),
+        meaning="d_x, the width of the residual stream",
     ),
     Column(
         "loss",
@@ -52,8 +56,15 @@ COLUMNS = (
         "number",
         ("val_loss", "eval_loss", "validation_loss", "valid_loss", "test_loss", "final_loss", "lm_loss", "nll"),
         "nats per token",
+        meaning="held-out loss per token, the end of each document counted",
     ),
-    Column("learning_rate", "tuning", "number", ("lr", "max_lr", "peak_lr", "max_learning_rate")),
+    Column(
+        "learning_rate",
+        "tuning",
+        "number",
+        ("lr", "max_lr", "peak_lr", "max_learning_rate"),
+        meaning="base rate, which the parametrization resolves for each shape",
+    ),
     Column(
         "tokens",
         "tuning",
@@ -63,8 +74,14 @@ COLUMNS = (
             *("tokens_trained", "total_tokens", "total_training_tokens"),
         ),
         "tokens",
+        meaning="tokens that the run trained on",
     ),
-    Column("seed", "identity", aliases=("random_seed", "rng_seed")),
+    Column(
+        "seed",
+        "identity",
+        aliases=("random_seed", "rng_seed"),
+        meaning="seed of the initial weights and of the order of the batches, which all shapes share",
+    ),
     Column(
         "n_params",
         "size",
@@ -75,6 +92,7 @@ COLUMNS = (
         ),
         "parameters",
         "non-embedding parameters",
+        meaning="weight matrices of the blocks, 12·L·d_x² in a standard block",
     ),
     Column(
         "n_params_total",
@@ -86,62 +104,111 @@ COLUMNS = (
         ),
         "parameters",
         "parameters, embeddings included",
+        meaning="all parameters: embeddings, biases and norms too",
     ),
     Column(
-        "flops", "size", "count", ("total_flops", "train_flops", "training_flops", "compute"), "FLOPs", "training FLOPs"
+        "flops",
+        "size",
+        "count",
+        ("total_flops", "train_flops", "training_flops", "compute"),
+        "FLOPs",
+        "training FLOPs",
+        meaning="of training, attention and unembedding counted",
     ),
-    Column("device_seconds", "outcome", "count", (), "s", "device seconds"),
-    Column("budget", "size", unit="parameters"),
+    Column(
+        "device_seconds",
+        "outcome",
+        "count",
+        (),
+        "s",
+        "device seconds",
+        meaning="the run's share of its pack, on one device",
+    ),
+    Column("budget", "size", unit="parameters", meaning="non-embedding parameters that the shape was matched to"),
     Column("flops_6nd", "size", unit="FLOPs"),
     Column("train_flops", "size", "number", unit="FLOPs"),  # what each run was to spend
     Column("train_seconds", "size", "number", unit="s"),
-    Column("heads", "recipe", "number", ("n_head", "n_heads", "num_heads", "num_attention_heads")),
-    Column("head_size", "recipe", "number", ()),
-    *(Column(name, "recipe") for name in ("parametrization", "optimizer", "schedule", "precision")),
-    Column("batch_size", "recipe", unit="sequences"),
+    Column(
+        "heads",
+        "recipe",
+        "number",
+        ("n_head", "n_heads", "num_heads", "num_attention_heads"),
+        meaning="attention heads per block",
+    ),
+    Column("head_size", "recipe", "number", (), meaning="width of a head"),
+    Column("parametrization", "recipe", meaning="rule by which rates and initial values follow from depth and width"),
+    Column("optimizer", "recipe", meaning="how weights are updated"),
+    Column("schedule", "recipe", meaning="of the learning rate over the steps"),
+    Column("precision", "recipe", meaning="of the matrix products; everything else is float32"),
+    Column("batch_size", "recipe", unit="sequences", meaning="sequences per step"),
     Column(
         "seq_len",
         "recipe",
         "number",
         ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
         "tokens",
+        meaning="positions of a sequence",
     ),
-    Column("vocab_size", "recipe", "number", ("n_vocab", "vocabulary_size"), "tokens"),
+    Column(
+        "vocab_size", "recipe", "number", ("n_vocab", "vocabulary_size"), "tokens", meaning="size of the vocabulary"
+    ),
     Column("embedding_rank", "recipe", "number"),
-    Column("data_hash", "recipe"),
+    Column("data_hash", "recipe", meaning="SHA-256 of the tokens, their split and the tokenizer"),
+    Column("steps", "tuning", meaning="optimizer steps"),
+    # further settings, and names that other projects give them
     *(
         Column(name, "tuning")
         for name in (
-            "steps",
-            "warmup_steps",
-            "weight_decay",
-            "grad_clip",
-            "betas",
-            "beta1",
-            "beta2",
-            "dropout",
-            "min_lr",
-        )
-    ),
-    # names that other projects give these settings
-    *(
-        Column(name, "tuning")
-        for name in (
+            *("warmup_steps", "weight_decay", "grad_clip", "betas", "beta1", "beta2", "dropout", "min_lr"),
             *("warmup", "wd", "lr", "lr_schedule", "scheduler", "batch", "global_batch", "global_batch_size"),
             *("cooldown", "context_length", "tokenizer", "dataset", "dtype", "optim", "activation", "norm"),
             *("num_heads", "n_heads"),
         )
     ),
-    Column("bits_per_byte", "outcome", "number", ("val_bpb", "bpb", "eval_bpb", "validation_bpb"), "bits per byte"),
-    Column("loss_stderr", "outcome", unit="nats per token"),
-    Column("wall_seconds", "outcome", aliases=("train_time_sec", "train_seconds_total", "runtime"), unit="s"),
-    Column("tokens_per_second", "outcome", unit="tokens/s"),
-    *(Column(name, "outcome") for name in ("attention_kernel", "device_kind")),
-    Column("pack_size", "outcome", unit="runs"),
-    Column("status", "outcome", aliases=("state", "run_state", "run_status")),
-    Column("run_id", "identity", aliases=()),
-    Column("arm", "identity", "text"),
+    Column(
+        "bits_per_byte",
+        "outcome",
+        "number",
+        ("val_bpb", "bpb", "eval_bpb", "validation_bpb"),
+        "bits per byte",
+        meaning="held-out loss per byte of text, which compares between vocabularies",
+    ),
+    Column("loss_stderr", "outcome", unit="nats per token", meaning="standard error of loss over held-out documents"),
+    Column(
+        "wall_seconds",
+        "outcome",
+        aliases=("train_time_sec", "train_seconds_total", "runtime"),
+        unit="s",
+        meaning="time of the whole pack that the run trained in",
+    ),
+    Column("tokens_per_second", "outcome", unit="tokens/s", meaning="rate of the whole pack"),
+    Column("attention_kernel", "outcome", meaning="kernel that the attention ran with"),
+    Column("device_kind", "outcome", meaning="device, as JAX names it"),
+    Column("pack_size", "outcome", unit="runs", meaning="runs that were trained as one"),
+    Column(
+        "status",
+        "outcome",
+        aliases=("state", "run_state", "run_status"),
+        meaning="done, diverged, failed, oom, interrupted or pending; only done has a loss",
+    ),
+    Column(
+        "run_id",
+        "identity",
+        aliases=(),
+        meaning="shape, learning rate, seed, and a hash of all that changes the result",
+    ),
+    Column("arm", "identity", "text", meaning="recipe, where several are compared"),
 )
+
+
+RESULTS = (
+    *("run_id", "depth", "width", "heads", "head_size", "seed", "learning_rate", "parametrization", "budget"),
+    *("n_params", "n_params_total", "tokens", "steps", "loss", "loss_stderr", "bits_per_byte", "status"),
+    *("wall_seconds", "tokens_per_second", "flops", "batch_size", "seq_len", "vocab_size", "optimizer", "schedule"),
+    *("precision", "attention_kernel", "data_hash", "device_kind", "pack_size", "device_seconds", "embedding_rank"),
+    "arm",
+)
+"""The columns of results.csv, in their order."""
 
 
 def named(*roles: Role) -> tuple[str, ...]:
