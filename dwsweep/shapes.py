@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ROPE_THETA = 10_000.0  # Su et al. 2021
+LARGEST_SIZE = 10_000_000  # of a width, a vocabulary or a context
 MLP_RATIOS = (0.01, 1000.0)  # inner width of an MLP over d_x, beyond what anybody builds
 
 

@@ -36,8 +36,7 @@ from dwsweep.guide.losses import TOKENS_PER_PARAM, Predicted, Tokens, of_source
 from dwsweep.guide.practice import Rule
 from dwsweep.guide.shapes import Options, block_params, counted, matched, shapes_near, usual_shape
 from dwsweep.guide.sources import Source, fitted_source, public_source, published_source
-from dwsweep.records.fit import LARGEST_SIZE
-from dwsweep.shapes import Shape
+from dwsweep.shapes import LARGEST_SIZE, Shape
 from dwsweep.text import format_count
 
 Parsed = TypeVar("Parsed")

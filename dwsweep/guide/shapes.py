@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.guide.practice import gpt3_depth
-from dwsweep.records.fit import LARGEST_SIZE, TrainedNets
-from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape
+from dwsweep.shapes import LARGEST_SIZE, MLP_RATIOS, Block, HeadRule, Shape
+
+if TYPE_CHECKING:
+    from dwsweep.records.fit import TrainedNets
 
 BUDGET_TOLERANCE = 0.05  # how far a shape may lie above the budget; below it the missing size is priced
 LEAST_SHARE = 0.02  # of a budget of all parameters that must be left for the blocks
@@ -199,9 +202,13 @@ class Options:
         if wrong:
             raise InputError(*wrong)
 
-    def for_nets(self, nets: TrainedNets) -> Options:
+    def for_nets(self, nets: TrainedNets | None) -> Options:
         """Take the vocabulary and the context of ``nets`` where none was asked for."""
-        return replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
+        return (
+            self
+            if nets is None
+            else replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
+        )
 
     @property
     def vocabulary(self) -> int:

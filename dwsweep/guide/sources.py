@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,12 +33,11 @@ from dwsweep.fit import laws
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, outside
 from dwsweep.guide.answers import Cost, Trust
 from dwsweep.guide.losses import LawLoss, LossAt, OwnLosses, Predicted, SurfaceLoss, Tokens, public
-from dwsweep.records import fit as fit_record
-from dwsweep.records.fit import NO_FORM_FITS, FitResult, TrainedNets
 from dwsweep.text import format_count, format_factor
 
 if TYPE_CHECKING:
     from dwsweep.fit.guideline import OwnGuide
+    from dwsweep.records.fit import FitResult, TrainedNets
 
 CONFIDENCE = 0.95  # of intervals, below which a fit is not trusted more for narrow ones, and says so
 FAR = 10.0  # times outside the range, beyond which a projection is called far
@@ -61,7 +60,7 @@ class Source:
     own: OwnLosses | None = None
     spacing: float = 0.0
     inside: Source | None = None
-    nets: TrainedNets = field(default_factory=TrainedNets)
+    nets: TrainedNets | None = None
     misfit: bool = False
     instead: str = ""
 
@@ -161,12 +160,15 @@ def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
     Raises:
         InputError: there is no fit.json at ``path``.
     """
+    from dwsweep.records import fit as fit_record
+
     return source_of(fit_record.read(path, argument("fit")), path, tokens)
 
 
 def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> Source:
     """``fitted_source`` of a fit that was read from ``path`` already."""
     from dwsweep.fit.guideline import guides
+    from dwsweep.records.fit import NO_FORM_FITS
 
     notes = [f"{path}: {fit.law_statement}"]
     anywhere = guides(fit)
