@@ -204,11 +204,9 @@ class Options:
 
     def for_nets(self, nets: TrainedNets | None) -> Options:
         """Take the vocabulary and the context of ``nets`` where none was asked for."""
-        return (
-            self
-            if nets is None
-            else replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
-        )
+        if nets is None:
+            return self
+        return replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
 
     @property
     def vocabulary(self) -> int:

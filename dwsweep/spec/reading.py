@@ -22,14 +22,14 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
+from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec, section_in
 
 SPEC_FILE = "spec.yaml"  # of a sweep directory
 MAX_BYTES = 4_000_000
@@ -57,11 +57,11 @@ def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
         raise InputError(f"SPEC: {path} cannot be read: {error}") from None
     if len(raw) > MAX_BYTES:
         raise InputError(f"SPEC: {path} is larger than {MAX_BYTES:,} bytes; give a sweep spec (YAML)")
-    content = load_yaml(text, f"SPEC: {path}")
+    content, keys = load_yaml(text, f"SPEC: {path}"), ", ".join(_known_keys())
     if content is None:
-        raise InputError(f"SPEC: {path} is empty; must be a mapping with the keys {_keys(Spec)}")
+        raise InputError(f"SPEC: {path} is empty; must be a mapping with the keys {keys}")
     if not isinstance(content, dict):
-        raise InputError(f"SPEC: {path} holds {type(content).__name__}; must be a mapping with the keys {_keys(Spec)}")
+        raise InputError(f"SPEC: {path} holds {type(content).__name__}; must be a mapping with the keys {keys}")
     return parse_spec(content, overrides)
 
 
@@ -177,7 +177,7 @@ def _is_branch(part: Any) -> bool:
     return isinstance(part, str) and (part == "[key]" or part.startswith("|"))
 
 
-def _section_at(location: list[Any]) -> type[BaseModel] | None:
+def _section_at(location: Sequence[Any]) -> type[BaseModel] | None:
     model: type[BaseModel] = Spec
     for part in location:
         if isinstance(part, int):  # an item of a list, of the section that the list is of
@@ -187,27 +187,16 @@ def _section_at(location: list[Any]) -> type[BaseModel] | None:
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
         if part not in fields:
             return None
-        annotation = fields[part].annotation
-        models = [o for o in _leaves(annotation) if isinstance(o, type) and issubclass(o, BaseModel)]
-        if not models:
+        found = section_in(fields[part].annotation)
+        if found is None:
             return None
-        model = models[0]
+        model = found
     return model
 
 
-def _leaves(annotation: Any) -> list[Any]:
-    """All types inside an annotation, unions and ``Annotated`` unwrapped."""
-    inner = get_args(annotation)
-    return [leaf for part in inner for leaf in _leaves(part)] if inner else [annotation]
-
-
-def _known_keys(location: list[Any]) -> list[str]:
+def _known_keys(location: Sequence[Any] = ()) -> list[str]:
     section = _section_at(location)
     return [field.alias or name for name, field in section.model_fields.items()] if section else []
-
-
-def _keys(section: type[BaseModel]) -> str:
-    return ", ".join(section.model_fields)
 
 
 def load_yaml(text: str, what: str) -> Any:

@@ -6,6 +6,7 @@ What a sweep spec may say: one frozen, validated model for each of its sections.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -87,6 +88,18 @@ class Section(BaseModel):
             if annotation is not bool and bool not in get_args(annotation) and not names:
                 raise ValueError("must not be true or false, which only switches are")
         return value
+
+
+def section_in(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field of this type holds, or may hold."""
+    return next((part for part in parts_of(annotation) if isinstance(part, type) and issubclass(part, BaseModel)), None)
+
+
+def parts_of(annotation: Any) -> Iterator[Any]:
+    """A type, and all types that it is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from parts_of(part)
 
 
 class BudgetRange(Section):
