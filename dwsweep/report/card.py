@@ -102,7 +102,7 @@ def typed(rows: Sequence[Mapping[str, str]]) -> pa.Table:
 
 def _meaning(name: str) -> str:
     column = _BY_NAME.get(name)
-    return (column and (column.meaning or column.label or _ROLES[column.role])) or ""
+    return (column.meaning or _ROLES[column.role]) if column else ""
 
 
 def _parquet(table: pa.Table) -> bytes:
