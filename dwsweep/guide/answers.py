@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from dwsweep.records.record import to_dict
 
-CONSTRAINTS = ("size", "flops", "time", "decode")
-# how a constraint is called in a sentence
+# constraints under which shapes are compared, and how they are called in a sentence
 SPOKEN = {
     "size": "equal size",
     "flops": "equal training FLOPs",
     "time": "equal training time",
     "decode": "equal decode latency",
 }
+CONSTRAINTS = tuple(SPOKEN)
 
 
 @dataclass(frozen=True)

@@ -100,39 +100,27 @@ class Source:
 
     def reach(self, n_params: float) -> str:
         """How far this size is from what the answer rests on, and what to make of it."""
-        if isinstance(self.law, Predicted):
-            return self._reach_of_evidence(self.law, n_params)
-        factor = self.law.extrapolation(n_params)
-        limit = f"do not use beyond {format_count(self.law.valid_to * EXTRAPOLATION_LIMIT)}"
-        span = f"{format_count(self.law.valid_from)} to {format_count(self.law.valid_to)}"
-        depth = self.law.depth(n_params)[0]
+        law, factor = self.law, self.law.extrapolation(n_params)
+        span = f"{format_count(law.valid_from)} to {format_count(law.valid_to)}"
+        where = f"the {'sizes of the public sources' if isinstance(law, Predicted) else 'range of the law'}, {span}"
+        away, last = f"{format_factor(factor)} times outside {where}", format_count(law.valid_to * EXTRAPOLATION_LIMIT)
+        if isinstance(law, Predicted):
+            said = f"inside {where}" if factor <= 1 else f"{away}; no number beyond {last}"
+            said = f"refused: {away}" if self.refuses(n_params) else said
+            if law.own is not None:
+                own = outside(n_params, law.own.low, law.own.high)
+                said = f"{format_factor(own)} times outside your own losses; {said}"
+            return said
+        depth = law.depth(n_params)[0]
         if depth is not None and depth < 1.0:
             return f"refused: the law puts the best depth below one layer; its range is {span}"
         if factor <= 1:
-            return f"inside the range of the law, {span}"
+            return f"inside {where}"
         if factor <= FAR:
-            return f"projection, {format_factor(factor)} times outside the range of the law, {span}; {limit}"
+            return f"projection, {away}; do not use beyond {last}"
         if factor <= EXTRAPOLATION_LIMIT:
-            return (
-                f"far projection, {format_factor(factor)} times outside the range of the law, {span}: trust no more "
-                f"than the rivals agree on; {limit}"
-            )
-        return f"refused: {format_factor(factor)} times outside the range of the law, {span}; {limit}"
-
-    @staticmethod
-    def _reach_of_evidence(law: Predicted, n_params: float) -> str:
-        factor = law.extrapolation(n_params)
-        span = f"{format_count(law.valid_from)} to {format_count(law.valid_to)}"
-        said = f"inside the sizes of the public sources, {span}"
-        if factor > EXTRAPOLATION_LIMIT:
-            said = f"refused: {format_factor(factor)} times outside the sizes of the public sources, {span}"
-        elif factor > 1:
-            limit = f"no number beyond {format_count(law.valid_to * EXTRAPOLATION_LIMIT)}"
-            said = f"{format_factor(factor)} times outside the sizes of the public sources, {span}; {limit}"
-        if law.own is not None:
-            own = outside(n_params, law.own.low, law.own.high)
-            said = f"{format_factor(own)} times outside your own losses; {said}"
-        return said
+            return f"far projection, {away}: trust no more than the rivals agree on; do not use beyond {last}"
+        return f"refused: {away}; do not use beyond {last}"
 
 
 def published_source() -> Source:
