@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -299,7 +298,7 @@ class SurfaceLoss(LossAt):
 
 @dataclass(frozen=True)
 class Tokens:
-    """Of training: so many, or so many for each parameter of the blocks."""
+    """Tokens of training: so many in all, or so many for each parameter of the blocks."""
 
     count: float | None = None
     per_param: float = TOKENS_PER_PARAM
@@ -313,7 +312,7 @@ class Tokens:
         return f"{self.per_param:g} tokens per parameter"
 
 
-SIZES_KEPT = 128
+SIZES_KEPT = 128  # about those of two budgets
 
 
 @dataclass(frozen=True)
@@ -339,7 +338,7 @@ class Predicted:
 
     @cached_property
     def predictions(self) -> dict[str, Prediction]:
-        """Of ln of the best depth, and of the curvature on either side of it."""
+        """Predictions of ln of the best depth, and of the curvature on either side of it."""
         return {
             name: predict(
                 [getattr(source, name) for source in self.sources],
@@ -350,8 +349,8 @@ class Predicted:
         }
 
     @cached_property
-    def _losses(self) -> OrderedDict[float, PredictedLoss]:
-        return OrderedDict()
+    def _losses(self) -> dict[float, PredictedLoss]:
+        return {}
 
     def loss(self, n_params: float) -> PredictedLoss:
         """The loss at a size; tables of shapes, risks and constraints ask for the same ones again and again."""
@@ -359,7 +358,7 @@ class Predicted:
         if found is None:
             found = self._losses[n_params] = PredictedLoss(n_params, self)
             if len(self._losses) > SIZES_KEPT:
-                self._losses.popitem(last=False)
+                del self._losses[next(iter(self._losses))]  # the oldest
         return found
 
     def extrapolation(self, n_params: float) -> float:
