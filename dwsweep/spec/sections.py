@@ -190,22 +190,11 @@ class Grid(Section):
             raise ValueError("give `depths` with `budgets`, or `widths`")
         elif not self.depths:
             raise ValueError("`depths` is empty; give at least one depth")
-        for name, values in (
-            ("depths", self.depths),
-            ("learning_rates", self.learning_rates),
-            ("seeds", self.seeds if isinstance(self.seeds, list) else []),
-            ("budgets", self.budgets if isinstance(self.budgets, list) else []),
-            ("heads", [str(rule) for rule in self.head_rules()]),
-        ):
-            if len(set(values)) != len(values):
+        for name in ("depths", "learning_rates", "seeds", "budgets", "heads"):
+            values = getattr(self, name) if name != "heads" else [str(rule) for rule in self.head_rules()]
+            if isinstance(values, list) and len(set(values)) != len(values):
                 raise ValueError(f"`{name}` has a value twice: {values}")
-        for name, listed in (
-            ("budgets", self.budgets),
-            ("seeds", self.seeds),
-            ("learning_rates", self.learning_rates),
-            ("heads", self.heads),
-        ):
-            if listed == []:
+            if values == [] and name != "depths":  # which may follow from the widths
                 raise ValueError(f"`{name}` is empty; give at least one")
         return self
 
