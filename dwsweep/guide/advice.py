@@ -65,7 +65,7 @@ def answer(
     """All that ``dwsweep guide`` says.
 
     Args:
-        params: budgets. shapes: ``96x12288``. rules: of thumb, see rules.py. None of them: the GPT-3 sizes.
+        params: budgets. shapes: ``96x12288``. rules: of thumb, see practice.py. None of them: the GPT-3 sizes.
         flops, hours: of training on ``options.device``, a budget from which parameters and tokens follow.
         fit: a fit's directory or fit.json; None: public evidence. compare: the fit and the published law, side by side.
         law: ``levine2020``, the published law in place of the evidence. by_source: what each public source says, too.
