@@ -29,11 +29,11 @@ from dwsweep.cli.options import (
     SweepDirectory,
     Takeover,
     Targets,
-    device_counts,
     folder_value,
     number_option,
     path_option,
     path_value,
+    whole_numbers,
     whole_option,
 )
 from dwsweep.errors import InputError
@@ -176,7 +176,8 @@ def bench(
     from dwsweep.spec import load_spec
     from dwsweep.sweep.local_executor import CPU_DEVICES, cores, each_core_a_device
 
-    counts = device_counts(devices)
+    said = "allowed: numbers of devices from 1 to 4096, such as 1,4,8"
+    counts = whole_numbers(devices, "--devices", 1, 4096, said)
     if target and not compile_only:
         raise InputError(f"--target: {target[0]!r}; nothing can run on it here, add --compile-only")
     asked = load_spec(spec, set_ or ())
