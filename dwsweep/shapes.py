@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ROPE_THETA = 10_000.0  # Su et al. 2021
+LARGEST_SIZE = 10_000_000  # of a width, a vocabulary or a context
 MLP_RATIOS = (0.01, 1000.0)  # inner width of an MLP over d_x, beyond what anybody builds
 
 
@@ -172,31 +173,15 @@ class Block:
             raise ValueError(f"model.kv_heads {kv_heads} does not divide the {heads} heads at width {width}")
         if self.positions == "rotary" and head_size % 2:
             raise ValueError(f"rotary positions need an even head size, and width {width} gives {head_size}")
-        return Shape(
-            depth=depth,
-            width=width,
-            heads=heads,
-            head_size=head_size,
-            kv_heads=kv_heads,
-            mlp_hidden=self.mlp_multiple * max(1, round(self.mlp_ratio * width / self.mlp_multiple)),
-            vocab_size=self.vocab_size,
-            seq_len=self.seq_len,
-            norm=self.norm,
-            activation=self.activation,
-            mlp=self.mlp,
-            positions=self.positions,
-            tied_embeddings=self.tied_embeddings,
-            biases=self.biases,
-            head_size_follows_width=self.head_rule.size is None,
-            norm_type=self.norm_type,
-            qk_norm=self.qk_norm,
-            rope_theta=self.rope_theta if self.positions == "rotary" else ROPE_THETA,  # elsewhere it says nothing
-            attention=self.attention,
-            logit_softcap=self.logit_softcap,
-            z_loss=self.z_loss,
-            embedding_rank=self.embedding_rank,
-            order=self.order,
-        )
+        ours = {"head_rule", "mlp_ratio", "mlp_multiple"}
+        same = {name: value for name, value in vars(self).items() if name not in ours}
+        follows = {
+            "kv_heads": kv_heads,
+            "mlp_hidden": self.mlp_multiple * max(1, round(self.mlp_ratio * width / self.mlp_multiple)),
+            "head_size_follows_width": self.head_rule.size is None,
+            "rope_theta": self.rope_theta if self.positions == "rotary" else ROPE_THETA,  # elsewhere it says nothing
+        }
+        return Shape(depth, width, heads, head_size, **same | follows)
 
     def width_step(self, width_multiple: int) -> int:
         """The multiple that widths are rounded to: ``width_multiple``, and a multiple of what the heads need."""

@@ -35,7 +35,7 @@ def test_no_import_is_hidden_from_the_contracts() -> None:
 
 
 def loaded_after(statement: str) -> set[str]:
-    code = f"{statement}\nimport sys; print(*{{name.split('.')[0] for name in sys.modules}})"
+    code = f"{statement}\nimport sys; print(*sys.modules, *{{name.split('.')[0] for name in sys.modules}})"
     return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
 
 
@@ -44,10 +44,9 @@ def loaded_after(statement: str) -> set[str]:
     [
         ("import dwsweep.cli.app", {"jax", "flax", "scipy", "matplotlib", "pydantic", "tensorflow_datasets"}),
         ("import dwsweep.plan, dwsweep.cost, dwsweep.theory", {"jax", "flax", "scipy", "tensorflow_datasets"}),
-        (
-            "import dwsweep.sweep.runner, dwsweep.sweep.snapshot",
-            {"jax", "flax", "orbax"},
-        ),
+        ("import dwsweep.report.progress", {"numpy", "dwsweep.spec", "dwsweep.plan"}),  # `status` answers at once
+        ("import dwsweep.guide", {"scipy", "matplotlib", "dwsweep.spec", "dwsweep.records.fit"}),
+        ("import dwsweep.sweep.runner, dwsweep.sweep.snapshot", {"jax", "flax", "orbax"}),
         ("from dwsweep import fit_table; import dwsweep.fit.output", {"jax", "flax", "optax", "orbax"}),
         ("import dwsweep.report.figures.registry, dwsweep.report.page", {"jax", "flax", "optax", "orbax"}),
         ("import dwsweep.train, dwsweep.model, dwsweep.data", {"jax", "flax", "tensorflow"}),

@@ -210,7 +210,6 @@ def guide(
     from dwsweep.cost.duration import Calibration
     from dwsweep.guide import Options, answer, exported
     from dwsweep.report import guide_report
-    from dwsweep.report.figures import laws
 
     if bench is not None and not bench.exists():
         raise InputError(f"--bench: {bench}; no such file or sweep directory, `dwsweep bench` writes one")
@@ -260,6 +259,8 @@ def guide(
     else:
         terminal.show(lambda: guide_report.render(found), found.to_dict, json)
     if out is not None:
+        from dwsweep.report.figures import laws
+
         written = laws.draw_guide(found, out)
         lines = [f"wrote {path}" for path in written] or ["nothing to draw: no budget with shapes, and no rule"]
         print("\n".join(lines), file=sys.stderr)

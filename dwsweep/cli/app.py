@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dwsweep import paths, terminal
-from dwsweep.cli import analysis, trained, training
+from dwsweep.cli import analysis, training
 from dwsweep.cli.options import Group, option_hint
 from dwsweep.errors import DONE, INTERRUPTED, WRONG_INPUT, InputError
 from dwsweep.text import printable
@@ -29,7 +29,6 @@ app = typer.Typer(
     "Exit status: 0 done; 1 some runs failed; 2 wrong spec, arguments or input; 3 interrupted, resumable.",
 )
 app.add_typer(training.commands)
-app.add_typer(trained.commands)
 app.add_typer(analysis.commands)
 
 

@@ -66,27 +66,21 @@ def whole_value(text: str | int) -> int:
     return int(text)
 
 
-def device_counts(text: str) -> list[int]:
-    """Parse the value of ``--devices``.
+def whole_numbers(
+    text: str,
+    option: str,
+    least: int = 0,
+    most: int = 10**9 - 1,
+    said: str = "must be whole numbers, separated by commas",
+) -> list[int]:
+    """Parse a list of whole numbers from ``least`` to ``most``, separated by commas.
 
     Raises:
-        InputError: it is no list of whole numbers that devices may have.
+        InputError: it is none; ``said`` says what is allowed.
     """
     parts = text.split(",")
-    if not all(re.fullmatch(r"\s*[0-9]{1,4}\s*", part) and 0 < int(part) <= 4096 for part in parts):
-        raise InputError(f"--devices: {text[:80]!r}; allowed: numbers of devices from 1 to 4096, such as 1,4,8")
-    return [int(part) for part in parts]
-
-
-def whole_numbers(text: str, option: str) -> list[int]:
-    """Parse a list of whole numbers, separated by commas.
-
-    Raises:
-        InputError: it is none.
-    """
-    parts = text.split(",")
-    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) for part in parts):
-        raise InputError(f"{option}: {text[:80]!r}; must be whole numbers, separated by commas")
+    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) and least <= int(part) <= most for part in parts):
+        raise InputError(f"{option}: {text[:80]!r}; {said}")
     return [int(part) for part in parts]
 
 

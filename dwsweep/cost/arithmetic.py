@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from dwsweep.shapes import Shape
-from dwsweep.spec import OPTIMIZERS
 
 CONVENTION = "3 × forward; 2·m·n·k a product; attention over the full window, not its causal half; unembedding counted"
 
@@ -138,6 +137,8 @@ def recomputed_bytes_per_token(shape: Shape, fused: bool = False) -> int:
 
 def moments(shape: Shape, optimizer: str) -> int:
     """Values that an optimizer keeps of one replica between steps."""
+    from dwsweep.spec import OPTIMIZERS  # the models of a spec take long to make, and most costs need none
+
     return 2 * (shape.n_params_total - shape.n_params) + OPTIMIZERS[optimizer].block_moments * shape.n_params
 
 

@@ -306,7 +306,7 @@ class Design:
 
     def _power(self, shallow: int, deep: int, crossing: float) -> float:
         """Chance that the difference is significant on both sides: at the farthest sizes shared, and half-way there."""
-        from scipy.stats import norm
+        from scipy.special import ndtr  # norm.cdf without the import of scipy.stats
 
         a, b = self.nodes[shallow], self.nodes[deep]
         chance = 1.0
@@ -315,7 +315,7 @@ class Design:
             for x in (end, (end + crossing) / 2):
                 weights, _ = self.difference(shallow, deep, x)
                 best = max(best, abs(self.curves.lead(shallow, deep, x)) / math.sqrt(float(weights @ self.C @ weights)))
-            chance *= float(norm.cdf(best - SUP_T))
+            chance *= float(ndtr(best - SUP_T))
         return chance
 
 

@@ -17,8 +17,9 @@ of equals the one that leaves the least error on the best depth at its largest s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,6 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS
 from dwsweep.fit.surface import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
 from dwsweep.fit.surface_model import Frame
 from dwsweep.plan import DROP, build
-from dwsweep.plan.lengths import RunLengths
 from dwsweep.records.run import FixedRate
 from dwsweep.shapes import Block, Shape, match_width
 from dwsweep.spec import Spec, parse_spec
@@ -180,20 +180,6 @@ def _depths(cells: Cells) -> int:
     return len({depth for depth, _ in cells})
 
 
-class Costs:
-    """FLOPs of one run of a shape under the spec's length, all learning rates together."""
-
-    def __init__(self, lengths: RunLengths) -> None:
-        self.lengths, self.n_rates = lengths, len(lengths.spec.grid.learning_rates)
-        self._known: dict[Shape, int] = {}
-
-    def __call__(self, shape: Shape) -> int:
-        if shape not in self._known:
-            tokens = self.lengths.total_steps(shape) * self.lengths.tokens_per_step
-            self._known[shape] = training_flops(shape, tokens) * self.n_rates
-        return self._known[shape]
-
-
 @dataclass(frozen=True)
 class Alternative:
     """A change to the sweep, with what it costs and leaves."""
@@ -205,9 +191,10 @@ class Alternative:
 
 
 def alternatives(
-    spec: Spec, judge: Judge, planned: Cells, shapes: list[Shape], costs: Costs, prior: Prior, target: float
+    spec: Spec, judge: Judge, planned: Cells, shapes: list[Shape], costs: Callable[[Shape], int]
 ) -> list[Alternative]:
-    """More seeds, more widths, wider ranges, more depths; FLOPs of what each adds to the plan."""
+    """More seeds, more widths, wider ranges, more depths; FLOPs of what each adds to the plan. costs: FLOPs of a shape,
+    all learning rates together."""
     block, multiple = spec.block(), spec.grid.width_multiple
     seeds = len(spec.grid.seed_values())
     by_key = {(shape.depth, shape.width): shape for shape in shapes}
@@ -221,7 +208,7 @@ def alternatives(
             return by_key.get(key) or block.shape(*key)
 
         added = {key: cells[key] - planned.get(key, frozenset()) for key in cells}
-        judged = (judge if depths is None else Judge(prior, depths, target)).judge(cells)
+        judged = (judge if depths is None else Judge(judge.prior, depths, judge.target)).judge(cells)
         found.append(
             Alternative(
                 name,
@@ -350,7 +337,13 @@ def study(
     if len(depths) < 2:
         raise InputError(f"grid.depths: {depths}; a design needs at least two depths to compare")
     aim = target or float(max(shape.n_params for shape in shapes))
-    judge, costs = Judge(prior, depths, aim), Costs(plan.lengths)
+    judge, lengths = Judge(prior, depths, aim), plan.lengths
+
+    @cache
+    def costs(shape: Shape) -> int:
+        tokens = lengths.total_steps(shape) * lengths.tokens_per_step
+        return training_flops(shape, tokens) * len(spec.grid.learning_rates)
+
     finished = {shape: frozenset(range(n)) for shape, n in done.items()}
     planned: dict[tuple[int, int], frozenset[int]] = dict(finished)
     for run in runs:
@@ -368,7 +361,7 @@ def study(
         now=judge.judge(finished) if done else None,
         runs=sum(len(seeds) for seeds in todo.values()) * len(spec.grid.learning_rates),
         flops=sum(costs(shape) * len(seeds) for shape, seeds in todo.items()),
-        alternatives=tuple(alternatives(spec, judge, planned, shapes, costs, prior, aim)),
+        alternatives=tuple(alternatives(spec, judge, planned, shapes, costs)),
     )
 
 

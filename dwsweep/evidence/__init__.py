@@ -3,7 +3,7 @@
 Each file of ``sources/`` is one source. ``python -m dwsweep.evidence`` fits their tables and writes ``summaries.json``.
 """
 
-from dwsweep.evidence.random_effects import Neighbour, Prediction, predict
-from dwsweep.evidence.record import Estimates, Evidence, read
+from dwsweep.evidence.random_effects import Estimates, Neighbour, Prediction, predict
+from dwsweep.evidence.summary import Evidence, read
 
 __all__ = ["Estimates", "Evidence", "Neighbour", "Prediction", "predict", "read"]

@@ -20,8 +20,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dwsweep.evidence.record import Estimates
-
 CENTRE = math.log(1e8)
 TOKENS_PER_PARAM = 20.0  # of compute-optimal training (Hoffmann et al. 2022)
 DRAWS = 1000  # as many as a fit has
@@ -30,6 +28,23 @@ SPREAD = 0.5
 SPREADS = tuple(np.geomspace(0.06, 1.5, 14))
 LENGTHS = (1.5, 3.0, 6.0, 12.0)
 SMALLEST, LARGEST = math.log(1e4), math.log(1e13)  # between them the line must rise
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """One quantity of a source at K sizes, with the covariance of their errors.
+
+    n_params: (K,) weights of the blocks, 12·L·d². tokens_per_param: (K,) tokens of training over n_params. value: (K,)
+    the quantity's natural logarithm. covariance: (K, K).
+    """
+
+    n_params: tuple[float, ...]
+    tokens_per_param: tuple[float, ...]
+    value: tuple[float, ...]
+    covariance: tuple[tuple[float, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.value)
 
 
 @dataclass(frozen=True)

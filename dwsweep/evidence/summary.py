@@ -1,19 +1,29 @@
-"""From the files of ``sources/`` to ``summaries.json``: each table is fitted as ``dwsweep fit`` fits it."""
+"""What each public source says, in numbers: ``summaries.json``, and how it is made from the files of ``sources/``.
+
+Each table is fitted as ``dwsweep fit`` fits it.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwsweep.evidence.random_effects import TOKENS_PER_PARAM
-from dwsweep.evidence.record import HERE, NOTHING, Estimates, Evidence
+from dwsweep.evidence.random_effects import TOKENS_PER_PARAM, Estimates
 from dwsweep.fit import laws
-from dwsweep.fit.surface import LossSurface
-from dwsweep.records import fit as fit_record
+from dwsweep.records import record as reader
+
+if TYPE_CHECKING:
+    from dwsweep.fit.surface import LossSurface
+
+HERE = Path(__file__).parent
+SUMMARIES = HERE / "summaries.json"
 
 SIZES = 4  # of a table at which it is asked, at most
 STEP = math.log(2.0)  # in ln L, to either side of the best depth, over which the curvature is read
@@ -21,6 +31,46 @@ ONE_SD = 0.1587  # share of a normal distribution below −1 sd
 # ASSUMED: correlation of the errors of one table's answers after different tokens: the shapes are the same
 SAME_SHAPES = 0.8
 META = ("reference", "licence", "kind", "sure", "matched", "recipe", "vocabulary", "context")
+
+
+NOTHING = Estimates((), (), (), ())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One source.
+
+    kind: ``losses``, ``optima`` or ``law``. sure: of the figures; ``P`` read at the origin, ``S`` in a second place,
+    ``C`` computed from the origin's figures. matched: what is equal among the nets that it compares.
+    depth: ln L*, best depth. shallow, deep: ln c, curvature on either side of it, loss = c·(ln L − ln L*)² in nats.
+    """
+
+    name: str
+    reference: str
+    licence: str
+    kind: str
+    sure: str
+    matched: str
+    recipe: str
+    vocabulary: int | None
+    context: int | None
+    note: str
+    depth: Estimates
+    shallow: Estimates = NOTHING
+    deep: Estimates = NOTHING
+
+
+@cache
+def read(path: Path = SUMMARIES) -> tuple[Evidence, ...]:
+    """The sources as the package has them, by name."""
+    found = reader.read(path, tuple[Evidence, ...])
+    assert found is not None
+    return found
+
+
+def write(sources: Sequence[Evidence], path: Path = SUMMARIES) -> None:
+    """Write what ``read`` reads."""
+    path.write_text(json.dumps([asdict(source) for source in sources], indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def summaries() -> list[Evidence]:
@@ -62,6 +112,8 @@ def summarised(path: Path) -> Evidence:
 
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
     from dwsweep.fit.analysis import fit_transitions
+    from dwsweep.fit.surface import LossSurface
+    from dwsweep.records import fit as fit_record
 
     if "fit" in given:
         found = fit_record.read(given["fit"], "fit")

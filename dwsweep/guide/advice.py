@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,8 +16,7 @@ from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import ASSUMED, Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.laws import Law, outside
-from dwsweep.guide import export, families
-from dwsweep.guide import rules as rules_of_thumb
+from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import (
     CONSTRAINTS,
@@ -25,52 +25,25 @@ from dwsweep.guide.answers import (
     BestDepth,
     BudgetAnswer,
     BuiltModel,
-    Candidate,
-    Cost,
-    Risk,
     RuleAnswer,
     RuleRow,
     ShapeAnswer,
     SourceNote,
     SourceRow,
 )
-from dwsweep.guide.predicted import TOKENS_PER_PARAM, Predicted, Tokens, of_source
-from dwsweep.guide.rules import Rule
-from dwsweep.guide.shapes import (
-    FEWEST_ROWS,
-    LAYER_SECONDS,
-    Options,
-    best_of,
-    block_params,
-    bounded,
-    costed,
-    counted,
-    is_near,
-    likely_best,
-    matched,
-    missing,
-    near_best,
-    shapes_near,
-    size_cost,
-    spent,
-    stretch,
-    thinned,
-    training_seconds,
-    usual_shape,
-    within,
-)
-from dwsweep.guide.sources import LawLoss, LossModel, Source, fitted_source, percent_of, public_source, published_source
-from dwsweep.records.fit import LARGEST_SIZE
-from dwsweep.shapes import Shape
+from dwsweep.guide.costs import LAYER_SECONDS, SPANS, Budget, best_of, thinned, training_seconds, with_one
+from dwsweep.guide.losses import TOKENS_PER_PARAM, Predicted, Tokens, of_source
+from dwsweep.guide.practice import Rule
+from dwsweep.guide.shapes import Options, block_params, counted, matched, shapes_near, usual_shape
+from dwsweep.guide.sources import Source, fitted_source, public_source, published_source
+from dwsweep.shapes import LARGEST_SIZE, Shape
 from dwsweep.text import format_count
+
+Parsed = TypeVar("Parsed")
 
 LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # budgets that are answered from a fit, and from public evidence
 SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
 TOLERANCES = (0.001, 0.005, 0.01)
-SPANS = (0.005, 0.01, 0.02, 0.04)  # of the loss: the candidates span the depths within one of these tolerances
-WORST = 0.95  # share of what is likely that the named risk holds
-ENDLESS = 0.975  # quantile beyond which a draw's loss counts as much as there
-MARGIN = 1.1  # factor in depth that is compared beyond the likely best ones
 DEEPER_THAN_WIDE = 4  # times, from which on a shape is asked back as written the wrong way round
 SIZED = (("params", None), ("flops", None), ("hours", None), ("shapes", "--shape"), ("rules", "--rule"))
 RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
@@ -92,7 +65,7 @@ def answer(
     """All that ``dwsweep guide`` says.
 
     Args:
-        params: budgets. shapes: ``96x12288``. rules: of thumb, see rules.py. None of them: the GPT-3 sizes.
+        params: budgets. shapes: ``96x12288``. rules: of thumb, see practice.py. None of them: the GPT-3 sizes.
         flops, hours: of training on ``options.device``, a budget from which parameters and tokens follow.
         fit: a fit's directory or fit.json; None: public evidence. compare: the fit and the published law, side by side.
         law: ``levine2020``, the published law in place of the evidence. by_source: what each public source says, too.
@@ -121,22 +94,7 @@ def answer(
         of = ", ".join(argument(name, "--bench" if name == "calibration" else None) for name in given)
         sizes = ", ".join(argument(name, option) for name, option in SIZED)
         errors.append(f"{of}: would change nothing, since no size is asked for; allowed with one of {sizes}")
-    parsed, parsed_rules = [], []
-    for text in shapes:
-        try:
-            parsed.append(parse_shape(text))
-        except InputError as error:
-            errors += error.templates
-    for text in rules:
-        try:
-            rule = rules_of_thumb.parse(text)
-            if all(rule.depth(float(n)) is None for n in RULE_SIZES):
-                raise InputError(
-                    f"{argument('rules', '--rule')}: {text[:60]!r}; has a shape at no size from 1e7 to 1e12"
-                )
-            parsed_rules.append(rule)
-        except InputError as error:
-            errors += error.templates
+    parsed, parsed_rules = _parsed(parse_shape, shapes, errors), _parsed(_parse_rule, rules, errors)
     if errors:
         raise InputError(*errors)
     tokens = Tokens(chosen.tokens, chosen.tokens_per_param)
@@ -164,9 +122,6 @@ def answer(
     )
     judgements = tuple(judged(rule, source, chosen) for rule in parsed_rules for source in sources)
     measured = chosen.calibration
-    compared = [row.optimum.n_params for row in budgets] + [row.optimum.n_params for row in verdicts]
-    compared += [row.n_params for row in overview] + [row.n_params for rule in judgements for row in rule.rows]
-    published = any(isinstance(source.at(n).law, Law) for source in sources for n in compared)
     return Answer(
         sources=tuple(SourceNote(source.name, source.notes) for source in sources),
         budgets=budgets,
@@ -184,7 +139,7 @@ def answer(
             training_device=measured.device_kind if measured else chosen.device_name,
             tokens=chosen.tokens,
         ),
-        notes=(guide_sources.NEWER_DATA,) if published else (),
+        notes=(guide_sources.NEWER_DATA,) if any(isinstance(source.law, Law) for source in sources) else (),
         afforded=afforded,
         instead=sources[0].instead or None,
     )
@@ -224,7 +179,7 @@ def affordable(flops: float | None, hours: float | None, source: Source, options
         trained = tokens.at(n) * n / shape.n_params  # no width meets every size
         if flops is not None:
             return math.log(training_flops_per_token(shape) * trained / flops)
-        seconds = training_seconds(shape, options.found_device, options) * trained / options.devices
+        seconds = training_seconds(shape, options) * trained / options.devices
         return math.log(seconds / (3600.0 * (hours or 0.0)))
 
     low, high = (math.log(n) for n in (SMALLEST_AFFORDED, LARGEST_AFFORDED))
@@ -297,10 +252,28 @@ def parse_shape(text: str) -> tuple[int, int]:
     return depth, width
 
 
+def _parsed(parse: Callable[[str], Parsed], texts: Sequence[str], errors: list[str]) -> list[Parsed]:
+    """Parse what can be; ``errors`` gets the lines of what cannot."""
+    found = []
+    for text in texts:
+        try:
+            found.append(parse(text))
+        except InputError as error:
+            errors += error.templates
+    return found
+
+
+def _parse_rule(text: str) -> Rule:
+    rule = practice.parse(text)
+    if all(rule.depth(float(n)) is None for n in RULE_SIZES):
+        raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; has a shape at no size from 1e7 to 1e12")
+    return rule
+
+
 def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, source: Source) -> BestDepth:
     """The best depth and width at one size, with what was trained for reference."""
     depth, law_low, law_high = source.law.depth(n_params)
-    refused = depth is None or depth < 1.0 or source.refuses(n_params)
+    refused = source.silent(n_params)
     rivals = source.alternative_depths(n_params)
     known = BestDepth(
         name=name,
@@ -346,21 +319,20 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     unanswered = BudgetAnswer(optimum=optimum, budget=n_params, total=options.total, at=options.at, best={})
     if optimum.refused:
         return unanswered
-    loss = source.loss(size)
-    near = tuple(near_best(loss, size, tolerance) for tolerance in TOLERANCES)
-    asked = n_params if options.total else size
-    usual = usual_shape(asked, size, options)
-    compared = _compared(asked, size, loss, options)
-    every = _candidates(compared, asked, size, usual, source, options)
+    asked = Budget(n_params if options.total else size, size, source, options)
+    loss, usual = asked.loss, usual_shape(asked.asked, size, options)
+    near = tuple(loss.near_best(tolerance) for tolerance in TOLERANCES)
+    every = asked.candidates(usual)
     candidates = [c for c in every if c.size] or every
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
-    shown = [bounded(c, size, source) for c in thinned(candidates, (*bests.values(), as_usual))]
+    shown = [asked.bounded(c) for c in thinned(candidates, (*bests.values(), as_usual))]
     by_shape = {(c.depth, c.width): c for c in shown}
     bests = {constraint: best and by_shape[best.depth, best.width] for constraint, best in bests.items()}
     if (at_size := bests["size"]) and at_size.size:
-        optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, at_size.size.nats / loss.level(size)))
-    risks = _risks(bests, compared, asked, size, source, options)
+        optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, at_size.size.nats / loss.level))
+    risks = asked.risks(bests)
+    built = practice.near(size)
     return replace(
         unanswered,
         optimum=optimum,
@@ -372,54 +344,15 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
         usual=as_usual and by_shape[as_usual.depth, as_usual.width],
         built=tuple(
             BuiltModel(
-                m.model,
-                m.depth,
-                m.width,
-                m.n_params,
-                size_cost(m.depth, m.n_params, source.at(m.n_params), rough=True),
-                m.source,
+                m.model, m.depth, m.width, m.n_params, source.at(m.n_params).cost(m.depth, m.n_params, True), m.source
             )
-            for m in families.near(size)
+            for m in built
         ),
-        loss_level=loss.level(size),
+        loss_level=loss.level,
         loss_tag=loss.tag,
         limits=options.limits,
         widths=(int(options.widths.width.min()), int(options.widths.width.max())),
     )
-
-
-def _risks(
-    bests: Mapping[str, Candidate | None],
-    every: Sequence[Shape],
-    asked: float,
-    size: float,
-    source: Source,
-    options: Options,
-) -> dict[str, Risk]:
-    """What the best shape under each constraint may lose there against the best of each draw: at equal size of all
-    depths, else of ``every`` shape that is not above the budget."""
-    loss = source.loss(size)
-    named = [best for best in bests.values() if best and best.size]
-    if isinstance(loss, LawLoss) or not named:  # a law that is taken to be true risks nothing
-        return {}
-    mine = [options.shape(best.depth, best.width) for best in named]
-    others = [shape for shape in _with([*every, *mine], None) if within(shape, asked, options)]
-    lost = np.array([missing(shape, asked, size, loss, options) for shape in others])
-    beside = spent(others, lost, loss, size, options).beside
-    rows = loss.drawn(size, np.array([float(shape.depth) for shape in others]))
-    places = {(shape.depth, shape.width): k for k, shape in enumerate(others)}
-    slope, found = loss.slope(size), dict[str, Risk]()
-    for constraint, more in zip(CONSTRAINTS, beside, strict=True):
-        best = bests[constraint]
-        if best is None or (at := places.get((best.depth, best.width))) is None:
-            continue
-        drawn = rows + more
-        regret = drawn[:, at] if constraint == "size" else drawn[:, at] - drawn.min(axis=1)
-        worst = float(np.quantile(regret, WORST))
-        # a few draws of one's own fit lose without end at depths that were not trained
-        expected = float(np.minimum(regret, np.quantile(regret, ENDLESS)).mean())
-        found[constraint] = Risk(Cost(expected, percent_of(expected, slope)), Cost(worst, percent_of(worst, slope)))
-    return found
 
 
 def sources_at(n_params: float) -> tuple[SourceRow, ...]:
@@ -434,45 +367,6 @@ def sources_at(n_params: float) -> tuple[SourceRow, ...]:
         about = (source.name, source.reference, source.kind, source.sure, source.matched)
         rows.append(SourceRow(*about, middle, low, high, factor))
     return tuple(rows)
-
-
-def _candidates(
-    every: Sequence[Shape], asked: float, size: float, more: Shape | None, source: Source, options: Options
-) -> list[Candidate]:
-    """Some of ``every`` shape, and one ``more``, with their costs: those of the depths that are nearly as good as the
-    best, or further afield, where the constraints leave hardly one, and where the best under another constraint lies
-    beyond them."""
-    loss, found = source.loss(size), list[Candidate]()
-    shallowest, deepest = likely_best(every, asked, size, loss, options)
-    for tolerance in SPANS:
-        low, high = stretch(loss, size, tolerance)
-        low, high = math.floor(min(low, shallowest / MARGIN)), math.ceil(max(high, MARGIN * deepest))
-        found = costed(
-            _with((shape for shape in every if low <= shape.depth <= high), more), asked, size, source, options
-        )
-        if sum(map(is_near, found)) >= FEWEST_ROWS:
-            break
-    return found
-
-
-def _compared(asked: float, size: float, loss: LossModel, options: Options) -> list[Shape]:
-    """Shapes at the depths within the last of SPANS of the best loss, or beyond them where the best under some
-    constraint lies at their end."""
-    (low, high), spoken = stretch(loss, size, SPANS[-1]), loss.depths(size)
-    while True:
-        every = shapes_near(asked, size, low, high, options)
-        shallowest, deepest = likely_best(every, asked, size, loss, options)
-        down, up = low > spoken[0] and shallowest <= MARGIN * low, high < spoken[-1] and MARGIN * deepest >= high
-        if not (down or up):
-            return every
-        low = max(float(spoken[0]), low / 2.0) if down else low
-        high = min(float(spoken[-1]), 2.0 * high) if up else high
-
-
-def _with(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
-    """``shapes`` and one more, once each, by depth."""
-    found = {(shape.depth, shape.width): shape for shape in [*shapes, *([more] if more else [])]}
-    return [found[key] for key in sorted(found)]
 
 
 def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAnswer:
@@ -492,17 +386,14 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source)
     if found.refused or found.depth is None:
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
-    loss = source.loss(n_params)
-    asked = float(counted(own, options))
-    compared = _compared(asked, n_params, loss, options)
-    candidates = _candidates(compared, asked, n_params, own, source, options)
+    asked = Budget(float(counted(own, options)), n_params, source, options)
+    candidates = asked.candidates(own)
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
-    mine = bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)), n_params, source)
+    mine = asked.bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)))
     cost = mine.size
     said = "balanced"
     public = isinstance(source.law, Predicted)
-    measured = source.surface is not None
-    if (measured or public) and cost is not None and cost.nats <= TOLERANCES[0] * loss.level(n_params):
+    if (source.own or public) and cost is not None and cost.nats <= TOLERANCES[0] * asked.loss.level:
         pass
     elif public:
         said = "undecided"
@@ -521,8 +412,8 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         verdict=said,
         depth_ratio=depth / found.depth,
         costs={constraint: mine.cost(constraint) for constraint in CONSTRAINTS},
-        best={constraint: best and bounded(best, n_params, source) for constraint, best in bests.items()},
-        loss_tag=loss.tag,
+        best={constraint: best and asked.bounded(best) for constraint, best in bests.items()},
+        loss_tag=asked.loss.tag,
     )
 
 
@@ -565,16 +456,15 @@ def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> 
     source = source.at(n_params)
     found = best_depth(format_count(n_params), n_params, None, source)
     depth = rule.depth(n_params)
-    at_size = size_cost(depth, n_params, source, rough=True) if depth else None
-    at_time: Candidate | None = None
+    at_size = source.cost(depth, n_params, rough=True) if depth else None
+    at_time = loss_percent = None
     if at_size and depth:
-        unit = options.pipeline_parallel
-        whole = max(unit, round(depth / unit) * unit)
-        low, high = stretch(source.loss(n_params), n_params, SPANS[0])
-        others = shapes_near(n_params, n_params, low, high, options)
-        own = matched(whole, n_params, options)
-        candidates = costed(_with(others, own), n_params, n_params, source, options, any_size=True)
-        at_time = next((c for c in candidates if (c.depth, c.width) == (own.depth, own.width)), None)
+        asked, unit = Budget(n_params, n_params, source, options), options.pipeline_parallel
+        own = matched(max(unit, round(depth / unit) * unit), n_params, options)
+        others = shapes_near(n_params, *asked.loss.stretch(SPANS[0]), options)
+        candidates = asked.costed(with_one(others, own), any_size=True)
+        at_time = next((c.time for c in candidates if (c.depth, c.width) == (own.depth, own.width)), None)
+        loss_percent = 100 * at_size.nats / asked.loss.level
     return RuleRow(
         n_params=n_params,
         depth=depth,
@@ -583,7 +473,7 @@ def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> 
         best_low=found.depth_low,
         best_high=found.depth_high,
         size=at_size,
-        time=at_time.time if at_time else None,
-        loss_percent=100 * at_size.nats / source.loss(n_params).level(n_params) if at_size else None,
+        time=at_time,
+        loss_percent=loss_percent,
         trust=found.trust.level,
     )

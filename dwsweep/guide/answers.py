@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from dwsweep.records.record import to_dict
 
-CONSTRAINTS = ("size", "flops", "time", "decode")
-# how a constraint is called in a sentence
+# constraints under which shapes are compared, and how they are called in a sentence
 SPOKEN = {
     "size": "equal size",
     "flops": "equal training FLOPs",
     "time": "equal training time",
     "decode": "equal decode latency",
 }
+CONSTRAINTS = tuple(SPOKEN)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SourceNote:
 
 @dataclass(frozen=True)
 class Trust:
-    """level: low, medium or high, by the rule in trust.py; reasons: what it rests on, the gravest first."""
+    """level: low, medium or high, by the rule in sources.py; reasons: what it rests on, the gravest first."""
 
     level: str
     reasons: tuple[str, ...]
@@ -37,7 +37,7 @@ class Trust:
 class BestDepth:
     """The best depth and width at one size.
 
-    n_params: in the blocks. depth_low, depth_high: the one interval, of form, parameters and recipe (trust.py); None:
+    n_params: in the blocks. depth_low, depth_high: the one interval, of form, parameters and recipe (sources.py); None:
     no bound, or no depth at all. law_low, law_high: of the source's own form alone. next_depth: what the depth ties
     with where the source is a law of transitions, else the depth itself. The width is √(N/12L); its low end goes with
     the deep one. rivals: best depth by every other form that is not rejected. extrapolation_factor: how many times
@@ -127,8 +127,8 @@ class Candidate:
         return f"{self.depth} × {self.width}"
 
     def cost(self, constraint: str) -> Cost | None:
-        costs = {"size": self.size, "flops": self.flops, "time": self.time, "decode": self.decode}
-        return costs[constraint]
+        found: Cost | None = getattr(self, constraint)
+        return found
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""Shapes one can build at a size: true counts, hardware multiples, costs at equal size, FLOPs and time.
-
-What the shapes of a guide must satisfy.
-"""
+"""Shapes one can build at a size: what they must satisfy, true counts, hardware multiples."""
 
 from __future__ import annotations
 
@@ -10,23 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep.cost.arithmetic import decode_bytes_per_token, training_flops_per_token
 from dwsweep.cost.devices import Device, find, suggestion
-from dwsweep.cost.duration import BANDWIDTH_SHARE, Calibration, assumed_mfu
+from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
-from dwsweep.guide.answers import CONSTRAINTS, Candidate, Cost, NearBest
-from dwsweep.guide.rules import gpt3_depth
-from dwsweep.guide.sources import LossModel, Source, percent_of, smaller_percent
-from dwsweep.records.fit import LARGEST_SIZE, TrainedNets
-from dwsweep.shapes import MLP_RATIOS, Block, HeadRule, Shape
+from dwsweep.guide.answers import CONSTRAINTS
+from dwsweep.guide.practice import gpt3_depth
+from dwsweep.shapes import LARGEST_SIZE, MLP_RATIOS, Block, HeadRule, Shape
 
-LAYER_SECONDS = 20e-6  # ASSUMPTION: a layer's launches and waits while decoding one token, whatever its width
-TOKENS_PER_STEP = 500_000  # of the assumed training step
+if TYPE_CHECKING:
+    from dwsweep.records.fit import TrainedNets
+
 BUDGET_TOLERANCE = 0.05  # how far a shape may lie above the budget; below it the missing size is priced
-TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # the last digits that the table prints: costs that look the same tie
 LEAST_SHARE = 0.02  # of a budget of all parameters that must be left for the blocks
 FREE_GRID = 0.05  # of a layer: the ends of the depths that cost next to nothing lie on a grid
 SMALL = 3e7  # 12·L·d_x², below which nets have two heads, as in the published sweep
@@ -36,12 +31,8 @@ WIDEST = 1 << 20  # of the widths that are compared
 INNER_OFF = 1.5  # factor by which multiples may move the inner width
 APART = 4.0  # factor from heads × head size to the width
 SPARSE = 2.0  # factor between neighbouring widths, from which on counts of heads need not be round
-BYTES_PER_VALUE = 2  # while decoding
-NEWTON_STEPS = 8
-ANOTHER_SIZE = 1.5
 FARTHEST = 2.0  # factor from the budget, beyond which a shape is not even compared
 MOST_DEVICES = 1_000_000
-FEWEST_ROWS, MOST_ROWS = 4, 11
 OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
 
 
@@ -86,14 +77,12 @@ def counted(shape: Shape, options: Options) -> int:
     return shape.n_params_total if options.total else shape.n_params
 
 
-def shapes_near(budget: float, n_params: float, low: float, high: float, options: Options) -> list[Shape]:
+def shapes_near(budget: float, low: float, high: float, options: Options) -> list[Shape]:
     """Shapes one can build for ``budget`` at depths from ``low`` to ``high``.
 
     Where widths come in large steps hardly any depth has a width that meets the budget, so the depths are those that
     the possible widths ask for, beside those of the ``lattice``. Each has the width that comes nearest to the budget
     without being more than BUDGET_TOLERANCE above it, or the narrowest that there is.
-
-    budget: what is asked for; n_params: its part in the blocks.
 
     Raises:
         InputError: constraints that no net has.
@@ -118,18 +107,6 @@ def usual_shape(asked: float, size: float, options: Options) -> Shape | None:
     return shape if abs(counted(shape, options) / asked - 1) <= BUDGET_TOLERANCE else None
 
 
-def within(shape: Shape, budget: float, options: Options) -> bool:
-    """Whether a shape is no larger than the budget allows."""
-    return counted(shape, options) <= (1 + BUDGET_TOLERANCE) * budget
-
-
-def missing(shape: Shape, budget: float, n_params: float, loss: LossModel, options: Options) -> float:
-    """Nats that a shape below the budget loses for its missing size, S of the budget's B: level(N·min(1, S/B)) −
-    level(N) of the loss of the best depth. A shape above the budget gets nothing for what it has more."""
-    share = min(1.0, counted(shape, options) / budget)
-    return max(0.0, loss.level(n_params * share) - loss.level(n_params))
-
-
 def lattice(low: float, high: float, unit: int = 1) -> list[int]:
     """Multiples of ``unit`` from ``low`` to ``high``: all below 128 of it, every second below 256, every fourth below
     512, and so on, so that neighbours hardly differ in what they cost.
@@ -138,266 +115,6 @@ def lattice(low: float, high: float, unit: int = 1) -> list[int]:
     """
     multiples = range(max(1, math.floor(low / unit)), max(1, math.ceil(high / unit)) + 1)
     return [multiple * unit for multiple in multiples if multiple % max(1, 1 << multiple.bit_length() >> 7) == 0]
-
-
-def size_cost(shape_depth: float, n_params: float, source: Source, rough: bool = False) -> Cost | None:
-    """What a depth costs at a size, against the best depth there, without its interval if ``rough``. None where the
-    source says nothing of it."""
-    nats = _penalty(shape_depth, n_params, source)
-    if nats is None:
-        return None
-    loss = source.loss(n_params)
-    if rough:
-        return Cost(nats, smaller_percent(loss, n_params, nats))
-    drawn = loss.drawn(n_params, np.array([float(shape_depth)]))[:, 0]
-    low, high = (max(0.0, end) for end in loss.interval(drawn))
-    return Cost(nats, smaller_percent(loss, n_params, nats), low, high)
-
-
-def _penalty(depth: float, n_params: float, source: Source) -> float | None:
-    """Nats of a depth above the best one at a size; None where the source says nothing of it."""
-    if source.refuses(n_params) or source.law.depth(n_params)[0] is None:
-        return None
-    loss = source.loss(n_params)
-    spoken = loss.depths(n_params)
-    if not spoken[0] - 1e-9 <= depth <= spoken[-1] + 1e-9:
-        return None
-    return float(loss.penalties(n_params, np.array([float(depth)]))[0])
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What shapes spend per token. flops, seconds: of training, (K,); decode: seconds of one sequence, (K,). beside:
-    (4, K) nats that they lose beside those of their depth, by constraint."""
-
-    flops: np.ndarray
-    seconds: np.ndarray
-    decode: np.ndarray
-    beside: np.ndarray
-
-
-def spent(shapes: Sequence[Shape], lost: np.ndarray, loss: LossModel, n_params: float, options: Options) -> Spent:
-    """What shapes spend, and what that is worth beside what is ``lost`` by their sizes.
-
-    With r = FLOPs (or seconds) per token and parameter relative to the others', a shape that spends the same gets ln N
-    smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency ln N grows by what makes
-    the shape, at its own ratio of width to depth, as slow as the net of the best depth.
-    """
-    size = np.array([shape.n_params for shape in shapes], dtype=float)
-    flops = np.array([training_flops_per_token(shape) for shape in shapes])
-    seconds = np.array([training_seconds(shape, options.found_device, options) for shape in shapes])
-    slope = loss.slope(n_params)
-    parts = np.array([_decoding(shape, options) for shape in shapes])
-    depths = loss.depths(n_params)
-    best = matched(max(1, round(float(depths[loss.penalties(n_params, depths).argmin()]))), n_params, options)
-    grown = _grown(parts, float(sum(_decoding(best, options))))
-    beside = [lost, lost + slope * np.log(flops / size), lost + slope * np.log(seconds / size), lost - slope * grown]
-    return Spent(flops, seconds, parts.sum(axis=1), np.stack(beside))
-
-
-def _decoding(shape: Shape, options: Options) -> tuple[float, float, float]:
-    """Seconds per token of one sequence: for the weights of the blocks, for what else is read, and for the layers."""
-    read = decode_bytes_per_token(shape, options.positions)
-    rate = BANDWIDTH_SHARE * options.found_device.bandwidth
-    weights = read * shape.n_params / (read / BYTES_PER_VALUE)  # bytes of the blocks' weights
-    return weights / rate, (read - weights) / rate, shape.depth * LAYER_SECONDS
-
-
-def _grown(parts: np.ndarray, seconds: float) -> np.ndarray:
-    """(K,) ln of the factor in size at which each shape, scaled at its own ratio of width to depth, decodes in
-    ``seconds``.
-
-    Weights grow as N, depth as N^(1/3), the rest (cache and unembedding) as N^(2/3) and N^(1/3), taken as N^(1/2).
-    """
-    grown = np.zeros(len(parts))
-    powers = np.array([1.0, 0.5, 1.0 / 3.0])
-    for _ in range(NEWTON_STEPS):  # the logarithm of the sum is convex, its slope from 1/3 to 1
-        terms = parts * np.exp(np.outer(grown, powers))
-        whole = terms.sum(axis=1)
-        grown = grown - np.log(whole / seconds) * whole / (terms @ powers)
-    return grown
-
-
-def likely_best(
-    shapes: Sequence[Shape], budget: float, n_params: float, loss: LossModel, options: Options
-) -> tuple[float, float]:
-    """The shallowest and the deepest of the best shapes under each constraint, were each depth to cost at its own size
-    what it costs at ``n_params``, but for sizes that are ANOTHER_SIZE times apart; (inf, 0) without shapes."""
-    possible = [shape for shape in shapes if within(shape, budget, options)]
-    if not possible:
-        return math.inf, 0.0
-    lost = np.array([missing(shape, budget, n_params, loss, options) for shape in possible])
-    depths = np.array([float(shape.depth) for shape in possible])
-    penalties = loss.penalties(n_params, depths)
-    for k, shape in enumerate(possible):  # embeddings that a budget includes may leave blocks of quite another size
-        if abs(math.log(shape.n_params / n_params)) > math.log(ANOTHER_SIZE):
-            penalties[k] = loss.penalties(float(shape.n_params), depths[k : k + 1])[0]
-    nats = penalties + spent(possible, lost, loss, n_params, options).beside
-    best = depths[nats.argmin(axis=1)]
-    return float(best.min()), float(best.max())
-
-
-def costed(
-    shapes: Sequence[Shape],
-    budget: float,
-    n_params: float,
-    source: Source,
-    options: Options,
-    any_size: bool = False,
-) -> list[Candidate]:
-    """Shapes with their costs: what the depth loses at the shape's own size, and what the shape loses by being smaller
-    than the budget (``missing``); above the best depth of the budget, and above the best of ``shapes`` at equal
-    training FLOPs, training time and decode latency. Shapes above the budget are compared in the first only, unless all
-    of them are. A shape off the budget is left out if it cannot be the best. Without intervals: see ``bounded``.
-
-    any_size: shapes are compared as if each had its width to the last unit; no size is missing.
-    """
-    if not shapes:
-        return []
-    loss = source.loss(n_params)
-    slope = loss.slope(n_params)
-    off = np.array([counted(shape, options) / budget - 1 for shape in shapes])
-    lost = np.array([0.0 if any_size else missing(shape, budget, n_params, loss, options) for shape in shapes])
-    fits = off <= BUDGET_TOLERANCE
-    spends = spent(shapes, lost, loss, n_params, options)
-    beside = spends.beside
-    nats = np.full(len(shapes), np.nan)
-
-    def learn(which: np.ndarray) -> None:
-        for i in np.flatnonzero(which).tolist():
-            found = _penalty(shapes[i].depth, shapes[i].n_params, source)
-            nats[i] = np.nan if found is None else found
-
-    near = (np.abs(off) <= max(BUDGET_TOLERANCE, np.sort(np.abs(off))[:FEWEST_ROWS][-1])) | any_size
-    learn(near)
-    known = near & fits & np.isfinite(nats)
-    hopeful = ~near & fits
-    if known.any():
-        hopeful &= (beside <= (nats + beside)[:, known].min(axis=1)[:, None]).any(axis=0)
-    learn(hopeful)
-    compared = np.isfinite(nats) & (fits | ~fits.any() | any_size)
-    above = nats + beside
-    if compared.any():
-        above[1:] -= above[1:, compared].min(axis=1)[:, None]
-
-    def cost(constraint: int, i: int) -> Cost | None:
-        value = float(above[constraint, i])
-        said = compared[i] if constraint else np.isfinite(value)
-        return Cost(value, percent_of(value, slope)) if said else None
-
-    return [
-        Candidate(
-            depth=shape.depth,
-            width=shape.width,
-            heads=shape.heads,
-            head_size=shape.head_size,
-            kv_heads=shape.kv_heads,
-            mlp_hidden=shape.mlp_hidden,
-            n_params=shape.n_params,
-            n_params_total=shape.n_params_total,
-            mismatch=float(off[i]),
-            within_budget=bool(fits[i]),
-            missing_nats=float(lost[i]),
-            size=cost(0, i),
-            flops=cost(1, i),
-            time=cost(2, i),
-            decode=cost(3, i),
-            flops_per_token=float(spends.flops[i]),
-            training_seconds_per_token=float(spends.seconds[i]),
-            decode_seconds_per_token=float(spends.decode[i]),
-        )
-        for i, shape in enumerate(shapes)
-        if near[i] or hopeful[i]
-    ]
-
-
-def bounded(candidate: Candidate, n_params: float, source: Source) -> Candidate:
-    """Add the confidence interval of the size cost (slower to compute than the cost itself)."""
-    at_size = size_cost(candidate.depth, candidate.n_params, source)
-    if candidate.size is None or at_size is None or at_size.nats_low is None or at_size.nats_high is None:
-        return candidate
-    low, high = (candidate.missing_nats + end for end in (at_size.nats_low, at_size.nats_high))
-    return replace(candidate, size=replace(candidate.size, nats_low=low, nats_high=high))
-
-
-def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | None:
-    """The candidate of least cost under a constraint, of those that are not above the budget; of those that tie with
-    it, the one nearest to the budget."""
-    known = [(cost, c) for c in candidates if c.within_budget and (cost := c.cost(constraint)) is not None]
-
-    def order(row: tuple[Cost, Candidate]) -> tuple[int, int, float]:
-        return round(row[0].less_compute / TIE_PERCENT), round(row[0].nats / TIE_NATS), abs(row[1].mismatch)
-
-    return min(known, key=order)[1] if known else None
-
-
-def thinned(rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tuple[Candidate, ...]:
-    """The rows that are near the budget, or the FEWEST_ROWS nearest to it; of these at most MOST_ROWS, evenly spread;
-    and those ``kept``."""
-    named = {(row.depth, row.width) for row in kept if row}
-    near = sum(is_near(row) for row in rows)
-    nearest = sorted(rows, key=lambda row: (not row.within_budget, abs(row.mismatch)))
-    shown = sorted(nearest[: max(near, FEWEST_ROWS)], key=lambda row: row.depth)
-    even = np.linspace(0, len(shown) - 1, min(len(shown), MOST_ROWS)).round().astype(int).tolist()
-    named |= {(shown[k].depth, shown[k].width) for k in even}
-    return tuple(row for row in rows if (row.depth, row.width) in named)
-
-
-def is_near(candidate: Candidate) -> bool:
-    """Whether its size is the budget's, but for BUDGET_TOLERANCE."""
-    return abs(candidate.mismatch) <= BUDGET_TOLERANCE
-
-
-def training_seconds(shape: Shape, device: Device, options: Options) -> float:
-    """Seconds per training token on one device: measured, or assumed."""
-    flops = training_flops_per_token(shape)
-    if options.calibration is not None:
-        return flops / options.calibration.flops_per_second(shape)
-    # nets of these sizes are trained with fused attention; else heads of 64 would look a third slower than heads of 128
-    mfu = assumed_mfu(shape, device, tokens_per_step=TOKENS_PER_STEP, precision="bfloat16", fused=True)
-    return flops / (device.peak_flops * mfu)
-
-
-def stretch(loss: LossModel, n_params: float, tolerance: float) -> tuple[float, float]:
-    """(shallow, deep) ends of the depths within ``tolerance`` of the best loss, or of what the model can speak of."""
-    depths = loss.depths(n_params)
-    low, high = _ends(depths, loss.penalties(n_params, depths)[None], tolerance * loss.level(n_params))
-    return float(low[0]), float(high[0])
-
-
-def near_best(loss: LossModel, n_params: float, tolerance: float) -> NearBest:
-    """Depths whose loss is within ``tolerance`` (0.001: 0.1 %) of the best loss, each end with its interval."""
-    depths = loss.depths(n_params)
-    nats = tolerance * loss.level(n_params)
-    low, high = _ends(depths, loss.penalties(n_params, depths)[None], nats)
-    drawn_low, drawn_high = _ends(depths, loss.drawn(n_params, depths), nats)
-
-    def bounded(value: float) -> float | None:
-        return None if value <= depths[0] * 1.000001 or value >= depths[-1] * 0.999999 else value
-
-    def ends(values: np.ndarray) -> tuple[float | None, float | None]:
-        first, last = loss.interval(values)
-        return bounded(first), bounded(last)
-
-    return NearBest(
-        percent=100 * tolerance,
-        nats=nats,
-        less_compute=smaller_percent(loss, n_params, nats),
-        depth_low=bounded(float(low[0])),
-        depth_low_interval=ends(drawn_low),
-        depth_high=bounded(float(high[0])),
-        depth_high_interval=ends(drawn_high),
-    )
-
-
-def _ends(depths: np.ndarray, penalties: np.ndarray, nats: float) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) ends of the stretch around each row's least penalty where it is at most ``nats`` above it."""
-    above = penalties - penalties.min(axis=1, keepdims=True) > nats
-    best = penalties.argmin(axis=1)
-    index = np.arange(len(depths))[None]
-    low = np.where(above & (index < best[:, None]), index + 1, 0).max(axis=1)
-    high = np.where(above & (index > best[:, None]), index - 1, len(depths) - 1).min(axis=1)
-    return depths[low], depths[high]
 
 
 VOCABULARY, CONTEXT = 50_257, 2048  # of GPT-2
@@ -485,8 +202,10 @@ class Options:
         if wrong:
             raise InputError(*wrong)
 
-    def for_nets(self, nets: TrainedNets) -> Options:
+    def for_nets(self, nets: TrainedNets | None) -> Options:
         """Take the vocabulary and the context of ``nets`` where none was asked for."""
+        if nets is None:
+            return self
         return replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
 
     @property

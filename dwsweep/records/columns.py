@@ -1,7 +1,8 @@
 """The columns of a table of runs: what each holds, what part it plays in a fit, what other projects call it.
 
-``results.csv`` has those of ``records.sweep.ResultsRow``; a table from elsewhere needs depth, width and loss. Whoever
-asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
+``results.csv`` has those of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
+measured column of results.csv is a field of ``records.run.RunResult``, and here a column and its place in ``RESULTS``.
+Whoever asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
 """
 
 from __future__ import annotations
@@ -19,129 +20,96 @@ class Column:
 
     type: a count is a number between fixed bounds where it is positive, and blank where it is not; a text stays one,
     be it 7; any: as it reads. role: the size of a net or of its training, what a run ended with, what must be the same
-    for all runs of a shape, what must be so at one learning rate, what names a run. aliases: usual names elsewhere, the
-    likelier first; without any its own name is understood in every case; None: only as it stands here. A count of
-    parameters that does not say so has the embeddings in it. label: of an axis.
+    for all runs of a shape, what must be so at one learning rate, what names a run. A count of parameters that does not
+    say so has the embeddings in it. meaning: in results.csv. any_case: its name is understood in another case, as that
+    of each column with ALIASES is.
     """
 
     name: str
     role: Role
     type: Type = "any"
-    aliases: tuple[str, ...] | None = None
     unit: str = ""
-    label: str = ""
+    meaning: str = ""
+    any_case: bool = False
 
 
 COLUMNS = (
+    Column("depth", "size", "number", "layers", "number of blocks L"),
+    Column("width", "size", "number", "", "d_x, the width of the residual stream"),
+    Column("loss", "outcome", "number", "nats per token", "held-out loss per token, the end of each document counted"),
+    Column("learning_rate", "tuning", "number", "", "base rate, which the parametrization resolves for each shape"),
+    Column("tokens", "tuning", "count", "tokens", "tokens that the run trained on"),
     Column(
-        "depth",
-        "size",
-        "number",
-        ("n_layer", "n_layers", "num_layers", "num_hidden_layers", "layers", "nlayers", "num_decoder_layers", "l"),
-        "layers",
+        "seed",
+        "identity",
+        "any",
+        "",
+        "seed of the initial weights and of the order of the batches, which all shapes share",
     ),
+    Column("n_params", "size", "count", "parameters", "weight matrices of the blocks, 12·L·d_x² in a standard block"),
+    Column("n_params_total", "size", "count", "parameters", "all parameters: embeddings, biases and norms too"),
+    Column("flops", "size", "count", "FLOPs", "of training, attention and unembedding counted"),
+    Column("device_seconds", "outcome", "count", "s", "the run's share of its pack, on one device", any_case=True),
+    Column("budget", "size", "any", "parameters", "non-embedding parameters that the shape was matched to"),
+    Column("flops_6nd", "size", "any", "FLOPs"),
+    Column("train_flops", "size", "number", "FLOPs"),  # what each run was to spend
+    Column("train_seconds", "size", "number", "s"),
+    Column("heads", "recipe", "number", "", "attention heads per block"),
+    Column("head_size", "recipe", "number", "", "width of a head", any_case=True),
     Column(
-        "width",
-        "size",
-        "number",
-        ("d_model", "n_embd", "hidden_size", "hidden_dim", "model_dim", "embed_dim", "emb_dim", "d_x", "dim", "d"),
+        "parametrization", "recipe", "any", "", "rule by which rates and initial values follow from depth and width"
     ),
-    Column(
-        "loss",
-        "outcome",
-        "number",
-        ("val_loss", "eval_loss", "validation_loss", "valid_loss", "test_loss", "final_loss", "lm_loss", "nll"),
-        "nats per token",
-    ),
-    Column("learning_rate", "tuning", "number", ("lr", "max_lr", "peak_lr", "max_learning_rate")),
-    Column(
-        "tokens",
-        "tuning",
-        "count",
-        (
-            *("n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen"),
-            *("tokens_trained", "total_tokens", "total_training_tokens"),
-        ),
-        "tokens",
-    ),
-    Column("seed", "identity", aliases=("random_seed", "rng_seed")),
-    Column(
-        "n_params",
-        "size",
-        "count",
-        (
-            *("non_embedding_params", "params_non_embedding", "n_params_non_embedding", "num_params_non_embedding"),
-            *("non_embedding_parameters", "num_non_embedding_params", "params_transformer"),
-        ),
-        "parameters",
-        "non-embedding parameters",
-    ),
-    Column(
-        "n_params_total",
-        "size",
-        "count",
-        (
-            *("total_params", "params_total", "num_params_total", "total_parameters", "params", "num_params"),
-            *("parameters", "n_parameters", "num_parameters", "parameter_count", "param_count"),
-        ),
-        "parameters",
-        "parameters, embeddings included",
-    ),
-    Column(
-        "flops", "size", "count", ("total_flops", "train_flops", "training_flops", "compute"), "FLOPs", "training FLOPs"
-    ),
-    Column("device_seconds", "outcome", "count", (), "s", "device seconds"),
-    Column("budget", "size", unit="parameters"),
-    Column("flops_6nd", "size", unit="FLOPs"),
-    Column("train_flops", "size", "number", unit="FLOPs"),  # what each run was to spend
-    Column("train_seconds", "size", "number", unit="s"),
-    Column("heads", "recipe", "number", ("n_head", "n_heads", "num_heads", "num_attention_heads")),
-    Column("head_size", "recipe", "number", ()),
-    *(Column(name, "recipe") for name in ("parametrization", "optimizer", "schedule", "precision")),
-    Column("batch_size", "recipe", unit="sequences"),
-    Column(
-        "seq_len",
-        "recipe",
-        "number",
-        ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
-        "tokens",
-    ),
-    Column("vocab_size", "recipe", "number", ("n_vocab", "vocabulary_size"), "tokens"),
+    Column("optimizer", "recipe", "any", "", "how weights are updated"),
+    Column("schedule", "recipe", "any", "", "of the learning rate over the steps"),
+    Column("precision", "recipe", "any", "", "of the matrix products; everything else is float32"),
+    Column("batch_size", "recipe", "any", "sequences", "sequences per step"),
+    Column("seq_len", "recipe", "number", "tokens", "positions of a sequence"),
+    Column("vocab_size", "recipe", "number", "tokens", "size of the vocabulary"),
     Column("embedding_rank", "recipe", "number"),
-    Column("data_hash", "recipe"),
+    Column("data_hash", "recipe", "any", "", "SHA-256 of the tokens, their split and the tokenizer"),
+    Column("steps", "tuning", "any", "", "optimizer steps"),
+    # further settings, and names that other projects give them
     *(
         Column(name, "tuning")
         for name in (
-            "steps",
-            "warmup_steps",
-            "weight_decay",
-            "grad_clip",
-            "betas",
-            "beta1",
-            "beta2",
-            "dropout",
-            "min_lr",
-        )
-    ),
-    # names that other projects give these settings
-    *(
-        Column(name, "tuning")
-        for name in (
+            *("warmup_steps", "weight_decay", "grad_clip", "betas", "beta1", "beta2", "dropout", "min_lr"),
             *("warmup", "wd", "lr", "lr_schedule", "scheduler", "batch", "global_batch", "global_batch_size"),
             *("cooldown", "context_length", "tokenizer", "dataset", "dtype", "optim", "activation", "norm"),
             *("num_heads", "n_heads"),
         )
     ),
-    Column("bits_per_byte", "outcome", "number", ("val_bpb", "bpb", "eval_bpb", "validation_bpb"), "bits per byte"),
-    Column("loss_stderr", "outcome", unit="nats per token"),
-    Column("wall_seconds", "outcome", aliases=("train_time_sec", "train_seconds_total", "runtime"), unit="s"),
-    Column("tokens_per_second", "outcome", unit="tokens/s"),
-    *(Column(name, "outcome") for name in ("attention_kernel", "device_kind")),
-    Column("pack_size", "outcome", unit="runs"),
-    Column("status", "outcome", aliases=("state", "run_state", "run_status")),
-    Column("run_id", "identity", aliases=()),
-    Column("arm", "identity", "text"),
+    Column(
+        "bits_per_byte",
+        "outcome",
+        "number",
+        "bits per byte",
+        "held-out loss per byte of text, which compares between vocabularies",
+    ),
+    Column("loss_stderr", "outcome", "any", "nats per token", "standard error of loss over held-out documents"),
+    Column("wall_seconds", "outcome", "any", "s", "time of the whole pack that the run trained in"),
+    Column("tokens_per_second", "outcome", "any", "tokens/s", "rate of the whole pack"),
+    Column("attention_kernel", "outcome", "any", "", "kernel that the attention ran with"),
+    Column("device_kind", "outcome", "any", "", "device, as JAX names it"),
+    Column("pack_size", "outcome", "any", "runs", "runs that were trained as one"),
+    Column("status", "outcome", "any", "", "done, diverged, failed, oom, interrupted or pending; only done has a loss"),
+    Column(
+        "run_id",
+        "identity",
+        "any",
+        "",
+        "shape, learning rate, seed, and a hash of all that changes the result",
+        any_case=True,
+    ),
+    Column("arm", "identity", "text", "", "recipe, where several are compared"),
 )
+RESULTS = (
+    *("run_id", "depth", "width", "heads", "head_size", "seed", "learning_rate", "parametrization", "budget"),
+    *("n_params", "n_params_total", "tokens", "steps", "loss", "loss_stderr", "bits_per_byte", "status"),
+    *("wall_seconds", "tokens_per_second", "flops", "batch_size", "seq_len", "vocab_size", "optimizer", "schedule"),
+    *("precision", "attention_kernel", "data_hash", "device_kind", "pack_size", "device_seconds", "embedding_rank"),
+    "arm",
+)
+"""The columns of results.csv, in their order."""
 
 
 def named(*roles: Role) -> tuple[str, ...]:
@@ -155,9 +123,50 @@ def of_type(*types: Type) -> tuple[str, ...]:
 
 
 REQUIRED = ("depth", "width", "loss")
-AXES = {column.name: column.label for column in COLUMNS if column.label}
+AXES = {
+    "n_params": "non-embedding parameters",
+    "n_params_total": "parameters, embeddings included",
+    "flops": "training FLOPs",
+    "device_seconds": "device seconds",
+}
 """Columns that a fit may take for the size at which depths are compared, and how an axis calls them."""
-ALIASES = {column.name: column.aliases for column in COLUMNS if column.aliases}
+ALIASES: dict[str, tuple[str, ...]] = {
+    "depth": (
+        *("n_layer", "n_layers", "num_layers", "num_hidden_layers", "layers", "nlayers"),
+        *("num_decoder_layers", "l"),
+    ),
+    "width": (
+        *("d_model", "n_embd", "hidden_size", "hidden_dim", "model_dim", "embed_dim", "emb_dim", "d_x"),
+        *("dim", "d"),
+    ),
+    "loss": (
+        *("val_loss", "eval_loss", "validation_loss", "valid_loss", "test_loss", "final_loss"),
+        *("lm_loss", "nll"),
+    ),
+    "learning_rate": ("lr", "max_lr", "peak_lr", "max_learning_rate"),
+    "tokens": (
+        *("n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen", "tokens_trained"),
+        *("total_tokens", "total_training_tokens"),
+    ),
+    "seed": ("random_seed", "rng_seed"),
+    "n_params": (
+        *("non_embedding_params", "params_non_embedding", "n_params_non_embedding"),
+        *("num_params_non_embedding", "non_embedding_parameters", "num_non_embedding_params"),
+        *("params_transformer",),
+    ),
+    "n_params_total": (
+        *("total_params", "params_total", "num_params_total", "total_parameters", "params"),
+        *("num_params", "parameters", "n_parameters", "num_parameters", "parameter_count"),
+        *("param_count",),
+    ),
+    "flops": ("total_flops", "train_flops", "training_flops", "compute"),
+    "heads": ("n_head", "n_heads", "num_heads", "num_attention_heads"),
+    "seq_len": ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
+    "vocab_size": ("n_vocab", "vocabulary_size"),
+    "bits_per_byte": ("val_bpb", "bpb", "eval_bpb", "validation_bpb"),
+    "wall_seconds": ("train_time_sec", "train_seconds_total", "runtime"),
+    "status": ("state", "run_state", "run_status"),
+}
 """Usual names elsewhere, the likelier first, by ours."""
-IN_ANY_CASE = tuple(column.name for column in COLUMNS if column.aliases is not None)
+IN_ANY_CASE = tuple(column.name for column in COLUMNS if column.any_case or column.name in ALIASES)
 """Columns that are understood in another case, or under an alias."""

@@ -31,10 +31,10 @@ from dwsweep.records.transitions import (
     Transition,
     references,
 )
+from dwsweep.shapes import LARGEST_SIZE
 from dwsweep.text import NATS, format_count
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-LARGEST_SIZE = 10_000_000  # of a vocabulary or a context
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Interval = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from dwsweep.records.record import Amount, Count, Name, Number, Positive, PositiveNumber, one_of
 from dwsweep.records.run import DONE, FAILED, INTERRUPTED, OOM, PENDING, RUNNING
 from dwsweep.shapes import Shape
-from dwsweep.spec import ExecutionSpec, ModelSpec, Section, TrainSpec
+
+if TYPE_CHECKING:
+    from dwsweep.spec import ExecutionSpec, ModelSpec, TrainSpec
+else:  # `_section` imports them where a pack is read: `status` reads none, and making these models takes long
+    ExecutionSpec = ModelSpec = TrainSpec = Any
 
 REBUILT = "rebuilt"  # other packs took the replicas over
 IN_PART = "the other replicas are finished or belong to another pack"  # why a pack lacks some that the plan has in it
@@ -18,12 +23,17 @@ IN_PART = "the other replicas are finished or belong to another pack"  # why a p
 PACK_STATES = (PENDING, RUNNING, DONE, INTERRUPTED, FAILED, OOM, REBUILT)
 
 
-def _section(kind: type[Section], *, strict: bool) -> BeforeValidator:
+def _section(name: str, *, strict: bool) -> BeforeValidator:
     """A section of the spec as a spec reads it; unless ``strict``, keys that this version does not know are dropped."""
 
     def build(value: Any) -> Any:
-        if not isinstance(value, dict):
+        from dwsweep import spec
+
+        kind = getattr(spec, name)
+        if isinstance(value, kind):
             return value
+        if not isinstance(value, dict):
+            raise PydanticCustomError("model_type", "must be an object")
         known = value if strict else {name: item for name, item in value.items() if name in kind.model_fields}
         try:
             return kind.model_validate(known)
@@ -58,9 +68,9 @@ class Pack:
     shape: Shape
     replicas: Annotated[tuple[Replica, ...], Field(min_length=1)]
     branch_steps: Annotated[tuple[Positive, ...], Field(min_length=1)]
-    model: Annotated[ModelSpec, _section(ModelSpec, strict=True)]
-    train: Annotated[TrainSpec, _section(TrainSpec, strict=True)]
-    execution: Annotated[ExecutionSpec, _section(ExecutionSpec, strict=False)]  # changes no result
+    model: Annotated[ModelSpec, _section("ModelSpec", strict=True)]
+    train: Annotated[TrainSpec, _section("TrainSpec", strict=True)]
+    execution: Annotated[ExecutionSpec, _section("ExecutionSpec", strict=False)]  # changes no result
     data_hash: str
     rebuilt_from: Name | None = None  # the pack whose replicas it took over
     reason: str | None = None  # why it did

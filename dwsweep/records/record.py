@@ -12,7 +12,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -100,14 +100,13 @@ def columns_of(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-def csv_text(
-    rows: Iterable[Any],
-    kind: Any,
-    number: Callable[[float], str] = "{:.10g}".format,
-    further: Callable[[Any], Mapping[str, Any]] = lambda row: {},
-) -> str:
-    """Write rows as CSV with the columns of ``kind``, then those that ``further`` gives of any row, by name; None is
-    blank. ``number`` formats a float."""
+def csv_text(rows: Iterable[Any], kind: Any, number: Callable[[float], str] = "{:.10g}".format) -> str:
+    """Write records of a ``kind`` as CSV, its fields as columns. ``number`` formats a float."""
+    return table_text(map(vars, rows), columns_of(kind), number)
+
+
+def table_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], number: Callable[[float], str]) -> str:
+    """Write rows as CSV; what is None or not there is blank."""
 
     def shown(value: Any) -> Any:
         if isinstance(value, bool):
@@ -116,11 +115,8 @@ def csv_text(
 
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    columns, held = columns_of(kind), [(row, further(row)) for row in rows]
-    more = sorted({name for _, added in held for name in added})
-    writer.writerow([*columns, *more])
-    for row, added in held:
-        writer.writerow([*(shown(getattr(row, name)) for name in columns), *(shown(added.get(name)) for name in more)])
+    writer.writerow(columns)
+    writer.writerows([shown(row.get(name)) for name in columns] for row in rows)
     return buffer.getvalue()
 
 

@@ -1,8 +1,7 @@
-"""The tables of a sweep, one row per run: ``plan.csv`` (what is to be done) and ``results.csv`` (what came out). Their
-columns stand in the order of the fields here.
+"""The tables of a sweep, one row per run: ``plan.csv`` (what is to be done) and ``results.csv`` (what came out).
 
-A new column of results.csv is a field of ``ResultsRow``, found by its name in the run's files, and an entry of
-``records.columns`` that says what a fit makes of it; one of plan.csv takes its value in ``plan.units``.
+``records.columns`` has the columns of results.csv, each found by its name in the run's files. Those of plan.csv are the
+fields here, in their order, and take their values in ``plan.units``.
 
 The files of a sweep as a whole: ``manifest.json``, and the lock that names the owner of the directory.
 
@@ -19,7 +18,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -29,8 +28,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from dwsweep import paths
+from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import StartFacts
-from dwsweep.records.record import Count, Positive, columns_of, csv_text, one_of, parse
+from dwsweep.records.record import Count, Positive, columns_of, csv_text, one_of, parse, table_text
 from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, FixedRate, RunConfig, RunResult, RunState
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to be trained; already there; left out
@@ -90,64 +90,26 @@ def parse_plan_csv(text: str) -> Iterator[PlanRow]:
         yield parse(PlanRow, {name: value for name, value in row.items() if name is not None and value})
 
 
-@dataclass(frozen=True)
-class ResultsRow:
-    """One run: what was asked, what came out, what it cost. None, an empty field, where it is not known."""
+def results_row(config: RunConfig, state: RunState, result: RunResult | None) -> dict[str, Any]:
+    """One run by the columns of results.csv: what was asked, what came out, what it cost.
 
-    run_id: str
-    depth: int
-    width: int
-    heads: int
-    head_size: int
-    seed: int
-    learning_rate: float
-    parametrization: str | None
-    budget: float | None  # target n_params
-    n_params: int  # weight matrices of the blocks
-    n_params_total: int
-    tokens: int
-    steps: int
-    loss: float | None  # held-out nats per token
-    loss_stderr: float | None
-    bits_per_byte: float | None
-    status: str
-    wall_seconds: float | None  # of the whole pack
-    tokens_per_second: float | None  # of the whole pack
-    flops: int | None
-    batch_size: int | None  # sequences per step
-    seq_len: int
-    vocab_size: int
-    optimizer: str | None
-    schedule: str | None
-    precision: str | None
-    attention_kernel: str | None
-    data_hash: str | None
-    device_kind: str | None
-    pack_size: int | None
-    device_seconds: float | None  # the run's share of its pack
-    embedding_rank: int | None  # of a factored embedding
-    arm: str | None  # of a sweep with arms
-
-    @classmethod
-    def of(cls, config: RunConfig, state: RunState, result: RunResult | None) -> ResultsRow:
-        """Take the row of a run from its files; ``result`` counts only where the state is done."""
-        done = result if state.state == DONE else None
-        settings = {name: config.train.get(name) for name in ("batch_size", "optimizer", "schedule", "precision")}
-        settings["parametrization"] = config.model.get("parametrization")
-        known: dict[str, Any] = {**(vars(done) if done else {}), **settings, **vars(config.shape), **vars(config)}
-        known["status"] = INTERRUPTED if state.state == RUNNING else state.state
-        row: dict[str, Any] = {name: known.get(name) for name in columns_of(cls)}
-        return cls(**row)
-
-
-RESULTS_COLUMNS = columns_of(ResultsRow)
+    None, an empty field, where it is not known. ``result`` counts only where the state is done.
+    """
+    done = result if state.state == DONE else None
+    settings = {name: config.train.get(name) for name in ("batch_size", "optimizer", "schedule", "precision")}
+    settings["parametrization"] = config.model.get("parametrization")
+    known: dict[str, Any] = {**(vars(done) if done else {}), **settings, **vars(config.shape), **vars(config)}
+    known["status"] = INTERRUPTED if state.state == RUNNING else state.state
+    return {name: known.get(name) for name in RESULTS}
 
 
 def write_results(
-    path: Any, rows: Iterable[ResultsRow], evaluated: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+    path: Any, rows: Sequence[Mapping[str, Any]], evaluated: Mapping[str, Mapping[str, float]] = MappingProxyType({})
 ) -> None:
     """Write the table atomically; ``evaluated``: further columns by run_id."""
-    paths.write_atomic(path, csv_text(rows, ResultsRow, str, lambda row: evaluated.get(row.run_id, {})))
+    whole = [{**row, **evaluated.get(row["run_id"], {})} for row in rows]
+    further = sorted({name for row in whole for name in row} - set(RESULTS))
+    paths.write_atomic(path, table_text(whole, (*RESULTS, *further), str))
 
 
 _PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")

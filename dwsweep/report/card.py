@@ -39,40 +39,6 @@ _ROLES = {
     "tuning": "setting of the training",
     "identity": "names the run",
 }
-MEANINGS = {
-    "run_id": "shape, learning rate, seed, and a hash of all that changes the result",
-    "depth": "number of blocks L",
-    "width": "d_x, the width of the residual stream",
-    "heads": "attention heads per block",
-    "head_size": "width of a head",
-    "seed": "seed of the initial weights and of the order of the batches, which all shapes share",
-    "parametrization": "rule by which rates and initial values follow from depth and width",
-    "steps": "optimizer steps",
-    "batch_size": "sequences per step",
-    "seq_len": "positions of a sequence",
-    "vocab_size": "size of the vocabulary",
-    "optimizer": "how weights are updated",
-    "schedule": "of the learning rate over the steps",
-    "precision": "of the matrix products; everything else is float32",
-    "attention_kernel": "kernel that the attention ran with",
-    "device_kind": "device, as JAX names it",
-    "learning_rate": "base rate, which the parametrization resolves for each shape",
-    "budget": "non-embedding parameters that the shape was matched to",
-    "n_params": "weight matrices of the blocks, 12·L·d_x² in a standard block",
-    "n_params_total": "all parameters: embeddings, biases and norms too",
-    "tokens": "tokens that the run trained on",
-    "loss": "held-out loss per token, the end of each document counted",
-    "loss_stderr": "standard error of loss over held-out documents",
-    "bits_per_byte": "held-out loss per byte of text, which compares between vocabularies",
-    "status": "done, diverged, failed, oom, interrupted or pending; only done has a loss",
-    "wall_seconds": "time of the whole pack that the run trained in",
-    "tokens_per_second": "rate of the whole pack",
-    "flops": "of training, attention and unembedding counted",
-    "data_hash": "SHA-256 of the tokens, their split and the tokenizer",
-    "pack_size": "runs that were trained as one",
-    "device_seconds": "the run's share of its pack, on one device",
-    "arm": "recipe, where several are compared",
-}
 
 
 def write(directory: Any, out: Any, licence: str | None = None) -> list[str]:
@@ -136,7 +102,7 @@ def typed(rows: Sequence[Mapping[str, str]]) -> pa.Table:
 
 def _meaning(name: str) -> str:
     column = _BY_NAME.get(name)
-    return MEANINGS.get(name) or (column and (column.label or _ROLES[column.role])) or ""
+    return (column.meaning or _ROLES[column.role]) if column else ""
 
 
 def _parquet(table: pa.Table) -> bytes:

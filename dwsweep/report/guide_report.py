@@ -22,7 +22,8 @@ from dwsweep.guide.answers import (
     ShapeAnswer,
     Trust,
 )
-from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, is_near
+from dwsweep.guide.costs import is_near
+from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID
 from dwsweep.guide.sources import BUILD_APART, RECIPE_FACTOR
 from dwsweep.interval import Interval
 from dwsweep.report import terminal

@@ -101,7 +101,7 @@ def sizes(fit: FitResult, source: Source) -> list[float]:
         guides = [source.at(n) for n in every]
         spoken = [k for k, n in enumerate(every) if not guides[k].refuses(n)]
         listed = every[max(0, spoken[0] - 1) : spoken[-1] + 2] if spoken else every[:1]
-        if len(spoken) <= MOST_BY_LAW and sum(guides[k].surface is not None for k in spoken) <= MOST_BY_LOSSES:
+        if len(spoken) <= MOST_BY_LAW and sum(guides[k].own is not None for k in spoken) <= MOST_BY_LOSSES:
             break
     return listed
 
@@ -116,7 +116,7 @@ def _answered(asked: Sequence[float], source: Source, file: Any) -> dict[float, 
     fit once for all of them."""
     found: dict[float, Answer] = {}
     for own in (True, False):
-        group = [n for n in asked if (source.at(n).surface is not None) == own]
+        group = [n for n in asked if (source.at(n).own is not None) == own]
         if group:
             whole = answer(group, fit=file)
             found |= {n: replace(whole, budgets=(row,)) for n, row in zip(group, whole.budgets, strict=True)}

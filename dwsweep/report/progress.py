@@ -15,14 +15,12 @@ from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dwsweep.cost.devices import find
-from dwsweep.plan import Pack
-from dwsweep.records.pack import PackProgress, StartFacts
+from dwsweep.records.pack import Pack, PackProgress, StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.report import terminal
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, sentence, snapshot, step_of, time_left
-from dwsweep.sweep.work_queue import pack_weight
 from dwsweep.text import format_clock, format_count
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack
@@ -175,8 +173,7 @@ class ProgressView:
     def expect(self, packs: Sequence[Pack], name: str, labels: Mapping[str, str] | None = None) -> None:
         self._labels.update(labels or {})
         self.n_packs += len(packs)
-        for pack in packs:
-            self._pace.expect(pack.pack_id, pack_weight(pack))
+        self._weigh(packs)
         if self._bars and self._all is not None:
             self._bars.update(self._all, description=name)
 
@@ -258,6 +255,11 @@ class ProgressView:
         """Expect other packs in place of one whose work is lost."""
         self.n_packs += len(packs) - 1
         self._pace.forget(pack_id)
+        self._weigh(packs)
+
+    def _weigh(self, packs: Sequence[Pack]) -> None:
+        from dwsweep.sweep.work_queue import pack_weight  # `status` needs none of what makes a plan
+
         for pack in packs:
             self._pace.expect(pack.pack_id, pack_weight(pack))
 

@@ -18,18 +18,18 @@ from __future__ import annotations
 import copy
 import difflib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
+from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec, section_in
 
 SPEC_FILE = "spec.yaml"  # of a sweep directory
 MAX_BYTES = 4_000_000
@@ -57,11 +57,11 @@ def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
         raise InputError(f"SPEC: {path} cannot be read: {error}") from None
     if len(raw) > MAX_BYTES:
         raise InputError(f"SPEC: {path} is larger than {MAX_BYTES:,} bytes; give a sweep spec (YAML)")
-    content = load_yaml(text, f"SPEC: {path}")
+    content, keys = load_yaml(text, f"SPEC: {path}"), ", ".join(_known_keys())
     if content is None:
-        raise InputError(f"SPEC: {path} is empty; must be a mapping with the keys {_keys(Spec)}")
+        raise InputError(f"SPEC: {path} is empty; must be a mapping with the keys {keys}")
     if not isinstance(content, dict):
-        raise InputError(f"SPEC: {path} holds {type(content).__name__}; must be a mapping with the keys {_keys(Spec)}")
+        raise InputError(f"SPEC: {path} holds {type(content).__name__}; must be a mapping with the keys {keys}")
     return parse_spec(content, overrides)
 
 
@@ -96,12 +96,7 @@ def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
     # those that replace other keys first, so that another key of the command line wins over them wherever it stands
     for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() not in (PRESET, TOKENIZER)):
         _apply(content, override)
-    return _validated(resolved(content, _validated))
-
-
-def arms_of(spec: Spec) -> list[tuple[str, Spec]]:
-    """(name, spec) of every arm of a sweep; the spec alone, without a name, where it has none."""
-    return each(spec, _validated)
+    return _validated(_with_arms_written_out(content))
 
 
 def _validated(content: dict[str, Any]) -> Spec:
@@ -182,7 +177,7 @@ def _is_branch(part: Any) -> bool:
     return isinstance(part, str) and (part == "[key]" or part.startswith("|"))
 
 
-def _section_at(location: list[Any]) -> type[BaseModel] | None:
+def _section_at(location: Sequence[Any]) -> type[BaseModel] | None:
     model: type[BaseModel] = Spec
     for part in location:
         if isinstance(part, int):  # an item of a list, of the section that the list is of
@@ -192,27 +187,16 @@ def _section_at(location: list[Any]) -> type[BaseModel] | None:
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
         if part not in fields:
             return None
-        annotation = fields[part].annotation
-        models = [o for o in _leaves(annotation) if isinstance(o, type) and issubclass(o, BaseModel)]
-        if not models:
+        found = section_in(fields[part].annotation)
+        if found is None:
             return None
-        model = models[0]
+        model = found
     return model
 
 
-def _leaves(annotation: Any) -> list[Any]:
-    """All types inside an annotation, unions and ``Annotated`` unwrapped."""
-    inner = get_args(annotation)
-    return [leaf for part in inner for leaf in _leaves(part)] if inner else [annotation]
-
-
-def _known_keys(location: list[Any]) -> list[str]:
+def _known_keys(location: Sequence[Any] = ()) -> list[str]:
     section = _section_at(location)
     return [field.alias or name for name, field in section.model_fields.items()] if section else []
-
-
-def _keys(section: type[BaseModel]) -> str:
-    return ", ".join(section.model_fields)
 
 
 def load_yaml(text: str, what: str) -> Any:
@@ -305,11 +289,19 @@ SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token
 SHARED_KEYS = tuple(f"train.{name}" for name in (*SHARED, "eval_tokens"))
 LONGEST_NAME = 80
 MOST_ARMS = 100  # each is a plan of its own, and held against all others
-Parse = Callable[[dict[str, Any]], "Spec"]
 
 
-def resolved(content: dict[str, Any], parse: Parse) -> dict[str, Any]:
-    """The content of a spec with its arms named and written out; ``parse`` validates content without arms.
+def arms_of(spec: Spec) -> list[tuple[str, Spec]]:
+    """(name, spec) of every arm of a sweep, in their order; the spec alone, without a name, where it has none."""
+    if spec.grid.arms is None:
+        return [("", spec)]
+    content = _with_arms_written_out(spec.model_dump(mode="json", by_alias=True))
+    plain = _without_arms(content)
+    return [(arm[NAME], _validated(_with(plain, _flat(arm, "grid.arms")))) for arm in content["grid"]["arms"]]
+
+
+def _with_arms_written_out(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a spec with its arms named, and every key in them that differs from the spec.
 
     Raises:
         InputError: an arm is no mapping, sets a key that it may not, or makes a spec that is wrong; two arms are one.
@@ -322,14 +314,14 @@ def resolved(content: dict[str, Any], parse: Parse) -> dict[str, Any]:
         raise InputError("grid.arms: must be a list of two mappings or more, such as [{}, {model.mlp: gated}]")
     if len(arms) > MOST_ARMS:
         raise InputError(f"grid.arms: {len(arms):,} arms; at most {MOST_ARMS}")
-    plain = without_arms(content)
-    base = _facts(parse(plain))
+    plain = _without_arms(content)
+    base = _facts(_validated(plain))
     out, seen = [], dict[str, int]()
     for number, arm in enumerate(arms):
         where = f"grid.arms[{number}]"
         given = _flat(arm, where)
         try:
-            facts = _facts(parse(_with(plain, given)))
+            facts = _facts(_validated(_with(plain, given)))
         except InputError as error:
             raise InputError(*(f"{where}.{line}" for line in error.lines)) from None
         own = json.dumps(facts, sort_keys=True)
@@ -338,23 +330,15 @@ def resolved(content: dict[str, Any], parse: Parse) -> dict[str, Any]:
                 f"{where}: the same recipe as grid.arms[{seen[own]}]; every arm must differ from the others"
             )
         seen[own] = number
-        out.append({NAME: _name(arm, given, where), **given, **_different(facts, base)})
+        differs = {key: value for key, value in facts.items() if base.get(key) != value}
+        out.append({NAME: _name(arm, given, where), **given, **differs})
     names = [arm[NAME] for arm in out]
     if len(set(names)) < len(names):
         raise InputError(f"grid.arms: {', '.join(names)}; every arm must have a name of its own")
     return {**content, "grid": {**content["grid"], "arms": out}}
 
 
-def each(spec: Spec, parse: Parse) -> list[tuple[str, Spec]]:
-    """(name, spec) of every arm, in their order; the spec alone, without a name, where it has none."""
-    if spec.grid.arms is None:
-        return [("", spec)]
-    content = resolved(spec.model_dump(mode="json", by_alias=True), parse)
-    plain = without_arms(content)
-    return [(arm[NAME], parse(_with(plain, _flat(arm, "grid.arms")))) for arm in content["grid"]["arms"]]
-
-
-def without_arms(content: dict[str, Any]) -> dict[str, Any]:
+def _without_arms(content: dict[str, Any]) -> dict[str, Any]:
     plain = copy.deepcopy(content)
     plain["grid"].pop("arms", None)
     return plain
@@ -407,10 +391,6 @@ def _facts(spec: Spec) -> dict[str, Any]:
     dumped = spec.model_dump(mode="json")
     facts = {f"{name}.{key}": value for name in ("model", "train") for key, value in dumped[name].items()}
     return {**facts, HEADS: dumped["grid"]["heads"], "grid.learning_rates": dumped["grid"]["learning_rates"]}
-
-
-def _different(facts: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in facts.items() if base.get(key) != value}
 
 
 def _name(arm: Mapping[Any, Any], given: Mapping[str, Any], where: str) -> str:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import types
-import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
@@ -15,7 +13,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Spec
+from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Spec, parts_of, section_in
 
 # keys that the commented spec sets: those without a default, and one of each section, so that others can join it
 STARTING_POINT = {
@@ -99,7 +97,7 @@ def all_keys() -> Iterator[Key]:
 
 def _keys(section: type[BaseModel], prefix: str) -> Iterator[Key]:
     for name, field in section.model_fields.items():
-        inner = _section(field.annotation)
+        inner = section_in(field.annotation)
         meaning = (field.description or "").replace("None: ", "null: ")
         default = field.get_default(call_default_factory=True)
         if inner is not None and name not in ("heads", "budgets"):
@@ -115,24 +113,8 @@ def _keys(section: type[BaseModel], prefix: str) -> Iterator[Key]:
         yield Key(prefix + name, "" if default is PydanticUndefined else _yaml(default), meaning)
 
 
-def _section(annotation: Any) -> type[BaseModel] | None:
-    """The section that a field holds, or may hold."""
-    for found in _parts(annotation):
-        if isinstance(found, type) and issubclass(found, BaseModel):
-            return found
-    return None
-
-
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    return next((get_args(part) for part in _parts(annotation) if get_origin(part) is Literal), ())
-
-
-def _parts(annotation: Any) -> Iterator[Any]:
-    """An annotation and what it is a union or a list of."""
-    yield annotation
-    if get_origin(annotation) in (types.UnionType, typing.Union, typing.Annotated, list):
-        for part in get_args(annotation):
-            yield from _parts(part)
+    return next((get_args(part) for part in parts_of(annotation) if get_origin(part) is Literal), ())
 
 
 def _yaml(value: Any) -> str:

@@ -6,6 +6,7 @@ What a sweep spec may say: one frozen, validated model for each of its sections.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -87,6 +88,18 @@ class Section(BaseModel):
             if annotation is not bool and bool not in get_args(annotation) and not names:
                 raise ValueError("must not be true or false, which only switches are")
         return value
+
+
+def section_in(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field of this type holds, or may hold."""
+    return next((part for part in parts_of(annotation) if isinstance(part, type) and issubclass(part, BaseModel)), None)
+
+
+def parts_of(annotation: Any) -> Iterator[Any]:
+    """A type, and all types that it is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from parts_of(part)
 
 
 class BudgetRange(Section):
@@ -177,22 +190,11 @@ class Grid(Section):
             raise ValueError("give `depths` with `budgets`, or `widths`")
         elif not self.depths:
             raise ValueError("`depths` is empty; give at least one depth")
-        for name, values in (
-            ("depths", self.depths),
-            ("learning_rates", self.learning_rates),
-            ("seeds", self.seeds if isinstance(self.seeds, list) else []),
-            ("budgets", self.budgets if isinstance(self.budgets, list) else []),
-            ("heads", [str(rule) for rule in self.head_rules()]),
-        ):
-            if len(set(values)) != len(values):
+        for name in ("depths", "learning_rates", "seeds", "budgets", "heads"):
+            values = getattr(self, name) if name != "heads" else [str(rule) for rule in self.head_rules()]
+            if isinstance(values, list) and len(set(values)) != len(values):
                 raise ValueError(f"`{name}` has a value twice: {values}")
-        for name, listed in (
-            ("budgets", self.budgets),
-            ("seeds", self.seeds),
-            ("learning_rates", self.learning_rates),
-            ("heads", self.heads),
-        ):
-            if listed == []:
+            if values == [] and name != "depths":  # which may follow from the widths
                 raise ValueError(f"`{name}` is empty; give at least one")
         return self
 

@@ -17,12 +17,11 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.paths import exclusive
-from dwsweep.plan import DROP, Plan, units
 from dwsweep.records import record as reader
 from dwsweep.records import sweep as sweep_record
 from dwsweep.records.pack import Pack, PackProgress, PackState
@@ -39,7 +38,10 @@ from dwsweep.records.run import (
     RunState,
     fault_of_documents,
 )
-from dwsweep.records.sweep import Manifest, Owner, PlanRow
+from dwsweep.records.sweep import DROP, Manifest, Owner, PlanRow
+
+if TYPE_CHECKING:
+    from dwsweep.plan import Plan
 
 Record = TypeVar("Record")
 
@@ -143,6 +145,8 @@ class SweepStore:
 
     def write_plan(self, plan: Plan) -> None:
         """Write spec.yaml, plan.csv and the config.json of every run that is to be trained and has none yet."""
+        from dwsweep.plan.units import run_config
+
         paths.make_directory(self.directory / "runs")
         paths.make_directory(self.directory / "packs")
         paths.write_atomic(self.directory / "spec.yaml", plan.spec.to_yaml())
@@ -152,14 +156,16 @@ class SweepStore:
                 continue
             known = self.config(run.run_id) if run.run_id in there else None
             if known is None or known.arm != (run.arm or None):  # the same run may belong to an arm of another sweep
-                self.write(run.run_id, units.run_config(run, plan))
+                self.write(run.run_id, run_config(run, plan))
         # last: whoever finds a run in the plan finds its config.json too
         self.write_plan_table(plan)
 
     def write_plan_table(self, plan: Plan) -> Any:
         """Write plan.csv, one row per run; returns its path."""
+        from dwsweep.plan.units import to_rows
+
         path = paths.make_directory(self.directory) / "plan.csv"
-        paths.write_atomic(path, sweep_record.plan_csv(units.to_rows(plan)))
+        paths.write_atomic(path, sweep_record.plan_csv(to_rows(plan)))
         return path
 
     def planned(self) -> list[PlanRow]:

@@ -13,13 +13,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dwsweep.errors import InputError
 from dwsweep.paths import exclusive
-from dwsweep.plan import Pack
 from dwsweep.records import sweep as sweep_record
-from dwsweep.records.pack import PackProgress
+from dwsweep.records.pack import Pack, PackProgress
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import (
     DIVERGED,
@@ -34,10 +33,12 @@ from dwsweep.records.run import (
     Promise,
     RunState,
 )
-from dwsweep.records.sweep import DROP, PlanRow, ResultsRow
+from dwsweep.records.sweep import DROP, PlanRow, results_row
 from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.work_queue import Schedule, Shard
+
+if TYPE_CHECKING:
+    from dwsweep.sweep.work_queue import Schedule, Shard
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def step_of(run: RunView, now: Snapshot) -> int:
     return run.state.step or 0
 
 
-def results_rows(store: SweepStore) -> tuple[list[ResultsRow], list[ResultsRow]]:
+def results_rows(store: SweepStore) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(rows of the planned runs in the plan's order, rows of the orphans).
 
     An orphan has a directory and is not in the plan any more: the spec was edited. It is kept and shown apart, so that
@@ -156,9 +157,9 @@ def results_rows(store: SweepStore) -> tuple[list[ResultsRow], list[ResultsRow]]
     return _rows(store, known), _rows(store, orphans)
 
 
-def _rows(store: SweepStore, run_ids: list[str]) -> list[ResultsRow]:
+def _rows(store: SweepStore, run_ids: list[str]) -> list[dict[str, Any]]:
     configs = [config for config in map(store.config, run_ids) if config is not None]
-    return [ResultsRow.of(config, store.state(config.run_id), store.result(config.run_id)) for config in configs]
+    return [results_row(config, store.state(config.run_id), store.result(config.run_id)) for config in configs]
 
 
 def rebuild_results(store: SweepStore) -> Any:
@@ -166,7 +167,7 @@ def rebuild_results(store: SweepStore) -> Any:
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
         planned, orphans = results_rows(store)
-        found = {row.run_id: store.evaluation(row.run_id) for row in (*planned, *orphans)}
+        found = {row["run_id"]: store.evaluation(row["run_id"]) for row in (*planned, *orphans)}
         evaluated = {run_id: evaluation.columns() for run_id, evaluation in found.items() if evaluation}
         sweep_record.write_results(store.results_path, planned, evaluated)
         apart = store.directory / "orphans.csv"

@@ -10,10 +10,9 @@ import pytest
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.evidence import Estimates, Neighbour, predict, read
 from dwsweep.evidence.random_effects import CENTRE, DEPTH
-from dwsweep.evidence.record import HERE
-from dwsweep.evidence.summary import summarised
+from dwsweep.evidence.summary import HERE, summarised
 from dwsweep.guide import Options
-from dwsweep.guide.predicted import Tokens, of_source, public
+from dwsweep.guide.losses import Tokens, of_source, public
 
 SOURCES = {source.name: source for source in read()}
 
@@ -94,13 +93,14 @@ def test_more_tokens_ask_for_more_depth_as_in_gemstones() -> None:
 )
 def test_at_equal_flops_the_interval_holds_a_study_that_is_no_source(shallow, deep) -> None:
     """264 Llama runs had the deeper of each pair level or behind by up to 0.009 nats at equal FLOPs."""
-    options, loss = Options(head_size=64), public()
+    options = Options(head_size=64)
     shapes = [options.shape(*shape) for shape in (shallow, deep)]
     n = math.sqrt(shapes[0].n_params * shapes[1].n_params)
-    drawn = loss.drawn(n, np.array([float(shallow[0]), float(deep[0])]))
+    loss = public().loss(n)
+    drawn = loss.drawn(np.array([float(shallow[0]), float(deep[0])]))
     # what a shape spends for each parameter is lost to size
     spent = [math.log(training_flops_per_token(shape) / shape.n_params) for shape in shapes]
-    behind = drawn[:, 1] - drawn[:, 0] + loss.slope(n) * (spent[1] - spent[0])
+    behind = drawn[:, 1] - drawn[:, 0] + loss.slope * (spent[1] - spent[0])
     low, high = np.quantile(behind, [0.025, 0.975])
     assert low < 0.0 and high > 0.009 - 1e-3
 

@@ -242,7 +242,7 @@ def test_guide_answers_inside_the_data_of_a_best_depth_that_falls(falling):
     for n in (3e6, 3e7, 1e8):
         _, low, high = source.at(n).law.depth(n)
         assert low <= true(n) <= high
-    assert source.at(1e11) is source and source.surface is None
+    assert source.at(1e11) is source and source.own is None
 
 
 def test_narrow_intervals_of_little_confidence_earn_no_trust():

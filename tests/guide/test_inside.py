@@ -10,8 +10,7 @@ import pytest
 
 from dwsweep import FitResult, fit_table
 from dwsweep.fit import output
-from dwsweep.guide import Options, Source, advice, answer, exported, public_source, source_of
-from dwsweep.guide import rules as rules_of_thumb
+from dwsweep.guide import Options, Source, advice, answer, exported, practice, public_source, source_of
 from dwsweep.report import guide_report
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
@@ -26,7 +25,7 @@ def found() -> FitResult:
 @pytest.fixture(scope="module")
 def source(found: FitResult) -> Source:
     made = source_of(found, "laptop")
-    assert made.surface is None and made.inside is not None, "no such fit: the tests below would say nothing"
+    assert made.own is None and made.inside is not None, "no such fit: the tests below would say nothing"
     return made
 
 
@@ -42,8 +41,8 @@ def test_inside_the_data_guide_goes_by_the_losses_of_the_sweep(
 ) -> None:
     """The published law puts two layers 0.14 nats behind one where the runs have them level or ahead."""
     inside = source.at(largest)
-    assert inside.surface is not None and source.at(FAR) is source
-    one, two = inside.loss(largest).penalties(largest, np.array([1.0, 2.0]))
+    assert inside.own is not None and source.at(FAR) is source
+    one, two = inside.loss(largest).penalties(np.array([1.0, 2.0]))
     measured = [c for c in found.contrasts if (c.shallow, c.deep) == (1, 2) and abs(np.log(c.n_params / largest)) < 1]
     assert measured
     nearest = min(measured, key=lambda c: abs(np.log(c.n_params / largest)))
@@ -54,7 +53,7 @@ def test_a_rule_of_thumb_is_judged_by_what_guides_at_each_size(
     source: Source, largest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(advice, "RULE_SIZES", (largest, FAR))
-    judged = advice.judged(rules_of_thumb.parse("width = 64 * depth"), source, Options())
+    judged = advice.judged(practice.parse("width = 64 * depth"), source, Options())
     near, far = judged.rows
     assert near.best_depth == source.at(largest).law.depth(largest)[0] != source.law.depth(largest)[0]
     assert far.best_depth == source.law.depth(FAR)[0]

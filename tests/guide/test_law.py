@@ -16,23 +16,13 @@ from dwsweep.cost.arithmetic import decode_bytes_per_token
 from dwsweep.cost.devices import find
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.guide import Options, answer, export, exported, families, published_source, rules
+from dwsweep.guide import Options, answer, export, exported, practice, published_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import CONSTRAINTS, Answer
-from dwsweep.guide.shapes import (
-    HEAD_SIZES,
-    LAYER_SECONDS,
-    TIE_NATS,
-    best_of,
-    costed,
-    is_round,
-    lattice,
-    matched,
-    near_best,
-    shapes_near,
-    stretch,
-)
-from dwsweep.guide.sources import CURVATURE, CURVATURE_ENDS, KAPLAN_ALPHA, LawLoss, fitted_source, smaller_percent
+from dwsweep.guide.costs import LAYER_SECONDS, TIE_NATS, Budget, best_of
+from dwsweep.guide.losses import KAPLAN_ALPHA, LAW_CURVATURE, LAW_CURVATURE_ENDS, LawLoss
+from dwsweep.guide.shapes import HEAD_SIZES, is_round, lattice, matched, shapes_near
+from dwsweep.guide.sources import fitted_source
 from dwsweep.report import guide_report
 
 
@@ -104,7 +94,7 @@ def test_verdicts(shape: str, verdict: str) -> None:
     size = row.costs["size"]
     assert size.nats >= 0 and size.nats_low <= size.nats <= size.nats_high
     assert size.less_compute == pytest.approx(
-        smaller_percent(published_source().loss(row.optimum.n_params), row.optimum.n_params, size.nats)
+        published_source().loss(row.optimum.n_params).cost(size.nats).less_compute
     )
     for constraint in CONSTRAINTS:
         best = row.best[constraint]
@@ -115,16 +105,16 @@ def test_verdicts(shape: str, verdict: str) -> None:
 def test_the_cost_of_a_depth_is_the_curvature_times_the_square_of_its_distance() -> None:
     """penalty = c·(ln L − ln L*)², c = 0.024 in 0.02 to 0.055, and L* anywhere in the law's own interval."""
     law, n = laws.published(), 1.2e9
-    model = LawLoss(law)
+    model = LawLoss(n, law)
     best, low, high = law.depth(n)
     depths = np.array([10.0, 24.0, 60.0, 120.0])
-    assert model.penalties(n, depths) == pytest.approx(0.024 * np.log(depths / best) ** 2)
-    assert model.penalties(n, np.array([best]))[0] == pytest.approx(0, abs=1e-12)
-    for depth, column in zip(depths, model.drawn(n, depths).T, strict=True):
+    assert model.penalties(depths) == pytest.approx(0.024 * np.log(depths / best) ** 2)
+    assert model.penalties(np.array([best]))[0] == pytest.approx(0, abs=1e-12)
+    for depth, column in zip(depths, model.drawn(depths).T, strict=True):
         near, far = sorted(abs(np.log(depth / end)) for end in (low, high))
         assert model.interval(column) == pytest.approx((0.02 * near**2, 0.055 * far**2), rel=0.05)
     # inside the law's own interval a depth may be the best one
-    least, most = model.interval(model.drawn(n, np.array([best]))[:, 0])
+    least, most = model.interval(model.drawn(np.array([best]))[:, 0])
     assert least == pytest.approx(0, abs=1e-9) and most > 1e-6
 
 
@@ -136,26 +126,27 @@ def test_the_curvature_is_half_the_second_derivative_as_two_public_sources_agree
     gemstones = (0.023, 0.025)
     assert min(squares) < gemstones[0] and gemstones[1] < max(squares)
     assert 2 * min(squares) > gemstones[1], "as second derivatives they would be steeper than Gemstones at every size"
-    assert gemstones[0] <= CURVATURE <= gemstones[1]
-    assert CURVATURE_ENDS[0] < CURVATURE and max(squares) < CURVATURE_ENDS[1]
+    assert gemstones[0] <= LAW_CURVATURE <= gemstones[1]
+    assert LAW_CURVATURE_ENDS[0] < LAW_CURVATURE and max(squares) < LAW_CURVATURE_ENDS[1]
 
 
 def test_equivalent_size_undoes_the_loss() -> None:
-    model, n = LawLoss(laws.published()), 3e9
-    percent = smaller_percent(model, n, 0.002)
+    n = 3e9
+    model = LawLoss(n, laws.published())
+    percent = model.cost(0.002).less_compute
     smaller = n * (1 - percent / 100)
-    assert model.level(smaller) - model.level(n) == pytest.approx(0.002, rel=0.02)
-    assert model.slope(n) == pytest.approx(KAPLAN_ALPHA * (8.8e13 / n) ** 0.076)
+    assert model.level_of(smaller) - model.level == pytest.approx(0.002, rel=0.02)
+    assert model.slope == pytest.approx(KAPLAN_ALPHA * (8.8e13 / n) ** 0.076)
 
 
 def test_near_best_sets_end_where_the_loss_says() -> None:
-    model, n = published_source().loss(3e9), 3e9
+    model = published_source().loss(3e9)
     previous = None
     for tolerance in (0.001, 0.005, 0.01):
-        found = near_best(model, n, tolerance)
-        assert (found.depth_low, found.depth_high) == stretch(model, n, tolerance)
+        found = model.near_best(tolerance)
+        assert (found.depth_low, found.depth_high) == model.stretch(tolerance)
         for end, ends in ((found.depth_low, found.depth_low_interval), (found.depth_high, found.depth_high_interval)):
-            at = model.penalties(n, np.array([end]))[0]
+            at = model.penalties(np.array([end]))[0]
             assert at == pytest.approx(found.nats, rel=0.05) and at <= 1.001 * found.nats
             assert ends[0] <= end <= ends[1]
         if previous:
@@ -226,7 +217,7 @@ def test_heads_may_be_apart_from_the_width() -> None:
     """Qwen3 0.6B has 16 heads of 128 at a width of 1024."""
     options = Options(heads=16, head_size=128, kv_heads=8, mlp="gated", mlp_ratio=3.0)
     shape = options.shape(28, 1024)
-    qwen = next(model for model in families.models() if model.model == "Qwen3 0.6B")
+    qwen = next(model for model in practice.models() if model.model == "Qwen3 0.6B")
     assert (shape.heads, shape.head_size, shape.mlp_hidden) == (qwen.heads, qwen.head_size, qwen.mlp_hidden)
     assert shape.n_params == qwen.n_params
     for c in by_law([4.4e8], options=options).budgets[0].candidates:
@@ -237,7 +228,7 @@ def test_heads_may_be_apart_from_the_width() -> None:
 
 def test_models_of_families_are_facts_with_a_source() -> None:
     """Their counts are those that the families state for all parameters, less embeddings."""
-    models = {model.model: model for model in families.models()}
+    models = {model.model: model for model in practice.models()}
     assert len({model.family for model in models.values()}) == 6
     for model in models.values():
         assert model.sure in ("P", "S") and "/" in model.source
@@ -245,9 +236,9 @@ def test_models_of_families_are_facts_with_a_source() -> None:
     vocabulary = {"Llama 3.1 8B": (8.03e9, 2 * 128256), "SmolLM3 3B": (3.08e9, 128256), "Qwen3 4B": (4.02e9, 151936)}
     for name, (total, tables) in vocabulary.items():
         assert models[name].n_params + tables * models[name].width == pytest.approx(total, rel=0.005)
-    near = families.near(3e9)
+    near = practice.near(3e9)
     assert [abs(math.log(m.n_params / 3e9)) for m in near] == sorted(abs(math.log(m.n_params / 3e9)) for m in near)
-    assert {"SmolLM3 3B", "Llama 3.2 3B"} <= {m.model for m in near} and not families.near(1e4)
+    assert {"SmolLM3 3B", "Llama 3.2 3B"} <= {m.model for m in near} and not practice.near(1e4)
 
 
 @pytest.mark.parametrize("budget", [3e7, 3e9])
@@ -369,13 +360,13 @@ def test_a_shape_that_spends_as_much_is_as_good_as_its_cost_says() -> None:
     n, source = 3e9, published_source()
     row = by_law([n]).budgets[0]
     model = source.loss(n)
-    slope = model.slope(n)
+    slope = model.slope
     compared = [c for c in row.candidates if c.flops]
     spent = 6 * n  # FLOPs per token that everybody may spend
     losses = [c.size.nats - slope * math.log(spent / (c.flops_per_token / c.n_params) / n) for c in compared]
     for c, loss in zip(compared, losses, strict=True):
         assert c.flops.nats == pytest.approx(loss - min(losses), abs=TIE_NATS)
-        assert model.level(n * (1 - c.flops.less_compute / 100)) - model.level(n) == pytest.approx(
+        assert model.level_of(n * (1 - c.flops.less_compute / 100)) - model.level == pytest.approx(
             c.flops.nats, rel=0.05, abs=1e-6
         )
 
@@ -420,7 +411,7 @@ def test_the_one_interval_holds_forms_and_recipes() -> None:
     ],
 )
 def test_rules_of_thumb_say_the_depth_that_they_say(text: str, n_params: float, depth: float | None) -> None:
-    found = rules.parse(text).depth(n_params)
+    found = practice.parse(text).depth(n_params)
     assert found is None if depth is None else found == pytest.approx(depth, rel=1e-6)
 
 
@@ -444,7 +435,7 @@ def test_rules_of_thumb_say_the_depth_that_they_say(text: str, n_params: float, 
 )
 def test_a_rule_is_parsed_and_never_run(text: str) -> None:
     with pytest.raises(InputError, match="rules: "):
-        rules.parse(text)
+        practice.parse(text)
 
 
 def test_a_rule_of_thumb_is_judged_against_the_best() -> None:
@@ -454,7 +445,7 @@ def test_a_rule_of_thumb_is_judged_against_the_best() -> None:
     assert len(law.good) == 1 and law.good[0] == pytest.approx((1e7, 1e12))
     for row in thin.rows[:4]:
         best = published_source().law.depth(row.n_params)[0]
-        penalty = published_source().loss(row.n_params).penalties(row.n_params, np.array([row.depth]))[0]
+        penalty = published_source().loss(row.n_params).penalties(np.array([row.depth]))[0]
         assert (row.best_depth, row.size.nats) == pytest.approx((best, penalty))
         assert row.width == pytest.approx(100 * row.depth)
 
@@ -642,11 +633,9 @@ def test_one_best_depth_in_fit_and_guide_inside_the_data(fitted: Any) -> None:
     assert source.law.depth(row.n_params) == (row.depth, row.depth_low, row.depth_high)
     assert row.depth_low < SmoothTruth().best_depth(row.n_params) < row.depth_high
     surface = source.loss(row.n_params)
-    depths = surface.depths(row.n_params)
-    least = depths[surface.penalties(row.n_params, depths).argmin()]
-    assert least == pytest.approx(row.depth, rel=0.1), "the table has its minimum where the depth is called best"
-    assert surface.penalties(row.n_params, depths).min() == pytest.approx(0, abs=1e-4)
-    assert 0 < surface.slope(row.n_params) < 1
+    assert surface.best == pytest.approx(row.depth, rel=0.1), "the table has its minimum where the depth is called best"
+    assert surface.penalties(surface.depths).min() == pytest.approx(0, abs=1e-4)
+    assert 0 < surface.slope < 1
 
 
 def test_fit_says_that_its_rows_beyond_the_data_lack_the_public_evidence(fitted: Any) -> None:
@@ -675,8 +664,8 @@ def test_beyond_the_data_an_own_fit_goes_over_into_the_evidence_without_a_jump(f
     depths = np.array([8.0, 12.0, 24.0, 48.0])
     for say in (
         lambda n: np.array(source.at(n).law.depth(n)),
-        lambda n: 1.0 + source.at(n).loss(n).penalties(n, depths),
-        lambda n: np.array([source.at(n).loss(n).level(n), source.at(n).loss(n).slope(n)]),
+        lambda n: 1.0 + source.at(n).loss(n).penalties(depths),
+        lambda n: np.array([source.at(n).loss(n).level, source.at(n).loss(n).slope]),
     ):
         assert say(outside) == pytest.approx(say(inside), rel=0.06)
     best = [source.law.depth(edge * factor) for factor in (1.1, 10.0, 100.0)]
@@ -718,8 +707,8 @@ def test_no_shape_that_one_can_build_is_better_than_the_best_ones(n_params: floa
     row = by_law([n_params], options=options).budgets[0]
     assert row.optimum.depth is not None
     depths = range(1, round(3 * row.optimum.depth))
-    shapes = [shape for depth in depths for shape in shapes_near(n_params, n_params, depth, depth, options)]
-    every = costed(shapes, n_params, n_params, published_source().at(n_params), options)
+    shapes = [shape for depth in depths for shape in shapes_near(n_params, depth, depth, options)]
+    every = Budget(n_params, n_params, published_source(), options).costed(shapes)
     for constraint in CONSTRAINTS:
         found, least = row.best[constraint], best_of(every, constraint)
         assert found is not None and least is not None

@@ -86,8 +86,8 @@ def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
         assert 1 / FARTHEST <= c.n_params / n <= FARTHEST
         if c.size is None:
             continue
-        missing = max(0.0, loss.level(min(c.n_params, n)) - loss.level(n))
-        depth = source.loss(c.n_params).penalties(c.n_params, np.array([float(c.depth)]))[0]
+        missing = max(0.0, loss.level_of(min(c.n_params, n)) - loss.level)
+        depth = source.loss(c.n_params).penalties(np.array([float(c.depth)]))[0]
         assert c.missing_nats == pytest.approx(missing, abs=1e-12)
         assert c.size.nats == pytest.approx(depth + missing, abs=1e-12)
         assert c.size.nats_low <= c.size.nats + 1e-12 and c.size.nats <= c.size.nats_high + 1e-12
@@ -148,7 +148,7 @@ def test_the_slopes_of_the_old_costs_are_named_nowhere() -> None:
         row = answer([n], law=LAW).budgets[0]
         assert row.loss_tag and row.loss_tag.startswith("ASSUMED: 0.024·(ln L/L*)²") and "slope" not in row.loss_tag
         assert not any("slope" in reason for reason in row.optimum.trust.reasons)
-        assert math.isclose(row.loss_level, published_source().loss(n).level(n))
+        assert math.isclose(row.loss_level, published_source().loss(n).level)
 
 
 def test_flops_and_hours_pay_for_parameters_and_tokens() -> None:

@@ -16,8 +16,9 @@ from dwsweep.evidence import read
 from dwsweep.fit import surface
 from dwsweep.guide import Options, advice, fitted_source, public_source, published_source
 from dwsweep.guide.answers import CONSTRAINTS, BudgetAnswer
-from dwsweep.guide.predicted import Predicted
-from dwsweep.guide.shapes import best_of, costed, missing, shapes_near
+from dwsweep.guide.costs import Budget, best_of
+from dwsweep.guide.losses import Predicted
+from dwsweep.guide.shapes import shapes_near
 from dwsweep.guide.sources import Source
 
 pytestmark = pytest.mark.slow
@@ -90,10 +91,10 @@ def test_no_depth_at_all_is_better_than_the_recommended_one(source: str, options
         asked = row.budget if chosen.total else n
         assert row.optimum.depth is not None
         last = int(4 * row.optimum.depth) + 20
-        shapes = [one for depth in range(1, last) for one in shapes_near(asked, n, depth, depth, chosen)]
+        shapes = [one for depth in range(1, last) for one in shapes_near(asked, depth, depth, chosen)]
         shapes = [one for one in shapes if one.depth % chosen.pipeline_parallel == 0]
         unique = list({(one.depth, one.width): one for one in shapes}.values())
-        every = costed(unique, asked, n, made, chosen)
+        every = Budget(asked, n, made, chosen).costed(unique)
         for at in CONSTRAINTS:
             best, least = row.best[at], best_of(every, at)
             if best is None or least is None:
@@ -113,13 +114,14 @@ def test_costs_do_not_jump_from_depth_to_depth_or_from_size_to_size(source: str)
     last = None
     for n in np.geomspace(1e5, 1e12, 1200):
         at = made.at(float(n))
-        if at.refuses(n) or (best := at.law.depth(float(n))[0]) is None or best < 1.0:
+        best = at.law.depth(float(n))[0]
+        if best is None or at.silent(float(n)):
             last = None
             continue
         loss = at.loss(float(n))
         depths = np.arange(1.0, np.ceil(4 * best) + 2)
-        depths = depths[(depths >= loss.depths(n)[0]) & (depths <= loss.depths(n)[-1])]
-        nats = loss.penalties(float(n), depths)
+        depths = depths[(depths >= loss.depths[0]) & (depths <= loss.depths[-1])]
+        nats = loss.penalties(depths)
         turn = int(nats.argmin())
         assert np.all(np.diff(nats[: turn + 1]) <= 1e-9) and np.all(np.diff(nats[turn:]) >= -1e-9), f"{n:.4g}"
         if last is not None:
@@ -136,6 +138,6 @@ def test_what_lacks_in_size_is_charged_without_a_jump() -> None:
     source, options = public_source(), Options()
     for n in SIZES[::30]:
         loss = source.loss(n)
-        for shape in shapes_near(n, n, 1, 60, options):
-            lost = missing(shape, n, n, loss, options)
-            assert 0.0 <= lost <= loss.level(shape.n_params) - loss.level(n) + 1e-12 or shape.n_params >= n
+        for shape in shapes_near(n, 1, 60, options):
+            lost = Budget(n, n, source, options).missing(shape)
+            assert 0.0 <= lost <= loss.level_of(shape.n_params) - loss.level + 1e-12 or shape.n_params >= n

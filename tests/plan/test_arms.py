@@ -18,7 +18,8 @@ from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
 from dwsweep.plan.lengths import with_nominal_length
 from dwsweep.plan.units import run_config, to_rows
-from dwsweep.records.sweep import PLAN_COLUMNS, RESULTS_COLUMNS, parse_plan_csv, plan_csv
+from dwsweep.records.columns import RESULTS
+from dwsweep.records.sweep import PLAN_COLUMNS, parse_plan_csv, plan_csv
 from dwsweep.report import plan_report
 from dwsweep.spec import Spec, arms_of, load_spec, parse_spec
 from dwsweep.sweep import work_queue
@@ -191,7 +192,7 @@ def test_the_plan_shows_its_arms_and_keeps_them() -> None:
     plan = build(with_arms({"name": "plain-mlp"}, {"name": "gated-mlp", **GATED}), data=DATA)
     text = plain_text(plan_report.render(plan))
     assert "2 arms of 4 shapes" in text and text.index("plain-mlp") < text.index("gated-mlp")
-    assert PLAN_COLUMNS[-1] == "arm" and RESULTS_COLUMNS[-1] == "arm"
+    assert PLAN_COLUMNS[-1] == "arm" and RESULTS[-1] == "arm"
     rows = list(parse_plan_csv(plan_csv(to_rows(plan))))
     assert [row.arm for row in rows] == [r.arm for r in plan.runs]
     (row, *_) = to_rows(build(spec_of(), data=DATA))

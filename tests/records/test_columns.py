@@ -8,8 +8,7 @@ import pytest
 
 from dwsweep.cli.options import Axis
 from dwsweep.fit import warnings
-from dwsweep.records.columns import ALIASES, AXES, COLUMNS, IN_ANY_CASE, REQUIRED, named, of_type
-from dwsweep.records.sweep import RESULTS_COLUMNS
+from dwsweep.records.columns import ALIASES, AXES, COLUMNS, IN_ANY_CASE, REQUIRED, RESULTS, named, of_type
 from dwsweep.report import page
 from dwsweep.report.figures import losses
 
@@ -19,7 +18,7 @@ NAMES = [column.name for column in COLUMNS]
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(RESULTS_COLUMNS, id="results.csv"),
+        pytest.param(RESULTS, id="results.csv"),
         pytest.param(REQUIRED, id="required"),
         pytest.param(losses.SIZES, id="figures"),
         pytest.param(warnings.SHOULD_AGREE, id="confounds"),

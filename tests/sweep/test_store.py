@@ -20,9 +20,9 @@ from sweep_tools import assert_complete, make_plan, order, run, train_here
 
 from dwsweep import paths
 from dwsweep.plan import DataFacts, Pack, build
+from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import PackEvent, PackState, StartFacts
 from dwsweep.records.run import Evaluation, RunResult, RunState, TaskScores
-from dwsweep.records.sweep import RESULTS_COLUMNS
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event, Resumed
 from dwsweep.sweep.recorder import RunRecorder
@@ -238,11 +238,11 @@ def test_scores_of_tasks_are_columns_of_the_results(store: SweepStore) -> None:
     store.write(second, Evaluation(second, "0" * 64, {"arc_easy": scores}))  # of other parameters
     found = {row["run_id"]: row for row in csv.DictReader(rebuild_results(store).open())}
     columns = ["eval_arc_easy_acc", "eval_arc_easy_acc_stderr", "eval_arc_easy_exact_match_strict_match"]
-    assert list(found[first])[len(RESULTS_COLUMNS) :] == columns
+    assert list(found[first])[len(RESULTS) :] == columns
     assert [found[first][name] for name in columns] == ["0.25", "0.01", "0.5"]
     assert [found[second][name] for name in columns] == ["", "", ""]
     store.path_of(Evaluation, first).write_text("{")
-    assert tuple(next(csv.DictReader(rebuild_results(store).open()))) == RESULTS_COLUMNS
+    assert tuple(next(csv.DictReader(rebuild_results(store).open()))) == RESULTS
 
 
 def test_what_was_finished_without_parameters_is_said_and_left(tmp_path: Path) -> None:
@@ -270,8 +270,8 @@ def test_results_are_rebuilt_from_the_directories_alone(tmp_path: Path) -> None:
     shutil.move(tmp_path / "sweep", elsewhere)
     assert rebuild_results(SweepStore(elsewhere)).read_text() == before
     found = list(csv.DictReader((elsewhere / "results.csv").open()))
-    assert tuple(found[0]) == RESULTS_COLUMNS
-    assert RESULTS_COLUMNS[:20] == (
+    assert tuple(found[0]) == RESULTS
+    assert RESULTS[:20] == (
         *("run_id", "depth", "width", "heads", "head_size", "seed", "learning_rate", "parametrization", "budget"),
         *("n_params", "n_params_total", "tokens", "steps", "loss", "loss_stderr", "bits_per_byte", "status"),
         *("wall_seconds", "tokens_per_second", "flops"),

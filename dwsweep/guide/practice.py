@@ -1,17 +1,25 @@
-"""Rules of thumb for a shape: by name, or as an expression that is parsed and never run as code.
+"""What people build: rules of thumb for a shape, and the shapes of model families.
+
+A rule has a name, or is an expression that is parsed and never run as code:
 
     width = 64 * depth        depth = 4 + 6 * log10(N)       depth = width / 128
 
 Names: ``depth`` or ``L``, ``width`` or ``d``, ``N`` (weights of the blocks); operators + − * / ** and brackets;
 functions log, log2, log10, exp, sqrt.
+
+Shapes of families are facts from their configuration files (families.csv). Counts are of the blocks: attention and MLP
+of every layer. nanochat's shapes follow from its rule of 64·L, rounded up to whole heads of 128.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -95,3 +103,53 @@ def _root(excess: Callable[[float], float]) -> float | None:
     with contextlib.suppress(ValueError):  # between the two the rule says no number
         return float(brentq(excess, *GRID[changes[0] : changes[0] + 2], xtol=1e-13, rtol=1e-14))
     return None
+
+
+FILE = Path(__file__).with_name("families.csv")
+NEAR = 2.0  # factor in size, within which a model is named
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model. sure: ``P`` read in the family's own repository, ``S`` in a second place. source: the file."""
+
+    family: str
+    model: str
+    depth: int
+    width: int
+    heads: int
+    head_size: int
+    kv_heads: int
+    mlp: str
+    mlp_hidden: int
+    sure: str
+    source: str
+
+    @property
+    def n_params(self) -> int:
+        """Weights of the blocks."""
+        attention = 2 * self.width * self.head_size * (self.heads + self.kv_heads)
+        return self.depth * (attention + (3 if self.mlp == "gated" else 2) * self.width * self.mlp_hidden)
+
+
+@cache
+def models() -> tuple[Model, ...]:
+    """Every model, in the order of the file."""
+    with FILE.open(encoding="utf-8", newline="") as lines:
+        return tuple(
+            Model(**{name: int(text) if text.isdigit() else text for name, text in row.items()})  # type: ignore[arg-type]
+            for row in csv.DictReader(lines)
+        )
+
+
+def near(n_params: float) -> list[Model]:
+    """The model of each family that is nearest in size, within a factor of NEAR; the nearest first."""
+
+    def apart(model: Model) -> float:
+        return abs(math.log(model.n_params / n_params))
+
+    found: dict[str, Model] = {}
+    for model in sorted(models(), key=apart):
+        if apart(model) <= math.log(NEAR):
+            found.setdefault(model.family, model)
+    return list(found.values())

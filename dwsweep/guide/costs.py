@@ -1,0 +1,288 @@
+"""What the shapes that one can build for a budget cost at equal size, training FLOPs, training time, decode latency."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from dwsweep.cost.arithmetic import decode_bytes_per_token, training_flops_per_token
+from dwsweep.cost.duration import BANDWIDTH_SHARE, assumed_mfu
+from dwsweep.guide.answers import CONSTRAINTS, Candidate, Cost, Risk
+from dwsweep.guide.losses import LawLoss, LossAt
+from dwsweep.guide.shapes import BUDGET_TOLERANCE, Options, counted, matched, shapes_near
+from dwsweep.guide.sources import Source
+from dwsweep.shapes import Shape
+
+LAYER_SECONDS = 20e-6  # ASSUMPTION: a layer's launches and waits while decoding one token, whatever its width
+TOKENS_PER_STEP = 500_000  # of the assumed training step
+TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # the last digits that the table prints: costs that look the same tie
+BYTES_PER_VALUE = 2  # while decoding
+NEWTON_STEPS = 8
+ANOTHER_SIZE = 1.5
+FEWEST_ROWS, MOST_ROWS = 4, 11
+SPANS = (0.005, 0.01, 0.02, 0.04)  # of the loss: the candidates span the depths within one of these tolerances
+MARGIN = 1.1  # factor in depth that is compared beyond the likely best ones
+WORST = 0.95  # share of what is likely that the named risk holds
+ENDLESS = 0.975  # quantile beyond which a draw's loss counts as much as there
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What shapes spend per token. flops, seconds: of training, (K,); decode: seconds of one sequence, (K,). beside:
+    (4, K) nats that they lose beside those of their depth, by constraint."""
+
+    flops: np.ndarray
+    seconds: np.ndarray
+    decode: np.ndarray
+    beside: np.ndarray
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A budget, ``asked`` for as ``options`` count it, and what the shapes that one can build for it cost.
+
+    n_params: its part in the blocks. source: what guides at that size.
+    """
+
+    asked: float
+    n_params: float
+    source: Source
+    options: Options
+
+    @cached_property
+    def loss(self) -> LossAt:
+        return self.source.loss(self.n_params)
+
+    def holds(self, shape: Shape) -> bool:
+        """Whether a shape is no larger than the budget allows."""
+        return counted(shape, self.options) <= (1 + BUDGET_TOLERANCE) * self.asked
+
+    def missing(self, shape: Shape) -> float:
+        """Nats that a shape below the budget loses for its missing size, S of the budget's B: level(N·min(1, S/B)) −
+        level(N) of the loss of the best depth. A shape above the budget gets nothing for what it has more."""
+        share = min(1.0, counted(shape, self.options) / self.asked)
+        return max(0.0, self.loss.level_of(self.n_params * share) - self.loss.level)
+
+    @cached_property
+    def shapes(self) -> list[Shape]:
+        """Shapes at the depths within the last of SPANS of the best loss, or beyond them where the best under some
+        constraint lies at their end."""
+        (low, high), spoken = self.loss.stretch(SPANS[-1]), self.loss.depths
+        while True:
+            every = shapes_near(self.asked, low, high, self.options)
+            shallowest, deepest = self._likely_best(every)
+            down, up = low > spoken[0] and shallowest <= MARGIN * low, high < spoken[-1] and MARGIN * deepest >= high
+            if not (down or up):
+                return every
+            low = max(float(spoken[0]), low / 2.0) if down else low
+            high = min(float(spoken[-1]), 2.0 * high) if up else high
+
+    def candidates(self, more: Shape | None) -> list[Candidate]:
+        """Some of ``shapes``, and one ``more``, with their costs: those of the depths that are nearly as good as the
+        best, or further afield, where the constraints leave hardly one, and where the best under another constraint
+        lies beyond them."""
+        found = list[Candidate]()
+        shallowest, deepest = self._likely_best(self.shapes)
+        for tolerance in SPANS:
+            low, high = self.loss.stretch(tolerance)
+            low, high = math.floor(min(low, shallowest / MARGIN)), math.ceil(max(high, MARGIN * deepest))
+            found = self.costed(with_one((shape for shape in self.shapes if low <= shape.depth <= high), more))
+            if sum(map(is_near, found)) >= FEWEST_ROWS:
+                break
+        return found
+
+    def spent(self, shapes: Sequence[Shape], any_size: bool = False) -> Spent:
+        """What shapes spend, and what that is worth beside what is lost by their sizes; nothing is with ``any_size``.
+
+        With r = FLOPs (or seconds) per token and parameter relative to the others', a shape that spends the same gets
+        ln N smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency ln N grows by what
+        makes the shape, at its own ratio of width to depth, as slow as the net of the best depth.
+        """
+        lost = np.array([0.0 if any_size else self.missing(shape) for shape in shapes])
+        size = np.array([shape.n_params for shape in shapes], dtype=float)
+        flops = np.array([training_flops_per_token(shape) for shape in shapes])
+        seconds = np.array([training_seconds(shape, self.options) for shape in shapes])
+        parts = np.array([_decoding(shape, self.options) for shape in shapes])
+        best = matched(max(1, round(self.loss.best)), self.n_params, self.options)
+        grown = _grown(parts, float(sum(_decoding(best, self.options))))
+        grows = [np.log(flops / size), np.log(seconds / size), -grown]
+        beside = np.stack([lost, *(lost + self.loss.slope * more for more in grows)])
+        return Spent(flops, seconds, parts.sum(axis=1), beside)
+
+    def _likely_best(self, shapes: Sequence[Shape]) -> tuple[float, float]:
+        """The shallowest and the deepest of the best shapes under each constraint, were each depth to cost at its own
+        size what it costs at the budget's, but for sizes that are ANOTHER_SIZE times apart; (inf, 0) without shapes."""
+        possible = [shape for shape in shapes if self.holds(shape)]
+        if not possible:
+            return math.inf, 0.0
+        depths = np.array([float(shape.depth) for shape in possible])
+        penalties = self.loss.penalties(depths)
+        for k, shape in enumerate(possible):  # embeddings that a budget includes may leave blocks of quite another size
+            if abs(math.log(shape.n_params / self.n_params)) > math.log(ANOTHER_SIZE):
+                penalties[k] = self.source.loss(float(shape.n_params)).penalties(depths[k : k + 1])[0]
+        best = depths[(penalties + self.spent(possible).beside).argmin(axis=1)]
+        return float(best.min()), float(best.max())
+
+    def costed(self, shapes: Sequence[Shape], any_size: bool = False) -> list[Candidate]:
+        """Shapes with their costs: what the depth loses at the shape's own size, and what the shape loses by being
+        smaller than the budget (``missing``); above the best depth of the budget, and above the best of ``shapes`` at
+        equal training FLOPs, training time and decode latency. Shapes above the budget are compared in the first only,
+        unless all of them are. A shape off the budget is left out if it cannot be the best. Without intervals: see
+        ``bounded``.
+
+        any_size: shapes are compared as if each had its width to the last unit; no size is missing.
+        """
+        if not shapes:
+            return []
+        off = np.array([counted(shape, self.options) / self.asked - 1 for shape in shapes])
+        fits = off <= BUDGET_TOLERANCE
+        spends = self.spent(shapes, any_size)
+        beside = spends.beside
+        nats = np.full(len(shapes), np.nan)
+
+        def learn(which: np.ndarray) -> None:
+            for i in np.flatnonzero(which).tolist():
+                found = self.source.cost(shapes[i].depth, shapes[i].n_params, rough=True)
+                nats[i] = np.nan if found is None else found.nats
+
+        near = (np.abs(off) <= max(BUDGET_TOLERANCE, np.sort(np.abs(off))[:FEWEST_ROWS][-1])) | any_size
+        learn(near)
+        known = near & fits & np.isfinite(nats)
+        hopeful = ~near & fits
+        if known.any():
+            hopeful &= (beside <= (nats + beside)[:, known].min(axis=1)[:, None]).any(axis=0)
+        learn(hopeful)
+        compared = np.isfinite(nats) & (fits | ~fits.any() | any_size)
+        above = nats + beside
+        if compared.any():
+            above[1:] -= above[1:, compared].min(axis=1)[:, None]
+
+        def costs(i: int) -> dict[str, Cost | None]:
+            said = (np.isfinite(above[0, i]), *[compared[i]] * 3)
+            rows = zip(CONSTRAINTS, above[:, i].tolist(), said, strict=True)
+            return {constraint: self.loss.cost(value) if known else None for constraint, value, known in rows}
+
+        return [
+            Candidate(
+                depth=shape.depth,
+                width=shape.width,
+                heads=shape.heads,
+                head_size=shape.head_size,
+                kv_heads=shape.kv_heads,
+                mlp_hidden=shape.mlp_hidden,
+                n_params=shape.n_params,
+                n_params_total=shape.n_params_total,
+                mismatch=float(off[i]),
+                within_budget=bool(fits[i]),
+                missing_nats=float(beside[0, i]),
+                **costs(i),
+                flops_per_token=float(spends.flops[i]),
+                training_seconds_per_token=float(spends.seconds[i]),
+                decode_seconds_per_token=float(spends.decode[i]),
+            )
+            for i, shape in enumerate(shapes)
+            if near[i] or hopeful[i]
+        ]
+
+    def bounded(self, candidate: Candidate) -> Candidate:
+        """Add the confidence interval of the size cost (slower to compute than the cost itself)."""
+        at_size = self.source.cost(candidate.depth, candidate.n_params)
+        if candidate.size is None or at_size is None or at_size.nats_low is None or at_size.nats_high is None:
+            return candidate
+        low, high = (candidate.missing_nats + end for end in (at_size.nats_low, at_size.nats_high))
+        return replace(candidate, size=replace(candidate.size, nats_low=low, nats_high=high))
+
+    def risks(self, bests: Mapping[str, Candidate | None]) -> dict[str, Risk]:
+        """What the best shape under each constraint may lose there against the best of each draw: at equal size of all
+        depths, else of all ``shapes`` that are not above the budget."""
+        named = [best for best in bests.values() if best and best.size]
+        if isinstance(self.loss, LawLoss) or not named:  # a law that is taken to be true risks nothing
+            return {}
+        mine = [self.options.shape(best.depth, best.width) for best in named]
+        others = [shape for shape in with_one([*self.shapes, *mine], None) if self.holds(shape)]
+        rows = self.loss.drawn(np.array([float(shape.depth) for shape in others]))
+        places = {(shape.depth, shape.width): k for k, shape in enumerate(others)}
+        found = dict[str, Risk]()
+        for constraint, more in zip(CONSTRAINTS, self.spent(others).beside, strict=True):
+            best = bests[constraint]
+            if best is None or (at := places.get((best.depth, best.width))) is None:
+                continue
+            drawn = rows + more
+            regret = drawn[:, at] if constraint == "size" else drawn[:, at] - drawn.min(axis=1)
+            worst = float(np.quantile(regret, WORST))
+            # a few draws of one's own fit lose without end at depths that were not trained
+            expected = float(np.minimum(regret, np.quantile(regret, ENDLESS)).mean())
+            found[constraint] = Risk(self.loss.cost(expected), self.loss.cost(worst))
+        return found
+
+
+def with_one(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
+    """``shapes`` and one more, once each, by depth."""
+    found = {(shape.depth, shape.width): shape for shape in [*shapes, *([more] if more else [])]}
+    return [found[key] for key in sorted(found)]
+
+
+def _decoding(shape: Shape, options: Options) -> tuple[float, float, float]:
+    """Seconds per token of one sequence: for the weights of the blocks, for what else is read, and for the layers."""
+    read = decode_bytes_per_token(shape, options.positions)
+    rate = BANDWIDTH_SHARE * options.found_device.bandwidth
+    weights = read * shape.n_params / (read / BYTES_PER_VALUE)  # bytes of the blocks' weights
+    return weights / rate, (read - weights) / rate, shape.depth * LAYER_SECONDS
+
+
+def _grown(parts: np.ndarray, seconds: float) -> np.ndarray:
+    """(K,) ln of the factor in size at which each shape, scaled at its own ratio of width to depth, decodes in
+    ``seconds``.
+
+    Weights grow as N, depth as N^(1/3), the rest (cache and unembedding) as N^(2/3) and N^(1/3), taken as N^(1/2).
+    """
+    grown = np.zeros(len(parts))
+    powers = np.array([1.0, 0.5, 1.0 / 3.0])
+    for _ in range(NEWTON_STEPS):  # the logarithm of the sum is convex, its slope from 1/3 to 1
+        terms = parts * np.exp(np.outer(grown, powers))
+        whole = terms.sum(axis=1)
+        grown = grown - np.log(whole / seconds) * whole / (terms @ powers)
+    return grown
+
+
+def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | None:
+    """The candidate of least cost under a constraint, of those that are not above the budget; of those that tie with
+    it, the one nearest to the budget."""
+    known = [(cost, c) for c in candidates if c.within_budget and (cost := c.cost(constraint)) is not None]
+
+    def order(row: tuple[Cost, Candidate]) -> tuple[int, int, float]:
+        return round(row[0].less_compute / TIE_PERCENT), round(row[0].nats / TIE_NATS), abs(row[1].mismatch)
+
+    return min(known, key=order)[1] if known else None
+
+
+def thinned(rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tuple[Candidate, ...]:
+    """The rows that are near the budget, or the FEWEST_ROWS nearest to it; of these at most MOST_ROWS, evenly spread;
+    and those ``kept``."""
+    named = {(row.depth, row.width) for row in kept if row}
+    near = sum(is_near(row) for row in rows)
+    nearest = sorted(rows, key=lambda row: (not row.within_budget, abs(row.mismatch)))
+    shown = sorted(nearest[: max(near, FEWEST_ROWS)], key=lambda row: row.depth)
+    even = np.linspace(0, len(shown) - 1, min(len(shown), MOST_ROWS)).round().astype(int).tolist()
+    named |= {(shown[k].depth, shown[k].width) for k in even}
+    return tuple(row for row in rows if (row.depth, row.width) in named)
+
+
+def is_near(candidate: Candidate) -> bool:
+    """Whether its size is the budget's, but for BUDGET_TOLERANCE."""
+    return abs(candidate.mismatch) <= BUDGET_TOLERANCE
+
+
+def training_seconds(shape: Shape, options: Options) -> float:
+    """Seconds per training token on one device: measured, or assumed."""
+    flops = training_flops_per_token(shape)
+    if options.calibration is not None:
+        return flops / options.calibration.flops_per_second(shape)
+    # nets of these sizes are trained with fused attention; else heads of 64 would look a third slower than heads of 128
+    device = options.found_device
+    mfu = assumed_mfu(shape, device, tokens_per_step=TOKENS_PER_STEP, precision="bfloat16", fused=True)
+    return flops / (device.peak_flops * mfu)
