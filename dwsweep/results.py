@@ -33,7 +33,7 @@ from dwsweep.records.transitions import Cell, Contrast, GuidelineRow, Rival, Siz
 from dwsweep.report import fit_report, guide_report
 from dwsweep.report.document import html_of
 from dwsweep.report.figures import laws, registry, style
-from dwsweep.report.terminal import TIED
+from dwsweep.report.document import TIED
 from dwsweep.terminal import plain_text
 from dwsweep.text import parse_count
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 
-from dwsweep import paths
+from dwsweep import paths, published_law
 from dwsweep.guide.answers import (
     CONSTRAINTS,
     SPOKEN,
@@ -25,8 +25,9 @@ from dwsweep.guide.answers import (
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, is_near
 from dwsweep.guide.sources import BUILD_APART, RECIPE_FACTOR
 from dwsweep.interval import Interval
-from dwsweep.report import terminal
-from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table
+from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table, estimate
+from dwsweep.report.document import render as rendered
+from dwsweep.report.document import shown as _shown
 from dwsweep.text import format_count, format_factor, format_hours
 
 if TYPE_CHECKING:  # takes as long as an answer of `guide`
@@ -41,7 +42,7 @@ NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 def render(answer: Answer) -> Group:
     """What ``dwsweep guide`` prints."""
-    return terminal.render(document(answer))
+    return rendered(document(answer))
 
 
 def document(answer: Answer) -> list[Part]:
@@ -86,7 +87,21 @@ def _table(columns: str) -> Table:
 
 
 def _percent(cost: Cost | None) -> str:
-    return "–" if cost is None else f"{cost.less_compute:.1f}"
+    return MISSING if cost is None else f"{cost.less_compute:.1f}"
+
+
+def _nats(cost: Cost | None) -> str:
+    return MISSING if cost is None else f"{cost.nats:.4f}"
+
+
+def _name(name: str, best: BestDepth, several: bool) -> str:
+    """The name of a row, with the source that it is by where there are several."""
+    by = "published" if best.source.startswith(published_law.SHORT) else "own"
+    return f"{name} ({by})" if several else name
+
+
+def _outside(factor: float) -> str:
+    return "inside" if factor <= 1 else f"{format_factor(factor)}×"
 
 
 def _trust(trust: Trust) -> Lines:
@@ -166,21 +181,15 @@ def _risk(row: BudgetAnswer) -> list[Part]:
         return []
     expected, worst = risk.expected.less_compute, risk.worst.less_compute
     at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
-    return [
-        _said(
-            f"Expected loss against the unknown best shape{at}: ",
-            (f"{expected:.1f} % of compute", "bold"),
-            f"; 95 %: at most {worst:.1f} %.",
-        )
-    ]
+    text, share = f"Expected loss against the unknown best shape{at}: ", (f"{expected:.1f} % of compute", "bold")
+    return [_said(text, share, f"; 95 %: at most {worst:.1f} %.")]
 
 
 def _sources(row: BudgetAnswer) -> list[Part]:
     table = _table("source< best_depth> 95_%< outside> kind< matched<")
     for one in row.by_source:
-        beyond = "inside" if one.outside <= 1 else f"{format_factor(one.outside)}×"
-        span = f"{one.depth_low:.1f} … {one.depth_high:.1f}"
-        table.add(f"  {one.name}", f"{one.depth:.1f}", span, beyond, one.kind, one.matched)
+        depth = estimate(Interval.of(one, "depth"), ".1f")
+        table.add(f"  {one.name}", *depth, _outside(one.outside), one.kind, one.matched)
     legend = (
         f"Each source's own recipe at {format_count(row.optimum.n_params)}. outside: factor from its own sizes, "
         "from which its answer returns to what all sources say. matched: what is equal among its nets, N being the "
@@ -252,7 +261,7 @@ def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
         table.add(
             f"{MARK if marked else '·' if usual else ' '} {shape.label}",
             *(_percent(shape.cost(constraint)) for constraint in CONSTRAINTS),
-            "–" if shape.size is None else f"{shape.size.nats:.4f}",
+            _nats(shape.size),
             heads,
             format_count(shape.n_params),
             *([format_count(shape.n_params_total)] if row.total else []),
@@ -326,20 +335,15 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
         if cost is None:
             lines.append(_said(f"At {SPOKEN[constraint]}: not known, beyond what the source can speak of."))
             continue
-        text = f" ({cost.nats:.4f} nats"
-        text += f", {cost.nats_low:.4f} … {cost.nats_high:.4f})" if cost.nats_low is not None else ")"
+        interval = Interval.of(cost, "nats")
+        text = f" ({cost.nats:.4f} nats" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
         if better is None or (better.depth, better.width) == (row.depth, row.width):
             text += "; under these constraints no shape of about this size costs less"
         else:
             text += f"; best {better.label} ({format_count(better.n_params)})"
         on = f" on {_on_device(assumptions)}" if constraint == "time" else ""
-        lines.append(
-            _said(
-                f"At {SPOKEN[constraint]}{on}: as if you had ",
-                (f"{cost.less_compute:.1f} % less compute", "bold"),
-                text,
-            )
-        )
+        less = (f"{cost.less_compute:.1f} % less compute", "bold")
+        lines.append(_said(f"At {SPOKEN[constraint]}{on}: as if you had ", less, text))
     lines.append(_trust(best.trust))
     lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}")]
     if row.verdict == "undecided":
@@ -352,17 +356,12 @@ def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
     table = _table("L_×_d_x< N> verdict> size> FLOPs> time> latency> +nats> best_depth> trust>")
     for row in rows:
         best = row.optimum
-        name = f"{row.depth} × {row.width}"
-        if several:
-            name += f" ({'published' if best.source.startswith('levine') else 'own'})"
-        costs = [row.costs.get(constraint) for constraint in CONSTRAINTS]
-        size = costs[0]
         table.add(
-            name,
+            _name(f"{row.depth} × {row.width}", best, several),
             format_count(best.n_params),
             row.verdict,
-            *map(_percent, costs),
-            "–" if size is None else f"{size.nats:.4f}",
+            *(_percent(row.costs.get(constraint)) for constraint in CONSTRAINTS),
+            _nats(row.costs.get("size")),
             _estimate(Interval.of(best, "depth")),
             best.trust.level,
         )
@@ -378,7 +377,7 @@ def _rule(rule: RuleAnswer) -> list[Part]:
             f"{row.depth:.0f} × {row.width:,.0f}" if known else "none",
             _percent(row.size),
             _percent(row.time),
-            "–" if row.loss_percent is None else f"{row.loss_percent:.2f} %",
+            _shown(row.loss_percent, lambda percent: f"{percent:.2f} %"),
             _estimate(Interval(row.best_depth, row.best_low, row.best_high)),
             row.trust,
         )
@@ -404,21 +403,15 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
     several = len({row.source for row in rows}) > 1
     table = _table("size< N> trained> best_L> best_d_x> forms> outside> trust>")
     for row in rows:
-        name = row.name
-        if several:
-            name += f" ({'published' if row.source.startswith('levine') else 'own'})"
-        forms = "–"
-        if row.rival_depth_min is not None and row.rival_depth_max is not None:
-            forms = f"{row.rival_depth_min:.0f} … {row.rival_depth_max:.0f}"
-        factor = row.extrapolation_factor
+        forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
         table.add(
-            name,
+            _name(row.name, row, several),
             format_count(row.n_params),
-            f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else "–",
+            f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else MISSING,
             "refused" if row.refused else _estimate(Interval.of(row, "depth")),
-            "" if row.refused or row.width is None else f"{row.width:,.0f}",
-            forms,
-            "inside" if factor <= 1 else f"{format_factor(factor)}×",
+            "" if row.refused else _shown(row.width, ",.0f", ""),
+            forms.ends(".0f") if forms.bounded else MISSING,
+            _outside(row.extrapolation_factor),
             row.trust.level,
         )
     return table
@@ -441,7 +434,7 @@ def render_design(study: Study) -> Group:
     if study.now is not None:
         parts.append(Lines([f"With the finished runs alone: {depth_text(study.now)}"]))
     parts += [Heading("What a change would buy"), _alternatives(study), Lines([_halving(study)], apart=True)]
-    return terminal.render([*parts, _soft(LEGEND, apart=True)])
+    return rendered([*parts, _soft(LEGEND, apart=True)])
 
 
 def depth_text(errors: Errors) -> str:

@@ -19,7 +19,7 @@ from dwsweep.plan import Pack
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
-from dwsweep.report import terminal
+from dwsweep.report import document as terminal
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
 from dwsweep.sweep.events import Progress as Steps
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, sentence, snapshot, step_of, time_left
