@@ -20,7 +20,7 @@ from dwsweep.records.columns import COLUMNS, REQUIRED, Column
 from dwsweep.records.run import DONE
 from dwsweep.report import fit_report
 from dwsweep.report.document import plain
-from dwsweep.report.results_file import rows_of
+from dwsweep.report.runs_table import rows_of
 from dwsweep.spec import load_spec
 from dwsweep.text import format_count
 

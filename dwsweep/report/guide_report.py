@@ -203,10 +203,12 @@ def forest(row: BudgetAnswer) -> Figure:
     from dwsweep.report.figures import laws, style
 
     size = format_count(row.optimum.n_params)
-    with style.styled():
-        svg = style.render(laws.sources([row]), "svg")
     caption = f"The best depth at {size} by each public source's own recipe, with 95 %, and the answer for another one."
-    return Figure(svg, f"Best depth at {size} by source", f"{caption} Filled: inside the sizes of the source.")
+    return Figure(
+        style.svg(lambda: laws.sources([row])),
+        f"Best depth at {size} by source",
+        f"{caption} Filled: inside the sizes of the source.",
+    )
 
 
 def _apart(row: BudgetAnswer, depth: int) -> str:

@@ -163,8 +163,7 @@ def trend_lines(found: EqualBudgets) -> list[str]:
         return []
     level = round(100 * found.budgets[0].best.confidence)
     powers = [
-        f"{SYMBOLS[trend.quantity]} ∝ C^{trend.exponent:.3f} "
-        f"({Interval.of(trend, 'exponent').ends('.3f')})"
+        f"{SYMBOLS[trend.quantity]} ∝ C^{trend.exponent:.3f} ({Interval.of(trend, 'exponent').ends('.3f')})"
         for trend in found.trends
     ]
     used = max(trend.budgets for trend in found.trends)

@@ -30,7 +30,7 @@ from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition
-from dwsweep.report import card, fit_report, guide_report
+from dwsweep.report import card, fit_report, guide_report, runs_table
 from dwsweep.report import page as sweep_page
 from dwsweep.report.document import Fold, Table, html_of
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
@@ -156,7 +156,7 @@ def test_data_holds_what_the_script_draws(law: Path) -> None:
     assert len(columns["loss"]) == 120 and columns["loss"].count(None) == 1
     assert set(columns["id"]) == set(curves)
     assert [columns["depth"]["of"][place] for place in columns["depth"]["at"]] == [
-        int(row["depth"]) for row in sweep_page.ordered(sweep_page.rows_of(law / "results.csv"))
+        int(row["depth"]) for row in runs_table.ordered(runs_table.rows_of(law / "results.csv"))
     ]
     assert [look["depth"] for look in data["losses"]["depths"]] == [6, 12, 18, 24, 30]
     assert len(data["losses"]["cells"]) == sum(not cell.excluded for cell in fit.cells)
@@ -334,7 +334,7 @@ def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
     ]
     rows[0] |= {"status": "failed", "loss": ""}
     reader = Reader()
-    reader.feed(html_of(sweep_page.runs(rows)))
+    reader.feed(html_of(runs_table.runs(rows)))
     assert reader.text.count("2 done, 1 failed") == 1 and "3 done" in reader.text
     assert sum(tag == "tr" for tag, _ in reader.tags) == (1 + 2) + (1 + 6)
 
@@ -451,10 +451,10 @@ def test_the_command_is_one_that_a_shell_takes_apart_again(page: tuple[Path, dic
 def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equally many of each shape, its lowest losses first; the logs of the others are not read."""
     directory = copy(pair, tmp_path / "sweep")
-    rows = sweep_page.rows_of(directory / "results.csv")
+    rows = runs_table.rows_of(directory / "results.csv")
     read_logs: list[str] = []
-    monkeypatch.setattr(sweep_page, "MANY", 30)
-    monkeypatch.setattr(sweep_page, "MOST_CURVES", 24)
+    monkeypatch.setattr(runs_table, "MANY", 30)
+    monkeypatch.setattr(runs_table, "MOST_CURVES", 24)
     monkeypatch.setattr(
         sweep_page.paths, "read_lines", lambda path: read_logs.append(path.parent.name) or [{"step": 1, "loss": 2.0}]
     )

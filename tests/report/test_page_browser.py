@@ -18,6 +18,7 @@ import report_sweeps
 from matplotlib.image import imread
 
 from dwsweep.report import page as sweep_page
+from dwsweep.report import runs_table
 
 RUNS = 500
 MOST_BYTES = 3_000_000
@@ -238,7 +239,7 @@ def test_the_script_makes_the_table_of_many_runs(
     browser: Any, page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is the one that stands in the page of fewer; without scripts a line says where they are."""
-    monkeypatch.setattr(sweep_page, "MANY", RUNS - 1)
+    monkeypatch.setattr(runs_table, "MANY", RUNS - 1)
     many = sweep_page.write(page.parent, tmp_path / "many.html")
     cells = "table => [...table.rows].map(row => [...row.cells].map(cell => [cell.textContent, cell.className]))"
     found = []

@@ -16,7 +16,7 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,6 +142,12 @@ def render(made: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     made.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else {"Date": None, "Creator": None})
     return buffer.getvalue()
+
+
+def svg(draw: Callable[[], Figure]) -> bytes:
+    """The drawing of a figure that is made in the house style."""
+    with styled():
+        return render(draw(), "svg")
 
 
 def empty(text: str) -> Figure:
