@@ -19,14 +19,15 @@ from dwsweep.plan import Pack
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
-from dwsweep.report import document as terminal
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
+from dwsweep.report.document import render as rendered
 from dwsweep.sweep.events import Progress as Steps
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, sentence, snapshot, step_of, time_left
 from dwsweep.sweep.work_queue import pack_weight
 from dwsweep.text import format_clock, format_count
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack
+NO_TASK = TaskID(-1)  # where there are no bars
 
 
 @dataclass
@@ -112,6 +113,11 @@ class Pace:
                 heapq.heapreplace(places, places[0] + rest(work))
         return max(places)
 
+    def steps_left(self, name: str) -> float | None:
+        """Seconds that the steps of a pack still take at its own rate; None: it is not known."""
+        work = self._works[name]
+        return None if work.rate is None else work.weight * (1.0 - work.done) * work.rate
+
     def _active(self) -> list[_Work]:
         return [work for work in self._works.values() if work.since is not None]
 
@@ -131,11 +137,9 @@ def _mean(seconds: list[float | None]) -> float:
 class _Active:
     pack: Pack
     since: float
-    first_step: int | None = None  # that this attempt resumed from
-    first_time: float = 0.0
+    shown: float  # when a line of it was last printed
+    task: TaskID = NO_TASK
     last: Steps | None = None
-    task: TaskID | None = None
-    shown: float = 0.0
 
 
 class ProgressView:
@@ -160,7 +164,7 @@ class ProgressView:
         self._labels: dict[str, str] = {}
         self._finished = 0
         self._bars: Progress | None = None
-        self._all: TaskID | None = None
+        self._all = NO_TASK
         if console.is_terminal:
             self._bars = Progress(
                 TextColumn("{task.description}"),
@@ -178,7 +182,7 @@ class ProgressView:
         self.n_packs += len(packs)
         for pack in packs:
             self._pace.expect(pack.pack_id, pack_weight(pack))
-        if self._bars and self._all is not None:
+        if self._bars:
             self._bars.update(self._all, description=name)
 
     def __enter__(self) -> Self:
@@ -198,45 +202,33 @@ class ProgressView:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def started(self, pack: Pack) -> None:
-        now = self._clock()
-        active = _Active(pack, now, shown=now)
+        active = _Active(pack, self._clock(), shown=self._clock())
         if self._bars:
             active.task = self._bars.add_task(f"  {self._label(pack)}", total=1.0, facts="starting")
         self._active[pack.pack_id] = active
         self._pace.started(pack.pack_id)
 
     def compiling(self, pack_id: str) -> None:
-        active = self._active.get(pack_id)
-        if self._bars and active and active.task is not None:
+        if self._bars and (active := self._active.get(pack_id)):
             self._bars.update(active.task, facts="compiling")
 
     def evaluating(self, pack_id: str, share: float) -> None:
-        active = self._active.get(pack_id)
-        if active is None:
-            return
-        facts = f"evaluating, {share:.0%}"
-        if self._bars and active.task is not None:
-            self._bars.update(active.task, facts=facts)
-        elif self._clock() - active.shown >= LINE_SECONDS:
-            active.shown = self._clock()
-            self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
+        if active := self._active.get(pack_id):
+            self._show(active, f"evaluating, {share:.0%}")
 
     def stepped(self, pack_id: str, progress: Steps) -> None:
-        active = self._active.get(pack_id)
-        if active is None:
-            return
-        now = self._clock()
-        active.last = progress
-        fraction = progress.step / max(1, progress.steps)
-        if active.first_step is None:
-            active.first_step, active.first_time = progress.step, now
-        self._pace.stepped(pack_id, fraction)
-        facts = self._facts(active, progress)
-        if self._bars and active.task is not None:
-            self._bars.update(active.task, completed=fraction, facts=facts)
+        if active := self._active.get(pack_id):
+            active.last, fraction = progress, progress.step / max(1, progress.steps)
+            self._pace.stepped(pack_id, fraction)
+            self._show(active, self._facts(pack_id, progress), completed=fraction)
+
+    def _show(self, active: _Active, facts: str, **bar: float) -> None:
+        """Show facts of a pack on its bar, or from time to time in a line."""
+        if self._bars:
+            self._bars.update(active.task, facts=facts, **bar)
             self._show_all()
-        elif now - active.shown >= LINE_SECONDS:
-            active.shown = now
+        elif self._clock() - active.shown >= LINE_SECONDS:
+            active.shown = self._clock()
             self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
@@ -246,7 +238,7 @@ class ProgressView:
         if finished:
             self._finished += 1
         if self._bars:
-            if active and active.task is not None:
+            if active:
                 self._bars.remove_task(active.task)
             self._show_all()
         last = active.last if active else None
@@ -270,16 +262,14 @@ class ProgressView:
         """Share of the work that is done."""
         return self._pace.fraction()
 
-    def _facts(self, active: _Active, progress: Steps) -> str:
+    def _facts(self, pack_id: str, progress: Steps) -> str:
         parts = [f"step {progress.step:,}/{progress.steps:,}"]
         known = [loss for loss in progress.losses if loss is not None]
         if known:
             parts.append(f"loss {sum(known) / len(known):.4f}")
         if progress.tokens_per_second:
             parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
-        gained = progress.step - (active.first_step or 0)
-        if gained > 0:
-            left = (progress.steps - progress.step) * (self._clock() - active.first_time) / gained
+        if (left := self._pace.steps_left(pack_id)) is not None:
             parts.append(f"{format_clock(left)} left")
         return " · ".join(parts)
 
@@ -289,7 +279,7 @@ class ProgressView:
         return f"{prefix}{self._finished}/{self.n_packs} packs, {self.fraction():.0%}{rest}"
 
     def _show_all(self) -> None:
-        if self._bars and self._all is not None:
+        if self._bars:
             self._bars.update(self._all, completed=self.fraction(), facts=self._all_facts(""))
 
 
@@ -360,7 +350,7 @@ def show(now: Snapshot, ends: float | None = None) -> Group:
         parts.append(Lines([sentence(now.promises)]))
     if now.orphans:
         parts.append(Lines([f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"]))
-    return terminal.render([*parts, _damaged(now)])
+    return rendered([*parts, _damaged(now)])
 
 
 def _damaged(now: Snapshot) -> Lines:
