@@ -27,6 +27,7 @@ from dwsweep.interval import Text as Form
 Said = str | tuple[str, str]  # a text, or a text and its style: bold, dim or a colour
 Line = str | Sequence[Said]
 MISSING = "–"
+INTERVAL = "interval"
 SHAPE = re.compile(r"(?<=[0-9]) × (?=[0-9])")  # its two numbers stay on one line
 SPACE = re.compile(r"(?<![dn])_|(?<=[A-Za-z][dn])_")  # but for the _ of d_x and n_params
 
@@ -62,7 +63,7 @@ class Table:
     """Rows of texts. Each word of ``columns`` is a heading, where _ is a space (but for d_x), and its column's sign.
 
     The sign is < or > for the side of the texts, or ~ for words that may wrap. keys: how many of the first columns say
-    what a row is. beside: heading of columns that stay with the column before them (the interval of a value). optional:
+    what a row is; a column with the heading ``INTERVAL`` stays with the one before it, whose value it is of. optional:
     headings that may be left out where room is scarce, in this order; file: where they are found instead. headed: False
     leaves the headings out. ruled: a line under the headings and under each row of ``ends``. gap: blanks between the
     columns of a table without rules. strong: rows in bold; soft: rows of less weight. whole: a page shows every column,
@@ -72,7 +73,6 @@ class Table:
     title: str
     columns: str
     keys: int = 1
-    beside: str = "interval"
     optional: Sequence[str] = ()
     file: str = ""
     headed: bool = True
@@ -339,8 +339,7 @@ class Folded:
         found = {}
         for index in range(self.table.keys, len(self.heads)):
             cells = {text for row in self.table.rows if (text := plain(row[index])).strip()}
-            tied = self.table.beside and self.table.beside in self.heads[index : index + 2]
-            if len(cells) == 1 and len(self.table.rows) > 1 and not tied:
+            if len(cells) == 1 and len(self.table.rows) > 1 and INTERVAL not in self.heads[index : index + 2]:
                 found[index] = cells.pop()
         return found
 
@@ -349,7 +348,7 @@ class Folded:
         keys = list(range(self.table.keys))
         units: list[list[int]] = []
         for index in shown[self.table.keys :]:
-            pair = [*units[-1], index] if units and self.heads[index] == self.table.beside else []
+            pair = [*units[-1], index] if units and self.heads[index] == INTERVAL else []
             if pair and fits([*keys, *pair]):
                 units[-1] = pair
             else:

@@ -63,11 +63,10 @@ def answer(result: Fit) -> list[str]:
 
 def _best_at(row: Any) -> str:
     depth = Interval.of(row, "depth")
-    unit = "" if row.axis == "device_seconds" else " FLOPs"
     if depth.value is None or row.n_params is None:
-        return f"At {budget_text(row)}{unit}: best depth not reached, {row.reason}"
+        return f"At {budget_text(row, unit=True)}: best depth not reached, {row.reason}"
     size = Interval.of(row, "n_params").format(format_count)
-    return f"At {budget_text(row)}{unit}: {depth.format('.1f')} layers, N = {size}"
+    return f"At {budget_text(row, unit=True)}: {depth.format('.1f')} layers, N = {size}"
 
 
 def _crossings(result: FitResult) -> str:
@@ -257,7 +256,7 @@ def _by_tokens(result: FitResult) -> Table:
     rows = [row for row in result.by_tokens if row.is_reference]
     pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
     cells = {(row.tokens, row.shallow, row.deep): shown(row.n_params, format_count, _status(row)) for row in rows}
-    table = Table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs), beside="")
+    table = Table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs))
     for tokens in dict.fromkeys(row.tokens for row in rows):
         table.add(format_count(tokens), *(cells.get((tokens, *pair), MISSING) for pair in pairs))
     return table

@@ -83,7 +83,7 @@ def _estimate(found: Interval, digits: int = 1) -> str:
 
 
 def _table(columns: str) -> Table:
-    return Table("", columns, beside="", ruled=False)
+    return Table("", columns, ruled=False)
 
 
 def _percent(cost: Cost | None) -> str:

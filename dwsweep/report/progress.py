@@ -392,7 +392,6 @@ def _table(now: Snapshot) -> Table:
         f"{'arm<' if several else ''} depth> {'widths' if by_depth else 'width'}> n_params> runs> "
         f"{' '.join(f'{state}>' for state in states) if by_depth else 'state~'} step> loss>",
         keys=(1 if by_depth else 2) + several,
-        beside="",
         ruled=False,
         apart=False,
     )
@@ -419,7 +418,7 @@ def _table(now: Snapshot) -> Table:
 
 def _running(now: Snapshot) -> Table:
     columns = "running_pack< step> train_loss> tokens/s> MFU> device~"
-    table = Table("", columns, beside="", ruled=False, apart=False)
+    table = Table("", columns, ruled=False, apart=False)
     for pack_id, progress in sorted(now.progress.items()):
         facts = progress.started or StartFacts()
         losses = [loss for loss in progress.losses if loss is not None]

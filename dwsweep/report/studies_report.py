@@ -74,10 +74,9 @@ def _budget_best(found: EqualBudgets, level: int) -> Table:
 
 
 def _budget_depths(found: EqualBudgets, level: int, several: bool, nats: str) -> Table:
-    unit = "" if found.axis == "device_seconds" else " FLOPs"
-    where = "at each budget" if several else f"at {budget_text(found.budgets[0].best)}{unit}"
+    where = "each budget" if several else budget_text(found.budgets[0].best, unit=True)
     table = Table(
-        f"Best size of each depth {where} ({level} % intervals; above the best depth in 10⁻³ {nats})",
+        f"Best size of each depth at {where} ({level} % intervals; above the best depth in 10⁻³ {nats})",
         (f"{HEADS[found.axis]}> " if several else "")
         + "depth> N> interval< width> tokens> tokens/N> loss> above> interval<",
         keys=2 if several else 1,
@@ -107,9 +106,11 @@ def _word(status: str) -> str:
     return {NOT_REACHED_LOW: "not reached", NOT_REACHED_HIGH: "not reached", TOO_FEW: "few sizes"}.get(status, status)
 
 
-def budget_text(row: BestAtBudget | DepthAtBudget) -> str:
-    """``1e18`` FLOPs, or a time."""
-    return format_duration(row.budget) if row.axis == "device_seconds" else format_count(row.budget)
+def budget_text(row: BestAtBudget | DepthAtBudget, unit: bool = False) -> str:
+    """``1e18``, with ``unit`` ``1e18 FLOPs``; or a time."""
+    if row.axis == "device_seconds":
+        return format_duration(row.budget)
+    return format_count(row.budget) + (" FLOPs" if unit else "")
 
 
 def tried(row: BestAtBudget) -> str:
@@ -243,7 +244,6 @@ def _along_equal(one: EqualToBaseline, arms: bool, nats: str) -> list[Part]:
     table = Table(
         f"No worse than {one.baseline} by more than {one.margin:.3f} {nats}? {level} %, all shapes at once",
         "shape< N> saved> worse> at_most> equal<",
-        beside="",
         apart=False,
     )
     smaller = [row for row in one.rows if row.saved_percent > 0.0]
