@@ -31,7 +31,6 @@ from dwsweep.report.document import shown as _shown
 from dwsweep.text import format_count, format_factor, format_hours
 
 if TYPE_CHECKING:  # takes as long as an answer of `guide`
-    from dwsweep.design.expected_fit import PairError
     from dwsweep.design.study import Errors, Study
 
 MARK = "►"
@@ -459,16 +458,13 @@ def _layers(value: float) -> str:
 def _pair_errors(errors: Errors) -> Table:
     table = Table("", "pair> N> width> ±_ln_N> ±_width> bias_ln_N> P(crossed)>", ruled=False, apart=False)
     for pair in errors.pairs:
-        table.add(*_pair_cells(pair))
+        cells = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
+        if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
+            table.add(*cells, "outside the sizes")
+            continue
+        half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
+        table.add(*cells, f"{pair.se_ln_n:.3f}", f"{half:.1f} %", f"{pair.bias_ln_n:+.3f}", f"{pair.power:.0%}")
     return table
-
-
-def _pair_cells(pair: PairError) -> list[str]:
-    start = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
-    if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
-        return [*start, "outside the sizes", "", "", ""]
-    half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
-    return [*start, f"{pair.se_ln_n:.3f}", f"{half:.1f} %", f"{pair.bias_ln_n:+.3f}", f"{pair.power:.0%}"]
 
 
 def _alternatives(study: Study) -> Table:

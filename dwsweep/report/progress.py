@@ -7,7 +7,7 @@ import heapq
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,6 +15,8 @@ from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dwsweep.cost import find
+from dwsweep.interval import Text as Form
+from dwsweep.interval import written
 from dwsweep.plan import Pack
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
@@ -400,18 +402,21 @@ def _table(now: Snapshot) -> Table:
         shape = (run.plan.depth,) if by_depth else (run.plan.depth, run.plan.width)
         groups.setdefault((arms.index(run.plan.arm), *shape), []).append(run)
     for _, runs in sorted(groups.items()):
-        done = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
-        steps = f"{_percent(runs, now):.0%}" if by_depth else _steps(runs, now)
-        losses = _range(done, "{:.4f}".format) if by_depth else (f"{sum(done) / len(done):.4f}" if done else MISSING)
+        counts = Counter(run.state.state for run in runs)
+        done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
+        losses = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
+        if by_depth:
+            cells: list[Line] = [[(str(counts[state] or ""), _STYLES.get(state, "dim"))] for state in states]
+            cells += [f"{sum(done) / max(1, sum(total)):.0%}", _range(losses, ".4f")]
+        else:
+            cells = [_states(counts), f"{_range(done, ',')}/{_range(total, ',')}", _mean_text(losses)]
         table.add(
             *([runs[0].plan.arm or ""] if several else []),
             str(runs[0].plan.depth),
-            _range([run.plan.width for run in runs], "{}".format),
+            _range([run.plan.width for run in runs], ""),
             _range([run.plan.n_params for run in runs], format_count),
             str(len(runs)),
-            *(_counts(runs, states) if by_depth else [_states(runs)]),
-            steps,
-            losses,
+            *cells,
         )
     return table
 
@@ -426,7 +431,7 @@ def _running(now: Snapshot) -> Table:
         table.add(
             pack_id,
             f"{progress.step:,}/{progress.steps:,}",
-            f"{sum(losses) / len(losses):.4f}" if losses else MISSING,
+            _mean_text(losses),
             f"{rate:,.0f}" if rate else MISSING,
             _mfu(facts, (rate or 0.0) * flops_per_token(pack_id, now)),
             facts.device_kind or MISSING,
@@ -460,33 +465,20 @@ def _reasons(now: Snapshot) -> list[Lines]:
     return parts
 
 
-def _states(runs: Sequence[RunView]) -> Line:
-    counts = Counter(run.state.state for run in runs)
+def _states(counts: Counter[str]) -> Line:
     said: list[Said] = []
     for state in RUN_STATES:
         if counts[state]:
-            words = state if counts[state] == len(runs) else f"{counts[state]} {state}"
+            words = state if counts[state] == counts.total() else f"{counts[state]} {state}"
             said.append((f"{', ' if said else ''}{words}", _STYLES.get(state, "dim")))
     return said
 
 
-def _counts(runs: Sequence[RunView], states: Sequence[str]) -> list[Line]:
-    counts = Counter(run.state.state for run in runs)
-    return [[(str(counts[state] or ""), _STYLES.get(state, "dim"))] for state in states]
+def _mean_text(losses: Sequence[float]) -> str:
+    return f"{sum(losses) / len(losses):.4f}" if losses else MISSING
 
 
-def _steps(runs: Sequence[RunView], now: Snapshot) -> str:
-    done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
-    return f"{_range(done, '{:,}'.format)}/{_range(total, '{:,}'.format)}"
-
-
-def _percent(runs: Sequence[RunView], now: Snapshot) -> float:
-    return sum(step_of(run, now) for run in runs) / max(1, sum(run.plan.steps for run in runs))
-
-
-def _range(values: Iterable[float], form: Callable[[float], str]) -> str:
-    found = list(values)
-    if not found:
+def _range(values: Sequence[float], text: Form) -> str:
+    if not values:
         return MISSING
-    low, high = form(min(found)), form(max(found))
-    return low if low == high else f"{low}–{high}"
+    return "–".join(dict.fromkeys(written(end, text) for end in (min(values), max(values))))

@@ -271,7 +271,8 @@ STATUSES = {status.replace("_", " ") for status in transitions.STATUSES}
 def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     """Build the parts of a comparison. letter: of the arm, the base's is A. axis: how a value of the axis is called."""
     title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
-    parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired(found)], indent=2)]
+    paired = f"paired by {found.pairing}" if found.paired else found.pairing
+    parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired], indent=2)]
     level = round(100 * found.rows[0].confidence) if found.rows else 95
     for quantity, title, key, text in (
         (BEST_DEPTH, f"Best depth at each size, {level} % intervals", axis, ".1f"),
@@ -281,11 +282,6 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     parts.append(_losses(found, letter))
     notes = [line for line in (*found.notes, each_by_itself(found)) if line]
     return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]
-
-
-def paired(found: Comparison) -> str:
-    """Lines on how the runs of the two arms are paired."""
-    return f"paired by {found.pairing}" if found.paired else found.pairing
 
 
 def each_by_itself(found: Comparison) -> str:

@@ -26,7 +26,6 @@ from dwsweep.records.studies import (
     Along,
     AlongCurve,
     AlongRow,
-    ArmsAtDepth,
     BestAtBudget,
     Budget,
     BudgetTrend,
@@ -129,8 +128,9 @@ def _arm_losses(axes: Axes, found: Comparison, label: str) -> list[list[Annotati
         low, high = MILLI * style.floats(one.curve.low), MILLI * style.floats(one.curve.high)
         style.band(axes, x, low, high, look["color"])
         axes.plot(x, g, color=look["color"], linestyle=look["linestyle"], linewidth=1.0)
-        for start, stop in _parted(one):
-            axes.plot(x[start:stop], g[start:stop], color=look["color"], linewidth=2.8, solid_capstyle="butt")
+        for part in one.partings:  # where one arm is ahead
+            ahead = (x >= part.start) & (x <= part.end)
+            axes.plot(x[ahead], g[ahead], color=look["color"], linewidth=2.8, solid_capstyle="butt")
         ends.append((float(x[-1]), float(g[-1]), f"L {one.curve.depth}", look["color"]))
     spans = [float(v) for one in found.depths for v in style.floats(one.curve.x)[[0, -1]]]
     style.log_axis(axes, "x", min(spans) / 1.12, max(spans) * 1.12, at_most=5)
@@ -138,12 +138,6 @@ def _arm_losses(axes: Axes, found: Comparison, label: str) -> list[list[Annotati
     axes.set_xlabel(label)
     axes.set_ylabel(f"loss difference\n(10⁻³ {found.unit})", multialignment="center")
     return [style.label_right(axes, ends)]
-
-
-def _parted(one: ArmsAtDepth) -> list[tuple[int, int]]:
-    """Index ranges of the curve's points at which one arm is ahead."""
-    x = list(one.curve.x)
-    return [(x.index(part.start), x.index(part.end) + 1) for part in one.partings]
 
 
 def _short(name: str) -> str:
@@ -249,7 +243,7 @@ def _above(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool) 
         axes.set_ylabel(f"{what}\n({found.unit})", multialignment="center")
 
 
-BUDGETS_SHOWN = 6
+BUDGETS_SHOWN = 6  # at most, evenly, the last among them
 UNITS = {"flops": "FLOPs", "device_seconds": "device-seconds"}
 TREND_LABELS = {"n_params": "best N", "tokens": "best tokens D", "depth": "best depth L", "width": "best width d"}
 
@@ -258,7 +252,7 @@ def at_each_budget(fit: FitResult) -> Figure:
     """Draw loss against N per depth with each minimum and its interval (left), and the minima against depth (right)."""
     found = fit.equal_budgets
     assert found is not None
-    shown = _spread(found.budgets)
+    shown = [found.budgets[k] for k in style.thinned(range(len(found.budgets)), BUDGETS_SHOWN)]
     made = style.figure(style.WIDTH, 1.3 + 2.6 * len(shown))
     looks = style.depth_styles([row.depth for budget in shown for row in budget.depths])
     sizes = [n for budget in shown for curve in budget.curves for n in curve.n_params if n is not None]
@@ -280,11 +274,6 @@ def at_each_budget(fit: FitResult) -> Figure:
         "that side. Right: the minima and the curve through them; bar at the foot: interval of the best depth.",
     )
     return style.settle(made, *labels)
-
-
-def _spread(budgets: Sequence[Budget]) -> list[Budget]:
-    """Pick at most BUDGETS_SHOWN budgets, the first and the last among them."""
-    return [budgets[k] for k in style.thinned(range(len(budgets)), BUDGETS_SHOWN)]
 
 
 def _said(best: BestAtBudget) -> str:
