@@ -21,8 +21,7 @@ from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
 
-from dwsweep.interval import Interval, written
-from dwsweep.interval import Text as Form
+from dwsweep.interval import Form, Interval, written
 
 Said = str | tuple[str, str]  # a text, or a text and its style: bold, dim or a colour
 Line = str | Sequence[Said]
@@ -122,9 +121,14 @@ class Fold:
 Part = Heading | Lines | Table | Figure | Fold
 
 
+def spans(line: Line) -> list[tuple[str, str]]:
+    """The texts of a paragraph, each with its style or with a blank."""
+    return [(one, "") if isinstance(one, str) else one for one in ([line] if isinstance(line, str) else line)]
+
+
 def plain(line: Line) -> str:
     """The text of a paragraph without its styles."""
-    return line if isinstance(line, str) else "".join(one if isinstance(one, str) else one[0] for one in line)
+    return line if isinstance(line, str) else "".join(text for text, _ in spans(line))
 
 
 def shown(value: float | None, text: Form, missing: str = MISSING) -> str:
@@ -210,8 +214,7 @@ def escaped(value: object) -> str:
 
 
 def _html_line(line: Line) -> str:
-    said = [(one, "") if isinstance(one, str) else one for one in ([line] if isinstance(line, str) else line)]
-    found = "".join(f"<strong>{escaped(one)}</strong>" if style else escaped(one) for one, style in said)
+    found = "".join(f"<strong>{escaped(text)}</strong>" if style else escaped(text) for text, style in spans(line))
     return SHAPE.sub("&nbsp;×&nbsp;", found)
 
 
@@ -240,8 +243,7 @@ class Paragraph:
 
     def __init__(self, line: Line, style: str = "") -> None:
         self.text = Text(style=style)
-        for part in [line] if isinstance(line, str) else line:
-            text, own = (part, "") if isinstance(part, str) else part
+        for text, own in spans(line):
             self.text.append(_tied(text), own or None)
 
     def __str__(self) -> str:

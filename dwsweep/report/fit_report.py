@@ -13,8 +13,7 @@ from dwsweep.fit.along import loses
 from dwsweep.fit.guideline import headline, map_law, own_guide, width_at
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.fit.transitions import size_ratio
-from dwsweep.interval import Interval
-from dwsweep.interval import Text as Form
+from dwsweep.interval import Form, Interval
 from dwsweep.records.fit import AlongFit, Fit, FitResult, OtherFit
 from dwsweep.records.transitions import Contrast, SizedOptimum, Transition, references
 from dwsweep.report import document

@@ -33,7 +33,7 @@ from dwsweep.records.run import FINAL, Sample
 from dwsweep.records.studies import EqualBudgets
 from dwsweep.records.transitions import Cell, DepthCurve
 from dwsweep.report import fit_report, guide_report, runs_table
-from dwsweep.report.document import Figure, Fold, Heading, Lines, Part, Table, escaped, html_of, listed, plain
+from dwsweep.report.document import Figure, Fold, Heading, Lines, Part, Table, escaped, html_of, listed, plain, spans
 from dwsweep.report.figures import registry, style
 from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.figures.losses import AXIS_LABELS
@@ -121,13 +121,12 @@ def blocks(found: Answer) -> list[dict[str, Any]]:
     for part in guide_report.document(found):
         match part:
             case Heading():
-                spans = [[text, bold] for text, bold in ((part.text, True), (part.more, False)) if text]
-                made.append({"line": spans, "soft": False})
+                said = [[text, bold] for text, bold in ((part.text, True), (part.more, False)) if text]
+                made.append({"line": said, "soft": False})
             case Lines():
                 for line in part.lines:
-                    said = [line] if isinstance(line, str) else line
-                    spans = [[one, False] if isinstance(one, str) else [one[0], True] for one in said]
-                    made.append({"line": spans, "soft": part.soft})
+                    said = [[text, bool(style)] for text, style in spans(line)]
+                    made.append({"line": said, "soft": part.soft})
             case Table() if part.rows:
                 rows = [[plain(cell).strip() for cell in row] for row in part.rows]
                 made.append(

@@ -15,8 +15,7 @@ from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dwsweep.cost import find
-from dwsweep.interval import Text as Form
-from dwsweep.interval import written
+from dwsweep.interval import Form, written
 from dwsweep.plan import Pack
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict

@@ -12,8 +12,7 @@ from typing import Any
 
 from dwsweep.errors import InputError
 from dwsweep.fit.table import read_other
-from dwsweep.interval import Text as Form
-from dwsweep.interval import written
+from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import Cell
 from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dwsweep.fit.along import value_text
-from dwsweep.interval import Interval
-from dwsweep.interval import Text as Form
+from dwsweep.interval import Form, Interval
 from dwsweep.records import transitions
 from dwsweep.records.studies import (
     BEST_DEPTH,

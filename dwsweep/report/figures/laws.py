@@ -231,12 +231,14 @@ def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
 def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
     """What makes each figure that the answer has, by its name: ``guide``, ``sources``, ``rules``."""
     rows = [row for row in answer.budgets if row.candidates]
-    made: dict[str, tuple[Sequence[Any], Callable[[], Figure]]] = {
-        "guide": (rows, lambda: _costs(rows, answer.assumptions)),
-        "sources": ([row for row in answer.budgets if row.by_source], lambda: sources(answer.budgets)),
-        "rules": (answer.rules, lambda: _rules(answer.rules)),
-    }
-    return {name: draw for name, (shown, draw) in made.items() if shown}
+    made: dict[str, Callable[[], Figure]] = {}
+    if rows:
+        made["guide"] = lambda: _costs(rows, answer.assumptions)
+    if any(row.by_source for row in answer.budgets):
+        made["sources"] = lambda: sources(answer.budgets)
+    if answer.rules:
+        made["rules"] = lambda: _rules(answer.rules)
+    return made
 
 
 def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
