@@ -25,9 +25,8 @@ from dwsweep.guide.answers import (
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, is_near
 from dwsweep.guide.sources import BUILD_APART, RECIPE_FACTOR
 from dwsweep.interval import Interval
-from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table, estimate
+from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table, estimate, shown
 from dwsweep.report.document import render as rendered
-from dwsweep.report.document import shown as _shown
 from dwsweep.text import format_count, format_factor, format_hours
 
 if TYPE_CHECKING:  # takes as long as an answer of `guide`
@@ -378,7 +377,7 @@ def _rule(rule: RuleAnswer) -> list[Part]:
             f"{row.depth:.0f} × {row.width:,.0f}" if known else "none",
             _percent(row.size),
             _percent(row.time),
-            _shown(row.loss_percent, lambda percent: f"{percent:.2f} %"),
+            shown(row.loss_percent, lambda percent: f"{percent:.2f} %"),
             _estimate(Interval(row.best_depth, row.best_low, row.best_high)),
             row.trust,
         )
@@ -410,7 +409,7 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
             format_count(row.n_params),
             f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else MISSING,
             "refused" if row.refused else _estimate(Interval.of(row, "depth")),
-            "" if row.refused else _shown(row.width, ",.0f", ""),
+            "" if row.refused else shown(row.width, ",.0f", ""),
             forms.ends(".0f") if forms.bounded else MISSING,
             _outside(row.extrapolation_factor),
             row.trust.level,
