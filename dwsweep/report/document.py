@@ -305,7 +305,7 @@ class Folded:
         most = max(map(cell_len, cells))
         if self.signs[index] != "~":
             return most
-        return min(most, max(WORDS, *(cell_len(word) for cell in cells for word in cell.split())))
+        return min(most, max([WORDS, *(cell_len(word) for cell in cells for word in cell.split())]))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         def fits(indices: list[int]) -> bool:

@@ -20,6 +20,7 @@ import pytest
 import report_sweeps
 from checkout import ROOT
 from rich.console import Console
+from shown import data_of
 from threadpoolctl import threadpool_limits
 
 from dwsweep import fit_table
@@ -147,11 +148,7 @@ def test_data_cannot_end_its_block() -> None:
 
 
 def test_data_holds_what_the_script_draws(law: Path) -> None:
-    page = (law / "report.html").read_text(encoding="utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert found
-    data = json.loads(found[1])
-    fit = fit_record.read(law)
+    data, fit = data_of(law / "report.html"), fit_record.read(law)
     columns, curves = data["losses"]["runs"], data["training"]["curves"]
     assert len(columns["loss"]) == 120 and columns["loss"].count(None) == 1
     assert set(columns["id"]) == set(curves)
@@ -458,13 +455,11 @@ def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, mo
     monkeypatch.setattr(
         sweep_page.paths, "read_lines", lambda path: read_logs.append(path.parent.name) or [{"step": 1, "loss": 2.0}]
     )
-    page = sweep_page.write(directory).read_text(encoding="utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert found
-    curves = set(json.loads(found[1])["training"]["curves"])
+    page = sweep_page.write(directory)
+    curves = set(data_of(page)["training"]["curves"])
     assert len(rows) == 36 and len(curves) == 24 and sorted(curves) == sorted(read_logs)
     for shape in {(row["depth"], row["width"]) for row in rows}:
         group = [row for row in rows if (row["depth"], row["width"]) == shape]
         group.sort(key=lambda row: float(row["loss"] or "inf"))
         assert [row["run_id"] in curves for row in group] == [True, True, False]
-    assert "24 of 36 runs: of each shape those of lowest held-out loss" in page
+    assert "24 of 36 runs: of each shape those of lowest held-out loss" in page.read_text("utf-8")
