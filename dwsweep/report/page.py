@@ -33,7 +33,20 @@ from dwsweep.records.run import FINAL, Sample
 from dwsweep.records.studies import EqualBudgets
 from dwsweep.records.transitions import Cell, DepthCurve
 from dwsweep.report import fit_report, guide_report, runs_table
-from dwsweep.report.document import Figure, Fold, Heading, Lines, Part, Table, escaped, html_of, listed, plain, spans
+from dwsweep.report.document import (
+    Figure,
+    Fold,
+    Heading,
+    Line,
+    Lines,
+    Part,
+    Table,
+    escaped,
+    html_of,
+    listed,
+    plain,
+    spans,
+)
 from dwsweep.report.figures import registry, style
 from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.figures.losses import AXIS_LABELS
@@ -329,7 +342,7 @@ def _content(
     curves, conditions = _logged(every, shown, root)
     kept = planned_vs_measured(SweepStore(root), (row["run_id"] for row in shown if row.get("run_id")))
     figures = _figures(fit, folder) if fit else []
-    said = fit_report.answer(fit) if fit else [[(f"Not fitted yet: dwsweep fit {root}", "bold")]]
+    said: Sequence[Line] = fit_report.answer(fit) if fit else [[(f"Not fitted yet: dwsweep fit {root}", "bold")]]
     public = placeholder("answers-box", WITHOUT_BUDGET) + html_of(_public(sized)) if sized else ""
     sections = [
         Section("answer", "The answer", box("answer", [Lines(said)]) + html_of(figures[:1])),

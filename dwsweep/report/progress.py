@@ -221,12 +221,12 @@ class ProgressView:
         if active := self._active.get(pack_id):
             active.last, fraction = progress, progress.step / max(1, progress.steps)
             self._pace.stepped(pack_id, fraction)
-            self._show(active, self._facts(pack_id, progress), completed=fraction)
+            self._show(active, self._facts(pack_id, progress), fraction)
 
-    def _show(self, active: _Active, facts: str, **bar: float) -> None:
+    def _show(self, active: _Active, facts: str, completed: float | None = None) -> None:
         """Show facts of a pack on its bar, or from time to time in a line."""
         if self._bars:
-            self._bars.update(active.task, facts=facts, **bar)
+            self._bars.update(active.task, facts=facts, completed=completed)
             self._show_all()
         elif self._clock() - active.shown >= LINE_SECONDS:
             active.shown = self._clock()

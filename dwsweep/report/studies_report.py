@@ -273,11 +273,9 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     paired = f"paired by {found.pairing}" if found.paired else found.pairing
     parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired], indent=2)]
     level = round(100 * found.rows[0].confidence) if found.rows else 95
-    for quantity, title, key, text in (
-        (BEST_DEPTH, f"Best depth at each size, {level} % intervals", axis, ".1f"),
-        (TRANSITION, f"Transitions, {level} % intervals", "pair", format_count),
-    ):
-        parts.append(_ratios(found.of(quantity), letter, title, key, text))
+    best, pairs = f"Best depth at each size, {level} % intervals", f"Transitions, {level} % intervals"
+    parts.append(_ratios(found.of(BEST_DEPTH), letter, best, axis, ".1f"))
+    parts.append(_ratios(found.of(TRANSITION), letter, pairs, "pair", format_count))
     parts.append(_losses(found, letter))
     notes = [line for line in (*found.notes, each_by_itself(found)) if line]
     return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]
