@@ -279,17 +279,14 @@ def over_training(runs: Sequence[Conditions]) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     lines = shown(runs)
-    named = {
-        "arm": len({arm for arm, _, _ in lines}) > 1,
-        "heads": len({heads for _, _, heads in lines}) > 1,
-    }
     arms = list(dict.fromkeys(arm for arm, _, _ in lines))
+    by_arm, by_heads = len(arms) > 1, len({heads for _, _, heads in lines}) > 1
     looks = style.depth_styles(sorted({depth for _, depth, _ in lines}))
     made = style.figure(style.WIDTH, 3.4 + 0.14 * len(lines))
     left, right = style.panels(made, 2, 2, sharey=True)
     for (arm, depth, heads), members in lines.items():
-        colour = COLOURS[arms.index(arm) % len(COLOURS)] if named["arm"] else looks[depth]["color"]
-        label = ", ".join([*([arm] if named["arm"] else []), f"L {depth}", *([f"H {heads}"] if named["heads"] else [])])
+        colour = COLOURS[arms.index(arm) % len(COLOURS)] if by_arm else looks[depth]["color"]
+        label = ", ".join([*([arm] if by_arm else []), f"L {depth}", *([f"H {heads}"] if by_heads else [])])
         _line(left, right, members, colour, looks[depth]["linestyle"], label)
     style.log_scale(left, "x", "y")
     left.set_xlabel("optimizer step (left end: 0)")
