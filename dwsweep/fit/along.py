@@ -41,7 +41,7 @@ from dwsweep.records.studies import (
     AlongRow,
     ArmsParting,
 )
-from dwsweep.text import SHORT, format_count
+from dwsweep.text import SHORT, format_count, format_range
 
 SEED = 17  # of the draws for slopes and for what arms share
 WITH_HEADS = {"heads", "head_size"}  # the one follows from the other
@@ -414,13 +414,14 @@ def nats(by: Interval, unit: str) -> str:
     if by.value is None:
         return "–"
     said = f"{by.value:.3f} {SHORT[unit]}"
-    return f"{said} ({by.ends('.3f')})" if by.bounded else said
+    return f"{said} ({format_range(by.low, by.high, '{:.3f}'.format)})" if by.bounded else said
 
 
 def loses(depth: float, percent: float, low: float | None, high: float | None, where: str) -> str:
     """How much the worst depth loses at one size: the same words whether the runs say it or the fitted loss."""
+    ends = format_range(low, high, lambda v: f"{v:.2g}")
     layers = f"{depth:g} layers lose" if depth != 1 else "1 layer loses"
-    return f"{layers} {percent:.2g} % ({Interval(percent, low, high).ends('.2g')}) of the loss at {where}"
+    return f"{layers} {percent:.2g} % ({ends}) of the loss at {where}"
 
 
 def of_curve(

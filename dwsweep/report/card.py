@@ -137,11 +137,15 @@ def typed(rows: Sequence[Mapping[str, str]]) -> pa.Table:
                     break
                 except (ValueError, OverflowError):  # no number, or more FLOPs than int64 counts
                     continue
-        meaning = MEANINGS.get(name) or (column.label or _ROLES[column.role] if name in _BY_NAME else "")
-        notes = {"unit": column.unit, "meaning": meaning}
+        notes = {"unit": column.unit, "meaning": _meaning(name)}
         fields.append(pa.field(name, kind, metadata={key: text for key, text in notes.items() if text}))
         arrays.append(values)
     return pa.table(arrays, schema=pa.schema(fields))
+
+
+def _meaning(name: str) -> str:
+    column = _BY_NAME.get(name)
+    return MEANINGS.get(name) or (column and (column.label or _ROLES[column.role])) or ""
 
 
 def _parquet(table: pa.Table) -> bytes:

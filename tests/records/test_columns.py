@@ -10,7 +10,7 @@ from dwsweep.cli.options import Axis
 from dwsweep.fit import warnings
 from dwsweep.records.columns import ALIASES, AXES, COLUMNS, IN_ANY_CASE, REQUIRED, named, of_type
 from dwsweep.records.sweep import RESULTS_COLUMNS
-from dwsweep.report import page, runs_table
+from dwsweep.report import page
 from dwsweep.report.figures import losses
 
 NAMES = [column.name for column in COLUMNS]
@@ -24,7 +24,7 @@ NAMES = [column.name for column in COLUMNS]
         pytest.param(losses.SIZES, id="figures"),
         pytest.param(warnings.SHOULD_AGREE, id="confounds"),
         pytest.param(page.NUMBERS | page.WORDS, id="page's script"),
-        pytest.param([name for name, _ in runs_table.RUN_COLUMNS.values()], id="page's table"),
+        pytest.param([name for name, _ in page.RUN_COLUMNS.values()], id="page's table"),
     ],
 )
 def test_every_list_names_columns_that_are_known(names: Collection[str]) -> None:
