@@ -77,11 +77,12 @@ def drawn_guides(fit: FitResult) -> list[DrawnLaw]:
     return _drawn([form for form in fit.curves.guideline if form != PUBLISHED], fit.curves.guideline, {})
 
 
-def _drawn(own: Sequence[str], bands: Mapping[str, Any], worse: Mapping[str, float]) -> list[DrawnLaw]:
+def _drawn(own: Sequence[str], bands: Mapping[str, Any], worse: Mapping[str, float | None]) -> list[DrawnLaw]:
     drawn = []
     for place, form in enumerate(own):
         name = {AVERAGE: "own, all forms", "free": "own, without a law"}.get(form, f"own {form}")
-        label = name + (f", Δχ² {worse[form]:.1f}" if worse.get(form) else "")
+        above = worse.get(form)
+        label = name + (f", Δχ² {above:.1f}" if above else "")
         look: Look = {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
         if place:
             look = {"color": style.OTHERS[place - 1], "linestyle": OTHER_LINES[place - 1], "linewidth": 1.3}
