@@ -7,6 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+Form = str | Callable[[float], str]
+"""How a number becomes text: a format such as ``.1f``, or a function."""
+
+
+def written(value: float, text: Form) -> str:
+    """One number as text."""
+    return format(value, text) if isinstance(text, str) else text(value)
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -48,14 +56,15 @@ class Interval:
     def __contains__(self, x: float) -> bool:
         return (self.low is None or self.low <= x) and (self.high is None or x <= self.high)
 
-    def ends(self, text: Callable[[float], str]) -> str:
-        """``1M … 3M``, ``< 3M``, ``> 1M`` or ``unbounded``; ``text`` formats one number."""
-        if self.low is None:
-            return "unbounded" if self.high is None else f"< {text(self.high)}"
-        return f"> {text(self.low)}" if self.high is None else f"{text(self.low)} … {text(self.high)}"
+    def ends(self, text: Form) -> str:
+        """``1M … 3M``, ``< 3M``, ``> 1M`` or ``unbounded``."""
+        low, high = (end if end is None else written(end, text) for end in (self.low, self.high))
+        if low is None:
+            return "unbounded" if high is None else f"< {high}"
+        return f"> {low}" if high is None else f"{low} … {high}"
 
-    def format(self, text: Callable[[float], str], missing: str = "not reached") -> str:
+    def format(self, text: Form, missing: str = "not reached") -> str:
         """``2M (1M … 3M)``; without a value the ends alone, without either ``missing``."""
         if self.value is None:
             return missing if self.unbounded else self.ends(text)
-        return f"{text(self.value)} ({self.ends(text)})"
+        return f"{written(self.value, text)} ({self.ends(text)})"

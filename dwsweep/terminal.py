@@ -12,7 +12,6 @@ import select
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -102,13 +101,7 @@ def show(table: Callable[[], Any], content: Callable[[], Any], wants_json: bool)
 
         print(json.dumps(content(), indent=1, allow_nan=False))
         return
-    shown = console()
-    if shown.is_terminal:
-        shown.print(table())
-        return
-    with shown.capture() as captured:
-        shown.print(table())
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()), file=shown.file)
+    console().print(table())
 
 
 def tolerant_streams() -> None:
@@ -194,9 +187,7 @@ class ByteProgress:
             f"{self.title}: {self.done / 1e6:,.1f}{total} MB, {rate / 1e6:,.1f} MB/s{left}", file=sys.stderr, flush=True
         )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar:
             self._bar.stop()
         elif self._show and self._said != self._started:

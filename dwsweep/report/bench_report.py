@@ -11,8 +11,7 @@ from rich.console import Group
 from dwsweep import published_law
 from dwsweep.cost.duration import SweepSeconds, sweep_seconds
 from dwsweep.records.run import BenchRow, CompiledRow, PackingPoint
-from dwsweep.report.document import MISSING, Line, Lines, Part, Table
-from dwsweep.report.terminal import render
+from dwsweep.report.document import MISSING, Line, Lines, Part, Table, render
 from dwsweep.text import format_bytes, format_count
 from dwsweep.theory import DEPTH_EFFICIENT, RankCheck
 

@@ -20,7 +20,7 @@ from dwsweep.records.columns import COLUMNS, REQUIRED, Column
 from dwsweep.records.run import DONE
 from dwsweep.report import fit_report
 from dwsweep.report.document import plain
-from dwsweep.report.results_file import rows_of
+from dwsweep.report.runs_table import rows_of
 from dwsweep.spec import load_spec
 from dwsweep.text import format_count
 
@@ -31,6 +31,15 @@ TABLE = "results.parquet"
 MARK = "<!-- written by `dwsweep report --card` -->"  # a README with it may be written anew
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 UNKNOWN = "unknown"  # the Hub's own name for a licence that nobody stated
+USE = f"""## Use
+
+```python
+from datasets import load_dataset
+
+runs = load_dataset("OWNER/NAME", split="train").to_pandas()
+```
+
+`dwsweep fit {TABLE}` fits the losses: where a deeper net overtakes, and the best depth of each size."""
 _BY_NAME = {column.name: column for column in COLUMNS}
 _ROLES = {
     "size": "size of the net or of its training",
@@ -133,7 +142,7 @@ def _readme(
         _what(rows),
         *_found(directory),
         "## Columns\n\nOne row per run.\n\n" + _columns(table),
-        _use(),
+        USE,
         "## How it was made\n\n" + "\n".join(f"- {line}" for line in _made(rows, manifest)),
     ]
     if spec is not None:
@@ -175,14 +184,6 @@ def _columns(table: pa.Table) -> str:
         notes = {key.decode(): text.decode() for key, text in (field.metadata or {}).items()}
         lines.append(f"| `{field.name}` | {field.type} | {notes.get('unit', '')} | {notes.get('meaning', '')} |")
     return "\n".join(lines)
-
-
-def _use() -> str:
-    return (
-        "## Use\n\n```python\nfrom datasets import load_dataset\n\n"
-        'runs = load_dataset("OWNER/NAME", split="train").to_pandas()\n```\n\n'
-        f"`dwsweep fit {TABLE}` fits the losses: where a deeper net overtakes, and the best depth of each size."
-    )
 
 
 def _made(rows: Sequence[Mapping[str, str]], manifest: Mapping[str, Any]) -> list[str]:

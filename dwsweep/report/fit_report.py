@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Group
 
 from dwsweep import paths, published_law
 from dwsweep.fit.along import loses
-from dwsweep.fit.guideline import headline, map_law, own_guide
+from dwsweep.fit.guideline import headline, map_law, own_guide, width_at
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.fit.transitions import size_ratio
-from dwsweep.interval import Interval
+from dwsweep.interval import Form, Interval
 from dwsweep.records.fit import AlongFit, Fit, FitResult, OtherFit
 from dwsweep.records.transitions import Contrast, SizedOptimum, Transition, references
-from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, listed, markdown
-from dwsweep.report.studies_report import along_parts, budget_parts, comparison_parts
+from dwsweep.report import document
+from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, shown
+from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
 from dwsweep.terminal import plain_text
 from dwsweep.text import SHORT, arm_letter, format_count, format_factor
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
@@ -31,33 +30,19 @@ CHECKS = ("pchip", "levine", "power")
 """The estimators that judge a pair by its own two curves."""
 
 
-def tenths(value: float) -> str:
-    return f"{value:.1f}"
-
-
-def whole(value: float) -> str:
-    return f"{value:.0f}"
-
-
-def hundredths(value: float) -> str:
-    return f"{value:.2f}"
-
-
 def to_text(result: Fit) -> str:
     """The summary without colours, at most 100 columns wide."""
     return plain_text(render(result))
 
 
-def render(result: Fit) -> RenderableType:
+def render(result: Fit) -> Group:
     """The document that ``dwsweep fit`` prints."""
-    from dwsweep.report import terminal
-
     parts: list[Part] = [Lines(answer(result)), Lines([_cells_line(result), _noise_line(result)], apart=True)]
     for _, _, own in sections(result):
         parts += own
     if result.warnings:
         parts += [Lines(["Warnings"], apart=True), Lines(result.warnings, listed=True)]
-    return terminal.render(parts)
+    return document.render(parts)
 
 
 def answer(result: Fit) -> list[str]:
@@ -76,14 +61,11 @@ def answer(result: Fit) -> list[str]:
 
 
 def _best_at(row: Any) -> str:
-    from dwsweep.report.studies_report import budget_text
-
     depth = Interval.of(row, "depth")
-    unit = "" if row.axis == "device_seconds" else " FLOPs"
     if depth.value is None or row.n_params is None:
-        return f"At {budget_text(row)}{unit}: best depth not reached, {row.reason}"
+        return f"At {budget_text(row, unit=True)}: best depth not reached, {row.reason}"
     size = Interval.of(row, "n_params").format(format_count)
-    return f"At {budget_text(row)}{unit}: {depth.format(tenths)} layers, N = {size}"
+    return f"At {budget_text(row, unit=True)}: {depth.format('.1f')} layers, N = {size}"
 
 
 def _crossings(result: FitResult) -> str:
@@ -109,12 +91,12 @@ def _beyond(result: FitResult) -> str:
     far, depth = row.extrapolation_factor, Interval.of(row, "depth")
     size = f"At N = {format_count(row.n_params)}"
     if not result.guideline_law:
-        return f"{size} the best depth is {depth.format(tenths)} by {published_law.NAME}, not by these losses."
+        return f"{size} the best depth is {depth.format('.1f')} by {published_law.NAME}, not by these losses."
     outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
     if depth.high is None:  # what the forms say on average where they end nowhere is no answer
-        bound = "unbounded" if depth.low is None else f"above {tenths(depth.low)}"
+        bound = "unbounded" if depth.low is None else f"above {depth.low:.1f}"
         return f"{size} the best depth is {bound} by these losses{outside}."
-    return f"{size} the best depth is {depth.format(tenths)} by these losses{outside}."
+    return f"{size} the best depth is {depth.format('.1f')} by these losses{outside}."
 
 
 def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
@@ -190,7 +172,7 @@ def verdicts(result: FitResult) -> list[Transition]:
     return [joint.get((row.shallow, row.deep), row) for row in references(result.transitions)]
 
 
-def _ends(row: Any, name: str = "n_params", text: Callable[[float], str] = format_count) -> str:
+def _ends(row: Any, name: str = "n_params", text: Form = format_count) -> str:
     """The interval of a row; empty where it has no bound."""
     found = Interval.of(row, name)
     return "" if found.unbounded else found.ends(text)
@@ -204,22 +186,17 @@ def _transitions(result: FitResult) -> list[Part]:
         table.add(
             f"{row.shallow}→{row.deep}",
             _status(row),
-            format_count(row.n_params) if row.n_params else MISSING,
+            shown(row.n_params, format_count),
             _ends(row),
-            whole(row.width) if row.width else MISSING,
-            _ends(row, "width", whole),
+            shown(row.width, ".0f"),
+            _ends(row, "width", ".0f"),
             row.estimator,
         )
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
     checks = Table("", "pair> " + " ".join(f"{name}< interval<" for name in estimators), file="transitions.csv")
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
-        by = {row.estimator: row for row in rows}
-        own = [by.get(name) for name in estimators]
-        cells = [
-            [format_count(row.n_params) if row.n_params else _status(row), _ends(row)] if row else ["", ""]
-            for row in own
-        ]
-        checks.add(f"{shallow}→{deep}", *(cell for pair in cells for cell in pair))
+        by = {row.estimator: [shown(row.n_params, format_count, _status(row)), _ends(row)] for row in rows}
+        checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
     fold: list[Part] = []
     if any(row.estimator == SURFACE for row in verdicts(result)):
         fold = [Fold("Checks: each pair by its own two curves alone", [checks])]
@@ -244,13 +221,7 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
     table = Table(f"Beside {other.name} ({other.input})", "pair> here< there< ratio> interval<")
     for row, found in shared:
         ratio = Interval(*(size_ratio(row, found) or ()))
-        table.add(
-            f"{row.shallow}→{row.deep}",
-            _place(row),
-            _place(found),
-            hundredths(ratio.value) if ratio.value else MISSING,
-            ratio.ends(hundredths) if ratio.value else "",
-        )
+        table.add(f"{row.shallow}→{row.deep}", _place(row), _place(found), *estimate(ratio, ".2f"))
     return [table]
 
 
@@ -274,26 +245,19 @@ def _contrasts(result: FitResult) -> Table:
     )
     table = Table(title, "pair> N> difference> interval< from<")
     for row in _uncrossed(result)[:CONTRASTS_SHOWN]:
-        table.add(
-            f"{row.shallow}→{row.deep}",
-            format_count(row.n_params) if row.n_params else MISSING,
-            f"{row.difference:+.4f}",
-            Interval(row.difference, row.low, row.high).ends(lambda v: f"{v:+.4f}"),
-            row.rests_on,
-        )
+        difference = estimate(Interval(row.difference, row.low, row.high), "+.4f")
+        table.add(f"{row.shallow}→{row.deep}", shown(row.n_params, format_count), *difference, row.rests_on)
     return table
 
 
 def _by_tokens(result: FitResult) -> Table:
     """N of each pair's transition against the tokens trained."""
-    rows = references(result.by_tokens)
+    rows = [row for row in result.by_tokens if row.is_reference]
     pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
-    table = Table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs), beside="")
-    for tokens in dict.fromkeys(row.tokens for row in result.by_tokens if row.is_reference):
-        cells = {(row.shallow, row.deep): row for row in result.by_tokens if row.is_reference and row.tokens == tokens}
-        found = [cells.get(pair) for pair in pairs]
-        texts = [(format_count(row.n_params) if row.n_params else _status(row)) if row else MISSING for row in found]
-        table.add(format_count(tokens), *texts)
+    cells = {(row.tokens, row.shallow, row.deep): shown(row.n_params, format_count, _status(row)) for row in rows}
+    table = Table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs))
+    for tokens in dict.fromkeys(row.tokens for row in rows):
+        table.add(format_count(tokens), *(cells.get((tokens, *pair), MISSING) for pair in pairs))
     return table
 
 
@@ -342,39 +306,28 @@ def guideline(result: FitResult) -> Table:
     rows = result.guideline
     laws = list(dict.fromkeys(re.split(": (?:refused|no optimum)", row.law)[0] for row in rows))
     costed = any(row.loss_penalty is not None for row in rows)
-    optional = ("build", *(("trained_costs",) if costed else ()))
     table = Table(
         f"Guideline, {'; '.join(laws)}",
         "model> N> trained> depth> interval< width> interval< forms< outside> build> "
         + ("trained_costs> interval<" if costed else ""),
-        optional=[name.replace("_", " ") for name in optional],
+        optional=("build", "trained costs"),
         file="guideline.csv",
     )
     for row in rows:
-        depth, width = Interval.of(row, "depth"), Interval.of(row, "width")
-        others = Interval(None, row.rival_depth_min, row.rival_depth_max)
-        refused, factor = depth.value is None, row.extrapolation_factor
+        forms, factor = Interval(None, row.rival_depth_min, row.rival_depth_max), row.extrapolation_factor
         cost = Interval(row.loss_penalty, row.penalty_low, row.penalty_high)
         table.add(
             row.name,
             format_count(row.n_params),
             _shape(row.trained_depth, row.trained_width),
-            "refused" if refused and "refused" in row.law else MISSING if depth.value is None else tenths(depth.value),
-            "" if refused else depth.ends(tenths),
-            MISSING if width.value is None else whole(width.value),
-            "" if refused else width.ends(whole),
-            MISSING if others.unbounded else others.ends(whole),
+            *estimate(Interval.of(row, "depth"), ".1f", "refused" if "refused" in row.law else MISSING),
+            *estimate(Interval.of(row, "width"), ".0f"),
+            MISSING if forms.unbounded else forms.ends(".0f"),
             ("inside" if factor <= 1 else f"{format_factor(factor)}×") if result.guideline_law else "not your data",
             _shape(row.depth_int, row.width_int),
-            *(_costs(cost) if costed else ()),
+            *(estimate(cost, ".4f") if costed else ()),
         )
     return table
-
-
-def _costs(cost: Interval) -> list[str]:
-    if cost.value is None:
-        return [MISSING, ""]
-    return [f"{cost.value:.4f}", cost.ends(lambda v: f"{v:.4f}")]
 
 
 def _shape(depth: int | None, width: int | None) -> str:
@@ -387,7 +340,7 @@ def write_guideline(result: Fit, folder: Any) -> list[str]:
         return []
     path = paths.as_path(folder) / "guideline.md"
     title = Heading("Guideline: depth and width at a budget")
-    paths.write_atomic(path, markdown([title, guideline(result), *listed(_guideline_notes(result))]))
+    paths.write_atomic(path, document.markdown([title, guideline(result), *listed(_guideline_notes(result))]))
     return [str(path)]
 
 
@@ -429,14 +382,14 @@ def _best_depths(result: FitResult) -> list[Part]:
     table = Table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
     for row in result.surface.optima:
         bounded, depth = row in known, Interval.of(row, "depth")
-        width = whole((row.n_params / 12 / row.depth) ** 0.5) if row.depth and bounded else MISSING
+        width = width_at(row.n_params, row.depth if bounded else None)
         # an upper end of one layer says no more than that one layer is best
-        empty = row.is_one_layer and (depth.high is None or tenths(depth.high) == "1.0")
+        empty = row.is_one_layer and (depth.high is None or f"{depth.high:.1f}" == "1.0")
         table.add(
             format_count(row.n_params),
-            "not known" if not bounded else tenths(row.depth) if row.depth else row.beyond,
-            "" if empty else depth.ends(tenths),
-            *([width] if axis == "N" else []),
+            shown(depth.value, ".1f", row.beyond) if bounded else "not known",
+            "" if empty else depth.ends(".1f"),
+            *([shown(width, ".0f")] if axis == "N" else []),
         )
     return [table]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 
-from dwsweep import paths
+from dwsweep import paths, published_law
 from dwsweep.guide.answers import (
     CONSTRAINTS,
     SPOKEN,
@@ -26,12 +26,11 @@ from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID
 from dwsweep.guide.sources import BUILD_APART, RECIPE_FACTOR
 from dwsweep.interval import Interval
-from dwsweep.report import terminal
-from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table
+from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table, estimate, shown
+from dwsweep.report.document import render as rendered
 from dwsweep.text import format_count, format_factor, format_hours
 
 if TYPE_CHECKING:  # takes as long as an answer of `guide`
-    from dwsweep.design.expected_fit import PairError
     from dwsweep.design.study import Errors, Study
 
 MARK = "►"
@@ -42,7 +41,7 @@ NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 def render(answer: Answer) -> Group:
     """What ``dwsweep guide`` prints."""
-    return terminal.render(document(answer))
+    return rendered(document(answer))
 
 
 def document(answer: Answer) -> list[Part]:
@@ -83,11 +82,25 @@ def _estimate(found: Interval, digits: int = 1) -> str:
 
 
 def _table(columns: str) -> Table:
-    return Table("", columns, beside="", ruled=False)
+    return Table("", columns, ruled=False)
 
 
 def _percent(cost: Cost | None) -> str:
-    return "–" if cost is None else f"{cost.less_compute:.1f}"
+    return MISSING if cost is None else f"{cost.less_compute:.1f}"
+
+
+def _nats(cost: Cost | None) -> str:
+    return MISSING if cost is None else f"{cost.nats:.4f}"
+
+
+def _name(name: str, best: BestDepth, several: bool) -> str:
+    """The name of a row, with the source that it is by where there are several."""
+    by = "published" if best.source.startswith(published_law.SHORT) else "own"
+    return f"{name} ({by})" if several else name
+
+
+def _outside(factor: float) -> str:
+    return "inside" if factor <= 1 else f"{format_factor(factor)}×"
 
 
 def _trust(trust: Trust) -> Lines:
@@ -167,21 +180,15 @@ def _risk(row: BudgetAnswer) -> list[Part]:
         return []
     expected, worst = risk.expected.less_compute, risk.worst.less_compute
     at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
-    return [
-        _said(
-            f"Expected loss against the unknown best shape{at}: ",
-            (f"{expected:.1f} % of compute", "bold"),
-            f"; 95 %: at most {worst:.1f} %.",
-        )
-    ]
+    text, share = f"Expected loss against the unknown best shape{at}: ", (f"{expected:.1f} % of compute", "bold")
+    return [_said(text, share, f"; 95 %: at most {worst:.1f} %.")]
 
 
 def _sources(row: BudgetAnswer) -> list[Part]:
     table = _table("source< best_depth> 95_%< outside> kind< matched<")
     for one in row.by_source:
-        beyond = "inside" if one.outside <= 1 else f"{format_factor(one.outside)}×"
-        span = f"{one.depth_low:.1f} … {one.depth_high:.1f}"
-        table.add(f"  {one.name}", f"{one.depth:.1f}", span, beyond, one.kind, one.matched)
+        depth = estimate(Interval.of(one, "depth"), ".1f")
+        table.add(f"  {one.name}", *depth, _outside(one.outside), one.kind, one.matched)
     legend = (
         f"Each source's own recipe at {format_count(row.optimum.n_params)}. outside: factor from its own sizes, "
         "from which its answer returns to what all sources say. matched: what is equal among its nets, N being the "
@@ -195,10 +202,12 @@ def forest(row: BudgetAnswer) -> Figure:
     from dwsweep.report.figures import laws, style
 
     size = format_count(row.optimum.n_params)
-    with style.styled():
-        svg = style.render(laws.sources([row]), "svg")
     caption = f"The best depth at {size} by each public source's own recipe, with 95 %, and the answer for another one."
-    return Figure(svg, f"Best depth at {size} by source", f"{caption} Filled: inside the sizes of the source.")
+    return Figure(
+        style.svg(lambda: laws.sources([row])),
+        f"Best depth at {size} by source",
+        f"{caption} Filled: inside the sizes of the source.",
+    )
 
 
 def _apart(row: BudgetAnswer, depth: int) -> str:
@@ -253,7 +262,7 @@ def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
         table.add(
             f"{MARK if marked else '·' if usual else ' '} {shape.label}",
             *(_percent(shape.cost(constraint)) for constraint in CONSTRAINTS),
-            "–" if shape.size is None else f"{shape.size.nats:.4f}",
+            _nats(shape.size),
             heads,
             format_count(shape.n_params),
             *([format_count(shape.n_params_total)] if row.total else []),
@@ -327,20 +336,15 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
         if cost is None:
             lines.append(_said(f"At {SPOKEN[constraint]}: not known, beyond what the source can speak of."))
             continue
-        text = f" ({cost.nats:.4f} nats"
-        text += f", {cost.nats_low:.4f} … {cost.nats_high:.4f})" if cost.nats_low is not None else ")"
+        interval = Interval.of(cost, "nats")
+        text = f" ({cost.nats:.4f} nats" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
         if better is None or (better.depth, better.width) == (row.depth, row.width):
             text += "; under these constraints no shape of about this size costs less"
         else:
             text += f"; best {better.label} ({format_count(better.n_params)})"
         on = f" on {_on_device(assumptions)}" if constraint == "time" else ""
-        lines.append(
-            _said(
-                f"At {SPOKEN[constraint]}{on}: as if you had ",
-                (f"{cost.less_compute:.1f} % less compute", "bold"),
-                text,
-            )
-        )
+        less = (f"{cost.less_compute:.1f} % less compute", "bold")
+        lines.append(_said(f"At {SPOKEN[constraint]}{on}: as if you had ", less, text))
     lines.append(_trust(best.trust))
     lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}")]
     if row.verdict == "undecided":
@@ -353,17 +357,12 @@ def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
     table = _table("L_×_d_x< N> verdict> size> FLOPs> time> latency> +nats> best_depth> trust>")
     for row in rows:
         best = row.optimum
-        name = f"{row.depth} × {row.width}"
-        if several:
-            name += f" ({'published' if best.source.startswith('levine') else 'own'})"
-        costs = [row.costs.get(constraint) for constraint in CONSTRAINTS]
-        size = costs[0]
         table.add(
-            name,
+            _name(f"{row.depth} × {row.width}", best, several),
             format_count(best.n_params),
             row.verdict,
-            *map(_percent, costs),
-            "–" if size is None else f"{size.nats:.4f}",
+            *(_percent(row.costs.get(constraint)) for constraint in CONSTRAINTS),
+            _nats(row.costs.get("size")),
             _estimate(Interval.of(best, "depth")),
             best.trust.level,
         )
@@ -379,7 +378,7 @@ def _rule(rule: RuleAnswer) -> list[Part]:
             f"{row.depth:.0f} × {row.width:,.0f}" if known else "none",
             _percent(row.size),
             _percent(row.time),
-            "–" if row.loss_percent is None else f"{row.loss_percent:.2f} %",
+            shown(row.loss_percent, lambda percent: f"{percent:.2f} %"),
             _estimate(Interval(row.best_depth, row.best_low, row.best_high)),
             row.trust,
         )
@@ -405,21 +404,15 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
     several = len({row.source for row in rows}) > 1
     table = _table("size< N> trained> best_L> best_d_x> forms> outside> trust>")
     for row in rows:
-        name = row.name
-        if several:
-            name += f" ({'published' if row.source.startswith('levine') else 'own'})"
-        forms = "–"
-        if row.rival_depth_min is not None and row.rival_depth_max is not None:
-            forms = f"{row.rival_depth_min:.0f} … {row.rival_depth_max:.0f}"
-        factor = row.extrapolation_factor
+        forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
         table.add(
-            name,
+            _name(row.name, row, several),
             format_count(row.n_params),
-            f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else "–",
+            f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else MISSING,
             "refused" if row.refused else _estimate(Interval.of(row, "depth")),
-            "" if row.refused or row.width is None else f"{row.width:,.0f}",
-            forms,
-            "inside" if factor <= 1 else f"{format_factor(factor)}×",
+            "" if row.refused else shown(row.width, ",.0f", ""),
+            forms.ends(".0f") if forms.bounded else MISSING,
+            _outside(row.extrapolation_factor),
             row.trust.level,
         )
     return table
@@ -442,7 +435,7 @@ def render_design(study: Study) -> Group:
     if study.now is not None:
         parts.append(Lines([f"With the finished runs alone: {depth_text(study.now)}"]))
     parts += [Heading("What a change would buy"), _alternatives(study), Lines([_halving(study)], apart=True)]
-    return terminal.render([*parts, _soft(LEGEND, apart=True)])
+    return rendered([*parts, _soft(LEGEND, apart=True)])
 
 
 def depth_text(errors: Errors) -> str:
@@ -465,16 +458,13 @@ def _layers(value: float) -> str:
 def _pair_errors(errors: Errors) -> Table:
     table = Table("", "pair> N> width> ±_ln_N> ±_width> bias_ln_N> P(crossed)>", ruled=False, apart=False)
     for pair in errors.pairs:
-        table.add(*_pair_cells(pair))
+        cells = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
+        if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
+            table.add(*cells, "outside the sizes")
+            continue
+        half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
+        table.add(*cells, f"{pair.se_ln_n:.3f}", f"{half:.1f} %", f"{pair.bias_ln_n:+.3f}", f"{pair.power:.0%}")
     return table
-
-
-def _pair_cells(pair: PairError) -> list[str]:
-    start = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
-    if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
-        return [*start, "outside the sizes", "", "", ""]
-    half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
-    return [*start, f"{pair.se_ln_n:.3f}", f"{half:.1f} %", f"{pair.bias_ln_n:+.3f}", f"{pair.power:.0%}"]
 
 
 def _alternatives(study: Study) -> Table:

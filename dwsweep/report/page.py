@@ -10,8 +10,8 @@ import itertools
 import json
 import math
 import shlex
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -30,27 +30,28 @@ from dwsweep.records.columns import AXES
 from dwsweep.records.fit import AlongFit, Fit, FitResult
 from dwsweep.records.record import Damaged, to_dict
 from dwsweep.records.run import FINAL, Sample
+from dwsweep.records.studies import EqualBudgets
 from dwsweep.records.transitions import Cell, DepthCurve
-from dwsweep.report import fit_report, guide_report
+from dwsweep.report import fit_report, guide_report, runs_table
 from dwsweep.report.document import (
-    MISSING,
     Figure,
     Fold,
     Heading,
+    Line,
     Lines,
     Part,
     Table,
     escaped,
     html_of,
     listed,
+    plain,
+    spans,
 )
-from dwsweep.report.document import plain as text_of
 from dwsweep.report.figures import registry, style
 from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import Conditions, TrainingCurve
-from dwsweep.report.figures.style import plain
-from dwsweep.report.results_file import rows_of
+from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, number_of, of_the_fit, ordered, rows_of, spread
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import PlannedTime, planned_vs_measured, sentence
 from dwsweep.text import format_count
@@ -61,8 +62,6 @@ BELOW = 2.0  # times below the smallest net, where the list begins
 DECADES = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,))
 # by one's own losses an answer takes 0.3 s of a CPU, by a law 0.1 s: a page is to take three seconds for them
 MOST_BY_LOSSES, MOST_BY_LAW = 12, 24
-# training curves of a page of more than MANY runs: more cannot be told apart, and each is a file to be read
-MANY, MOST_CURVES = 600, 120
 
 
 def guide_answers(fit: FitResult, source: Source, file: Any, directory: Any) -> dict[str, Any]:
@@ -135,150 +134,17 @@ def blocks(found: Answer) -> list[dict[str, Any]]:
     for part in guide_report.document(found):
         match part:
             case Heading():
-                spans = [[text, bold] for text, bold in ((part.text, True), (part.more, False)) if text]
-                made.append({"line": spans, "soft": False})
+                said = [[text, bold] for text, bold in ((part.text, True), (part.more, False)) if text]
+                made.append({"line": said, "soft": False})
             case Lines():
                 for line in part.lines:
-                    said = [line] if isinstance(line, str) else line
-                    spans = [[one, False] if isinstance(one, str) else [one[0], True] for one in said]
-                    made.append({"line": spans, "soft": part.soft})
+                    said = [[text, bool(style)] for text, style in spans(line)]
+                    made.append({"line": said, "soft": part.soft})
             case Table() if part.rows:
-                rows = [[text_of(cell).strip() for cell in row] for row in part.rows]
+                rows = [[plain(cell).strip() for cell in row] for row in part.rows]
                 made.append(
                     {"head": [name.strip() for name in part.heads], "rows": rows, "chosen": sorted(part.strong)}
                 )
-    return made
-
-
-Row = Mapping[str, Any]
-Columns = Mapping[str, tuple[str, Callable[[Any], str]]]  # column of a document.Table → key of the row, form
-
-
-def show(value: Any, form: Callable[[Any], str] = str) -> str:
-    """A cell: – for what is not there, otherwise ``form`` of it."""
-    if value is None or value == "":
-        return MISSING
-    try:
-        return form(value)
-    except (TypeError, ValueError):
-        return str(value)
-
-
-def number(digits: int) -> Callable[[Any], str]:
-    """Fixed digits after the point."""
-    return lambda value: f"{float(value):,.{digits}f}".replace("-", "−")
-
-
-def significant(digits: int) -> Callable[[Any], str]:
-    return lambda value: f"{float(value):.{digits}g}"
-
-
-def whole(value: Any) -> str:
-    return f"{float(value):,.0f}"
-
-
-def short(value: Any) -> str:
-    return format_count(float(value))
-
-
-def shape_size(value: Any) -> str:
-    return plain(float(value))
-
-
-def spread(values: Sequence[Any], form: Callable[[Any], str]) -> str:
-    """``5`` or ``5 … 9`` for several values; – for none."""
-    known = sorted({float(value) for value in values if value not in (None, "")})
-    if not known:
-        return MISSING
-    return form(known[0]) if len(known) == 1 else f"{form(known[0])} … {form(known[-1])}"
-
-
-def promised_times(kept: Sequence[PlannedTime]) -> Table:
-    """One row per shape: the device-seconds that a run of it was promised, and those that its runs took."""
-    made = Table("", "L> d> steps> rate< promised,_s> measured,_s> ratio> trained_on<", whole=True)
-    for one in kept:
-        seconds = (significant(4)(one.promised), spread(one.measured, significant(4)))
-        basis, devices = f"{one.time_basis}, {one.device}", ", ".join(one.devices)
-        made.add(str(one.depth), str(one.width), whole(one.steps), basis, *seconds, number(2)(one.ratio), devices)
-    return made
-
-
-def runs(rows: Sequence[Row], *, with_script: bool = False) -> list[Part]:
-    """One row per shape, with its runs folded; all runs one by one behind a fold, where the script puts ``all_runs`` of
-    more than ``MANY``: as markup they are most of a page."""
-    if not rows:
-        return [Lines(["results.csv is not there or empty: no table of runs."], soft=True)]
-    shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
-    for row in rows:
-        shapes[float(row["depth"]), float(row["width"])].append(row)
-    columns = "depth> width> N> seeds> learning_rate> tokens> loss> status< tokens/s> seconds_(sum)>"
-    made = Table("", columns, whole=True)
-    for (depth, width), group in sorted(shapes.items()):
-        done = [row for row in group if row.get("status") == "done" and row.get("loss")]
-        states = Counter(str(row.get("status") or "unknown") for row in group)
-        ordered_states = sorted(states.items(), key=lambda item: (item[0] != "done", item[0]))
-        made.add(
-            plain(depth),
-            plain(width),
-            spread([row.get("n_params") for row in group], short),
-            str(len({row.get("seed") for row in group})),
-            spread([row.get("learning_rate") for row in group], significant(3)),
-            spread([row.get("tokens") for row in group], short),
-            spread([row.get("loss") for row in done], number(4)),
-            ", ".join(f"{n} {state}" for state, n in ordered_states),
-            spread([row.get("tokens_per_second") for row in done], short),
-            whole(sum(float(row.get("wall_seconds") or 0.0) for row in done)) if done else MISSING,
-        )
-    every: list[Part] = [all_runs(rows)]
-    if with_script and len(rows) > MANY:
-        every = [Lines([f"With scripts allowed, a table of {len(rows):,} runs stands here; they are in results.csv."])]
-    return [made, Fold(f"All {len(rows)} runs", every, "all-runs")]
-
-
-def ordered(rows: Sequence[Row]) -> list[Row]:
-    """The runs as the table of all runs has them."""
-    return sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
-
-
-def all_runs(rows: Sequence[Row]) -> Table:
-    made = Table("", " ".join(RUN_COLUMNS), whole=True)
-    for row in ordered(rows):
-        made.add(*(show(row.get(name), form) for name, form in RUN_COLUMNS.values()))
-    return made
-
-
-RUN_COLUMNS: Columns = {
-    "run<": ("run_id", str),
-    "depth>": ("depth", shape_size),
-    "width>": ("width", shape_size),
-    "seed>": ("seed", str),
-    "learning_rate>": ("learning_rate", significant(3)),
-    "N>": ("n_params", short),
-    "tokens>": ("tokens", short),
-    "loss>": ("loss", number(5)),
-    "±_(documents)>": ("loss_stderr", number(5)),
-    "bits/byte>": ("bits_per_byte", number(4)),
-    "status<": ("status", str),
-}
-
-
-def cells(rows: Sequence[Cell], axis: str = "") -> Table:
-    """The cells of a fit. axis: the heading of ``axis_value``, where cells are told by it too."""
-    columns: Columns = {
-        **({f"{axis.replace(' ', '_')}>": ("axis_value", short)} if axis else {}),
-        "depth>": ("depth", shape_size),
-        "width>": ("width", shape_size),
-        "N>": ("n_params", short),
-        "mean_loss>": ("mean", number(5)),
-        "±_se>": ("se", number(5)),
-        "runs>": ("n", str),
-        "learning_rate>": ("learning_rate", significant(3)),
-        "used<": ("excluded", lambda excluded: "no" if excluded else "yes"),
-        "remark~": ("reason", str),
-    }
-    made = Table("", " ".join(columns), whole=True)
-    for row in rows:
-        made.add(*(show(getattr(row, name), form) for name, form in columns.values()))
     return made
 
 
@@ -305,7 +171,7 @@ HALF_TURN = ((-0.574, 1.430, 0.144), (0.426, 0.430, 0.144), (0.426, 1.430, -0.85
 def _table(made: Table) -> dict[str, Any]:
     """A table for the script to put into the page: headings, which of them are of texts, and its columns."""
     heads = [name.strip() for name in made.heads]
-    rows = [{str(k): text_of(cell).strip() for k, cell in enumerate(row)} for row in made.rows]
+    rows = [{str(k): plain(cell).strip() for k, cell in enumerate(row)} for row in made.rows]
     return {"heads": heads, "texts": [sign == "<" for sign in made.signs], "columns": columns_of(rows)}
 
 
@@ -370,22 +236,12 @@ def on_dark(colour: str) -> str:
 
 def _run(row: Mapping[str, str], axis: str) -> dict[str, Any]:
     values: dict[str, Any] = {name: row.get(column) or None for column, name in WORDS.items()}
-    values |= {name: _number(row.get(column)) for column, name in NUMBERS.items()}
+    values |= {name: number_of(row.get(column)) for column, name in NUMBERS.items()}
     # the last loss of an unfinished run says nothing about its shape
     if values["status"] not in (None, "done"):
         values["loss"] = None
-    values["fitted"] = _number(row.get(axis))
+    values["fitted"] = number_of(row.get(axis))
     return {name: float(f"{one:.9g}") if isinstance(one, float) else one for name, one in values.items()}
-
-
-def _number(value: str | None) -> float | None:
-    try:
-        number = float(value or "nan")
-    except ValueError:
-        return None
-    if not math.isfinite(number):
-        return None
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
 def _curve(curve: DepthCurve, level: float) -> dict[str, Any] | None:
@@ -454,82 +310,90 @@ def write(directory: str | PathLike[str], out: Any = None) -> Any:
     path = paths.as_path(out or root / "report.html")
     if path.is_dir():
         raise InputError(f"--out: {path}; is a folder; allowed: a file, such as {path / 'report.html'}")
-    if folder is None:
-        made = _unfitted(root, every)
-    else:
-        fit = fit_record.read_any(folder / "fit.json", "DIR")
-        made = _along(fit, root, every, folder) if isinstance(fit, AlongFit) else _fitted(fit, root, every, folder)
+    fit = fit_record.read_any(folder / "fit.json", "DIR") if folder else None
+    content = page(*_titles(fit, every, root), *_content(fit, every, root, folder))
     paths.make_directory(path.parent)
-    paths.write_atomic(path, page(*made))
+    paths.write_atomic(path, content)
     return path
 
 
-Content = tuple[str, str, list["Section"], dict[str, Any] | None]
-"""Title, subtitle, sections and data of a page."""
-
-
-def _along(fit: AlongFit, root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
-    sections, curves = _sections(fit, root, every, every, folder, [all_runs(every)])
-    losses = _losses(ordered(every), fit.along.confidence)
-    title, subtitle = f"{_name(root)}: loss along {fit.along.column}", f"{fit.provenance.rows_used} runs used."
-    return title, subtitle, sections, {"guide": None, "losses": losses, "training": _training(curves)}
-
-
-def _fitted(fit: FitResult, root: Any, every: Sequence[dict[str, str]], folder: Any) -> Content:
-    shown, file = of_the_fit(every, fit), folder / "fit.json"
-    # a shape that was trained at several budgets is a cell at each of them
-    budgets = None if fit.curves.depths else fit.equal_budgets
-    cell_fold = Fold("Cells: the mean of each shape", [cells(fit.cells, budgets.axis if budgets else "")])
-    tables = [*runs(shown, with_script=True), cell_fold, *other_runs(every, shown)]
-    budget = placeholder("answers-box", WITHOUT_BUDGET) + html_of(_public(fit))
-    chart = placeholder("losses-chart", WITHOUT_CHART)
-    sections, curves = _sections(fit, root, every, shown, folder, tables, budget, chart)
+def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]:
+    """Title and subtitle of a page."""
+    name = _name(root)
+    if fit is None:
+        return f"{name}: how deep and how wide", f"{len(every)} runs, not fitted."
+    used = f"{fit.provenance.rows_used} runs used."
+    if isinstance(fit, AlongFit):
+        return f"{name}: loss along {fit.along.column}", used
     depths = sorted({cell.depth for cell in fit.cells if not cell.excluded})
-    subtitle = (
-        f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit.cells)} shapes; "
-        f"{fit.provenance.rows_used} runs used."
-    )
+    shapes = f"Depths {', '.join(map(str, depths)) or 'none'}; {len(fit.cells)} shapes; "
+    return f"{name}: how deep and how wide", shapes + used
+
+
+def _content(
+    fit: Fit | None, every: Sequence[dict[str, str]], root: Any, folder: Any
+) -> tuple[list[Section], dict[str, Any] | None]:
+    """The sections of a page, of which those without content are left out, and the data of its script.
+
+    fit: None for a sweep without one. A fit along a column has no sizes that ``guide`` could answer.
+    """
+    sized = fit if isinstance(fit, FitResult) else None
+    shown = of_the_fit(every, sized) if sized else every
+    curves, conditions = _logged(every, shown, root)
+    kept = planned_vs_measured(SweepStore(root), (row["run_id"] for row in shown if row.get("run_id")))
+    figures = _figures(fit, folder) if fit else []
+    said: Sequence[Line] = fit_report.answer(fit) if fit else [[(f"Not fitted yet: dwsweep fit {root}", "bold")]]
+    public = placeholder("answers-box", WITHOUT_BUDGET) + html_of(_public(sized)) if sized else ""
+    sections = [
+        Section("answer", "The answer", box("answer", [Lines(said)]) + html_of(figures[:1])),
+        Section("budget", "Your budget", public),
+        Section("warnings", "Warnings", box("warnings", listed(_warnings(fit, every, root)))),
+        *(Section(anchor, title, html_of(parts)) for anchor, title, parts in (fit_report.sections(fit) if fit else ())),
+        Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART) if sized else ""),
+        Section("figures", "Figures", html_of(figures[1:])),
+        Section("runs", "Runs", html_of(_tables(fit, every, shown))),
+        Section("time", "Promised and measured time", html_of(promises(kept))),
+        Section("training", "Training curves", html_of(_training_figure(curves, len(shown)))),
+        Section("conditioning", "Conditioning of attention", html_of(_conditioning(conditions))),
+        Section("samples", "Text by the models", html_of(_samples(root))),
+        Section("reading", "How to read it", html_of(listed(HOW_TO_READ)) if fit else ""),
+        Section("provenance", "Provenance", html_of(_provenance(fit, shown, root))),
+    ]
+    return sections, _data(fit, shown, curves, root, folder / "fit.json") if fit else None
+
+
+def _budgets(fit: FitResult) -> EqualBudgets | None:
+    """The budgets of a fit at equal compute alone, where a shape is a cell at each budget that it was trained at."""
+    return None if fit.curves.depths else fit.equal_budgets
+
+
+def _tables(fit: Fit | None, every: Sequence[Row], shown: Sequence[Row]) -> list[Part]:
+    """The tables of runs and of cells."""
+    if fit is None:
+        return runs_table.runs(every)
+    if isinstance(fit, AlongFit):
+        return [all_runs(every)]
+    budgets = _budgets(fit)
+    cells = runs_table.cells(fit.cells, budgets.axis if budgets else "")
+    fold = Fold("Cells: the mean of each shape", [cells])
+    return [*runs_table.runs(shown, with_script=True), fold, *runs_table.other_runs(every, shown)]
+
+
+def _data(fit: Fit, shown: Sequence[Row], curves: Sequence[TrainingCurve], root: Any, file: Any) -> dict[str, Any]:
+    """Answers of ``guide``, losses, training curves, and a table of many runs, for the script."""
+    rows, training = ordered(shown), _training(curves)
+    if isinstance(fit, AlongFit):
+        return {"guide": None, "losses": _losses(rows, fit.along.confidence), "training": training}
     # small matrices: more threads only wait for each other
     with threadpool_limits(1, user_api="blas"):
         guide = guide_answers(fit, source_of(fit, file), file, root)
     # at equal compute losses are drawn against size
-    axis = "n_params" if budgets else fit.curves.axis
-    losses = _losses(ordered(shown), fit.curves.confidence, axis, fit.curves.depths, fit.cells)
-    table = _table(all_runs(ordered(shown))) if len(shown) > MANY else None
+    axis = "n_params" if _budgets(fit) else fit.curves.axis
+    losses = _losses(rows, fit.curves.confidence, axis, fit.curves.depths, fit.cells)
+    table = _table(all_runs(rows)) if len(rows) > runs_table.MANY else None
     if table is not None:
         del losses["runs"]["id"]  # the first column of the table
-    data = {"guide": guide, "losses": losses, "training": _training(curves), "table": table}
-    return f"{_name(root)}: how deep and how wide", subtitle, sections, data
-
-
-def _sections(
-    fit: Fit,
-    root: Any,
-    every: Sequence[dict[str, str]],
-    shown: Sequence[dict[str, str]],
-    folder: Any,
-    tables: Sequence[Part],
-    budget: str = "",
-    chart: str = "",
-) -> tuple[list[Section], list[TrainingCurve]]:
-    """The sections of a fit, and the training curves of the runs ``shown``. tables: of the runs; budget, chart: markup
-    of what the script fills in."""
-    curves, trained = _trained_sections(every, shown, root)
-    figures = _figures(fit, folder)
-    warned = [*_unfinished(every), *_stale(fit, root / "results.csv"), *fit.warnings]
-    return [
-        Section("answer", "The answer", box("answer", [Lines(fit_report.answer(fit))]) + html_of(figures[:1])),
-        Section("budget", "Your budget", budget),
-        Section("warnings", "Warnings", box("warnings", listed(warned))),
-        *(Section(anchor, title, html_of(parts)) for anchor, title, parts in fit_report.sections(fit)),
-        Section("losses", "Losses, run by run", chart),
-        Section("figures", "Figures", html_of(figures[1:])),
-        Section("runs", "Runs", html_of(tables)),
-        *trained,
-        Section("samples", "Text by the models", html_of(_samples(root))),
-        Section("reading", "How to read it", html_of(listed(HOW_TO_READ))),
-        Section("provenance", "Provenance", html_of(_provenance(fit, shown, root))),
-    ], curves
+    return {"guide": guide, "losses": losses, "training": training, "table": table}
 
 
 MOST_TEXTS, MOST_CHARACTERS = 60, 4000  # of samples.json, and of each of its texts
@@ -570,33 +434,6 @@ def _public(fit: FitResult) -> list[Part]:
     return [Fold(title, [guide_report.forest(row)])] if row.by_source else []
 
 
-def _unfitted(root: Any, every: Sequence[dict[str, str]]) -> Content:
-    """A sweep without a fit: what was trained and how."""
-    said = Lines([[(f"Not fitted yet: dwsweep fit {root}", "bold")]])
-    sections = [
-        Section("answer", "The answer", box("answer", [said])),
-        Section("warnings", "Warnings", box("warnings", listed(_unfinished(every)))),
-        Section("runs", "Runs", html_of(runs(every))),
-        *_trained_sections(every, every, root)[1],
-        Section("samples", "Text by the models", html_of(_samples(root))),
-        Section("provenance", "Provenance", html_of(_provenance(None, every, root))),
-    ]
-    return f"{_name(root)}: how deep and how wide", f"{len(every)} runs, not fitted.", sections, None
-
-
-def _trained_sections(
-    every: Sequence[dict[str, str]], shown: Sequence[dict[str, str]], root: Any
-) -> tuple[list[TrainingCurve], list[Section]]:
-    """The training curves of the runs ``shown``, and the sections on how the runs were trained."""
-    curves, conditions = _logged(every, shown, root)
-    kept = planned_vs_measured(SweepStore(root), (row["run_id"] for row in shown if row.get("run_id")))
-    return curves, [
-        *promises(kept),
-        Section("training", "Training curves", html_of(_training_figure(curves, len(shown)))),
-        Section("conditioning", "Conditioning of attention", html_of(_conditioning(conditions))),
-    ]
-
-
 def _name(root: Any) -> str:
     """The sweep's name, from its spec; the directory's where there is none."""
     import yaml
@@ -608,20 +445,18 @@ def _name(root: Any) -> str:
         return str(root.name)
 
 
-def _unfinished(runs: Sequence[Mapping[str, str]]) -> list[str]:
-    states = Counter(row.get("status") or "unknown" for row in runs)
+def _warnings(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
+    """Warn of runs without a result, of a table of results that differs from the fitted one, and as the fit does."""
+    states = Counter(row.get("status") or "unknown" for row in every)
     missing = sum(number for state, number in states.items() if state not in FINAL)
     found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-    return [f"unfinished: {missing} of {len(runs)} runs have no result ({found})"] if missing else []
-
-
-def _stale(fit: Fit, results: Any) -> list[str]:
-    """Warn where the table of results differs from the one that was fitted."""
-    try:
-        same = hashlib.sha256(results.read_bytes()).hexdigest() == fit.provenance.input_sha256
-    except FileNotFoundError:
-        return []
-    return [] if same else ["stale: results.csv is not the one that was fitted; run `dwsweep fit` again"]
+    warned = [f"unfinished: {missing} of {len(every)} runs have no result ({found})"] if missing else []
+    if fit is None:
+        return warned
+    with contextlib.suppress(FileNotFoundError):
+        if hashlib.sha256((root / "results.csv").read_bytes()).hexdigest() != fit.provenance.input_sha256:
+            warned.append("stale: results.csv is not the one that was fitted; run `dwsweep fit` again")
+    return [*warned, *fit.warnings]
 
 
 def _figures(fit: Fit, folder: Any) -> list[Part]:
@@ -642,22 +477,22 @@ def _newer(path: Any, than: Any) -> bool:
         return False
 
 
-def promises(kept: Sequence[PlannedTime]) -> list[Section]:
-    """The section of a sweep whose runs are as long as ``train.seconds`` allow."""
-    if not kept:
-        return []
-    return [
-        Section("time", "Promised and measured time", html_of([Lines([f"{sentence(kept)}."]), promised_times(kept)]))
-    ]
+def promises(kept: Sequence[PlannedTime]) -> list[Part]:
+    """Promised and measured times of a sweep whose runs are as long as ``train.seconds`` allow: a row per shape, with
+    the device-seconds that a run of it was promised, and those that its runs took."""
+    made = Table("", "L> d> steps> rate< promised,_s> measured,_s> ratio> trained_on<", whole=True)
+    for one in kept:
+        shape, basis = (str(one.depth), str(one.width)), f"{one.time_basis}, {one.device}"
+        seconds = (f"{one.promised:.4g}", spread(one.measured, ".4g"))
+        made.add(*shape, f"{one.steps:,}", basis, *seconds, f"{one.ratio:.2f}", ", ".join(one.devices))
+    return [Lines([f"{sentence(kept)}."]), made] if kept else []
 
 
-def _logged(
-    every: Sequence[Mapping[str, str]], shown: Sequence[Mapping[str, str]], root: Any
-) -> tuple[list[TrainingCurve], list[Conditions]]:
-    """The training curves of the runs ``shown``, of many those of ``drawn``, and the conditioning that any run of
+def _logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> tuple[list[TrainingCurve], list[Conditions]]:
+    """The training curves of those of the runs ``shown`` that are ``drawn``, and the conditioning that any run of
     ``every`` logged. No other log is read."""
     curves, conditions = [], []
-    chosen = drawn(shown)
+    chosen = runs_table.drawn(shown)
     for row in every:
         run_id = row.get("run_id")
         if not run_id:
@@ -677,23 +512,6 @@ def _logged(
     return curves, conditions
 
 
-def drawn(rows: Sequence[Row]) -> set[str]:
-    """The runs whose training curves are on the page: all, or of more than ``MANY`` runs ``MOST_CURVES``, equally many
-    of each shape, its lowest losses first; one of each shape at least."""
-    shapes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.get("run_id"):
-            shapes[tuple(row.get(name) for name in ("depth", "width", "heads"))].append(row)
-
-    def rank(row: Row) -> tuple[bool, float]:
-        loss = _number(row.get("loss"))
-        return row.get("status") != "done" or loss is None, loss or 0.0
-
-    by_loss = [sorted(group, key=rank) for group in shapes.values()]
-    in_turn = [row["run_id"] for turn in itertools.zip_longest(*by_loss) for row in turn if row is not None]
-    return set(in_turn if len(in_turn) <= MANY else in_turn[: max(MOST_CURVES, len(shapes))])
-
-
 def _logs_conditioning(path: Any) -> bool:
     """Whether a log may hold conditioning, which its first row does then; a log in a bucket is to be read whole."""
     if paths.is_remote(path):
@@ -709,8 +527,7 @@ def _conditioning(logged: Sequence[Conditions]) -> list[Part]:
     """The figure of a sweep whose runs logged it, all arms together."""
     if not logged:
         return []
-    with style.styled():
-        drawn = style.render(run_figures.over_training(logged), "svg")
+    drawn = style.svg(lambda: run_figures.over_training(logged))
     caption = (
         "Condition number of what a block's heads put out, side by side, over the positions of a window: the ratio of "
         "its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). Of each "
@@ -723,10 +540,9 @@ def _training_figure(curves: Sequence[TrainingCurve], runs: int) -> list[Part]:
     """The training curves; ``runs``: that the page is of."""
     if not curves:
         return []
-    with style.styled():
-        drawn = style.render(run_figures.training_curves(curves), "svg")
+    drawn = style.svg(lambda: run_figures.training_curves(curves))
     caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
-    if runs > MANY:
+    if runs > runs_table.MANY:
         caption += f" {len(curves):,} of {runs:,} runs: of each shape those of lowest held-out loss."
     return [Figure(drawn, "Training loss against step, one panel per depth", caption)]
 
@@ -772,23 +588,6 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         elif item not in (None, "", [], ()):
             out[f"{prefix}{key}"] = " ".join(map(str, item)) if isinstance(item, (list, tuple)) else str(item)
     return out
-
-
-def of_the_fit(every: Sequence[dict[str, str]], fit: FitResult) -> list[dict[str, str]]:
-    """The runs that the fit is of: where a sweep has arms, those of the base."""
-    arms = {row.get("arm") or "" for row in every}
-    base = fit.comparisons[0].base if fit.comparisons else None
-    return [row for row in every if len(arms) < 2 or base not in arms or row.get("arm") == base]
-
-
-def other_runs(every: Sequence[Mapping[str, str]], shown: Sequence[Mapping[str, str]]) -> list[Part]:
-    """The table of runs of each arm that the fit is not of."""
-    there = {id(row) for row in shown}
-    left = [row for row in every if id(row) not in there]
-    parts: list[Part] = []
-    for arm in dict.fromkeys(row.get("arm") or "" for row in left):
-        parts += [Heading(f"Runs of {arm}"), *runs([row for row in left if (row.get("arm") or "") == arm])]
-    return parts
 
 
 STYLE_SHEET = "page.css"

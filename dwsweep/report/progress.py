@@ -7,7 +7,7 @@ import heapq
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,15 +15,17 @@ from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dwsweep.cost.devices import find
+from dwsweep.interval import Form, written
 from dwsweep.records.pack import Pack, PackProgress, StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
-from dwsweep.report import terminal
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
+from dwsweep.report.document import render as rendered
 from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, sentence, snapshot, step_of, time_left
 from dwsweep.text import format_clock, format_count
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack
+NO_TASK = TaskID(-1)  # where there are no bars
 
 
 @dataclass
@@ -109,6 +111,11 @@ class Pace:
                 heapq.heapreplace(places, places[0] + rest(work))
         return max(places)
 
+    def steps_left(self, name: str) -> float | None:
+        """Seconds that the steps of a pack still take at its own rate; None: it is not known."""
+        work = self._works[name]
+        return None if work.rate is None else work.weight * (1.0 - work.done) * work.rate
+
     def _active(self) -> list[_Work]:
         return [work for work in self._works.values() if work.since is not None]
 
@@ -128,11 +135,9 @@ def _mean(seconds: list[float | None]) -> float:
 class _Active:
     pack: Pack
     since: float
-    first_step: int | None = None  # that this attempt resumed from
-    first_time: float = 0.0
+    shown: float  # when a line of it was last printed
+    task: TaskID = NO_TASK
     last: PackProgress | None = None
-    task: TaskID | None = None
-    shown: float = 0.0
 
 
 class ProgressView:
@@ -157,7 +162,7 @@ class ProgressView:
         self._labels: dict[str, str] = {}
         self._finished = 0
         self._bars: Progress | None = None
-        self._all: TaskID | None = None
+        self._all = NO_TASK
         if console.is_terminal:
             self._bars = Progress(
                 TextColumn("{task.description}"),
@@ -174,7 +179,7 @@ class ProgressView:
         self._labels.update(labels or {})
         self.n_packs += len(packs)
         self._weigh(packs)
-        if self._bars and self._all is not None:
+        if self._bars:
             self._bars.update(self._all, description=name)
 
     def __enter__(self) -> Self:
@@ -194,45 +199,33 @@ class ProgressView:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def started(self, pack: Pack) -> None:
-        now = self._clock()
-        active = _Active(pack, now, shown=now)
+        active = _Active(pack, self._clock(), shown=self._clock())
         if self._bars:
             active.task = self._bars.add_task(f"  {self._label(pack)}", total=1.0, facts="starting")
         self._active[pack.pack_id] = active
         self._pace.started(pack.pack_id)
 
     def compiling(self, pack_id: str) -> None:
-        active = self._active.get(pack_id)
-        if self._bars and active and active.task is not None:
+        if self._bars and (active := self._active.get(pack_id)):
             self._bars.update(active.task, facts="compiling")
 
     def evaluating(self, pack_id: str, share: float) -> None:
-        active = self._active.get(pack_id)
-        if active is None:
-            return
-        facts = f"evaluating, {share:.0%}"
-        if self._bars and active.task is not None:
-            self._bars.update(active.task, facts=facts)
-        elif self._clock() - active.shown >= LINE_SECONDS:
-            active.shown = self._clock()
-            self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
+        if active := self._active.get(pack_id):
+            self._show(active, f"evaluating, {share:.0%}")
 
     def stepped(self, pack_id: str, progress: PackProgress) -> None:
-        active = self._active.get(pack_id)
-        if active is None:
-            return
-        now = self._clock()
-        active.last = progress
-        fraction = progress.step / max(1, progress.steps)
-        if active.first_step is None:
-            active.first_step, active.first_time = progress.step, now
-        self._pace.stepped(pack_id, fraction)
-        facts = self._facts(active, progress)
-        if self._bars and active.task is not None:
-            self._bars.update(active.task, completed=fraction, facts=facts)
+        if active := self._active.get(pack_id):
+            active.last, fraction = progress, progress.step / max(1, progress.steps)
+            self._pace.stepped(pack_id, fraction)
+            self._show(active, self._facts(pack_id, progress), fraction)
+
+    def _show(self, active: _Active, facts: str, completed: float | None = None) -> None:
+        """Show facts of a pack on its bar, or from time to time in a line."""
+        if self._bars:
+            self._bars.update(active.task, facts=facts, completed=completed)
             self._show_all()
-        elif now - active.shown >= LINE_SECONDS:
-            active.shown = now
+        elif self._clock() - active.shown >= LINE_SECONDS:
+            active.shown = self._clock()
             self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
@@ -242,7 +235,7 @@ class ProgressView:
         if finished:
             self._finished += 1
         if self._bars:
-            if active and active.task is not None:
+            if active:
                 self._bars.remove_task(active.task)
             self._show_all()
         last = active.last if active else None
@@ -271,16 +264,14 @@ class ProgressView:
         """Share of the work that is done."""
         return self._pace.fraction()
 
-    def _facts(self, active: _Active, progress: PackProgress) -> str:
+    def _facts(self, pack_id: str, progress: PackProgress) -> str:
         parts = [f"step {progress.step:,}/{progress.steps:,}"]
         known = [loss for loss in progress.losses if loss is not None]
         if known:
             parts.append(f"loss {sum(known) / len(known):.4f}")
         if progress.tokens_per_second:
             parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
-        gained = progress.step - (active.first_step or 0)
-        if gained > 0:
-            left = (progress.steps - progress.step) * (self._clock() - active.first_time) / gained
+        if (left := self._pace.steps_left(pack_id)) is not None:
             parts.append(f"{format_clock(left)} left")
         return " · ".join(parts)
 
@@ -290,7 +281,7 @@ class ProgressView:
         return f"{prefix}{self._finished}/{self.n_packs} packs, {self.fraction():.0%}{rest}"
 
     def _show_all(self) -> None:
-        if self._bars and self._all is not None:
+        if self._bars:
             self._bars.update(self._all, completed=self.fraction(), facts=self._all_facts(""))
 
 
@@ -361,7 +352,7 @@ def show(now: Snapshot, ends: float | None = None) -> Group:
         parts.append(Lines([sentence(now.promises)]))
     if now.orphans:
         parts.append(Lines([f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"]))
-    return terminal.render([*parts, _damaged(now)])
+    return rendered([*parts, _damaged(now)])
 
 
 def _damaged(now: Snapshot) -> Lines:
@@ -403,7 +394,6 @@ def _table(now: Snapshot) -> Table:
         f"{'arm<' if several else ''} depth> {'widths' if by_depth else 'width'}> n_params> runs> "
         f"{' '.join(f'{state}>' for state in states) if by_depth else 'state~'} step> loss>",
         keys=(1 if by_depth else 2) + several,
-        beside="",
         ruled=False,
         apart=False,
     )
@@ -412,25 +402,28 @@ def _table(now: Snapshot) -> Table:
         shape = (run.plan.depth,) if by_depth else (run.plan.depth, run.plan.width)
         groups.setdefault((arms.index(run.plan.arm), *shape), []).append(run)
     for _, runs in sorted(groups.items()):
-        done = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
-        steps = f"{_percent(runs, now):.0%}" if by_depth else _steps(runs, now)
-        losses = _range(done, "{:.4f}".format) if by_depth else (f"{sum(done) / len(done):.4f}" if done else MISSING)
+        counts = Counter(run.state.state for run in runs)
+        done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
+        losses = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
+        if by_depth:
+            cells: list[Line] = [[(str(counts[state] or ""), _STYLES.get(state, "dim"))] for state in states]
+            cells += [f"{sum(done) / max(1, sum(total)):.0%}", _range(losses, ".4f")]
+        else:
+            cells = [_states(counts), f"{_range(done, ',')}/{_range(total, ',')}", _mean_text(losses)]
         table.add(
             *([runs[0].plan.arm or ""] if several else []),
             str(runs[0].plan.depth),
-            _range([run.plan.width for run in runs], "{}".format),
+            _range([run.plan.width for run in runs], ""),
             _range([run.plan.n_params for run in runs], format_count),
             str(len(runs)),
-            *(_counts(runs, states) if by_depth else [_states(runs)]),
-            steps,
-            losses,
+            *cells,
         )
     return table
 
 
 def _running(now: Snapshot) -> Table:
     columns = "running_pack< step> train_loss> tokens/s> MFU> device~"
-    table = Table("", columns, beside="", ruled=False, apart=False)
+    table = Table("", columns, ruled=False, apart=False)
     for pack_id, progress in sorted(now.progress.items()):
         facts = progress.started or StartFacts()
         losses = [loss for loss in progress.losses if loss is not None]
@@ -438,7 +431,7 @@ def _running(now: Snapshot) -> Table:
         table.add(
             pack_id,
             f"{progress.step:,}/{progress.steps:,}",
-            f"{sum(losses) / len(losses):.4f}" if losses else MISSING,
+            _mean_text(losses),
             f"{rate:,.0f}" if rate else MISSING,
             _mfu(facts, (rate or 0.0) * flops_per_token(pack_id, now)),
             facts.device_kind or MISSING,
@@ -472,33 +465,20 @@ def _reasons(now: Snapshot) -> list[Lines]:
     return parts
 
 
-def _states(runs: Sequence[RunView]) -> Line:
-    counts = Counter(run.state.state for run in runs)
+def _states(counts: Counter[str]) -> Line:
     said: list[Said] = []
     for state in RUN_STATES:
         if counts[state]:
-            words = state if counts[state] == len(runs) else f"{counts[state]} {state}"
+            words = state if counts[state] == counts.total() else f"{counts[state]} {state}"
             said.append((f"{', ' if said else ''}{words}", _STYLES.get(state, "dim")))
     return said
 
 
-def _counts(runs: Sequence[RunView], states: Sequence[str]) -> list[Line]:
-    counts = Counter(run.state.state for run in runs)
-    return [[(str(counts[state] or ""), _STYLES.get(state, "dim"))] for state in states]
+def _mean_text(losses: Sequence[float]) -> str:
+    return f"{sum(losses) / len(losses):.4f}" if losses else MISSING
 
 
-def _steps(runs: Sequence[RunView], now: Snapshot) -> str:
-    done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
-    return f"{_range(done, '{:,}'.format)}/{_range(total, '{:,}'.format)}"
-
-
-def _percent(runs: Sequence[RunView], now: Snapshot) -> float:
-    return sum(step_of(run, now) for run in runs) / max(1, sum(run.plan.steps for run in runs))
-
-
-def _range(values: Iterable[float], form: Callable[[float], str]) -> str:
-    found = list(values)
-    if not found:
+def _range(values: Sequence[float], text: Form) -> str:
+    if not values:
         return MISSING
-    low, high = form(min(found)), form(max(found))
-    return low if low == high else f"{low}–{high}"
+    return "–".join(dict.fromkeys(written(end, text) for end in (min(values), max(values))))

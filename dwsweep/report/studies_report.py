@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dwsweep.fit.along import value_text
-from dwsweep.interval import Interval
+from dwsweep.interval import Form, Interval
 from dwsweep.records import transitions
 from dwsweep.records.studies import (
     BEST_DEPTH,
@@ -28,7 +28,7 @@ from dwsweep.records.studies import (
     EqualShape,
     EqualToBaseline,
 )
-from dwsweep.report.document import MISSING, Lines, Part, Table
+from dwsweep.report.document import MISSING, Lines, Part, Table, estimate, shown
 from dwsweep.text import NATS, SHORT, format_count, format_duration
 
 MILLI = 1e3  # nats → 10⁻³ nats
@@ -59,30 +59,23 @@ def _budget_best(found: EqualBudgets, level: int) -> Table:
     for row in found.best:
         if row.status == TOO_FEW:
             continue
-        cells = [tenths(row.depth) if row.depth else _word(row.status), Interval.of(row, "depth").ends(tenths)]
-        if row.depth is None or row.n_params is None:
-            table.add(budget_text(row), *cells, *[MISSING, "", MISSING, "", MISSING, MISSING, MISSING, ""])
-            continue
         table.add(
             budget_text(row),
-            *cells,
-            format_count(row.n_params),
-            Interval.of(row, "n_params").ends(format_count),
-            f"{row.width:.0f}",
-            Interval.of(row, "width").ends(lambda v: f"{v:.0f}"),
-            format_count(row.tokens) if row.tokens else MISSING,
-            f"{row.tokens_per_param:.3g}" if row.tokens_per_param else MISSING,
-            f"{row.loss:.4f}",
-            Interval.of(row, "loss").ends(lambda v: f"{v:.4f}"),
+            shown(row.depth, ".1f", _word(row.status)),
+            Interval.of(row, "depth").ends(".1f"),
+            *estimate(Interval.of(row, "n_params"), format_count),
+            *estimate(Interval.of(row, "width"), ".0f"),
+            shown(row.tokens, format_count),
+            shown(row.tokens_per_param, ".3g"),
+            *estimate(Interval.of(row, "loss"), ".4f"),
         )
     return table
 
 
 def _budget_depths(found: EqualBudgets, level: int, several: bool, nats: str) -> Table:
-    unit = "" if found.axis == "device_seconds" else " FLOPs"
-    where = "at each budget" if several else f"at {budget_text(found.budgets[0].best)}{unit}"
+    where = "each budget" if several else budget_text(found.budgets[0].best, unit=True)
     table = Table(
-        f"Best size of each depth {where} ({level} % intervals; above the best depth in 10⁻³ {nats})",
+        f"Best size of each depth at {where} ({level} % intervals; above the best depth in 10⁻³ {nats})",
         (f"{HEADS[found.axis]}> " if several else "")
         + "depth> N> interval< width> tokens> tokens/N> loss> above> interval<",
         keys=2 if several else 1,
@@ -97,32 +90,26 @@ def _budget_depths(found: EqualBudgets, level: int, several: bool, nats: str) ->
         table.add(
             *budget,
             str(row.depth),
-            format_count(row.n_params) if row.n_params else _word(row.status),
+            shown(row.n_params, format_count, _word(row.status)),
             Interval.of(row, "n_params").ends(format_count) if row.status != TOO_FEW else "",
-            f"{row.width:.0f}" if row.width else MISSING,
-            format_count(row.tokens) if row.tokens else MISSING,
-            f"{row.tokens_per_param:.3g}" if row.tokens_per_param else MISSING,
-            f"{row.loss:.4f}" if row.loss else MISSING,
-            *(
-                [tenths(above.value), above.ends(tenths)]
-                if above.value is not None and above.bounded
-                else [MISSING, ""]
-            ),
+            shown(row.width, ".0f"),
+            shown(row.tokens, format_count),
+            shown(row.tokens_per_param, ".3g"),
+            shown(row.loss, ".4f"),
+            *estimate(above if above.bounded else Interval(), ".1f"),
         )
     return table
-
-
-def tenths(value: float) -> str:
-    return f"{value:.1f}"
 
 
 def _word(status: str) -> str:
     return {NOT_REACHED_LOW: "not reached", NOT_REACHED_HIGH: "not reached", TOO_FEW: "few sizes"}.get(status, status)
 
 
-def budget_text(row: BestAtBudget | DepthAtBudget) -> str:
-    """``1e18`` FLOPs, or a time."""
-    return format_duration(row.budget) if row.axis == "device_seconds" else format_count(row.budget)
+def budget_text(row: BestAtBudget | DepthAtBudget, unit: bool = False) -> str:
+    """``1e18``, with ``unit`` ``1e18 FLOPs``; or a time."""
+    if row.axis == "device_seconds":
+        return format_duration(row.budget)
+    return format_count(row.budget) + (" FLOPs" if unit else "")
 
 
 def tried(row: BestAtBudget) -> str:
@@ -138,7 +125,7 @@ def shape_matters(found: EqualBudgets, unit: str = NATS) -> list[str]:
 
     def said(row: BestAtBudget) -> str:
         assert row.worst_nats is not None
-        ends = Interval.of(row, "worst_nats").ends(lambda v: f"{v:.2g}")
+        ends = Interval.of(row, "worst_nats").ends(".2g")
         return (
             f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % of the loss ({row.worst_nats:.2g} "
             f"{SHORT[unit]}, {ends}) at {budget_text(row)}"
@@ -176,8 +163,7 @@ def trend_lines(found: EqualBudgets) -> list[str]:
         return []
     level = round(100 * found.budgets[0].best.confidence)
     powers = [
-        f"{SYMBOLS[trend.quantity]} ∝ C^{trend.exponent:.3f} "
-        f"({Interval.of(trend, 'exponent').ends(lambda v: f'{v:.3f}')})"
+        f"{SYMBOLS[trend.quantity]} ∝ C^{trend.exponent:.3f} ({Interval.of(trend, 'exponent').ends('.3f')})"
         for trend in found.trends
     ]
     used = max(trend.budgets for trend in found.trends)
@@ -216,7 +202,7 @@ def _along_table(found: Along, arms: bool) -> Table:
             cells = [_short(row.arm)] if arms else []
             cells += [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
             cells += [format_count(curve.budget)] if curve.budget is not None else [""] if sized else []
-            cells += [_shape(row), MISSING if row.loss is None else f"{row.loss:.4f}"]
+            cells += [_shape(row), shown(row.loss, ".4f")]
             cells += _starred(Interval.of(row, "above_best"), row.verdict == WORSE)
             table.add(*cells, end=row is curve.rows[-1])
     return table
@@ -243,7 +229,7 @@ def _starred(found: Interval, shown: bool) -> list[str]:
     """Format a value with its interval; a star marks one shown to differ from zero."""
     if found.value is None:
         return ["", ""]
-    ends = found.ends(lambda v: f"{v:+.3f}") if found.bounded else ""
+    ends = found.ends("+.3f") if found.bounded else ""
     return [f"{found.value:+.3f}{'*' if shown else ' '}", ends]
 
 
@@ -257,7 +243,6 @@ def _along_equal(one: EqualToBaseline, arms: bool, nats: str) -> list[Part]:
     table = Table(
         f"No worse than {one.baseline} by more than {one.margin:.3f} {nats}? {level} %, all shapes at once",
         "shape< N> saved> worse> at_most> equal<",
-        beside="",
         apart=False,
     )
     smaller = [row for row in one.rows if row.saved_percent > 0.0]
@@ -266,8 +251,8 @@ def _along_equal(one: EqualToBaseline, arms: bool, nats: str) -> list[Part]:
             _shape(row),
             format_count(row.n_params),
             f"{row.saved_percent:.0f} %",
-            MISSING if row.worse is None else f"{row.worse:+.3f}",
-            MISSING if row.worse_high is None else f"{row.worse_high:+.3f}",
+            shown(row.worse, "+.3f"),
+            shown(row.worse_high, "+.3f"),
             "yes" if row.equal else "not shown",
         )
     left = len(smaller) - EQUAL_SHOWN
@@ -279,28 +264,21 @@ def _short(name: str) -> str:
     return name.replace(" ", "_") if len(name) <= 16 else f"{name[:15]}…".replace(" ", "_")
 
 
-MILLI = 1e3
 STATUSES = {status.replace("_", " ") for status in transitions.STATUSES}
 
 
 def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     """Build the parts of a comparison. letter: of the arm, the base's is A. axis: how a value of the axis is called."""
     title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
-    parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired(found)], indent=2)]
+    paired = f"paired by {found.pairing}" if found.paired else found.pairing
+    parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired], indent=2)]
     level = round(100 * found.rows[0].confidence) if found.rows else 95
-    for quantity, title, key, text in (
-        (BEST_DEPTH, f"Best depth at each size, {level} % intervals", axis, tenths),
-        (TRANSITION, f"Transitions, {level} % intervals", "pair", format_count),
-    ):
-        parts.append(_ratios(found.of(quantity), letter, title, key, text))
+    best, pairs = f"Best depth at each size, {level} % intervals", f"Transitions, {level} % intervals"
+    parts.append(_ratios(found.of(BEST_DEPTH), letter, best, axis, ".1f"))
+    parts.append(_ratios(found.of(TRANSITION), letter, pairs, "pair", format_count))
     parts.append(_losses(found, letter))
     notes = [line for line in (*found.notes, each_by_itself(found)) if line]
     return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]
-
-
-def paired(found: Comparison) -> str:
-    """Lines on how the runs of the two arms are paired."""
-    return f"paired by {found.pairing}" if found.paired else found.pairing
 
 
 def each_by_itself(found: Comparison) -> str:
@@ -315,7 +293,7 @@ def each_by_itself(found: Comparison) -> str:
     )
 
 
-def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text: Callable[[float], str]) -> Table:
+def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text: Form) -> Table:
     table = Table(title, f"{key}> A< {letter}< {letter}/A> interval< change<")
     for row in rows:
         change = Interval.of(row, "change")
@@ -323,14 +301,14 @@ def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text
             f"{row.depth}→{row.deep}" if row.deep else format_count(row.n_params or 0.0),
             _estimate(Interval.of(row, "base"), row.base_status, text),
             _estimate(Interval.of(row, "other"), row.other_status, text),
-            MISSING if change.value is None else f"{change.value:.2f}",
-            "" if change.unbounded else change.ends(lambda v: f"{v:.2f}"),
+            shown(change.value, ".2f"),
+            "" if change.unbounded else change.ends(".2f"),
             {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),
         )
     return table
 
 
-def _estimate(found: Interval, status: str, text: Callable[[float], str]) -> str:
+def _estimate(found: Interval, status: str, text: Form) -> str:
     """Format an estimate with its interval, or the bound that there is."""
     known = status.replace("_", " ")
     if found.value is not None or found.unbounded:
@@ -343,7 +321,7 @@ def _losses(found: Comparison, letter: str) -> Table:
     table = Table(title, "depth> at_the_smallest_N> at_the_largest_N> ahead<")
     for one in found.depths:
         ends = (Interval(one.curve.g[k], one.curve.low[k], one.curve.high[k]) for k in (0, -1))
-        texts = [_estimate(end, "", lambda v: f"{MILLI * v:+.1f}") for end in ends]
+        texts = [_estimate(end.map(lambda v: MILLI * v), "", "+.1f") for end in ends]
         table.add(str(one.curve.depth), *texts, ahead(one, letter))
     return table
 

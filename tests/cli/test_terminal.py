@@ -21,8 +21,7 @@ from dwsweep.errors import InputError
 from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.report import bench_report, fit_report, guide_report, plan_report
-from dwsweep.report.document import Table
-from dwsweep.report.terminal import render
+from dwsweep.report.document import Table, render
 from dwsweep.spec import load_spec
 from dwsweep.text import parse_count
 from tests.simulations.sweeps import Scenario, Truth, simulate

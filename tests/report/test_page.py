@@ -20,6 +20,7 @@ import pytest
 import report_sweeps
 from checkout import ROOT
 from rich.console import Console
+from shown import data_of
 from threadpoolctl import threadpool_limits
 
 from dwsweep import fit_table
@@ -30,7 +31,7 @@ from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition
-from dwsweep.report import card, fit_report, guide_report
+from dwsweep.report import card, fit_report, guide_report, runs_table
 from dwsweep.report import page as sweep_page
 from dwsweep.report.document import Fold, Table, html_of
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
@@ -147,16 +148,12 @@ def test_data_cannot_end_its_block() -> None:
 
 
 def test_data_holds_what_the_script_draws(law: Path) -> None:
-    page = (law / "report.html").read_text(encoding="utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert found
-    data = json.loads(found[1])
-    fit = fit_record.read(law)
+    data, fit = data_of(law / "report.html"), fit_record.read(law)
     columns, curves = data["losses"]["runs"], data["training"]["curves"]
     assert len(columns["loss"]) == 120 and columns["loss"].count(None) == 1
     assert set(columns["id"]) == set(curves)
     assert [columns["depth"]["of"][place] for place in columns["depth"]["at"]] == [
-        int(row["depth"]) for row in sweep_page.ordered(sweep_page.rows_of(law / "results.csv"))
+        int(row["depth"]) for row in runs_table.ordered(runs_table.rows_of(law / "results.csv"))
     ]
     assert [look["depth"] for look in data["losses"]["depths"]] == [6, 12, 18, 24, 30]
     assert len(data["losses"]["cells"]) == sum(not cell.excluded for cell in fit.cells)
@@ -334,7 +331,7 @@ def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
     ]
     rows[0] |= {"status": "failed", "loss": ""}
     reader = Reader()
-    reader.feed(html_of(sweep_page.runs(rows)))
+    reader.feed(html_of(runs_table.runs(rows)))
     assert reader.text.count("2 done, 1 failed") == 1 and "3 done" in reader.text
     assert sum(tag == "tr" for tag, _ in reader.tags) == (1 + 2) + (1 + 6)
 
@@ -451,20 +448,18 @@ def test_the_command_is_one_that_a_shell_takes_apart_again(page: tuple[Path, dic
 def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equally many of each shape, its lowest losses first; the logs of the others are not read."""
     directory = copy(pair, tmp_path / "sweep")
-    rows = sweep_page.rows_of(directory / "results.csv")
+    rows = runs_table.rows_of(directory / "results.csv")
     read_logs: list[str] = []
-    monkeypatch.setattr(sweep_page, "MANY", 30)
-    monkeypatch.setattr(sweep_page, "MOST_CURVES", 24)
+    monkeypatch.setattr(runs_table, "MANY", 30)
+    monkeypatch.setattr(runs_table, "MOST_CURVES", 24)
     monkeypatch.setattr(
         sweep_page.paths, "read_lines", lambda path: read_logs.append(path.parent.name) or [{"step": 1, "loss": 2.0}]
     )
-    page = sweep_page.write(directory).read_text(encoding="utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert found
-    curves = set(json.loads(found[1])["training"]["curves"])
+    page = sweep_page.write(directory)
+    curves = set(data_of(page)["training"]["curves"])
     assert len(rows) == 36 and len(curves) == 24 and sorted(curves) == sorted(read_logs)
     for shape in {(row["depth"], row["width"]) for row in rows}:
         group = [row for row in rows if (row["depth"], row["width"]) == shape]
         group.sort(key=lambda row: float(row["loss"] or "inf"))
         assert [row["run_id"] in curves for row in group] == [True, True, False]
-    assert "24 of 36 runs: of each shape those of lowest held-out loss" in page
+    assert "24 of 36 runs: of each shape those of lowest held-out loss" in page.read_text("utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +15,10 @@ import page_browser
 import pytest
 import report_sweeps
 from matplotlib.image import imread
+from shown import data_of
 
 from dwsweep.report import page as sweep_page
+from dwsweep.report import runs_table
 
 RUNS = 500
 MOST_BYTES = 3_000_000
@@ -82,12 +83,6 @@ def test_five_hundred_runs_are_at_most_three_megabytes(page: Path) -> None:
     assert page.stat().st_size <= MOST_BYTES
 
 
-def stored(page: Path) -> dict[str, Any]:
-    found = re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.S)
-    assert found
-    return dict(json.loads(found[1])["guide"])
-
-
 def words(guide: dict[str, Any], size: int, at: str) -> list[str]:
     """The lines of an answer, and the cells of its table."""
     blocks = [guide["blocks"][k] for k in guide["answers"][at][size]]
@@ -96,7 +91,7 @@ def words(guide: dict[str, Any], size: int, at: str) -> list[str]:
 
 
 def test_a_size_is_chosen_and_its_stored_words_are_shown(opened: Callable[..., Any], page: Path) -> None:
-    tab, guide = opened(), stored(page)
+    tab, guide = opened(), data_of(page)["guide"]
     assert tab.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") < 30_000  # ms
     verdict, command = tab.locator("#verdict"), tab.locator("#guide-command")
     labels = [one["label"] for one in guide["sizes"]]
@@ -111,7 +106,7 @@ def test_a_size_is_chosen_and_its_stored_words_are_shown(opened: Callable[..., A
 
 
 def test_a_typed_size_shows_the_nearest_of_the_list(opened: Callable[..., Any], page: Path) -> None:
-    tab, guide = opened(), stored(page)
+    tab, guide = opened(), data_of(page)["guide"]
     near = min(range(len(guide["sizes"])), key=lambda k: abs(math.log(guide["sizes"][k]["n"] / 3.1e9)))
     label = guide["sizes"][near]["label"]
     for typed in ("3.1e9", "3.1B"):
@@ -238,7 +233,7 @@ def test_the_script_makes_the_table_of_many_runs(
     browser: Any, page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is the one that stands in the page of fewer; without scripts a line says where they are."""
-    monkeypatch.setattr(sweep_page, "MANY", RUNS - 1)
+    monkeypatch.setattr(runs_table, "MANY", RUNS - 1)
     many = sweep_page.write(page.parent, tmp_path / "many.html")
     cells = "table => [...table.rows].map(row => [...row.cells].map(cell => [cell.textContent, cell.className]))"
     found = []

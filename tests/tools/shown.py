@@ -1,7 +1,10 @@
-"""What a person sees of a table or a figure, as text."""
+"""What a person sees of a table or a figure, as text; and what the script of a page reads."""
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,3 +23,10 @@ def words_of(figure: Any) -> str:
     from matplotlib.text import Text
 
     return "\n".join(text.get_text() for text in figure.findobj(Text) if text.get_visible())
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    """The block of data in a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S)
+    assert found
+    return dict(json.loads(found[1]))

@@ -7,11 +7,13 @@ The figure of ``dwsweep theory --check``: ranks of small random networks beside 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dwsweep import paths
 from dwsweep.interval import Interval
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dwsweep.guide.answers import Answer, Assumptions, BudgetAnswer, Candidate, RuleAnswer
-    from dwsweep.report.figures.style import Dashes, Floats, LawStyle
+    from dwsweep.report.figures.style import Dashes, Floats, Look
     from dwsweep.theory import RankCheck
 
 
@@ -40,75 +42,53 @@ LARGEST = 1.5e12  # the guideline's own largest size is 1T
 
 @dataclass(frozen=True)
 class Line:
-    """A law over depths or over sizes, with the ends of its interval (NaN: no such value or no bound)."""
+    """One value over another, with the ends of its interval (NaN: no such value or no bound)."""
 
     x: Floats
     y: Floats
     low: Floats
     high: Floats
 
-    @classmethod
-    def of(cls, *columns: Sequence[float | None]) -> Line:
-        return cls(*(style.floats(column) for column in columns))
-
 
 @dataclass(frozen=True)
 class DrawnLaw:
-    """A law as the figures show it: the width of the transition against depth."""
+    """A law as the figures show it. form: average, exponential, linear, power or published. band: of the record."""
 
-    form: str  # average, exponential, linear, power or published
+    form: str
     label: str
-    look: LawStyle
-    line: Line
+    look: Look
+    band: Any
 
-
-@dataclass(frozen=True)
-class DrawnGuide(DrawnLaw):
-    """A guide as the figures show it: best depth and best width against size."""
-
-    width_at_size: Line
-    valid_from: float
-    valid_to: float
+    def line(self, x: str, y: str) -> Line:
+        """The column ``y`` of the band against ``x``."""
+        return Line(*(style.floats(getattr(self.band, name)) for name in (x, y, f"{y}_low", f"{y}_high")))
 
 
 def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
     """The forms of the sweep's own law, the exponential first (none without a width law), then the published."""
     own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
     worse = {row.form: row.delta_chi2 for row in fit.rivals}
-    drawn = []
-    for place, form in enumerate([*sorted(own, key=lambda form: form != "exponential"), PUBLISHED]):
-        band, above = fit.curves.laws[form], worse.get(form)
-        label = _label(form) + (f", Δχ² {above:.1f}" if above else "")
-        line = Line.of(band.depth, band.width, band.width_low, band.width_high)
-        drawn.append(DrawnLaw(form, label, _look(form, place), line))
-    return drawn
+    return _drawn(sorted(own, key=lambda form: form != "exponential"), fit.curves.laws, worse)
 
 
-def drawn_guides(fit: FitResult) -> list[DrawnGuide]:
+def drawn_guides(fit: FitResult) -> list[DrawnLaw]:
     """The guides to draw: first the one followed (the average of the forms, where the fit has a best depth), then its
     forms, then the published law."""
-    forms = [form for form in fit.curves.guideline if form != PUBLISHED]
+    return _drawn([form for form in fit.curves.guideline if form != PUBLISHED], fit.curves.guideline, {})
+
+
+def _drawn(own: Sequence[str], bands: Mapping[str, Any], worse: Mapping[str, float | None]) -> list[DrawnLaw]:
     drawn = []
-    for place, form in enumerate([*forms, PUBLISHED]):
-        band = fit.curves.guideline[form]
-        depth = Line.of(band.n_params, band.depth, band.depth_low, band.depth_high)
-        width = Line.of(band.n_params, band.width, band.width_low, band.width_high)
-        drawn.append(DrawnGuide(form, _label(form), _look(form, place), depth, width, band.valid_from, band.valid_to))
-    return drawn
-
-
-def _label(form: str) -> str:
-    if form == PUBLISHED:
-        return "published law"
-    return {AVERAGE: "own, all forms", "free": "own, without a law"}.get(form, f"own {form}")
-
-
-def _look(form: str, place: int) -> LawStyle:
-    if form == PUBLISHED:
-        return {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
-    if place:
-        return {"color": style.OTHERS[place - 1], "linestyle": OTHER_LINES[place - 1], "linewidth": 1.3}
-    return {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
+    for place, form in enumerate(own):
+        name = {AVERAGE: "own, all forms", "free": "own, without a law"}.get(form, f"own {form}")
+        above = worse.get(form)
+        label = name + (f", Δχ² {above:.1f}" if above else "")
+        look: Look = {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
+        if place:
+            look = {"color": style.OTHERS[place - 1], "linestyle": OTHER_LINES[place - 1], "linewidth": 1.3}
+        drawn.append(DrawnLaw(form, label, look, bands[form]))
+    faint: Look = {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
+    return [*drawn, DrawnLaw(PUBLISHED, "published law", faint, bands[PUBLISHED])]
 
 
 def width_law(fit: FitResult) -> Figure:
@@ -117,25 +97,23 @@ def width_law(fit: FitResult) -> Figure:
 
     The published law is drawn where its own data are, and only where they meet those of the sweep.
     """
-    import numpy as np
-
     laws, transitions = drawn_laws(fit), references(fit.transitions)
-    main = laws[0]
+    main = laws[0].line("depth", "width")
     made = style.figure(style.WIDTH, 4.4)
     axes = made.subplots()
     depths = sorted({curve.depth for curve in fit.curves.depths})
     first, last = depths[0], depths[-1]
     room = 0.05 * (last - first) or 2.0
     known = [w for t in transitions for w in (t.width, t.width_low, t.width_high) if w is not None]
-    known += [float(w) for w in np.interp([first, last], main.line.x, main.line.y) if np.isfinite(w)]
+    known += [float(w) for w in np.interp([first, last], main.x, main.y) if np.isfinite(w)]
     low, high = min(known) / 1.35, max(known) * 1.35
     style.log_axis(axes, "y", low, high, label=style.plain)
     axes.set_xlim(max(first - room, 0.5), last + room)
     axes.set_xticks(style.thinned(depths, 10))
-    line = main.line
-    style.band(axes, line.x, _finite(line.low, low), _finite(line.high, high), main.look["color"])
+    _band(axes, main, low, high, laws[0].look["color"])
     for law in laws:
-        n, line = 12.0 * law.line.x * law.line.y**2, law.line
+        line = law.line("depth", "width")
+        n = 12.0 * line.x * line.y**2
         inside = (line.y >= low) & (line.y <= high)
         if law.form == PUBLISHED:
             inside &= (n >= fit.published.valid_from) & (n <= fit.published.valid_to)
@@ -154,12 +132,6 @@ def width_law(fit: FitResult) -> Figure:
     return style.settle(made)
 
 
-def _finite(values: Any, otherwise: float) -> Any:
-    import numpy as np
-
-    return np.where(np.isfinite(values), values, otherwise)
-
-
 def _headline(transitions: Sequence[Transition]) -> str:
     crossed = sum(t.status == "crossed" for t in transitions)
     censored = sum(t.status in ("not_reached", "already_crossed") for t in transitions)
@@ -174,28 +146,26 @@ def guideline(fit: FitResult) -> Figure:
     where a number is refused, nor of the published law outside its range. Models are shown at the sizes that the law
     reaches.
     """
-    import numpy as np
-
     laws = drawn_guides(fit)
-    main = laws[0]
-    known = main.line.x[np.isfinite(main.line.y)]
+    main, best = laws[0].band, laws[0].line("n_params", "depth")
+    known = best.x[np.isfinite(best.y)]
     low, high = main.valid_from / 2.0, min(LARGEST, 2.0 * float(max(*known, main.valid_to)))
     models = [model for model in fit.curves.gpt3 if low < model.n_params < high / 1.9]
     made = style.figure(style.WIDTH, 6.4)
     upper, lower = made.subplots(2, 1, sharex=True)
     trained = {upper: [m.depth for m in models], lower: [m.width for m in models]}
     for axes in (upper, lower):
-        lines = [law.line if axes is upper else law.width_at_size for law in laws]
+        lines = [law.line("n_params", "depth" if axes is upper else "width") for law in laws]
         shown = []
         for law, line in zip(laws, lines, strict=True):
             within = (line.x >= low) & (line.x <= high) & np.isfinite(line.y)
             if law.form == PUBLISHED:
-                within &= (line.x >= law.valid_from / 1.01) & (line.x <= law.valid_to * 1.01)
+                within &= (line.x >= law.band.valid_from / 1.01) & (line.x <= law.band.valid_to * 1.01)
             shown.append(within)
         values = np.concatenate([trained[axes], *(line.y[k] for line, k in zip(lines, shown, strict=True))])
         bottom, top = float(values.min()) / 1.3, float(values.max()) * 1.6
         style.log_axis(axes, "y", bottom, top, label=style.plain)
-        _band(axes, lines[0], bottom, top, main.look["color"])
+        _band(axes, lines[0], bottom, top, laws[0].look["color"])
         for law, line, within in zip(laws, lines, shown, strict=True):
             if within.any():
                 axes.plot(line.x[within], line.y[within], **law.look, label=law.label)
@@ -227,8 +197,6 @@ def guideline(fit: FitResult) -> Figure:
 
 def _band(axes: Axes, line: Line, bottom: float, top: float, colour: str) -> None:
     """The interval, to the axis' edge where it has no bound; nothing where the law itself gives no number."""
-    import numpy as np
-
     low = np.where(np.isfinite(line.low), line.low, bottom)
     high = np.where(np.isfinite(line.high), line.high, top)
     known = np.isfinite(line.y)
@@ -264,12 +232,14 @@ def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
 def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
     """What makes each figure that the answer has, by its name: ``guide``, ``sources``, ``rules``."""
     rows = [row for row in answer.budgets if row.candidates]
-    made: dict[str, tuple[Sequence[Any], Callable[[], Figure]]] = {
-        "guide": (rows, lambda: _costs(rows, answer.assumptions)),
-        "sources": ([row for row in answer.budgets if row.by_source], lambda: sources(answer.budgets)),
-        "rules": (answer.rules, lambda: _rules(answer.rules)),
-    }
-    return {name: draw for name, (shown, draw) in made.items() if shown}
+    made: dict[str, Callable[[], Figure]] = {}
+    if rows:
+        made["guide"] = lambda: _costs(rows, answer.assumptions)
+    if any(row.by_source for row in answer.budgets):
+        made["sources"] = lambda: sources(answer.budgets)
+    if answer.rules:
+        made["rules"] = lambda: _rules(answer.rules)
+    return made
 
 
 def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
@@ -421,8 +391,6 @@ def draw_ranks(checks: Sequence[RankCheck], out_dir: Path) -> list[Path]:
     heads = sorted({row.heads for row in checks})
     folder = paths.make_directory(paths.as_path(out_dir))
     with style.styled():
-        import numpy as np
-
         made = style.figure(style.WIDTH, 0.6 + 2.6 * -(-len(heads) // 2))
         looks = style.depth_styles([row.depth for row in checks])
         for axes, number in zip(style.panels(made, len(heads), 2, sharey=True), heads, strict=True):

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dwsweep.fit.surface import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.report.figures.style import DepthStyle, Floats
+    from dwsweep.report.figures.style import Floats, Look
 
 
 AXIS_LABELS = {"n_params": "non-embedding parameters N = 12·L·d²"}
@@ -67,7 +69,7 @@ def against_size(fit: FitResult) -> Figure:
             axes.plot(n, loss - at_cells, color=look["color"], marker=look["marker"], linestyle="none")
         top.plot([], [], **look, label=f"L = {curve.depth}")
         last = float(grid_loss[-1] - trend(grid_n)[-1])
-        ends.append((float(grid_n[-1]), last, f"L = {curve.depth}", str(look["color"])))
+        ends.append((float(grid_n[-1]), last, f"L = {curve.depth}", look["color"]))
     top.set_ylabel(f"held-out loss\n({fit.unit})")
     top.set_title(f"Loss of each depth{_banded(fit)}")
     top.legend(loc="upper right", ncols=1 + len(curves) // 5, handlelength=2.6)
@@ -102,8 +104,6 @@ def _trend(curves: Sequence[DepthCurve]) -> Callable[[Floats], Floats]:
     Of lower degree for few sizes: matched budgets cluster, and a curve with as many terms as there are clusters
     swings freely between them (a line cannot).
     """
-    import numpy as np
-
     x = np.log(np.concatenate([style.floats(curve.x) for curve in curves]))
     y = np.concatenate([style.floats(curve.mean) for curve in curves])
     sizes = max(len(curve.x) for curve in curves)
@@ -188,8 +188,6 @@ def differences_at(fit: FitResult, size: FixedSize) -> tuple[Floats, Floats | No
     The noise that two neighbours share is (se_i² + se_j² − se_ij²)/2, where se_ij is that of their difference curve;
     its mean over the neighbours is taken off the variance of every depth. Without standard errors: None.
     """
-    import numpy as np
-
     loss = style.floats(size.mean)
     best = int(loss.argmin())
     if size.se is None:
@@ -210,8 +208,6 @@ def surface_above(
     surface: LossSurface, cut: SurfaceCut, x: float, confidence: float
 ) -> tuple[Floats, Floats, Floats, Floats, float]:
     """(depths, mean, low, high, lowest loss): the surface above its lowest point at one size, draw by draw."""
-    import numpy as np
-
     y, drawn = surface.losses(math.log(x))
     inside = (np.exp(y) >= float(cut.depth[0] or 1) - 1e-9) & (np.exp(y) <= float(cut.depth[-1] or 1) + 1e-9)
     y, drawn = y[inside], drawn[:, inside]
@@ -221,9 +217,7 @@ def surface_above(
     return np.exp(y), above.mean(axis=0), low, high, float(drawn[:, lowest].mean())
 
 
-def _panel(
-    axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | None, looks: dict[int, DepthStyle]
-) -> None:
+def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | None, looks: dict[int, Look]) -> None:
     cut, confidence = size.surface, fit.curves.confidence
     above, se = differences_at(fit, size)
     bars: list[tuple[int, Interval]] = []
@@ -245,9 +239,7 @@ def _panel(
             ]
             values += [*(MILLI * above - half), *(MILLI * above + half)]
     values += [*(MILLI * above)]
-    bottom, top = min(values), max(values)
-    room = (top - bottom) or 1.0
-    axes.set_ylim(bottom - 0.24 * room, top + 0.08 * room)
+    bottom, span = style.room(axes, values, 0.24, 0.08)
     depths = [depth for one in fit.curves.fixed_n for depth in one.depth]
     space = 0.06 * (max(depths) - min(depths))
     axes.set_xlim(min(depths) - space, max(depths) + space)
@@ -258,7 +250,7 @@ def _panel(
         axes.plot([depth], [value], marker=look["marker"], color=look["color"], linestyle="none", zorder=5)
     if cut is not None and cut.optimum is not None:
         best = Interval.of(cut.optimum, "depth")
-        style.interval_mark(axes, bottom - 0.13 * room, best, upright=False, size=4.5)
+        style.interval_mark(axes, bottom - 0.13 * span, best, upright=False, size=4.5)
 
 
 def differences(fit: FitResult) -> Figure:
@@ -293,15 +285,15 @@ def differences(fit: FitResult) -> Figure:
 
 def _difference_panel(axes: Axes, curve: PairCurve, transition: Transition, confidence: float) -> None:
     x, g = style.floats(curve.x), MILLI * style.floats(curve.g)
-    known = curve.se is not None and curve.low is not None and curve.high is not None
-    if curve.se is None or curve.low is None or curve.high is None:
-        bottom, top = min(float(g.min()), 0.0), max(float(g.max()), 0.0)
-    else:
+    reach = [0.0, *g]
+    unknown = "\n(noise unknown)"
+    if curve.se is not None and curve.low is not None and curve.high is not None:
+        unknown = ""
         low, high = MILLI * style.floats(curve.low), MILLI * style.floats(curve.high)
         half = MILLI * style.half_band(curve.se, confidence, transition.df)
         style.band(axes, x, low, high, style.OWN, alpha=0.13)
         style.band(axes, x, g - half, g + half, style.OWN, alpha=0.28)
-        bottom, top = min(float(low.min()), 0.0), max(float(high.max()), 0.0)
+        reach = [0.0, *low, *high]
         # hatched for one side, so that grey tells them apart
         foot = axes.get_xaxis_transform()
         axes.fill_between(x, 0.0, 0.035, where=list(low > 0.0), transform=foot, color=style.OWN, linewidth=0)
@@ -311,14 +303,12 @@ def _difference_panel(axes: Axes, curve: PairCurve, transition: Transition, conf
         )  # fmt: skip
     axes.plot(x, g, color=style.OWN)
     axes.axhline(0.0, color=style.INK, linewidth=0.9)
-    room = (top - bottom) or 1.0
-    axes.set_ylim(bottom - 0.14 * room, top + 0.06 * room)
+    style.room(axes, reach, 0.14, 0.06)
     axes.locator_params(axis="y", nbins=6)
     root = transition.axis_value
     if transition.status == "crossed":
         _interval(axes, 0.0, transition, style.INK, upright=False, linewidth=2.0, size=4.5)
     where = f" at {format_count(root)}" if root is not None else ""
-    unknown = "" if known else "\n(noise unknown)"
     axes.set_title(f"{transition.name}: {transition.status.replace('_', ' ')}{where}{unknown}")
 
 
@@ -385,9 +375,9 @@ def against_tokens(fit: FitResult) -> Figure:
         axes.plot([x for x, _ in crossed], [n for _, n in crossed], **look)
         for x, transition in there:
             if transition.status in BOUNDED:
-                _interval(axes, x, transition, str(look["color"]), marker=None)
+                _interval(axes, x, transition, look["color"], marker=None)
         if crossed:
-            ends.append((*crossed[-1], f"{pair[0]} → {pair[1]}", str(look["color"])))
+            ends.append((*crossed[-1], f"{pair[0]} → {pair[1]}", look["color"]))
     axes.set_xlabel("training tokens")
     axes.set_ylabel(style.lines(f"transition: {axis_label(fit)}", 2))
     axes.set_title("Transitions against training tokens;\narrows: bounded on one side")

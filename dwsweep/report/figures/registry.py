@@ -86,14 +86,14 @@ DRAWINGS = (
         "its interval. On the right those minima against depth: the lowest point of the curve is the best depth that "
         "this budget buys.",
         studies.at_each_budget,
-        studies.has_budgets,
+        lambda fit: fit.equal_budgets is not None,
     ),
     Drawing(
         "budget_trends",
         "The best size, tokens, depth and width against the budget",
         "A power of the budget through the best shapes; the exponent with its interval stands above each panel.",
         studies.over_budgets,
-        studies.has_trends,
+        lambda fit: fit.equal_budgets is not None and bool(fit.equal_budgets.trends),
     ),
     Drawing(
         "others",

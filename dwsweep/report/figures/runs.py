@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dwsweep.records.transitions import RateRun
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.report.figures.style import DepthStyle, Floats
+    from dwsweep.report.figures.style import Floats, Look
 
 
 BINS = 60  # along ln step: about what a panel can show, and smoother than the single steps
@@ -50,8 +52,6 @@ def training_curve(
     run_id: str, depth: int, n_params: float, diverged: bool, rows: Sequence[Mapping[str, Any]]
 ) -> TrainingCurve | None:
     """The curve of one run from the rows of its metrics.jsonl, or None where no finite loss was logged."""
-    import numpy as np
-
     logged = [(row["step"], row["loss"]) for row in rows if _usable(row)]
     if not logged:
         return None
@@ -73,7 +73,6 @@ def _usable(row: Mapping[str, Any]) -> bool:
 
 def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
     """Draw training loss against step, one panel per depth; lightness is the size, and a diverged run is dashed."""
-    import numpy as np
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
@@ -178,7 +177,7 @@ def rate_curves(runs: Iterable[RateRun]) -> list[RateCurve]:
 
 def against_rate(drawn: Sequence[RateCurve]) -> Figure:
     """Draw loss against learning rate on shared axes, at most ``MOST_PANELS`` panels. Star: a depth's optimum, open at
-    the edge of the rates tried."""
+    the edge of the rates tried. drawn: one curve at least."""
     groups: dict[tuple[str, float], list[RateCurve]] = defaultdict(list)
     for curve in drawn:
         groups[curve.parametrization, curve.width].append(curve)
@@ -188,15 +187,12 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
         places = [round(k * (len(names) - 1) / (MOST_PANELS - 1)) for k in range(MOST_PANELS)]
         groups = {names[place]: groups[names[place]] for place in places}
         drawn = [curve for members in groups.values() for curve in members]
-    columns = min(2, max(1, len(groups)))
-    rows = -(-max(1, len(groups)) // columns)
+    columns = min(2, len(groups))
+    rows = -(-len(groups) // columns)
     made = style.figure(style.WIDTH, 0.4 + 3.2 * rows)
     if left_out > 0:
         style.note(made, f"{MOST_PANELS} of {MOST_PANELS + left_out} widths, evenly chosen.")
-    panels = style.panels(made, max(1, len(groups)), columns, sharex=True, sharey=True)
-    if not groups:
-        style.says(panels[0], f"No shape was trained at {FEWEST_RATES} learning rates.")
-        return style.settle(made)
+    panels = style.panels(made, len(groups), columns, sharex=True, sharey=True)
     looks = style.depth_styles([curve.depth for curve in drawn])
     rates = [rate for curve in drawn for rate in curve.rate]
     lowest, highest = min(min(c.low) for c in drawn), max(max(c.high) for c in drawn)
@@ -215,7 +211,7 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
     return style.settle(made)
 
 
-def _draw_rates(axes: Axes, curve: RateCurve, look: DepthStyle, bottom: float) -> None:
+def _draw_rates(axes: Axes, curve: RateCurve, look: Look, bottom: float) -> None:
     rate, loss = curve.optimum
     label = f"L = {curve.depth}: {rate:.2g}" + (" (edge)" if curve.at_edge else "")
     axes.plot(curve.rate, curve.loss, label=label, **look)
@@ -245,8 +241,6 @@ class Conditions:
 
 def conditions(row: Mapping[str, str], metrics: Iterable[Mapping[str, Any]]) -> Conditions | None:
     """Read the conditioning of a run from its row of results.csv and its metrics.jsonl; None where none was logged."""
-    import numpy as np
-
     depth, found = int(float(row["depth"])), dict[int, list[float]]()
     for line in metrics:
         for step, name in ((0, "conditioning_at_start"), (line.get("step"), "conditioning")):
@@ -285,17 +279,14 @@ def over_training(runs: Sequence[Conditions]) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     lines = shown(runs)
-    named = {
-        "arm": len({arm for arm, _, _ in lines}) > 1,
-        "heads": len({heads for _, _, heads in lines}) > 1,
-    }
     arms = list(dict.fromkeys(arm for arm, _, _ in lines))
+    by_arm, by_heads = len(arms) > 1, len({heads for _, _, heads in lines}) > 1
     looks = style.depth_styles(sorted({depth for _, depth, _ in lines}))
     made = style.figure(style.WIDTH, 3.4 + 0.14 * len(lines))
     left, right = style.panels(made, 2, 2, sharey=True)
     for (arm, depth, heads), members in lines.items():
-        colour = COLOURS[arms.index(arm) % len(COLOURS)] if named["arm"] else looks[depth]["color"]
-        label = ", ".join([*([arm] if named["arm"] else []), f"L {depth}", *([f"H {heads}"] if named["heads"] else [])])
+        colour = COLOURS[arms.index(arm) % len(COLOURS)] if by_arm else looks[depth]["color"]
+        label = ", ".join([*([arm] if by_arm else []), f"L {depth}", *([f"H {heads}"] if by_heads else [])])
         _line(left, right, members, colour, looks[depth]["linestyle"], label)
     style.log_scale(left, "x", "y")
     left.set_xlabel("optimizer step (left end: 0)")
@@ -307,8 +298,6 @@ def over_training(runs: Sequence[Conditions]) -> Figure:
 
 
 def _line(left: Axes, right: Axes, members: Sequence[Conditions], colour: Any, linestyle: Any, label: str) -> None:
-    import numpy as np
-
     longest = max(members, key=lambda run: run.step[-1]).step
     whole = [run for run in members if np.array_equal(run.step, longest)]  # a run that ended early has fewer steps
     logs = np.log(np.stack([run.kappa for run in whole]))  # (runs, P, L)

@@ -25,7 +25,7 @@ from dwsweep.records.studies import (
     TRANSITION,
     Along,
     AlongCurve,
-    ArmsAtDepth,
+    AlongRow,
     BestAtBudget,
     Budget,
     BudgetTrend,
@@ -41,8 +41,9 @@ from dwsweep.text import format_count
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
 
-    from dwsweep.report.figures.style import DepthStyle
+    from dwsweep.report.figures.style import Look
 
 
 BASE, OTHER = (style.OWN, "o", "-"), (style.OTHERS[0], "s", style.LINES[1])
@@ -62,7 +63,7 @@ def arms_apart(fit: FitResult) -> Figure:
     drawn = with_numbers(fit)
     made = style.figure(style.WIDTH, 1.2 + 5.4 * len(drawn))
     panels = style.panels(made, 2 * len(drawn), 1)
-    labels: list[style.EndLabels] = []
+    labels: list[list[Annotation]] = []
     for found, upper, lower in zip(drawn, panels[::2], panels[1::2], strict=True):
         _depths(upper, found, axis_label(fit))
         labels += _arm_losses(lower, found, axis_label(fit))
@@ -114,7 +115,7 @@ def _of(row: ComparedRow, arm: int) -> Interval:
     return Interval.of(row, "other" if arm else "base")
 
 
-def _arm_losses(axes: Axes, found: Comparison, label: str) -> list[style.EndLabels]:
+def _arm_losses(axes: Axes, found: Comparison, label: str) -> list[list[Annotation]]:
     axes.set_title(f"{_short(found.arm)} − {_short(found.base)}")
     if not found.depths:
         style.says(axes, "No loss difference: no depth has a curve under both, or the noise is not known.")
@@ -127,21 +128,16 @@ def _arm_losses(axes: Axes, found: Comparison, label: str) -> list[style.EndLabe
         low, high = MILLI * style.floats(one.curve.low), MILLI * style.floats(one.curve.high)
         style.band(axes, x, low, high, look["color"])
         axes.plot(x, g, color=look["color"], linestyle=look["linestyle"], linewidth=1.0)
-        for start, stop in _parted(one):
-            axes.plot(x[start:stop], g[start:stop], color=look["color"], linewidth=2.8, solid_capstyle="butt")
-        ends.append((float(x[-1]), float(g[-1]), f"L {one.curve.depth}", str(look["color"])))
+        for part in one.partings:  # where one arm is ahead
+            ahead = (x >= part.start) & (x <= part.end)
+            axes.plot(x[ahead], g[ahead], color=look["color"], linewidth=2.8, solid_capstyle="butt")
+        ends.append((float(x[-1]), float(g[-1]), f"L {one.curve.depth}", look["color"]))
     spans = [float(v) for one in found.depths for v in style.floats(one.curve.x)[[0, -1]]]
     style.log_axis(axes, "x", min(spans) / 1.12, max(spans) * 1.12, at_most=5)
     axes.axhline(0.0, color=style.INK, linewidth=0.9)
     axes.set_xlabel(label)
     axes.set_ylabel(f"loss difference\n(10⁻³ {found.unit})", multialignment="center")
     return [style.label_right(axes, ends)]
-
-
-def _parted(one: ArmsAtDepth) -> list[tuple[int, int]]:
-    """Index ranges of the curve's points at which one arm is ahead."""
-    x = list(one.curve.x)
-    return [(x.index(part.start), x.index(part.end) + 1) for part in one.partings]
 
 
 def _short(name: str) -> str:
@@ -201,16 +197,23 @@ def _axis(axes: Axes, found: Along) -> None:
     axes.set_xlim(min(places.values()) - 0.4, max(places.values()) + 0.4)
 
 
+def _look(found: Along, name: str, rows: Sequence[AlongRow]) -> tuple[Look, list[float]]:
+    """The line style of an arm, and where its rows stand on the axis."""
+    arm, places = found.arms.index(name), _places(found)
+    look: Look = {
+        "color": COLOURS[arm % len(COLOURS)],
+        "marker": style.MARKERS[arm % len(style.MARKERS)],
+        "linestyle": style.LINES[arm % len(style.LINES)],
+    }
+    return look, [places[float(row.value)] + arm * SHIFT for row in rows]
+
+
 def _losses(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool) -> None:
-    places = _places(found)
     for curve in curves:
-        arm = found.arms.index(curve.arm)
-        colour, marker = COLOURS[arm % len(COLOURS)], style.MARKERS[arm % len(style.MARKERS)]
-        x = [places[float(row.value)] + arm * SHIFT for row in curve.rows]
+        look, x = _look(found, curve.arm, curve.rows)
         y = style.floats([row.loss for row in curve.rows])
         bars = None if any(row.se is None for row in curve.rows) else style.floats([row.se for row in curve.rows])
-        dashes, name = style.LINES[arm % len(style.LINES)], curve.arm or None
-        axes.errorbar(x, y, yerr=bars, color=colour, marker=marker, linestyle=dashes, linewidth=1.2, label=name)
+        axes.errorbar(x, y, yerr=bars, **look, linewidth=1.2, label=curve.arm or None)
     _axis(axes, found)
     if first:
         axes.set_ylabel(f"loss ({found.unit})")
@@ -220,20 +223,18 @@ def _losses(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool)
 
 def _above(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool) -> None:
     """Plot each arm minus the first (several arms), or each value minus the best (one arm)."""
-    places = _places(found)
     axes.axhline(0.0, color=style.INK, linewidth=0.9)
     several = len(found.arms) > 1
     for curve in curves:
-        arm = found.arms.index(curve.arm)
         rows = [row for row in curve.rows if not several or row.above_base is not None]
         if not rows:
             continue
-        colour, marker = COLOURS[arm % len(COLOURS)], style.MARKERS[arm % len(style.MARKERS)]
-        x = [places[float(row.value)] + arm * SHIFT for row in rows]
+        look, x = _look(found, curve.arm, rows)
+        colour, marker = look["color"], look["marker"]
         name = "above_base" if several else "above_best"
         known = [(at, Interval.of(row, name)) for at, row in zip(x, rows, strict=True)]
         values = style.floats([interval.value for _, interval in known])
-        axes.plot(x, values, color=colour, linestyle=style.LINES[arm % len(style.LINES)], linewidth=1.0)
+        axes.plot(x, values, color=colour, linestyle=look["linestyle"], linewidth=1.0)
         for at, interval in known:
             style.interval_mark(axes, at, interval, colour, marker=marker, face="white" if 0.0 in interval else colour)
     _axis(axes, found)
@@ -242,24 +243,16 @@ def _above(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool) 
         axes.set_ylabel(f"{what}\n({found.unit})", multialignment="center")
 
 
-BUDGETS_SHOWN = 6
+BUDGETS_SHOWN = 6  # at most, evenly, the last among them
 UNITS = {"flops": "FLOPs", "device_seconds": "device-seconds"}
 TREND_LABELS = {"n_params": "best N", "tokens": "best tokens D", "depth": "best depth L", "width": "best width d"}
-
-
-def has_budgets(fit: FitResult) -> bool:
-    return fit.equal_budgets is not None
-
-
-def has_trends(fit: FitResult) -> bool:
-    return fit.equal_budgets is not None and bool(fit.equal_budgets.trends)
 
 
 def at_each_budget(fit: FitResult) -> Figure:
     """Draw loss against N per depth with each minimum and its interval (left), and the minima against depth (right)."""
     found = fit.equal_budgets
     assert found is not None
-    shown = _spread(found.budgets)
+    shown = [found.budgets[k] for k in style.thinned(range(len(found.budgets)), BUDGETS_SHOWN)]
     made = style.figure(style.WIDTH, 1.3 + 2.6 * len(shown))
     looks = style.depth_styles([row.depth for budget in shown for row in budget.depths])
     sizes = [n for budget in shown for curve in budget.curves for n in curve.n_params if n is not None]
@@ -283,22 +276,17 @@ def at_each_budget(fit: FitResult) -> Figure:
     return style.settle(made, *labels)
 
 
-def _spread(budgets: Sequence[Budget]) -> list[Budget]:
-    """Pick at most BUDGETS_SHOWN budgets, the first and the last among them."""
-    return [budgets[k] for k in style.thinned(range(len(budgets)), BUDGETS_SHOWN)]
-
-
 def _said(best: BestAtBudget) -> str:
     if best.depth is None or best.n_params is None:
         return "best depth: not known" if best.status == TOO_FEW else "best depth: not reached"
     return f"best: L {best.depth:.1f}, N {format_count(best.n_params)}"
 
 
-def _against_size(axes: Axes, budget: Budget, looks: dict[int, DepthStyle]) -> style.EndLabels:
+def _against_size(axes: Axes, budget: Budget, looks: dict[int, Look]) -> list[Annotation]:
     ends, lowest = [], []
     for curve in budget.curves:
         look, n, loss = looks[curve.depth], style.floats(curve.n_params), style.floats(curve.mean)
-        colour = str(look["color"])
+        colour = look["color"]
         lowest.append(float(loss.min()))
         if curve.grid:
             grid, line = style.floats(curve.grid), style.floats(curve.loss)
@@ -311,8 +299,7 @@ def _against_size(axes: Axes, budget: Budget, looks: dict[int, DepthStyle]) -> s
     # the losses of depths far from their best size would flatten everything else
     every = sorted(float(v) for _, loss, _, _ in ends for v in loss)
     top = max(every[int(0.85 * (len(every) - 1))], max(lowest) + 0.1 * (every[-1] - every[0]))
-    room = (top - every[0]) or 1.0
-    axes.set_ylim(every[0] - 0.08 * room, top + 0.05 * room)
+    style.room(axes, [every[0], top], 0.08, 0.05)
     axes.locator_params(axis="y", nbins=6)
     for row in budget.depths:
         _minimum(axes, row, looks[row.depth])
@@ -324,7 +311,7 @@ def _against_size(axes: Axes, budget: Budget, looks: dict[int, DepthStyle]) -> s
     return style.label_right(axes, labels)
 
 
-def _minimum(axes: Axes, row: DepthAtBudget, look: DepthStyle) -> None:
+def _minimum(axes: Axes, row: DepthAtBudget, look: Look) -> None:
     """Draw the minimum with its interval, or the bound that there is."""
     level, colour = row.loss if row.loss is not None else row.tried_loss, look["color"]
     if level is None or (row.n_params_low is None and row.n_params_high is None):
@@ -335,7 +322,7 @@ def _minimum(axes: Axes, row: DepthAtBudget, look: DepthStyle) -> None:
     )  # fmt: skip
 
 
-def _against_depth(axes: Axes, budget: Budget, looks: dict[int, DepthStyle]) -> None:
+def _against_depth(axes: Axes, budget: Budget, looks: dict[int, Look]) -> None:
     best, profile = budget.best, budget.profile
     having = [row for row in budget.depths if row.loss is not None]
     if profile is None and not having:
@@ -355,21 +342,17 @@ def _against_depth(axes: Axes, budget: Budget, looks: dict[int, DepthStyle]) -> 
         colour, marker = look["color"], look["marker"]
         style.interval_mark(axes, row.depth, interval, colour, marker=marker, face=colour)
         values += [low, high]
-    bottom, top = min(values), max(values)
-    room = (top - bottom) or 1.0
-    axes.set_ylim(bottom - 0.16 * room, top + 0.06 * room)
+    bottom, span = style.room(axes, values, 0.16, 0.06)
     axes.locator_params(axis="y", nbins=6)
     depths = sorted({row.depth for row in budget.depths})
     style.log_axis(axes, "x", depths[0] / 1.12, depths[-1] * 1.12, label=style.plain)
     axes.set_xticks(style.thinned(depths, 5), [str(d) for d in style.thinned(depths, 5)])
     if not (found := Interval.of(best, "depth")).unbounded:
-        style.interval_mark(axes, bottom - 0.08 * room, found, style.OWN, upright=False, linewidth=2.5)
+        style.interval_mark(axes, bottom - 0.08 * span, found, style.OWN, upright=False, linewidth=2.5)
 
 
 def _half_at(budget: Budget, row: DepthAtBudget) -> float:
     """Half the band of a depth's curve at its minimum, without the seed noise that all depths share."""
-    import numpy as np
-
     (curve,) = [curve for curve in budget.curves if curve.depth == row.depth]
     if curve.half is None or row.n_params is None:
         return 0.0

@@ -16,18 +16,18 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dwsweep import paths
 from dwsweep.interval import Interval
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
@@ -43,6 +43,8 @@ DEPTH_COLOURS = (0.05, 0.64)  # of inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 Dashes = str | tuple[float, tuple[float, ...]]
 """A line style as Matplotlib takes it."""
+Look = dict[str, Any]
+"""Keywords of a line as Matplotlib takes them: color, linestyle, and marker or linewidth."""
 LINES: tuple[Dashes, ...] = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (9, 2, 3, 2)))
 INK = "#222222"
 FAINT = "#767676"
@@ -99,8 +101,6 @@ SETTINGS: Any = {
 
 def floats(values: Sequence[float | None]) -> Floats:
     """A record's numbers as an array, NaN for None."""
-    import numpy as np
-
     return np.array(values, dtype=float)
 
 
@@ -144,6 +144,12 @@ def render(made: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
+def svg(draw: Callable[[], Figure]) -> bytes:
+    """The drawing of a figure that is made in the house style."""
+    with styled():
+        return render(draw(), "svg")
+
+
 def empty(text: str) -> Figure:
     """A figure that says why it is empty."""
     made = figure(WIDTH, 1.3)
@@ -176,6 +182,14 @@ def panels(made: Figure, number: int, columns: int, sharex: bool = False, sharey
     return every[:number]
 
 
+def room(axes: Axes, values: Sequence[float], below: float, above: float) -> tuple[float, float]:
+    """Let the y axis reach beyond ``values`` by shares of their span; returns their lowest and the span."""
+    bottom, top = min(values), max(values)
+    span = (top - bottom) or 1.0
+    axes.set_ylim(bottom - below * span, top + above * span)
+    return bottom, span
+
+
 def files(out_dir: Path, name: str) -> list[Path]:
     """File names of a figure: ``name.png`` and ``name.svg``."""
     return [out_dir / f"{name}.png", out_dir / f"{name}.svg"]
@@ -189,23 +203,7 @@ def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
     return written
 
 
-class DepthStyle(TypedDict):
-    """Matplotlib keywords for the line of a depth."""
-
-    color: str
-    marker: str
-    linestyle: Dashes
-
-
-class LawStyle(TypedDict):
-    """Matplotlib keywords for the line of a law, equal in all figures."""
-
-    color: str
-    linestyle: Dashes
-    linewidth: float
-
-
-def depth_styles(depths: Sequence[int]) -> dict[int, DepthStyle]:
+def depth_styles(depths: Sequence[int]) -> dict[int, Look]:
     """Choose the line style of each depth, shallow dark to deep light."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
@@ -332,7 +330,6 @@ def spread(centres: Sequence[float], gap: float, low: float, high: float) -> lis
     The least-squares answer: with the centres sorted, y_i − i·gap must not fall (isotonic regression), and is then
     shifted into the range. Too many labels for the range: they go on evenly from ``low``.
     """
-    import numpy as np
     from scipy.optimize import isotonic_regression
 
     order, steps = np.argsort(centres, kind="stable"), gap * np.arange(len(centres))
@@ -342,22 +339,13 @@ def spread(centres: Sequence[float], gap: float, low: float, high: float) -> lis
     return [float(place) for place in placed]
 
 
-@dataclass(frozen=True)
-class EndLabels:
-    """Labels in the right margin of ``axes`` that still need their final places."""
-
-    axes: Axes
-    texts: Sequence[Annotation]
-    points: Sequence[tuple[float, float]]
-
-
-def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> EndLabels:
+def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> list[Annotation]:
     """Labels in the right margin beside their curves' ends, each with a light dotted line back to it, which cannot be
     taken for a curve; ``settle`` places them.
 
     labels: (x and y in data units, one line of text, colour).
     """
-    texts = [
+    return [
         axes.annotate(
             text,
             xy=(x, y),
@@ -374,20 +362,21 @@ def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> 
         )
         for x, y, text, colour in labels
     ]
-    return EndLabels(axes, texts, [(x, y) for x, y, _, _ in labels])
 
 
-def settle(made: Figure, *labels: EndLabels) -> Figure:
-    """Solve the layout once, for good, then spread the labels that would touch."""
+def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
+    """Solve the layout once, for good, then spread the labels of each panel (``label_right``) that would touch."""
     engine = made.get_layout_engine()
     if engine is not None:
         engine.execute(made)
     made.set_layout_engine(None)  # it would be solved anew for every file
-    for group in labels:
-        box = group.axes.get_window_extent()
-        gap = TEXT * 1.35 * made.dpi / 72
-        levels = [float(group.axes.transData.transform(point)[1]) for point in group.points]
-        for text, place in zip(group.texts, spread(levels, gap, box.y0, box.y1), strict=True):
+    gap = TEXT * 1.35 * made.dpi / 72
+    for texts in filter(None, labels):
+        axes = texts[0].axes
+        assert axes is not None
+        box = axes.get_window_extent()
+        levels = [float(axes.transData.transform(text.xy)[1]) for text in texts]
+        for text, place in zip(texts, spread(levels, gap, box.y0, box.y1), strict=True):
             text.set_position((1.02, (place - box.y0) / box.height))
     return made
 

@@ -1,0 +1,181 @@
+"""The runs of a ``results.csv``, as texts: the rows; and the tables of runs and of cells on a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dwsweep.errors import InputError
+from dwsweep.fit.table import read_other
+from dwsweep.interval import Form, written
+from dwsweep.records.fit import FitResult
+from dwsweep.records.transitions import Cell
+from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table
+from dwsweep.report.figures.style import plain
+from dwsweep.text import format_count
+
+Row = Mapping[str, str]
+# training curves of a page of more than MANY runs: more cannot be told apart, and each is a file to be read
+MANY, MOST_CURVES = 600, 120
+# heading and sign of a column → its name in results.csv, and the form of its numbers; None: a text
+RUN_COLUMNS: Mapping[str, tuple[str, Form | None]] = {
+    "run<": ("run_id", None),
+    "depth>": ("depth", plain),
+    "width>": ("width", plain),
+    "seed>": ("seed", None),
+    "learning_rate>": ("learning_rate", ".3g"),
+    "N>": ("n_params", format_count),
+    "tokens>": ("tokens", format_count),
+    "loss>": ("loss", ",.5f"),
+    "±_(documents)>": ("loss_stderr", ",.5f"),
+    "bits/byte>": ("bits_per_byte", ",.4f"),
+    "status<": ("status", None),
+}
+
+
+def rows_of(path: Any) -> list[dict[str, str]]:
+    """The rows of ``path``, in their order; none where it is not there.
+
+    Raises:
+        InputError: it is no CSV, lacks depth, width or loss, or has texts where a number belongs.
+    """
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
+    except FileNotFoundError:
+        return []
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"DIR: {path}; not readable as CSV: {error}") from None
+    if rows:
+        read_other(path, None, (), f"DIR: {path}")
+    return rows
+
+
+def number_of(value: str | None) -> float | None:
+    """A finite number, whole ones as such; None for all else."""
+    try:
+        number = float(value or "nan")
+    except ValueError:
+        return None
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def of_the_fit(every: Sequence[dict[str, str]], fit: FitResult) -> list[dict[str, str]]:
+    """The runs that the fit is of: where a sweep has arms, those of the base."""
+    arms = {row.get("arm") or "" for row in every}
+    base = fit.comparisons[0].base if fit.comparisons else None
+    return [row for row in every if len(arms) < 2 or base not in arms or row.get("arm") == base]
+
+
+def drawn(rows: Sequence[Row]) -> set[str]:
+    """The runs whose training curves are on the page: all, or of more than ``MANY`` runs ``MOST_CURVES``, equally many
+    of each shape, its lowest losses first; one of each shape at least."""
+    shapes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.get("run_id"):
+            shapes[tuple(row.get(name) for name in ("depth", "width", "heads"))].append(row)
+
+    def rank(row: Row) -> tuple[bool, float]:
+        loss = number_of(row.get("loss"))
+        return row.get("status") != "done" or loss is None, loss or 0.0
+
+    by_loss = [sorted(group, key=rank) for group in shapes.values()]
+    in_turn = [row["run_id"] for turn in itertools.zip_longest(*by_loss) for row in turn if row is not None]
+    return set(in_turn if len(in_turn) <= MANY else in_turn[: max(MOST_CURVES, len(shapes))])
+
+
+def show(value: Any, form: Form | None = None) -> str:
+    """A cell: – for what is not there; a number in its form, and what is none as it stands."""
+    if value is None or value == "":
+        return MISSING
+    try:
+        return str(value) if form is None else written(float(value), form)
+    except ValueError:
+        return str(value)
+
+
+def spread(values: Sequence[Any], form: Form) -> str:
+    """``5`` or ``5 … 9`` for several values; – for none."""
+    known = sorted({float(value) for value in values if value not in (None, "")})
+    return " … ".join(written(end, form) for end in dict.fromkeys((known[0], known[-1]))) if known else MISSING
+
+
+def runs(rows: Sequence[Row], *, with_script: bool = False) -> list[Part]:
+    """One row per shape, with its runs folded; all runs one by one behind a fold, where the script puts ``all_runs`` of
+    more than ``MANY``: as markup they are most of a page."""
+    if not rows:
+        return [Lines(["results.csv is not there or empty: no table of runs."], soft=True)]
+    shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
+    for row in rows:
+        shapes[float(row["depth"]), float(row["width"])].append(row)
+    columns = "depth> width> N> seeds> learning_rate> tokens> loss> status< tokens/s> seconds_(sum)>"
+    made = Table("", columns, whole=True)
+    for (depth, width), group in sorted(shapes.items()):
+        done = [row for row in group if row.get("status") == "done" and row.get("loss")]
+        states = Counter(str(row.get("status") or "unknown") for row in group)
+        ordered_states = sorted(states.items(), key=lambda item: (item[0] != "done", item[0]))
+        made.add(
+            plain(depth),
+            plain(width),
+            spread([row.get("n_params") for row in group], format_count),
+            str(len({row.get("seed") for row in group})),
+            spread([row.get("learning_rate") for row in group], ".3g"),
+            spread([row.get("tokens") for row in group], format_count),
+            spread([row.get("loss") for row in done], ",.4f"),
+            ", ".join(f"{n} {state}" for state, n in ordered_states),
+            spread([row.get("tokens_per_second") for row in done], format_count),
+            f"{sum(float(row.get('wall_seconds') or 0.0) for row in done):,.0f}" if done else MISSING,
+        )
+    every: list[Part] = [all_runs(rows)]
+    if with_script and len(rows) > MANY:
+        every = [Lines([f"With scripts allowed, a table of {len(rows):,} runs stands here; they are in results.csv."])]
+    return [made, Fold(f"All {len(rows)} runs", every, "all-runs")]
+
+
+def ordered(rows: Sequence[Row]) -> list[Row]:
+    """The runs as the table of all runs has them."""
+    return sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
+
+
+def all_runs(rows: Sequence[Row]) -> Table:
+    """One row per run."""
+    made = Table("", " ".join(RUN_COLUMNS), whole=True)
+    for row in ordered(rows):
+        made.add(*(show(row.get(name), form) for name, form in RUN_COLUMNS.values()))
+    return made
+
+
+def cells(rows: Sequence[Cell], axis: str = "") -> Table:
+    """The cells of a fit. axis: the heading of ``axis_value``, where cells are told by it too."""
+    columns: Mapping[str, tuple[str, Form | None]] = {
+        **({f"{axis.replace(' ', '_')}>": ("axis_value", format_count)} if axis else {}),
+        "depth>": ("depth", plain),
+        "width>": ("width", plain),
+        "N>": ("n_params", format_count),
+        "mean_loss>": ("mean", ",.5f"),
+        "±_se>": ("se", ",.5f"),
+        "runs>": ("n", None),
+        "learning_rate>": ("learning_rate", ".3g"),
+        "used<": ("excluded", lambda excluded: "no" if excluded else "yes"),
+        "remark~": ("reason", None),
+    }
+    made = Table("", " ".join(columns), whole=True)
+    for row in rows:
+        made.add(*(show(getattr(row, name), form) for name, form in columns.values()))
+    return made
+
+
+def other_runs(every: Sequence[Row], shown: Sequence[Row]) -> list[Part]:
+    """The table of runs of each arm that the fit is not of."""
+    there = {id(row) for row in shown}
+    left = [row for row in every if id(row) not in there]
+    parts: list[Part] = []
+    for arm in dict.fromkeys(row.get("arm") or "" for row in left):
+        parts += [Heading(f"Runs of {arm}"), *runs([row for row in left if (row.get("arm") or "") == arm])]
+    return parts
