@@ -36,27 +36,27 @@ class DepthAtBudget(Record):
     budget: float  # its value
     depth: Positive
     status: Annotated[str, one_of(*MINIMUM_STATUSES)]
-    n_params: float | None  # non-embedding, at the minimum
-    n_params_low: float | None
-    n_params_high: float | None
-    width: float | None
-    width_low: float | None
-    width_high: float | None
-    tokens: float | None
-    tokens_per_param: float | None
-    loss: float | None  # nats per token, at the minimum
-    loss_low: float | None
-    loss_high: float | None
-    above_best: float | None  # nats above the best depth of this budget
-    above_best_low: float | None
-    above_best_high: float | None
+    n_params: float | None = None  # non-embedding, at the minimum
+    n_params_low: float | None = None
+    n_params_high: float | None = None
+    width: float | None = None
+    width_low: float | None = None
+    width_high: float | None = None
+    tokens: float | None = None
+    tokens_per_param: float | None = None
+    loss: float | None = None  # nats per token, at the minimum
+    loss_low: float | None = None
+    loss_high: float | None = None
+    above_best: float | None = None  # nats above the best depth of this budget
+    above_best_low: float | None = None
+    above_best_high: float | None = None
     sizes: Count  # distinct ones tried
     smallest: float  # non-embedding parameters
     largest: float
     tried_width: Numeric  # of the shape of this depth with the lowest mean loss
     tried_n_params: Numeric
     tried_loss: float | None
-    misfit: float | None  # factor by which the errors were widened, since no smooth curve passes the points
+    misfit: float | None = None  # factor by which the errors were widened, since no smooth curve passes the points
     confidence: float
     reason: str  # why there is no minimum
 
@@ -72,32 +72,32 @@ class BestAtBudget(Record):
     shapes: Count
     depths: Count
     status: Annotated[str, one_of(*MINIMUM_STATUSES)]
-    depth: float | None
-    depth_low: float | None
-    depth_high: float | None
-    n_params: float | None
-    n_params_low: float | None
-    n_params_high: float | None
-    width: float | None
-    width_low: float | None
-    width_high: float | None
-    tokens: float | None
-    tokens_low: float | None
-    tokens_high: float | None
-    tokens_per_param: float | None
-    loss: float | None
-    loss_low: float | None
-    loss_high: float | None
-    worst_depth: float | None  # of the depths tried, each at its best size
-    worst_nats: float | None  # above the best depth
-    worst_nats_low: float | None
-    worst_nats_high: float | None
-    worst_percent: float | None  # of the loss
+    depth: float | None = None
+    depth_low: float | None = None
+    depth_high: float | None = None
+    n_params: float | None = None
+    n_params_low: float | None = None
+    n_params_high: float | None = None
+    width: float | None = None
+    width_low: float | None = None
+    width_high: float | None = None
+    tokens: float | None = None
+    tokens_low: float | None = None
+    tokens_high: float | None = None
+    tokens_per_param: float | None = None
+    loss: float | None = None
+    loss_low: float | None = None
+    loss_high: float | None = None
+    worst_depth: float | None = None  # of the depths tried, each at its best size
+    worst_nats: float | None = None  # above the best depth
+    worst_nats_low: float | None = None
+    worst_nats_high: float | None = None
+    worst_percent: float | None = None  # of the loss
     tried_depth: int | None  # of the shape with the lowest mean loss
     tried_width: Numeric | None
     tried_n_params: Numeric | None
     tried_loss: float | None
-    misfit: float | None
+    misfit: float | None = None
     noise_source: str
     confidence: float
     reason: str
@@ -146,7 +146,7 @@ class BudgetTrend(Record):
     budgets: Count
     at_budget: float  # the geometric mean of the budgets …
     value: float  # … and the quantity there
-    misfit: float  # factor by which the errors were widened, since no power law passes the points
+    misfit: float = 1.0  # factor by which the errors were widened, since no power law passes the points
 
 
 @dataclass(frozen=True, kw_only=True)
