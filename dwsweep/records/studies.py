@@ -226,18 +226,10 @@ class AlongCurve(Record):
     worst: Numeric
     sentence: str
 
-    @property
-    def known(self) -> bool:
-        """True where the curve has intervals."""
-        return self.spread_high is not None
-
     def percent(self, nats: float | None) -> float | None:
         """Give nats as percent of the lowest loss; None where that is not positive."""
         lowest = min((row.loss for row in self.rows if row.loss is not None), default=0.0)
         return None if nats is None or lowest <= 0.0 else 100.0 * nats / lowest
-
-    def at(self, value: Numeric) -> AlongRow:
-        return next(row for row in self.rows if row.value == value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,21 +324,21 @@ class ComparedRow(Record):
 
     arm: str  # the other arm
     quantity: Annotated[str, one_of(TRANSITION, BEST_DEPTH, LOSS)]
-    depth: Positive | None  # of a loss; the shallower one of a transition
-    deep: Positive | None  # of a transition
-    n_params: float | None  # the value of the axis at which depths or losses are compared
-    base_status: str  # of a transition
+    depth: Positive | None = None  # of a loss; the shallower one of a transition
+    deep: Positive | None = None  # of a transition
+    n_params: float | None = None  # the value of the axis at which depths or losses are compared
+    base_status: str = ""  # of a transition
     base: float | None  # parameters (value of the axis), layers, or nats per token
     base_low: float | None
     base_high: float | None
-    other_status: str
+    other_status: str = ""
     other: float | None
     other_low: float | None
     other_high: float | None
     change: float | None
     change_low: float | None
     change_high: float | None
-    correlation: float | None  # of the errors of the two; 0: nothing is paired
+    correlation: float | None = None  # of the errors of the two; 0: nothing is paired
     confidence: float
     verdict: str
 
@@ -400,12 +392,12 @@ class Comparison(Record):
     input: str
     input_sha256: str
     unit: Annotated[str, one_of(*SHORT)]  # of the losses that are compared
-    paired: bool
+    paired: bool = False
     pairing: str  # by what, or why not
-    matched_shapes: Count
+    matched_shapes: Count = 0
     answer: tuple[str, ...]  # does it change the answer? Best depth, transitions, losses
-    rows: tuple[ComparedRow, ...]
-    depths: tuple[ArmsAtDepth, ...]
+    rows: tuple[ComparedRow, ...] = ()
+    depths: tuple[ArmsAtDepth, ...] = ()
     notes: tuple[str, ...] = ()
 
     def of(self, quantity: str) -> list[ComparedRow]:
