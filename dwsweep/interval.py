@@ -37,13 +37,22 @@ class Interval:
         """Centre the interval on ``value``; unbounded where ``half`` is not finite."""
         return cls(value, value - half, value + half) if math.isfinite(half) else cls(value)
 
-    def columns(self, name: str) -> dict[str, float | None]:
+    def columns(self, name: str) -> dict[str, Any]:
         """Name the three numbers as a table's columns: the inverse of ``of``."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
     def map(self, function: Callable[[float], float]) -> Interval:
         """Apply a rising function to every number that is there."""
         return Interval(*(None if x is None else function(x) for x in (self.value, self.low, self.high)))
+
+    def __neg__(self) -> Interval:
+        """Change the sign of every number that is there."""
+        return Interval(*(None if x is None else -x for x in (self.value, self.high, self.low)))
+
+    @property
+    def sign(self) -> int:
+        """1 where it lies above zero, −1 below, 0 where it may hold zero."""
+        return (self.low is not None and self.low > 0.0) - (self.high is not None and self.high < 0.0)
 
     @property
     def bounded(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 
 from dwsweep.errors import InputError
 
@@ -26,13 +25,6 @@ NATS, BITS_PER_TOKEN, BITS = "nats per token", "bits per token", "bits per byte"
 """What losses are counted in."""
 SHORT = {NATS: "nats", BITS_PER_TOKEN: "bits", BITS: "bits per byte"}
 """The same behind a number."""
-
-
-def format_range(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
-    """``1M … 3M``, ``< 3M``, ``> 1M``, or that there is no bound; ``text``: of a number."""
-    if low is None:
-        return "unbounded" if high is None else f"< {text(high)}"
-    return f"> {text(low)}" if high is None else f"{text(low)} … {text(high)}"
 
 
 def arm_letter(number: int) -> str:

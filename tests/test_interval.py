@@ -26,6 +26,21 @@ def test_an_open_end_holds_everything_beyond_it() -> None:
     assert 0.5 in Interval() and not Interval().bounded
 
 
+@pytest.mark.parametrize(
+    ("interval", "sign"),
+    [
+        (Interval(2.0, 1.0, 3.0), 1),
+        (Interval(None, 1.0, None), 1),
+        (Interval(2.0, None, 3.0), 0),
+        (Interval(2.0, 0.0, 3.0), 0),
+        (Interval(), 0),
+    ],
+)
+def test_which_side_of_zero_it_lies_on(interval: Interval, sign: int) -> None:
+    assert interval.sign == sign and (-interval).sign == -sign
+    assert (-interval).value == (None if interval.value is None else -interval.value)
+
+
 def test_a_row_of_a_table_and_back() -> None:
     row = SimpleNamespace(width=2.0, width_low=None, width_high=3.0)
     assert Interval.of(row, "width").columns("width") == vars(row)

@@ -1,12 +1,26 @@
-"""A table along a column: which runs are compared with which, and which shapes equal a baseline.
+"""A table along a column: which runs are compared with which, how far apart they are, which shapes equal a baseline.
 
 Runs are sorted into curves: one arm, one depth and one value of the column, over sizes. ``build_curves`` then treats a
 curve as it treats a depth in a plain fit, so the noise is the same: cell + seed by two-way least squares, held-out
 documents, the scatter of a shape, the choice of a learning rate. A group of the comparison takes one cell of each
 curve, those of one budget.
 
-A shape equals the baseline where the upper end of a one-sided band of its loss − the baseline's lies below the margin
-(non-inferiority). The band holds for all shapes together, so any number of them may be picked from the table.
+*Within a group.* With m_j the mean loss at value j, corrected to the size of the group, every difference m_j − m_i has
+a band that holds for all pairs at once (sup-t over the draws of all cells). From L_ji ≤ μ_j − μ_i ≤ U_ji for all pairs
+follows, whichever value is the best one and however it was chosen (Hsu 1996, Multiple Comparisons),
+
+    max_i L_ji ≤ μ_j − min_i μ_i ≤ max_i U_ji            above the best
+    max_ji L_ji ≤ max_j μ_j − min_i μ_i ≤ max_ji U_ji    the spread
+
+The spread of noisy means is larger than that of the true ones; what the draws add to it once more is taken off its
+estimate. Shapes are not quite of one size: with s the slope of the loss in ln N, m = mean − s·(x − x_group), and the
+error of s is drawn, too.
+
+*Between arms.* The loss of one arm − the loss of another at the values that both have, with a band that holds for all
+of them. The draws behind it hold what the arms share (pairing.py).
+
+*A baseline.* A shape equals it where the upper end of a one-sided band of its loss − the baseline's lies below the
+margin (non-inferiority). The band holds for all shapes together, so any number of them may be picked from the table.
 """
 
 from __future__ import annotations
@@ -22,12 +36,13 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, n_params_of, number, select_runs, too_many
-from dwsweep.fit.curves import SimultaneousBand, build_curves
-from dwsweep.fit.noise import Documents, document_covariance, of_influences, still_falling
-from dwsweep.fit.pairing import TOLERANCE, Arm
+from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves, gaussian
+from dwsweep.fit.noise import FLOOR_NATS, Documents, document_covariance, of_influences, still_falling
+from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing
 from dwsweep.fit.rows import Row, compile_expression
 from dwsweep.fit.table import Table
 from dwsweep.fit.warnings import moved
+from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import EqualShape, EqualToBaseline
@@ -35,16 +50,172 @@ from dwsweep.text import BITS, NATS, SHORT
 
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # a column that is a size itself
 OUTCOMES = columns.named("outcome", "identity")  # what a run ends with, and what names it
-Key = tuple[int | None, float | None]  # (depth, size) of a group; None where the column is it
+Key = tuple[int | None, float | None]  # (depth, budget) of a group; None where the column is it
+SEED = 17  # of the draws for slopes and for what arms share
+SLOPE_ERROR = 0.5  # of the slope, where fewer than three show its spread
+# d ln loss / d ln N where one size says nothing of it: alpha_N of Kaplan et al. 2020, with an error as large as itself
+DEFAULT_SLOPE = -0.076
+SAME_SIZE = 1e-3  # in ln N, below which nothing is corrected
+
+
+@dataclass(frozen=True)
+class Slope:
+    """dloss/dx at a group's size, nats per unit of ln N. common: its error, of all cells alike; own: of each cell's own
+    slope. measured: by the neighbouring sizes of the curves."""
+
+    value: float
+    common: float
+    own: float
+    measured: bool
+
+    def errors(self, gaps: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+        """(n, J) draws of what the correction of losses by their ``gaps`` (J,) in ln N is off."""
+        drawn = self.common * rng.standard_normal((n, 1)) + self.own * rng.standard_normal((n, len(gaps)))
+        return drawn * gaps
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is compared: one arm at one depth and size, J values of the column in rising order.
+
+    depth, budget: None where the column is it. cells (J,): of the arm's curves; rows: one of each. mean (J,): nats, at
+    the budget; correction (J,): what that added. deviations (D, J): draws of the errors; df: degrees of freedom of
+    their variance. gaps (J,): ln N of the cells − that of the budget. slope: None where nothing needs correcting.
+    """
+
+    arm: Arm
+    depth: int | None
+    budget: float | None
+    values: Sequence[Any]
+    cells: np.ndarray
+    rows: Sequence[Row]
+    mean: np.ndarray
+    correction: np.ndarray
+    deviations: np.ndarray
+    df: float
+    gaps: np.ndarray
+    slope: Slope | None
+
+    @classmethod
+    def of(cls, arm: Arm, key: Key, cells: Mapping[Any, int], rows: Sequence[Row], *seed: int) -> Group:
+        """cells: index in the arm's curves by value of the column. rows: of all cells. seed: of the draws."""
+        depth, budget = key
+        curves, where = arm.curves, np.array(list(cells.values()))
+        mean, deviations = curves.mean[where], curves.draws[:, where] - curves.mean[where]
+        df = min(curves.noise.df.get(int(d), math.inf) for d in curves.depth[where]) if curves.noise.known else 0.0
+        gaps = np.zeros(len(where)) if budget is None else curves.x[where] - math.log(budget)
+        correction, slope = np.zeros(len(where)), None
+        if np.abs(gaps).max() > SAME_SIZE:
+            slope = _slope_at(curves, where)
+            correction = -slope.value * gaps
+            deviations = deviations - slope.errors(gaps, len(deviations), np.random.default_rng([SEED, *seed]))
+        of_cells, corrected = [rows[k] for k in where], mean + correction
+        return cls(arm, depth, budget, list(cells), where, of_cells, corrected, correction, deviations, df, gaps, slope)
+
+    @property
+    def key(self) -> Key:
+        return self.depth, self.budget
+
+    @property
+    def known(self) -> bool:
+        return self.arm.curves.noise.known
+
+    @property
+    def se(self) -> np.ndarray:
+        return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
+
+
+def _slope_at(curves: Curves, cells: np.ndarray) -> Slope:
+    """The middle of the slopes to the neighbouring sizes of each cell's curve."""
+    found = []
+    for k in cells:
+        near = curves.at(int(curves.depth[k]))
+        place = int(np.flatnonzero(near == k)[0])
+        beside = [near[j] for j in (place - 1, place + 1) if 0 <= j < len(near)]
+        steps = [curves.x[k] - curves.x[j] for j in beside]
+        own = [
+            (curves.mean[k] - curves.mean[j]) / step for j, step in zip(beside, steps, strict=True) if abs(step) > 0.1
+        ]
+        if own:
+            found.append(float(np.mean(own)))
+    if not found:
+        value = DEFAULT_SLOPE * float(curves.mean[cells].mean())
+        return Slope(value, abs(value), 0.0, False)
+    middle = float(np.median(found))
+    own_error = float(np.std(found, ddof=1)) if len(found) > 2 else SLOPE_ERROR * abs(middle)
+    return Slope(middle, own_error / math.sqrt(len(found)), own_error, True)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """above_best, above_first: of each value, without ends where the noise is not known. spread: of the worst over the
+    best, nats; nothing where it is not."""
+
+    above_best: Sequence[Interval]
+    above_first: Sequence[Interval]
+    spread: Interval
+
+
+def ranked(group: Group, confidence: float) -> Ranking:
+    """Every value of a group against every other."""
+    m, d = group.mean, group.deviations
+    above, first = m - m.min(), m - m[0]
+    if not group.known:
+        return Ranking(_intervals(above), _intervals(first), Interval())
+    i, j = np.triu_indices(len(m), 1)
+    low, high = np.zeros((len(m), len(m))), np.zeros((len(m), len(m)))
+    pairs = SimultaneousBand(m[j] - m[i], d[:, j] - d[:, i], group.df, confidence)
+    low[j, i], high[j, i] = pairs.low, pairs.high
+    low[i, j], high[i, j] = -high[j, i], -low[j, i]
+    ends = SimultaneousBand(first[1:], d[:, np.arange(1, len(m))] - d[:, :1], group.df, confidence)
+    drawn = float(np.ptp(m + d, axis=1).mean())
+    bounds = float(low.max()), float(high.max())
+    return Ranking(
+        _intervals(above, low.max(axis=1), high.max(axis=1)),
+        _intervals(first, np.append(0.0, ends.low), np.append(0.0, ends.high)),
+        Interval(float(np.clip(2.0 * float(np.ptp(m)) - drawn, *bounds)), *bounds),
+    )
+
+
+def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
+    """One for each of ``value`` (J,); ends: low and high (J,) where they are known."""
+    return [Interval(*each) for each in np.stack([value, *ends], axis=1).tolist()]
+
+
+def apart(
+    base: Group, other: Group, values: Sequence[Any], pairing: Pairing, confidence: float, rng: np.random.Generator
+) -> list[Interval]:
+    """Loss of the other arm − loss of the base at each of ``values``, which both have. The band holds at all of them
+    together; the errors are those of the cells, less what ``pairing`` says that they share, with the level that a seed
+    adds to all."""
+    sides = base, other
+    a, b = ([group.values.index(value) for value in values] for group in sides)
+    difference = other.mean[b] - base.mean[a]
+    if not (base.known and other.known):
+        return _intervals(difference)
+    i, j = base.cells[a], other.cells[b]
+    own = [group.arm.curves.total_covariance[np.ix_(k, k)] for group, k in zip(sides, (i, j), strict=True)]
+    cross = pairing.cross[np.ix_(i, j)]
+    covariance = own[0] + own[1] - cross - cross.T
+    n = len(base.deviations)
+    deviations = gaussian(covariance, n, rng) + math.sqrt(pairing.level) * rng.standard_normal((n, 1))
+    for group, places in zip(sides, (a, b), strict=True):
+        if group.slope is not None:
+            deviations = deviations + group.slope.errors(group.gaps[places], n, rng)
+    parts = [(float(np.mean(np.diagonal(v))), group.df) for v, group in zip(own, sides, strict=True)]
+    shared = float(np.mean(np.diagonal(cross)))
+    df = pairing.df(parts, shared, [int(depth) for depth in base.arm.curves.depth[i]])
+    band = SimultaneousBand(difference, deviations, df, confidence)
+    return _intervals(band.value, band.low, band.high)
 
 
 @dataclass(frozen=True)
 class ArmAlong:
-    """One arm. arm: its curves, numbered alike in all arms. groups: (depth, size) → value of the column → index of the
-    cell in the curves. rows: a row of each cell. bad: runs left out as impossible."""
+    """One arm. arm: its curves, numbered alike in all arms. groups: those of a single value too. rows: a row of each
+    cell of the curves. bad: runs left out as impossible."""
 
     arm: Arm
-    groups: Mapping[Key, Mapping[Any, int]]
+    groups: Sequence[Group]
     rows: Sequence[Row]
     bad: Sequence[BadRun]
 
@@ -76,11 +247,9 @@ def unit_of(tables: Sequence[Table]) -> str:
 def check_column(tables: Sequence[Table], column: str) -> None:
     """Refuses a column that is not there, no number, an outcome, or the same in every row."""
     name = argument("column", "--along")
+    if column in OUTCOMES:
+        raise InputError(f"{name}: {column!r}; is known once a run has ended, or names it; allowed: what was chosen")
     for data in tables:
-        if column in OUTCOMES:
-            raise InputError(
-                f"{name}: {column!r}; is known once a run has ended, or names it; allowed: what was chosen"
-            )
         if column not in data.columns:
             near = difflib.get_close_matches(column, data.columns, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(data.columns)}"
@@ -127,7 +296,9 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
         rows = {(run.depth, float(run.width)): run.row for run in runs}
         rows_of = [rows[int(of_arm.depth[k]), float(of_arm.width[k])] for k in range(len(of_arm.x))]
         arm = Arm(name, data.source, data.sha256, runs, of_arm, held_out=held_out, unit=unit, warnings=tuple(warnings))
-        found.append(ArmAlong(arm, _groups(rows_of, column, sizes, data.source), rows_of, bad))
+        cells = _groups(rows_of, column, sizes, data.source)
+        groups = [Group.of(arm, key, cells[key], rows_of, len(found), k) for k, key in enumerate(cells)]
+        found.append(ArmAlong(arm, groups, rows_of, bad))
     return found
 
 
@@ -203,6 +374,7 @@ def _sizes(tables: Sequence[Table]) -> dict[float, float]:
 
 
 def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], source: str) -> dict[Key, dict[Any, int]]:
+    """Group → value of the column → index of its cell, all in rising order."""
     found: dict[Key, dict[Any, int]] = defaultdict(dict)
     for k, row in enumerate(rows):
         depth = None if column == "depth" else int(row["depth"])
@@ -225,8 +397,7 @@ def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], sour
 
 def _shape(row: Row) -> str:
     heads = f", {row['heads']:g} heads" if row.get("heads") else ""
-    size = f" of {row['head_size']:g}" if heads and row.get("head_size") else ""
-    return f"{row['depth']:g}×{row['width']:g}{heads}{size}"
+    return f"{row['depth']:g}×{row['width']:g}{heads}"
 
 
 MARGIN = 0.01  # of the baseline's loss
@@ -255,40 +426,29 @@ def equal_to_baseline(
 def _place(one: ArmAlong, baseline: str | None) -> int:
     """Index of the cell that is the baseline."""
     if baseline is None:
-        order = [
-            (-row["depth"], row.get("heads") or 0, -float(n))
-            for row, n in zip(one.rows, one.arm.curves.n_params, strict=True)
-        ]
-        return min(range(len(order)), key=order.__getitem__)
+        rows, sizes = one.rows, one.arm.curves.n_params
+        return min(range(len(rows)), key=lambda k: (-rows[k]["depth"], rows[k].get("heads") or 0, -sizes[k]))
     columns = list(dict.fromkeys(name for row in one.rows for name in row))
     try:
         meets = compile_expression(baseline, columns)
     except InputError as error:
-        name = argument("where")
-        raise InputError(
-            *(line.replace(f"{name}:", f"{argument('baseline')}:", 1) for line in error.templates)
-        ) from None
+        where, named = (f"{argument(name)}:" for name in ("where", "baseline"))
+        raise InputError(*(line.replace(where, named, 1) for line in error.templates)) from None
     places = [k for k, row in enumerate(one.rows) if meets(row)]
     if len(places) == 1:
         return places[0]
-    shown = ", ".join(_plain_shape(one, k) for k in places[:6])
+    shown = ", ".join(_shape(one.rows[k]) for k in places[:6])
     arm = f" of {one.arm.label}" if one.arm.label else ""
     what = f"{len(places)} shapes{arm} meet it ({shown})" if places else f"no shape{arm} meets it"
     raise InputError(f"{argument('baseline')}: {baseline!r}; {what}, one must")
-
-
-def _plain_shape(one: ArmAlong, k: int) -> str:
-    row = one.rows[k]
-    heads = f", {row['heads']:g} heads" if row.get("heads") else ""
-    return f"{row['depth']:g}×{row['width']:g}{heads}"
 
 
 def _against(one: ArmAlong, place: int, margin: float | None, confidence: float) -> EqualToBaseline | None:
     curves = one.arm.curves
     base_loss, base_n = float(curves.mean[place]), float(curves.n_params[place])
     margin = margin if margin is not None else MARGIN * base_loss
-    others = np.array([k for k in range(len(curves.x)) if k != place])
-    if not len(others):
+    others = [k for k in range(len(curves.x)) if k != place]
+    if not others:
         return None
     worse = curves.mean[others] - base_loss
     high: list[float | None] = [None] * len(others)
@@ -296,26 +456,24 @@ def _against(one: ArmAlong, place: int, margin: float | None, confidence: float)
         deviations = (curves.draws - curves.mean)[:, others] - (curves.draws - curves.mean)[:, [place]]
         band = SimultaneousBand(worse, deviations, min(curves.noise.df.values()), confidence, one_sided=True)
         high = [float(end) for end in band.high]
-    rows = []
-    for k, above, end in zip(others, worse, high, strict=True):
-        row = one.rows[k]
-        rows.append(
-            EqualShape(
-                arm=one.arm.label,
-                depth=int(row["depth"]),
-                width=number(row["width"]),
-                heads=row.get("heads"),
-                head_size=row.get("head_size"),
-                n_params=number(float(curves.n_params[k])),
-                saved_percent=100.0 * (1.0 - float(curves.n_params[k]) / base_n),
-                loss=float(curves.mean[k]),
-                worse=float(above),
-                worse_high=end,
-                equal=end is not None and end < margin,
-            )
+    rows = [
+        EqualShape(
+            arm=one.arm.label,
+            depth=int(one.rows[k]["depth"]),
+            width=number(one.rows[k]["width"]),
+            heads=one.rows[k].get("heads"),
+            head_size=one.rows[k].get("head_size"),
+            n_params=number(float(curves.n_params[k])),
+            saved_percent=100.0 * (1.0 - float(curves.n_params[k]) / base_n),
+            loss=float(curves.mean[k]),
+            worse=float(above),
+            worse_high=end,
+            equal=end is not None and end < margin,
         )
+        for k, above, end in zip(others, worse, high, strict=True)
+    ]
     rows.sort(key=lambda row: -row.saved_percent)
-    name = _plain_shape(one, place)
+    name = _shape(one.rows[place])
     return EqualToBaseline(
         arm=one.arm.label,
         baseline=name,

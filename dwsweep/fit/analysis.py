@@ -17,7 +17,6 @@ import numpy as np
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import laws
 from dwsweep.fit.budget_surface import Measured, answered
-from dwsweep.fit.budgets import TrainedBudgets, other_axis_warning, trained_budgets
 from dwsweep.fit.cells import BadRun, Run, Selection, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
@@ -30,7 +29,15 @@ from dwsweep.fit.guideline import (
     own_guide,
     published_record,
 )
-from dwsweep.fit.lengths import at_equal_length, largest, token_groups, token_warnings
+from dwsweep.fit.lengths import (
+    TrainedBudgets,
+    at_equal_length,
+    largest,
+    other_axis_warning,
+    token_groups,
+    token_warnings,
+    trained_budgets,
+)
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.rows import Row, check_one_arm
 from dwsweep.fit.surface import LossSurface, fit_loss_model

@@ -16,6 +16,15 @@ A best depth errs also by what the cells do not show of δ. Two arms over the sa
 depart from a form alike in part: their waves of δ have the correlation SHARED_DEPARTURES, the middle of all that it may
 be. It is no estimate. In simulated arms the evidence leans to more (0.97 is 2.5 to 20 times as probable as 0, the
 medians of four truths of 16 studies), and averaging over it would narrow intervals by another tenth.
+
+The loss of one arm − the loss of another at each depth, against size, has a band and crossovers. Both curves are
+interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind the band hold
+what the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels between the depths
+of one arm, and not between arms.
+
+Arms of different vocabularies are compared in bits per byte. A loss in nats per token is that times a constant of the
+arm, ln 2 times its bytes per token, so each arm's losses and all that its noise is made of are scaled by it at first.
+Its crossings and best depths, which are places and not losses, are the same in either unit.
 """
 
 from __future__ import annotations
@@ -24,32 +33,59 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from dwsweep import paths
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.analysis import TokenGroup, fit_table
-from dwsweep.fit.bands import losses_apart
+from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table
 from dwsweep.fit.cells import Run, Selection
-from dwsweep.fit.curves import Curves, distinct, pchip
-from dwsweep.fit.lengths import at_equal_length, largest, token_groups
+from dwsweep.fit.curves import (
+    INTERPOLATION_DRAWS,
+    Difference,
+    distinct,
+    gaussian,
+    interpolation_sd,
+    pchip,
+    spline,
+)
+from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing, pair_arms
+from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing, of_best_depth, of_crossing, pair_arms
 from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
-from dwsweep.fit.surface import LossSurface, accepted_forms, fit_with_gains
-from dwsweep.fit.surface_model import DERIVATIVE_STEPS, Frame, P, gradient
+from dwsweep.fit.surface import LossSurface, fit_with_gains
+from dwsweep.fit.surface_model import Frame
 from dwsweep.fit.table import Table, read_other, read_table
-from dwsweep.fit.transitions import Crossing, Pair
+from dwsweep.fit.transitions import Pair
+from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval
-from dwsweep.records import record as reader
-from dwsweep.records.fit import FitOptions, FitResult, Surface
-from dwsweep.records.run import RunConfig
-from dwsweep.records.studies import BEST_DEPTH, NOT_COMPARABLE, TRANSITION, UNCHANGED, VERDICTS, ComparedRow, Comparison
-from dwsweep.records.transitions import Optimum
-from dwsweep.text import format_count
+from dwsweep.records.fit import FitOptions, FitResult
+from dwsweep.records.studies import (
+    BASE,
+    BEST_DEPTH,
+    LOSS,
+    NOT_COMPARABLE,
+    OTHER,
+    TRANSITION,
+    UNCHANGED,
+    VERDICTS,
+    ArmsApart,
+    ArmsAtDepth,
+    ComparedRow,
+    Comparison,
+    Parting,
+)
+from dwsweep.records.transitions import numbers
+from dwsweep.text import BITS, NATS, format_count
+
+MOST_ARMS = 50  # each is a fit of its own
+SHARED_DEPARTURES = 0.5
+SIZES = 9  # at which best depths are compared
+POINTS = 81  # of a loss difference over the sizes of a depth
+SEED = 11  # of the draws of loss differences
+SAME_BYTES = 0.01  # relative difference of held-out texts that are one
 
 
 def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
@@ -59,14 +95,16 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
     """
     from threadpoolctl import threadpool_limits
 
-    others, where = list(others), options.pop("where", ())
-    where = [where] if isinstance(where, str) else list(where)
-    base, *rest = _tables(table, others, options.get("columns"), where, options.get("unit"))
-    if not others:
-        where = [*where, of_arm(base.rows)]
-    result = fit_table(table, where=where, **options)
-    chosen = result.provenance.options
-    tables = [at_equal_length(data, chosen) for data in (base, *rest)]
+    others, chosen = list(others), chosen_options(options)
+    tables = tables_of(table, others, chosen)
+    if len(tables) < 2:
+        raise InputError(
+            f"{argument('others', '--compare')}: {tables[0].source} has one arm; allowed: a second table, or a sweep "
+            "with grid.arms"
+        )
+    own_arm = () if others else (of_arm(tables[0].rows),)
+    result = fit_table(table, **{**options, "where": (*chosen.where, *own_arm)})
+    tables = [at_equal_length(data, chosen) for data in tables]
     with threadpool_limits(1, user_api="blas"):
         first, *fitted = _fitted(tables, labels(tables), chosen)
         if isinstance(first, NoCurve):
@@ -74,35 +112,39 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
                 f"{argument('table', 'TABLE')}: {first.label}, which the others are held against, has no run with a "
                 f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
             )
-        comparisons = [
-            without_curve(first, other) if isinstance(other, NoCurve) else compare(first, other, chosen)
-            for other in fitted
-        ]
-        return replace(result, comparisons=comparisons)
+        return replace(result, comparisons=[compare(first, other, chosen) for other in fitted])
 
 
-def _tables(table: Any, others: Sequence[Any], columns: Any, where: Sequence[str], unit: str | None) -> list[Table]:
-    """One table per arm, the base first."""
-    data = read_table(table, columns, where, unit)
-    if not others:
-        found = arms(data.rows)
-        if len(found) < 2:
-            raise InputError(
-                f"{argument('others', '--compare')}: {data.source} has one arm; allowed: a second table, or a sweep "
-                "with grid.arms"
-            )
-        check_few(len(found))
-        return [replace(data, rows=rows) for rows in found.values()]
-    tables = [data, *(read_other(other, columns, where, argument("others", "--compare"), unit) for other in others)]
-    check_few(len(tables))
+def chosen_options(options: Mapping[str, Any]) -> FitOptions:
+    """The options of every arm, of ``options`` as ``fit_table`` has them: params and beside are none."""
+    return fit_options(**{name: value for name, value in options.items() if name not in ("params", "beside")})
+
+
+def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
+    """One table per arm, the first of ``table``; without ``others`` the arms are those that it holds."""
+    how = options.columns, options.where
+    tables = [read_table(table, *how, options.unit)]
+    tables += [read_other(other, *how, argument("others", "TABLE"), options.unit) for other in others]
     for one in tables:
-        check_one_arm(one.rows, one.source)
-    return tables
+        check_status(one.rows)
+        if others:
+            check_one_arm(one.rows, one.source)
+    found = tables if others else [replace(tables[0], rows=rows) for rows in arms(tables[0].rows).values()]
+    if len(found) > MOST_ARMS:
+        raise InputError(
+            f"arm: {len(found):,} arms; at most {MOST_ARMS} are compared: choose some with {argument('where')}"
+        )
+    return found
 
 
-def check_few(arms: int) -> None:
-    if arms > MOST_ARMS:
-        raise InputError(f"arm: {arms:,} arms; at most {MOST_ARMS} are compared: choose some with {argument('where')}")
+@dataclass(frozen=True)
+class NoCurve:
+    """An arm of which no run has a usable loss, and why."""
+
+    label: str
+    source: str
+    sha256: str
+    why: str
 
 
 def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm | NoCurve]:
@@ -111,11 +153,8 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
     found: list[Arm | NoCurve] = []
     for number, (data, name) in enumerate(zip(tables, names, strict=True)):
         groups = token_groups(data.rows)
-        if number == 0 or tokens not in groups:
-            key = largest(groups)
-            tokens = key if number == 0 else tokens
-        else:
-            key = tokens
+        key = tokens if number and tokens in groups else largest(groups)
+        tokens = tokens if number else key
         try:
             group = TokenGroup.of(data, groups[key], options)
         except InputError as error:  # which of them it is about
@@ -176,22 +215,11 @@ def labels(tables: Sequence[Table]) -> list[str]:
 
 def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
     """How many held-out tokens the runs were evaluated on, as their config.json has it; empty where none says so."""
-    run_id = next((run.row.get("run_id") for run in runs if run.row.get("run_id")), None)
-    if data.directory is None or run_id is None:
+    named = next((run.row for run in runs if run.row.get("run_id")), None)
+    train = train_section(data.directory, named) if data.directory and named else {}
+    if "eval_tokens" not in train:
         return ""
-    try:
-        config = reader.read(paths.as_path(data.directory) / "runs" / str(run_id) / "config.json", RunConfig)
-    except (InputError, OSError):  # what others left there
-        return ""
-    if config is None or "eval_tokens" not in config.train:
-        return ""
-    tokens = config.train["eval_tokens"]
-    return "all" if tokens is None else str(tokens)
-
-
-MOST_ARMS = 50  # each is a fit of its own
-SHARED_DEPARTURES = 0.5
-SIZES = 9  # at which best depths are compared
+    return "all" if train["eval_tokens"] is None else str(train["eval_tokens"])
 
 
 @dataclass(frozen=True)
@@ -205,31 +233,37 @@ class Estimate(Interval):
 
 
 @dataclass(frozen=True)
-class Ratio(Interval):
-    """Ratio of two sizes or depths. correlation: of the errors of the two estimates."""
+class Change(Interval):
+    """Ratio of two sizes or depths, or difference of two losses. correlation: of the errors of the two estimates."""
 
     correlation: float | None = None
 
 
-def compare(base: Arm, other: Arm, options: FitOptions) -> Comparison:
+def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
     """``other`` against ``base``, both fitted with ``options``."""
+    between: dict[str, Any] = {"base": base.label, "base_input": base.source}
+    between |= {"arm": other.label, "input": other.source, "input_sha256": other.sha256}
+    if isinstance(other, NoCurve):
+        return Comparison(
+            **between,
+            unit=base.unit,
+            pairing="unpaired: one has no usable loss",
+            answer=(f"{other.label} has no usable loss: {other.why}; nothing is compared",),
+        )
     pairing = pair_arms(base, other, options.noise, options.shape_noise)
     transitions = list(_transitions(base, other, pairing, options.confidence))
     depths = list(_best_depths(base, other, pairing, options.confidence))
     losses = losses_apart(base, other, pairing, options)
-    rows = (*transitions, *depths, *losses.rows)
+    torn = (arm for arm in (base, other) if arm.diverged)
+    ended = [f"{arm.label}: {arm.diverged}; what is compared rests on the other runs" for arm in torn]
     return Comparison(
-        base=base.label,
-        base_input=base.source,
-        arm=other.label,
-        input=other.source,
-        input_sha256=other.sha256,
+        **between,
         unit=losses.unit,
         paired=not pairing.why_not,
         pairing=pairing.by if not pairing.why_not else f"unpaired: {pairing.why_not}",
         matched_shapes=len(pairing.cells),
-        answer=(*_ended(base, other), _answer(depths, base.label), _moved(transitions), *losses.sentences),
-        rows=rows,
+        answer=(*ended, _answer(depths, base.label), _moved(transitions), losses.sentence),
+        rows=(*transitions, *depths, *losses.rows),
         depths=losses.depths,
         notes=(
             *losses.notes,
@@ -238,120 +272,78 @@ def compare(base: Arm, other: Arm, options: FitOptions) -> Comparison:
     )
 
 
-@dataclass(frozen=True)
-class NoCurve:
-    """An arm of which no run has a usable loss, and why."""
-
-    label: str
-    source: str
-    sha256: str
-    why: str
-
-
-def without_curve(base: Arm, other: NoCurve) -> Comparison:
-    """The comparison with an arm that has no loss: it says so, and nothing else."""
-    return Comparison(
-        base=base.label,
-        base_input=base.source,
-        arm=other.label,
-        input=other.source,
-        input_sha256=other.sha256,
-        unit=base.unit,
-        paired=False,
-        pairing="unpaired: one has no usable loss",
-        matched_shapes=0,
-        answer=(f"{other.label} has no usable loss: {other.why}; nothing is compared",),
-        rows=(),
-        depths=(),
-    )
-
-
-def _ended(*arms: Arm) -> list[str]:
-    """One line per arm with diverged runs, saying how many were left out."""
-    return [f"{arm.label}: {arm.diverged}; what is compared rests on the other runs" for arm in arms if arm.diverged]
-
-
 def _is_said(warning: str, arm: Arm) -> bool:
     """Whether the answer already says what the warning says."""
     return bool(arm.diverged) and arm.diverged.endswith(warning.removeprefix("diverged: "))
 
 
-def ratio(base: Estimate, other: Estimate, cross: np.ndarray, widened: float = 1.0) -> Ratio:
+def ratio(base: Estimate, other: Estimate, cross: np.ndarray, widened: float = 1.0) -> Change:
     """other / base. cross: covariance of what their ``along`` follow. widened: factor on the distances to the ends."""
-    low, high = _less(other.low, base.high), _less(other.high, base.low)
-    if base.value is None or other.value is None:  # a bound of the one against a bound of the other
-        ends = Interval(None, low, high).map(math.exp)
-        return Ratio(None, ends.low, ends.high)
     r = 0.0
     if base.along is not None and other.along is not None and base.se and other.se:
         r = float(np.clip(base.along @ cross @ other.along / (base.se * other.se), -1.0, 1.0))
-    middle = other.value - base.value
-    if low is not None and base.high is not None and other.low is not None:
-        low = middle - widened * _distance(other.value - other.low, base.high - base.value, r)
-    if high is not None and base.low is not None and other.high is not None:
-        high = middle + widened * _distance(other.high - other.value, base.value - base.low, r)
-    found = Interval(middle, low, high).map(math.exp)
-    return Ratio(found.value, found.low, found.high, r)
 
+    def end(own: float | None, facing: float | None) -> float | None:
+        """own: end of the other on this side, facing: that of the base on the opposite one."""
+        if own is None or facing is None:
+            return None
+        if base.value is None or other.value is None:  # a bound of the one against a bound of the other
+            return own - facing
+        one, two = other.value - own, facing - base.value
+        away = widened * math.sqrt(max(0.0, one**2 + two**2 - 2.0 * r * one * two))
+        return other.value - base.value - math.copysign(away, one + two)
 
-def _distance(one: float, other: float, r: float) -> float:
-    return math.sqrt(max(0.0, one**2 + other**2 - 2.0 * r * one * other))
-
-
-def _less(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a - b
+    middle = other.value - base.value if base.value is not None and other.value is not None else None
+    found = Interval(middle, end(other.low, base.high), end(other.high, base.low)).map(math.exp)
+    return Change(found.value, found.low, found.high, None if middle is None else r)
 
 
 def _row(
     arm: str,
     quantity: str,
-    base: Estimate,
-    other: Estimate,
-    found: Ratio,
+    estimates: tuple[Estimate, Estimate],
+    change: Change,
     confidence: float,
-    pair: tuple[int | None, int | None] = (None, None),
+    depth: int | None = None,
+    deep: int | None = None,
     n_params: float | None = None,
 ) -> ComparedRow:
+    """estimates: under the base and under the other arm."""
+    size, unchanged = (float, 0.0) if quantity == LOSS else (math.exp, 1.0)
     below, above = VERDICTS[quantity]
-    verdict = UNCHANGED
-    if found.unbounded:
-        verdict = NOT_COMPARABLE
-    elif found.low is not None and found.low > 1.0:
-        verdict = above
-    elif found.high is not None and found.high < 1.0:
-        verdict = below
+    off = change.map(lambda value: value - unchanged)
+    base, other = estimates
     return ComparedRow(
         arm=arm,
         quantity=quantity,
-        depth=pair[0],
-        deep=pair[1],
+        depth=depth,
+        deep=deep,
         n_params=n_params,
         base_status=base.status,
-        **base.map(math.exp).columns("base"),
+        **base.map(size).columns("base"),
         other_status=other.status,
-        **other.map(math.exp).columns("other"),
-        **found.columns("change"),
-        correlation=found.correlation,
+        **other.map(size).columns("other"),
+        **change.columns("change"),
+        correlation=change.correlation,
         confidence=confidence,
-        verdict=verdict,
+        verdict=NOT_COMPARABLE if change.unbounded else {-1: below, 0: UNCHANGED, 1: above}[off.sign],
     )
 
 
 def _transitions(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> Iterator[ComparedRow]:
     """One row per two neighbouring depths that both have."""
-    theirs = {(pair.shallow, pair.deep): pair for pair in other.pairs}
+    of_other = {(pair.shallow, pair.deep): pair for pair in other.pairs}
     for pair in base.pairs:
-        found = theirs.get((pair.shallow, pair.deep))
-        if found is None:
+        theirs = of_other.get((pair.shallow, pair.deep))
+        if theirs is None:
             continue
-        a, b = _crossing(base, pair), _crossing(other, found)
-        widened = _widened(pairing, (pair, found), confidence)
-        depths = pair.shallow, pair.deep
-        yield _row(other.label, TRANSITION, a, b, ratio(a, b, pairing.cross, widened), confidence, depths)
+        both = _crossing(base, pair), _crossing(other, theirs)
+        found = ratio(*both, pairing.cross, _widened(pairing, (pair, theirs), confidence))
+        yield _row(other.label, TRANSITION, both, found, confidence, depth=pair.shallow, deep=pair.deep)
 
 
 def _crossing(arm: Arm, pair: Pair) -> Estimate:
-    c: Crossing = pair.crossing
+    c = pair.crossing
     return Estimate(c.root, c.low, c.high, c.se, of_crossing(arm.curves, pair), c.status)
 
 
@@ -375,15 +367,10 @@ def _best_depths(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> 
     if high <= low:
         return
     cross = _with_departures(pairing.cross, *(surface.frame for surface in surfaces))
-    for x in np.linspace(low, high, SIZES):
-        found = [_depth(arm, surface, float(x)) for arm, surface in zip((base, other), surfaces, strict=True)]
-        if None in found:
-            continue
-        a, b = (one for one in found if one is not None)
-        if a.unbounded and b.unbounded:
-            continue
-        of_depths = ratio(a, b, cross)
-        yield _row(other.label, BEST_DEPTH, a, b, of_depths, confidence, n_params=math.exp(float(x)))
+    for x in np.linspace(low, high, SIZES).tolist():
+        a, b = (_depth(arm, surface, x) for arm, surface in zip((base, other), surfaces, strict=True))
+        if a and b and not (a.unbounded and b.unbounded):
+            yield _row(other.label, BEST_DEPTH, (a, b), ratio(a, b, cross), confidence, n_params=math.exp(x))
 
 
 def _with_departures(cross: np.ndarray, a: Frame, b: Frame) -> np.ndarray:
@@ -398,7 +385,7 @@ def _with_departures(cross: np.ndarray, a: Frame, b: Frame) -> np.ndarray:
 
 def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
     """ln of the best depth at ln axis ``x``; None where too few depths have shapes of that size."""
-    found: Optimum | None = surface.optimum(x)
+    found = surface.optimum(x)
     if found is None:
         return None
     ln = Interval.of(found, "depth").map(math.log)
@@ -406,7 +393,7 @@ def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
         return Estimate(ln.value, ln.low, ln.high, status=found.beyond)
     spread = surface.spread(x)
     se = spread if math.isfinite(spread) else None
-    along = of_best_depth(surface.record, arm.gains, x, found.depth) if arm.gains else None
+    along = of_best_depth(surface, arm.gains, x, found.depth)
     if along is not None and se:  # draws that end with the depths trained spread less than the linear model says
         unseen = along[len(arm.curves.x) :]
         unseen *= min(1.0, se / max(float(np.linalg.norm(unseen)), 1e-12))
@@ -416,13 +403,13 @@ def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
 def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
     """The best depth that stands for all: where both arms have one, in the middle of the sizes; the choice does not
     look at what the interval says."""
-    sizes = [math.log(row.n_params) for row in rows if row.n_params]
-    known = [row for row in rows if row.change is not None and row.n_params]
-    bounded = [row for row in known if row.change_low is not None and row.change_high is not None]
+    sized = [(math.log(row.n_params), row) for row in rows if row.n_params]
+    known = [(x, row) for x, row in sized if row.change is not None]
+    bounded = [(x, row) for x, row in known if Interval.of(row, "change").bounded]
     if not known:
         return None
-    centre = (sizes[0] + sizes[-1]) / 2.0
-    return min(bounded or known, key=lambda row: abs(math.log(row.n_params or 1.0) - centre))
+    centre = (sized[0][0] + sized[-1][0]) / 2.0
+    return min(bounded or known, key=lambda one: abs(one[0] - centre))[1]
 
 
 def _answer(rows: Sequence[ComparedRow], base: str) -> str:
@@ -461,50 +448,171 @@ def span(row: ComparedRow) -> str:
     return ends.replace("< ", "below ").replace("> ", "above ")
 
 
-STEP = 1e-5  # nats, and ln depth: of the numerical derivatives
+@dataclass(frozen=True)
+class LossesApart:
+    """rows: at the smallest, middle and largest size of each depth. sentence: where the arms part, in words."""
+
+    unit: str
+    sentence: str
+    notes: Sequence[str] = ()
+    rows: Sequence[ComparedRow] = ()
+    depths: tuple[ArmsAtDepth, ...] = ()
 
 
-def of_crossing(curves: Curves, pair: Pair) -> np.ndarray | None:
-    """(K,) derivatives of ln N of the crossing with respect to the cell means; None where it has not crossed.
+def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossesApart:
+    """Compare at all depths that both arms have; without an estimate of the noise there is no band."""
+    unit = base.unit
+    notes: list[str] = []
+    if other.unit != unit:
+        why = f"the losses of one are in {unit}, of the other in {other.unit}"
+        return LossesApart(unit, f"losses: not comparable, {why}")
+    vocabularies = [{run.row.get("vocab_size") for run in arm.runs} - {None} for arm in (base, other)]
+    if unit == NATS and all(vocabularies) and vocabularies[0] != vocabularies[1]:
+        scales = _bits_per_nat(base), _bits_per_nat(other)
+        if scales[0] is None or scales[1] is None:
+            why = "the vocabularies differ, and not every run has its bits per byte"
+            return LossesApart(unit, f"losses: not comparable, {why}")
+        unit, unequal = BITS, _unequal_text((base, other), (scales[0], scales[1]))
+        notes = [f"losses are compared in {unit}: the vocabularies differ", *unequal]
+        base, other = _scaled(base, scales[0]), _scaled(other, scales[1])
+        pairing = pair_arms(base, other)
+    if not (base.curves.noise.known and other.curves.noise.known):
+        return LossesApart(unit, "losses: the noise is not known, so nothing is said", notes)
+    if pairing.single_seed:
+        notes.append(
+            "one seed: what it adds to the losses of all shapes alike is taken to be as large as the noise of one run"
+        )
+    rows, depths = [], []
+    for d, losses in _differences(base, other, pairing, options):
+        band, half = d.band(options.confidence), t_two_sided(options.confidence, d.df) * d.se
+        x, low, high = np.exp(d.x), d.g - half, d.g + half
+        curve = ArmsApart(
+            depth=d.shallow,
+            x=numbers(x),
+            g=numbers(d.g),
+            low=numbers(low),
+            high=numbers(high),
+            band_low=numbers(band.low),
+            band_high=numbers(band.high),
+        )
+        stretches = [(side, list(places)) for side, places in groupby(range(len(x)), key=band.sign.__getitem__)]
+        partings = [
+            Parting(start=float(x[places[0]]), end=float(x[places[-1]]), ahead=BASE if side > 0 else OTHER)
+            for side, places in stretches
+            if side
+        ]
+        depths.append(ArmsAtDepth(curve=curve, partings=tuple(partings)))
+        for k in (0, len(x) // 2, len(x) - 1):
+            one, two = (Estimate(loss) for loss in losses[:, k].tolist())
+            change = Change(float(d.g[k]), float(low[k]), float(high[k]))
+            found = _row(other.label, LOSS, (one, two), change, options.confidence, d.shallow, n_params=float(x[k]))
+            rows.append(found)
+    return LossesApart(unit, _sentence(depths, base.label, other.label), notes, rows, tuple(depths))
 
-    The crossing x solves g(x) = 0, so dx = −dg(x)/g'(x).
-    """
-    root, slope = pair.crossing.root, pair.crossing.slope
-    if root is None or not slope:
-        return None
-    moved = np.vstack([curves.mean, curves.mean + STEP * np.eye(len(curves.mean))])
-    values = []
-    for depth in (pair.shallow, pair.deep):
-        where = curves.at(depth)
-        values.append(pchip(*distinct(curves.x[where], moved[:, where]), np.array([root]))[:, 0])
-    g = values[0] - values[1]
-    return -(g[1:] - g[0]) / STEP / slope
+
+def _bits_per_nat(arm: Arm) -> float | None:
+    """Bits per byte of a loss of one nat per token; None where no run has its bits per byte."""
+    known = [bits / run.loss for run in arm.runs if (bits := run.row.get("bits_per_byte")) and run.loss > 0]
+    return float(np.median(known)) if known else None
 
 
-def of_best_depth(record: Surface, gains: Mapping[str, np.ndarray], x: float, depth: float) -> np.ndarray | None:
-    """(K + W,) derivatives of the ln of the best depth at ln axis ``x`` inside the data, about ``depth``, with respect
-    to the cell means and to the waves of δ that they do not show: the average over the forms that are not rejected.
-    None where the loss has no valley there.
+def _scaled(arm: Arm, factor: float) -> Arm:
+    """The arm with its losses, and the noise of them, in another unit."""
+    curves, noise = arm.curves, arm.curves.noise
+    in_unit = replace(
+        noise,
+        sigma={depth: None if sigma is None else factor * sigma for depth, sigma in noise.sigma.items()},
+        tau=None if noise.tau is None else factor * noise.tau,
+        shape_variance=factor**2 * noise.shape_variance,
+    )
+    values = {name: factor * vars(curves)[name] for name in ("mean", "se", "draws")}
+    return replace(
+        arm,
+        runs=[replace(run, loss=factor * run.loss) for run in arm.runs],
+        curves=replace(curves, **values, means=curves.means.scaled(factor), noise=in_unit),
+    )
 
-    With s(y; c, θ) = dloss/dy at y = ln L, linear in the coefficients c, the best depth solves s = 0, so
-    dy = −(∂s/∂c·dc + ∂s/∂θ·dθ) / (∂s/∂y).
-    """
-    depths = [span.depth for span in record.spans]
-    frame = Frame(record.low, record.high, float(min(depths)), float(max(depths)))
-    y = math.log(depth) + np.array([0.0, -STEP, STEP])
-    departures = frame.basis(np.full(3, x), y, derivative=True)
-    steps = np.vstack([np.diag(DERIVATIVE_STEPS), -np.diag(DERIVATIVE_STEPS)])
-    total, weights = None, 0.0
-    for form in accepted_forms(record):
-        coefficients, theta = np.array(form.mode[:-P]), np.array(form.mode[-P:])
-        slope = departures @ coefficients + gradient(form.form, theta, x, y, frame)
-        curvature = float(slope[2] - slope[1]) / (2.0 * STEP)
-        if curvature <= 0.0:
+
+def _unequal_text(arms: tuple[Arm, Arm], scales: tuple[float, float]) -> list[str]:
+    """What arms of different vocabularies saw at equal counts of tokens, in bytes."""
+    per_token = [1.0 / (math.log(2.0) * scale) for scale in scales]
+    of_each = " and ".join(f"{size:.2f} ({arm.label})" for arm, size in zip(arms, per_token, strict=True))
+    line = f"bytes per token are {of_each}: equal tokens are unequal text"
+    parts = []
+    for name, what in (("tokens", "trained on"), ("seq_len", "in a window")):
+        counts = [{run.row.get(name) for run in arm.runs} for arm in arms]
+        shared = [count for one in counts if len(one) == 1 for count in one if count is not None]
+        if len(shared) == len(arms):
+            shown = [format_count(count * size) for count, size in zip(shared, per_token, strict=True)]
+            parts.append(f"{' and '.join(shown)} bytes {what}")
+    lines = [f"{line} ({', '.join(parts)})" if parts else line]
+    held = [
+        float(arm.held_out.tokens.sum()) * size
+        for arm, size in zip(arms, per_token, strict=True)
+        if arm.held_out is not None and arm.held_out.tokens is not None
+    ]
+    if len(held) == len(arms) and abs(math.log(held[0] / held[1])) > SAME_BYTES:
+        lines.append(
+            f"the held-out texts differ ({' and '.join(map(format_count, held))} bytes): without train.eval_tokens "
+            "every vocabulary is evaluated on the same"
+        )
+    return lines
+
+
+def _differences(
+    base: Arm, other: Arm, pairing: Pairing, options: FitOptions
+) -> Iterator[tuple[Difference, np.ndarray]]:
+    """(other − base, the losses of both (2, G)) of each depth that both have at two sizes and more."""
+    a, b = base.curves, other.curves
+    rng = np.random.default_rng([SEED, options.seed])
+    joint = np.block([[a.total_covariance, pairing.cross], [pairing.cross.T, b.total_covariance]])
+    draws = gaussian(joint, options.draws, rng)
+    level = math.sqrt(pairing.level) * rng.standard_normal((options.draws, 1))
+    for depth in sorted(set(a.depths) & set(b.depths)):
+        one, two = a.sizes(depth), b.sizes(depth)
+        low, high = max(one[0], two[0]), min(one[-1], two[-1])
+        if len(one) < 2 or len(two) < 2 or high - low < 1e-6:
             continue
-        moved = gradient(form.form, theta + steps, x, y[:1], frame)
-        by_theta = (moved[: len(theta)] - moved[len(theta) :]) / (2.0 * DERIVATIVE_STEPS)
-        row = np.concatenate([departures[0], by_theta])
-        share = form.weight * (-(row @ gains[form.form]) / curvature)
-        total = share if total is None else total + share
-        weights += form.weight
-    return None if total is None else total / weights
+        grid = np.linspace(low, high, POINTS)
+        curves, smooth = [], []
+        for arm, deviations in ((a, draws[:, : len(a.x)]), (b, draws[:, len(a.x) :])):
+            where = arm.at(depth)
+            x, values = distinct(arm.x[where], np.vstack([arm.mean[where], arm.mean[where] + deviations[:, where]]))
+            curves.append(pchip(x, values, grid))
+            smooth.append(spline(x, values[:INTERPOLATION_DRAWS], grid))
+        values = curves[1] - curves[0]
+        fewest = min((one, two), key=len)
+        error = interpolation_sd(grid, values, smooth[1] - smooth[0], fewest)
+        deviations = values[1:] - values[1:].mean(axis=0) + level
+        deviations = deviations + np.random.default_rng([SEED, depth]).standard_normal((options.draws, 1)) * error
+        variances = [float(np.mean(np.diagonal(c.covariance)[c.at(depth)])) + c.noise.shape_variance for c in (a, b)]
+        own = [(v, c.noise.df.get(depth, math.inf)) for v, c in zip(variances, (a, b), strict=True)]
+        shared = [pairing.cross[i, j] for i, j in pairing.cells if int(a.depth[i]) == depth]
+        df = pairing.df(own, float(np.mean(shared or [0.0])), [depth])
+        yield Difference(depth, depth, grid, values[0], deviations, df), np.stack([curves[0][0], curves[1][0]])
+
+
+def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
+    """Which arm is ahead where, depth by depth."""
+    if not depths:
+        return "losses: no depth has a curve under both"
+    by_claim: dict[str, list[str]] = {}
+    for found in depths:
+        ahead = [
+            f"{arm if one.ahead == 'other' else base} is ahead {_stretch(found.curve, one)}" for one in found.partings
+        ]
+        by_claim.setdefault(", ".join(ahead) or "nowhere apart by more than the noise", []).append(
+            str(found.curve.depth)
+        )
+    return "losses: " + "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())
+
+
+def _stretch(curve: ArmsApart, one: Parting) -> str:
+    first, last = one.start == curve.x[0], one.end == curve.x[-1]
+    if first and last:
+        return "at every size"
+    if last:
+        return f"from {format_count(one.start)} on"
+    if first:
+        return f"up to {format_count(one.end)}"
+    return f"from {format_count(one.start)} to {format_count(one.end)}"

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -371,122 +371,117 @@ Drawn = dict[str, np.ndarray]  # quantity → (D,) its logarithm
 
 def _budget(cells: Cells, asked: AtBudget | None, why_none: str, confidence: float) -> tuple[Budget, Drawn]:
     best, drawn = _best_row(cells, asked, why_none, confidence)
-    rows = [_depth_row(cells, asked, k, best, why_none, confidence) for k in range(len(cells.curves.depths))]
-    if asked and best.status == REACHED:
+    places = range(len(cells.curves.depths))
+    rows = [_depth_row(cells, asked, k, best, why_none, confidence) for k in places]
+    if best.status == REACHED and best.loss:
         worst = max(rows, key=lambda row: row.above_best or 0.0)
-        if worst.above_best and best.loss:
-            best = replace(
-                best,
-                worst_depth=float(worst.depth),
-                worst_nats=worst.above_best,
-                worst_nats_low=worst.above_best_low,
-                worst_nats_high=worst.above_best_high,
-                worst_percent=100.0 * worst.above_best / best.loss,
-            )
-    curves = tuple(_curve(cells, asked, k, confidence) for k in range(len(rows)))
-    whole = asked is not None and len(rows) >= FEWEST_DEPTHS
-    profile = _profile(asked, confidence) if asked and whole else None
+        above = Interval.of(worst, "above_best")
+        if above.value:
+            percent = 100.0 * above.value / best.loss
+            best = replace(best, worst_depth=float(worst.depth), **above.columns("worst_nats"), worst_percent=percent)
+    profile = None
+    if asked and len(rows) >= FEWEST_DEPTHS:
+        losses = asked.between.loss
+        profile = DepthProfile(
+            depth=numbers(np.exp(asked.y)), loss=numbers(losses.mean(axis=0)), half=numbers(_half(losses, confidence))
+        )
+    curves = tuple(_curve(cells, asked, k, confidence) for k in places)
     return Budget(best=best, depths=tuple(rows), curves=curves, profile=profile), drawn
+
+
+def _tried(cells: Cells, where: np.ndarray) -> dict[str, Any]:
+    """Of the shapes ``where``, the one with the lowest mean loss."""
+    lowest = where[int(cells.mean[where].argmin())]
+    return {
+        "tried_width": number(round(cells.curves.width[lowest], 6)),
+        "tried_n_params": number(round(cells.curves.n_params[lowest], 6)),
+        "tried_loss": float(cells.mean[lowest]),
+    }
 
 
 def _depth_row(
     cells: Cells, asked: AtBudget | None, k: int, best: BestAtBudget, why_none: str, confidence: float
 ) -> DepthAtBudget:
-    curves = cells.curves
-    depth, sizes = curves.depths[k], curves.sizes(curves.depths[k])
-    where = curves.at(depth)
-    lowest = where[int(cells.mean[where].argmin())]
-    status, reason = TOO_FEW, why_none
-    size = width = loss = above = Interval()
-    tokens = None
-    if asked:
-        found, pooled, y = asked.tried, asked.pooled, np.log(depth)
-        size = _interval(found.beyond[:, k], confidence, found.grid[k, [0, -1]])
-        status = status_of(size)
-        reason = WHY[status].format(**OF_SIZES)
-        width = _interval(pooled.ln_width(found.beyond[:, k], y, found.x[:, k]), confidence)
-        if status == REACHED and size.value is not None:
-            loss = _interval(found.loss[:, k] + asked.luck, confidence)
-            x = np.array(size.value)
-            tokens = _finite(float(pooled.ln_tokens(x, y, x, cells.value)))
-        else:
-            size, width = replace(size, value=None), replace(width, value=None)
-        above = asked.above(k, best.status == REACHED, confidence)
-    return DepthAtBudget(
+    depth = cells.curves.depths[k]
+    sizes = cells.curves.sizes(depth)
+    row = DepthAtBudget(
         axis=cells.axis,
         budget=cells.value,
         depth=depth,
+        status=TOO_FEW,
+        sizes=len(sizes),
+        smallest=math.exp(sizes[0]),
+        largest=math.exp(sizes[-1]),
+        **_tried(cells, cells.curves.at(depth)),
+        confidence=confidence,
+        reason=why_none,
+    )
+    if asked is None:
+        return row
+    found, pooled, y = asked.tried, asked.pooled, np.log(depth)
+    size = _interval(found.beyond[:, k], confidence, found.grid[k, [0, -1]])
+    width = _interval(pooled.ln_width(found.beyond[:, k], y, found.x[:, k]), confidence)
+    status, loss, tokens = status_of(size), Interval(), None
+    if status == REACHED and size.value is not None:
+        loss = _interval(found.loss[:, k] + asked.luck, confidence)
+        x = np.array(size.value)
+        ln_tokens = float(pooled.ln_tokens(x, y, x, cells.value))
+        tokens = math.exp(ln_tokens) if math.isfinite(ln_tokens) else None
+    else:
+        size, width = replace(size, value=None), replace(width, value=None)
+    return replace(
+        row,
         status=status,
         **size.map(math.exp).columns("n_params"),
         **width.map(math.exp).columns("width"),
         tokens=tokens,
         tokens_per_param=tokens / math.exp(size.value) if tokens and size.value is not None else None,
         **loss.columns("loss"),
-        **above.columns("above_best"),
-        sizes=len(sizes),
-        smallest=math.exp(sizes[0]),
-        largest=math.exp(sizes[-1]),
-        tried_width=number(round(curves.width[lowest], 6)),
-        tried_n_params=number(round(curves.n_params[lowest], 6)),
-        tried_loss=float(cells.mean[lowest]),
-        misfit=None,
-        confidence=confidence,
-        reason=reason,
+        **asked.above(k, best.status == REACHED, confidence).columns("above_best"),
+        reason=WHY[status].format(**OF_SIZES),
     )
-
-
-def _finite(ln_value: float) -> float | None:
-    return math.exp(ln_value) if math.isfinite(ln_value) else None
 
 
 def _best_row(cells: Cells, asked: AtBudget | None, why_none: str, confidence: float) -> tuple[BestAtBudget, Drawn]:
     """The best shape at a budget, and the draws of ln of what is known of it."""
-    curves = cells.curves
-    lowest = int(cells.mean.argmin())
+    curves, count = cells.curves, len(cells.curves.depths)
     own = [float(run.row[cells.axis]) for run in cells.runs if run.row.get(cells.axis)]
-    status, reason, drawn = TOO_FEW, why_none, Drawn()
-    found = {name: Interval() for name in (*QUANTITIES, "loss")}
-    count = len(curves.depths)
-    if asked and count < FEWEST_DEPTHS:
-        reason = f"{count} depth{'s' if count > 1 else ''}, a best one needs three"
-    elif asked:
-        status, reason, found["depth"] = _best_depth(asked, confidence)
-    if asked and status == REACHED:
-        x, y, beyond, _ = asked.best
-        drawn = {
-            "depth": y,
-            "n_params": beyond,
-            "width": asked.pooled.ln_width(beyond, y, x),
-            "tokens": asked.pooled.ln_tokens(beyond, y, x, cells.value),
-        }
-        drawn = {name: values for name, values in drawn.items() if not np.isnan(values).any()}
-        found |= {name: _interval(values, confidence) for name, values in drawn.items()}
-        losses = asked.between.loss
-        found["loss"] = _estimated(float(losses.mean(axis=0).min()), losses.min(axis=1) + asked.luck, confidence)
-    found |= {name: found[name].map(math.exp) for name in QUANTITIES}
-    tokens, size = found["tokens"].value, found["n_params"].value
-    return BestAtBudget(
+    row = BestAtBudget(
         axis=cells.axis,
         budget=cells.value,
         spread=max(own) / min(own) - 1.0 if own else 0.0,
         runs=len(cells.runs),
         shapes=len(curves.x),
         depths=count,
-        status=status,
-        **{column: value for name, one in found.items() for column, value in one.columns(name).items()},
-        tokens_per_param=tokens / size if tokens and size else None,
-        worst_depth=None,
-        **Interval().columns("worst_nats"),
-        worst_percent=None,
-        tried_depth=int(curves.depth[lowest]),
-        tried_width=number(round(curves.width[lowest], 6)),
-        tried_n_params=number(round(curves.n_params[lowest], 6)),
-        tried_loss=float(cells.mean[lowest]),
-        misfit=None,
+        status=TOO_FEW,
+        tried_depth=int(curves.depth[int(cells.mean.argmin())]),
+        **_tried(cells, np.arange(len(curves.x))),
         noise_source=curves.noise.source,
         confidence=confidence,
-        reason=reason,
-    ), drawn
+        reason=why_none,
+    )
+    if asked is None:
+        return row, {}
+    if count < FEWEST_DEPTHS:
+        return replace(row, reason=f"{count} depth{'s' if count > 1 else ''}, a best one needs three"), {}
+    status, reason, ln_depth = _best_depth(asked, confidence)
+    row = replace(row, status=status, reason=reason, **ln_depth.map(math.exp).columns("depth"))
+    if status != REACHED:
+        return row, {}
+    x, y, beyond, _ = asked.best
+    drawn = {
+        "depth": y,
+        "n_params": beyond,
+        "width": asked.pooled.ln_width(beyond, y, x),
+        "tokens": asked.pooled.ln_tokens(beyond, y, x, cells.value),
+    }
+    drawn = {name: values for name, values in drawn.items() if not np.isnan(values).any()}
+    found = {name: _interval(values, confidence).map(math.exp) for name, values in drawn.items()}
+    losses = asked.between.loss
+    found["loss"] = _estimated(float(losses.mean(axis=0).min()), losses.min(axis=1) + asked.luck, confidence)
+    tokens, size = (found.get(name, Interval()).value for name in ("tokens", "n_params"))
+    ends = {column: value for name, one in found.items() for column, value in one.columns(name).items()}
+    return replace(row, **ends, tokens_per_param=tokens / size if tokens and size else None), drawn
 
 
 def _best_depth(asked: AtBudget, confidence: float) -> tuple[str, str, Interval]:
@@ -523,14 +518,6 @@ def _curve(cells: Cells, asked: AtBudget | None, k: int, confidence: float) -> B
     )
 
 
-def _profile(asked: AtBudget, confidence: float) -> DepthProfile:
-    return DepthProfile(
-        depth=numbers(np.exp(asked.y)),
-        loss=numbers(asked.between.loss.mean(axis=0)),
-        half=numbers(_half(asked.between.loss, confidence)),
-    )
-
-
 def _trends(every: Sequence[tuple[Budget, Drawn]], confidence: float) -> tuple[BudgetTrend, ...]:
     """ln quantity = k + a·ln C by weighted least squares in every draw, over the budgets that reach it; none with fewer
     than three."""
@@ -548,17 +535,13 @@ def _trends(every: Sequence[tuple[Budget, Drawn]], confidence: float) -> tuple[B
         weight /= weight.sum()
         middle = float(weight @ x)
         slope = (weight * (x - middle)) @ y / float(weight @ (x - middle) ** 2)
-        low, _, high = quantiles(slope, confidence)
         trends.append(
             BudgetTrend(
                 quantity=name,
-                exponent=float(np.median(slope)),
-                exponent_low=low,
-                exponent_high=high,
+                **replace(_interval(slope, confidence), value=float(np.median(slope))).columns("exponent"),
                 budgets=len(x),
                 at_budget=math.exp(middle),
                 value=math.exp(float(np.median(weight @ y))),
-                misfit=1.0,
             )
         )
     return tuple(trends)

@@ -1,24 +1,35 @@
-"""Losses after equally many tokens: groups of runs that have them, and the losses of runs that were trained on others.
+"""How long runs were trained: losses after equally many tokens, and the runs of equal compute.
 
-A run that was measured before and after the number of tokens that is asked for is read there, between its own losses.
-One that ended at another number is moved by the slope of published laws, with an error that all such runs share:
+*Tokens.* A run that was measured before and after the number of tokens that is asked for is read there, between its own
+losses. One that ended at another number is moved by the slope of published laws, with an error that all such runs
+share:
 
     loss(D) = loss(D_run)·(1 + s·ln(D/D_run)),    s = −0.07 ± 0.035
+
+*Compute.* What was asked of the runs is taken from the table where it says so (a column ``train_flops`` or
+``train_seconds``) or from the runs' config.json. Otherwise runs whose own values agree form a budget: FLOPs are
+counted, so they agree but for whole steps; measured seconds agree as well as the clock.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
+from dwsweep import paths
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import n_params_of
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table
+from dwsweep.records import record as reader
 from dwsweep.records.fit import FitOptions
+from dwsweep.records.run import RunConfig
 from dwsweep.records.studies import FLOPS, SECONDS
 from dwsweep.text import format_count
 
@@ -26,7 +37,7 @@ from dwsweep.text import format_count
 # 0.09 of the loss; the median is 0.049 in Gemstones, 0.10 in open_lm_morph from 20 to 160 tokens per parameter.
 LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.07, 0.035
 FARTHEST = math.log(2.0)  # in ln tokens, over which a loss is moved
-SAME_TOKENS = 0.005  # in ln tokens, within which a loss is taken as it is
+AS_IT_IS = 0.005  # in ln tokens, within which a loss is not moved
 MOVED = "moved_ln_tokens"  # the column that says over how much of ln tokens a row's loss was moved
 RUN = ("arm", "depth", "width", "learning_rate", "seed")
 
@@ -50,7 +61,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     for place, row in enumerate(data.rows):
         if row.get("loss") is None or not math.isfinite(row["loss"]):
             others.append(row)  # diverged or unfinished: no loss to read
-        elif not _counted(row):
+        elif _value(row, "tokens") is None:
             unknown += 1
         else:
             key = tuple(row.get(name) for name in RUN)
@@ -59,7 +70,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     read = (_after(asked, unit, measured) for measured in runs.values())
     found = [row for row in read if row]
     if not found:
-        had = [row["tokens"] / unit(row) for row in data.rows if _counted(row)]
+        had = [row["tokens"] / unit(row) for row in data.rows if _value(row, "tokens")]
         allowed = (
             f"from {format_count(min(had) / 2)} to {format_count(max(had) * 2)}" if had else "none, no row has any"
         )
@@ -73,11 +84,6 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     return replace(data, rows=[*found, *others], left_out=out)
 
 
-def _counted(row: Row) -> bool:
-    """Whether the row says after how many tokens it was measured; zero or less is a blank, as in ``table``."""
-    return 0.0 < (row.get("tokens") or 0.0) < math.inf
-
-
 def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row]) -> Row | None:
     """The row of one run after ``asked`` units of tokens, from its rows by their tokens; None where all are too far
     off."""
@@ -88,7 +94,7 @@ def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row
     at = math.log(asked) + math.log(unit(measured[counts[0]]))  # their product may be no float
     nearest = min(counts, key=lambda count: abs(logs[count] - at))
     row, off = measured[nearest], at - logs[nearest]
-    if abs(off) < SAME_TOKENS:
+    if abs(off) < AS_IT_IS:
         return row
     if logs[counts[0]] < at < logs[counts[-1]]:
         curve = PchipInterpolator(list(logs.values()), [measured[count]["loss"] for count in counts])
@@ -106,18 +112,13 @@ def _spent(row: Row, off: float) -> Row:
 def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
     """Rows by token count, where one shape, learning rate and seed was measured at several; otherwise all in one."""
     seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
-    for row in rows:
-        if row.get("tokens") is not None:
-            key = (row["depth"], row["width"], row.get("learning_rate"), row.get("seed"))
-            seen[key].add(row["tokens"])
-    several = sum(len(tokens) > 1 for tokens in seen.values())
-    if not several or several < 0.5 * len(seen):
-        return {None: list(rows)}
     groups: dict[float | None, list[Row]] = defaultdict(list)
     for row in rows:
         if row.get("tokens") is not None:
+            seen[tuple(row.get(name) for name in RUN)].add(row["tokens"])
             groups[row["tokens"]].append(row)
-    return dict(groups)
+    several = sum(len(tokens) > 1 for tokens in seen.values())
+    return dict(groups) if several and several >= 0.5 * len(seen) else {None: list(rows)}
 
 
 def largest(groups: dict[float | None, list[Row]]) -> float | None:
@@ -135,3 +136,208 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
         f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference; "
         f"{argument('at_tokens')} asks for another count"
     ]
+
+
+KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # of the spec's section ``train``, the axis tried first before the other
+AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value of one budget
+APART = {FLOPS: 1.15, SECONDS: 1.2}  # from one budget to the next, at least
+FREE_OVER_SPREAD = 3.0  # of ln values: the least gap between budgets over the widest that counts as one
+ASKED = "asked"
+SIZES_FACTOR = 2.0  # that the sizes of a budget span, at least
+FEWEST_SHAPES = 3
+COVERED = 0.8  # share of the runs that budgets hold, where the table was trained at budgets
+SAME_TOKENS = 1.02
+
+
+@dataclass(frozen=True)
+class TrainedBudgets:
+    """axis: flops or device_seconds. known_from: how the budgets are known. only: what the table was trained by, so
+    that the tokens follow the shape; otherwise equal values occur only incidentally. rows: of each budget.
+    left_out: finished runs in none of them."""
+
+    axis: str
+    known_from: str
+    only: bool
+    rows: dict[float, list[Row]]
+    left_out: int = 0
+
+    @property
+    def main(self) -> float:
+        """The budget with the most shapes, the larger one of two."""
+        return max(self.rows, key=lambda value: (len(_shapes(self.rows[value])), value))
+
+
+def trained_budgets(data: Table, axis: str) -> TrainedBudgets | None:
+    """The budgets of ``data`` that matter to a fit over ``axis``: those that all of it was trained to, whatever the
+    axis, or those at which its runs meet, where they are asked for."""
+    met = {name: _agreeing(data.rows, name) for name in KEYS}
+    columns = {name: [row.get(f"train_{key}") for row in data.rows] for name, key in KEYS.items()}
+    found = (
+        _promised(data.rows, columns, "the column train_{}")
+        or _trained_to(data.rows, met[FLOPS], FLOPS)
+        or _promised(data.rows, _of_configs(data), "train.{} of the runs")
+        or _trained_to(data.rows, met[SECONDS], SECONDS)
+    )
+    curved = {value: rows for value, rows in met[FLOPS].items() if _has_curve(rows)}
+    if not found and axis == FLOPS and curved:
+        return TrainedBudgets(FLOPS, _agreement(curved, FLOPS), False, curved)
+    return found
+
+
+def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
+    """Where curves over ``axis`` are not what was asked of the runs."""
+    equal = ", ".join(format_count(value) for value in sorted(trained.rows))
+    said = f"the runs were trained at equal {trained.axis} ({equal})"
+    what = f"axis {trained.axis} compares what was asked"
+    one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""
+    if axis in (FLOPS, SECONDS):
+        return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ by the shape and are no size{one}; {what}"
+    return (
+        f"LENGTH FOLLOWS THE SIZE: {said}, so larger nets saw fewer tokens, and curves over {axis} mix size and length "
+        f"of training: what is best at a size here holds for nets of just that length{one}; {what}"
+    )
+
+
+def _of_configs(data: Table) -> dict[str, list[Any]]:
+    """What the configs of the runs ask for, by axis; not read where the runs do not differ in tokens."""
+    if not data.directory or len({row.get("tokens") for row in data.rows} - {None}) < 2:
+        return {}
+    trains = [train_section(data.directory, row) for row in data.rows]
+    return {name: [train.get(key) for train in trains] for name, key in KEYS.items()}
+
+
+def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source: str) -> TrainedBudgets | None:
+    """Budgets by what was asked of each run, on the first axis on which they explain the table."""
+    for name, values in promises.items():
+        # a run that was not measured spent what was asked
+        asked = [{**row, name: row.get(name) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
+        same: dict[float, list[Row]] = defaultdict(list)
+        for row in asked:
+            if (value := _value(row, ASKED)) is not None:
+                same[float(value)].append(row)
+        exact = {value: found for value, found in same.items() if _spans(found)}
+        for groups in (exact, _agreeing(asked, name, ASKED)):
+            if groups and _covered(groups, rows):
+                whole = {value: _longest(found) for value, found in groups.items()}
+                return TrainedBudgets(name, source.format(KEYS[name]), True, whole, _left_out(whole, rows))
+    return None
+
+
+def _trained_to(rows: Sequence[Row], groups: dict[float, list[Row]], name: str) -> TrainedBudgets | None:
+    """Budgets by the runs' own values, where they explain the table."""
+    if not groups or not _covered(groups, rows) or _same_length(rows, groups):
+        return None
+    if name == SECONDS and not any(_value(row, "tokens") for row in rows):
+        return None  # times may be alike by the way, and nothing says that the lengths are not
+    whole = _with_unfinished(groups, rows, name)
+    return TrainedBudgets(name, _agreement(groups, name), True, whole, _left_out(whole, rows))
+
+
+def _agreement(groups: Mapping[float, list[Row]], name: str) -> str:
+    percent = max(100.0 * (max(r[name] for r in rows) / min(r[name] for r in rows) - 1.0) for rows in groups.values())
+    return f"{name} that agree within {percent:.2g} %"
+
+
+def _longest(rows: Sequence[Row]) -> list[Row]:
+    """Leave out the branches that stop before the budget of their shape is spent."""
+    most: dict[tuple[Any, Any], float] = defaultdict(float)
+    for row in rows:
+        most[row["depth"], row["width"]] = max(most[row["depth"], row["width"]], row.get("tokens") or 0.0)
+    return [row for row in rows if SAME_TOKENS * (row.get("tokens") or 0.0) >= most[row["depth"], row["width"]]]
+
+
+def train_section(directory: str, row: Row) -> Mapping[str, Any]:
+    """Section ``train`` of the run's config.json; empty where there is none that can be read."""
+    path = paths.as_path(directory) / "runs" / str(row.get("run_id")) / "config.json"
+    try:
+        config = reader.read(path, RunConfig)
+    except (InputError, OSError):
+        return {}
+    return config.train if config else {}
+
+
+def _agreeing(rows: Sequence[Row], name: str, column: str | None = None) -> dict[float, list[Row]]:
+    """Groups of rows whose values agree and whose sizes do not, by their middle value; what several of them leave free
+    between them may be what tells them apart. column: that holds the values."""
+    of = column or name
+    having = sorted((row for row in rows if _value(row, of) is not None), key=lambda row: row[of])
+    ends = [k for k in range(1, len(having)) if having[k][of] > APART[name] * having[k - 1][of]]
+    gap = min((math.log(having[k][of] / having[k - 1][of]) for k in ends), default=0.0)
+    agree = max(AGREE[name], min(math.exp(gap / FREE_OVER_SPREAD), APART[name]))
+    groups: dict[float, list[Row]] = {}
+    for start, end in pairwise([0, *ends, len(having)]):
+        found = having[start:end]
+        if found and found[-1][of] <= agree * found[0][of] and _spans(found):
+            groups[float(np.median([row[of] for row in found]))] = found
+    return groups
+
+
+def _value(row: Row, name: str) -> float | None:
+    """A positive number of the row; None where that is blank or no such number."""
+    value = row.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        return None
+    return value
+
+
+def _shapes(rows: Sequence[Row]) -> set[tuple[Any, Any]]:
+    return {(row["depth"], row["width"]) for row in rows}
+
+
+def _spans(rows: Sequence[Row]) -> bool:
+    sizes = [n_params_of(row) for row in rows]
+    return len(_shapes(rows)) >= FEWEST_SHAPES and max(sizes) >= SIZES_FACTOR * min(sizes)
+
+
+def _has_curve(rows: Sequence[Row]) -> bool:
+    """Whether a depth has three sizes."""
+    return max(Counter(depth for depth, _ in _shapes(rows)).values()) >= FEWEST_SHAPES
+
+
+def _covered(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> bool:
+    return _left_out(groups, rows) <= (1.0 - COVERED) * sum(map(_finished, rows))
+
+
+def _left_out(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> int:
+    """How many finished runs no group has."""
+    return sum(map(_finished, rows)) - sum(_finished(row) for group in groups.values() for row in group)
+
+
+def _finished(row: Row) -> bool:
+    return str(row.get("status") or "done").lower() == "done"
+
+
+def _same_length(rows: Sequence[Row], groups: Mapping[float, list[Row]]) -> bool:
+    """Whether runs of equal tokens hold as many shapes as budgets do: the table was trained at equal tokens, and small
+    nets that take the same time, or products that come out alike, are no budget."""
+    having = sorted((row for row in rows if _value(row, "tokens") is not None), key=lambda row: row["tokens"])
+    if not having:
+        return False
+    start, counts = 0, []
+    for k in range(1, len(having) + 1):
+        if k == len(having) or having[k]["tokens"] > SAME_TOKENS * having[start]["tokens"]:
+            counts.append(len(_shapes(having[start:k])))
+            start = k
+    return float(np.mean(counts)) >= float(np.mean([len(_shapes(group)) for group in groups.values()]))
+
+
+def _with_unfinished(groups: dict[float, list[Row]], rows: Sequence[Row], name: str) -> dict[float, list[Row]]:
+    """The groups with the runs that have no value, since they failed or diverged: into the budget of the shape and the
+    tokens, or into the only budget that there is."""
+    place: dict[tuple[Any, Any], set[tuple[Any, float]]] = defaultdict(set)
+    for value, members in groups.items():
+        for row in members:
+            place[row["depth"], row["width"]].add((row.get("tokens"), value))
+    found = {value: list(members) for value, members in groups.items()}
+    for row in rows:
+        if _value(row, name) is not None:
+            continue
+        known = place.get((row["depth"], row["width"]), set())
+        fits = {value for tokens, value in known if len(groups) == 1 or _near(tokens, row.get("tokens"))}
+        if len(fits) == 1 or len(groups) == 1:
+            found[fits.pop() if fits else next(iter(groups))].append(row)
+    return found
+
+
+def _near(a: Any, b: Any) -> bool:
+    return isinstance(a, int | float) and isinstance(b, int | float) and max(a, b) <= SAME_TOKENS * min(a, b)

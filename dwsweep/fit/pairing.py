@@ -8,21 +8,24 @@ scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of one
     Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
 
 is what the errors of the arms have in common: nothing is assumed of it, and where nothing is shared it is zero but for
-the noise of the estimate. Arms of different text share nothing, and Σ_AB is zero.
+the noise of the estimate. Arms of different text share nothing, and Σ_AB is zero. Derivatives carry it to a crossing or
+a best depth: how that follows the cell means.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
+from dwsweep.fit.surface import LossSurface, accepted_forms
+from dwsweep.fit.surface_model import DERIVATIVE_STEPS, P, gradient
 from dwsweep.fit.transitions import Pair
 from dwsweep.records.fit import Surface
 from dwsweep.text import NATS
@@ -32,6 +35,7 @@ TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one
 # of the scatter of a shape: a few contrasts show it, and what they show to be shared in full may not be (on simulated
 # arms that share four fifths of theirs, false claims at 95 % fell from 7 to 5 % with it)
 MOST_SHARED = 0.75
+STEP = 1e-5  # nats, and ln depth: of the numerical derivatives
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,14 @@ class Pairing:
     why_not: str
     single_seed: bool
 
+    def df(self, own: Sequence[tuple[float, float]], shared: float, depths: Sequence[int]) -> float:
+        """Degrees of freedom of the variance of a difference of two cell means at ``depths``, with the level. own:
+        variance and degrees of freedom of either mean; shared: their covariance."""
+        if self.noise is not None:
+            least = min(self.noise.df.get(depth, math.inf) for depth in depths)
+            own = [(max(sum(variance for variance, _ in own) - 2.0 * shared, 0.0), least)]
+        return max(summed([*own, (self.level, self.level_df)])[1], 1.0)
+
 
 def pair_arms(a: Arm, b: Arm, declared: float | None = None, shape_sd: float | None = None) -> Pairing:
     """What arms ``a`` and ``b`` share. declared, shape_sd: sd of one run's loss and of a shape's scatter in nats, as
@@ -86,23 +98,20 @@ def pair_arms(a: Arm, b: Arm, declared: float | None = None, shape_sd: float | N
     cells = matched(a.curves, b.curves)
     why_not = different_text(a, b)
     nothing = np.zeros((len(a.curves.x), len(b.curves.x)))
-    losses, cell, seeds = _run_differences(a, b, cells)
+    runs = _run_differences(a, b, cells)
     if not why_not and not cells:
         why_not = "no two shapes of one depth have nearly the same size"
-    if not why_not and not losses:
+    if not why_not and not runs:
         why_not = "no seed has run in both"
     if not why_not:
-        found = _paired(a, b, cells, np.array(losses), np.array(cell), seeds, declared, shape_sd)
+        found = _paired(a, b, cells, runs, declared, shape_sd)
         if found is not None:
             return found
         why_not = "the noise of their differences cannot be estimated"
     levels = [_level(*_chosen(arm)) for arm in (a, b)]
     single = any(level is None for level in levels)
     variance, df = summed(
-        [
-            level or _as_one_run(arm.curves.covariance, arm.curves.noise)
-            for level, arm in zip(levels, (a, b), strict=True)
-        ]
+        [level or _as_one_run(c.covariance, c.noise) for level, c in zip(levels, (a.curves, b.curves), strict=True)]
     )
     return Pairing(nothing, cells, variance, df, None, "nothing", why_not, single)
 
@@ -138,46 +147,33 @@ def different_text(a: Arm, b: Arm) -> str:
 def _chosen(arm: Arm) -> tuple[np.ndarray, np.ndarray, list[Hashable]]:
     """(losses, cells, seeds) of the runs that the curves rest on: those at the best learning rate of each shape."""
     index = {_cell(arm.curves, k): k for k in range(len(arm.curves.x))}
-    used = [(run, index[key]) for run in arm.runs if (key := _key(run)) in index]
+    used = [(run, index[run.candidate]) for run in arm.runs if run.candidate in index]
     return np.array([run.loss for run, _ in used]), np.array([k for _, k in used]), [run.seed for run, _ in used]
 
 
-def _key(run: Run) -> tuple[int, float, float | None]:
-    return run.depth, float(run.width), run.learning_rate
-
-
-def _run_differences(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[list[float], list[int], list[Hashable]]:
-    """Loss of ``b`` − loss of ``a`` of each matched shape and seed that has run in both."""
-    by_cell: list[dict[int, dict[Hashable, float]]] = []
-    for arm in (a, b):
-        held: dict[int, dict[Hashable, float]] = defaultdict(dict)
-        for loss, k, seed in zip(*_chosen(arm), strict=True):
-            if seed is not None:
-                held[int(k)][seed] = float(loss)
-        by_cell.append(held)
-    losses, cell, seeds = [], [], []
-    for m, (i, j) in enumerate(cells):
-        for seed, loss in by_cell[0][i].items():
-            if seed in by_cell[1][j]:
-                losses.append(by_cell[1][j][seed] - loss)
-                cell.append(m)
-                seeds.append(seed)
-    return losses, cell, seeds
+def _run_differences(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> list[tuple[int, Hashable, float]]:
+    """(place among ``cells``, seed, loss of ``b`` − loss of ``a``) of each matched shape and seed that has run in
+    both, shape by shape."""
+    of_a, of_b = (
+        {(k, seed): v for v, k, seed in zip(*_chosen(arm), strict=True) if seed is not None} for arm in (a, b)
+    )
+    matched = {i: (m, j) for m, (i, j) in enumerate(cells)}
+    found = [(*matched[i], seed, loss) for (i, seed), loss in of_a.items() if i in matched]
+    both = [(m, seed, float(of_b[j, seed] - loss)) for m, j, seed, loss in found if (j, seed) in of_b]
+    return sorted(both, key=itemgetter(0))
 
 
 def _paired(
     a: Arm,
     b: Arm,
     cells: list[tuple[int, int]],
-    losses: np.ndarray,
-    cell: np.ndarray,
-    seeds: list[Hashable],
+    runs: Sequence[tuple[int, Hashable, float]],
     declared: float | None,
     shape_sd: float | None,
 ) -> Pairing | None:
-    present = np.unique(cell)
+    which, seeds, differences = zip(*runs, strict=True)
+    losses, (present, cell) = np.array(differences), np.unique(which, return_inverse=True)
     cells = [cells[m] for m in present]
-    cell = np.searchsorted(present, cell)
     i, j = (np.array(side) for side in zip(*cells, strict=True))
     depth, x = a.curves.depth[i], b.curves.x[j]
     means = cell_means(losses, cell, seeds, len(cells))
@@ -230,27 +226,18 @@ def _size_gaps(curves: Curves, i: np.ndarray, x: np.ndarray) -> np.ndarray:
 def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.ndarray | None, bool]:
     """(M, M) covariance of the matched differences over samples of documents, None where neither arm has any; and
     whether both were evaluated on the same ones. Else each arm's documents are its own, and their variances add."""
-    influences = [
-        None
-        if arm.held_out is None or arm.held_out.tokens is None
-        else np.stack([arm.held_out.influence[_cell(arm.curves, pair[side])] for pair in cells])
-        for side, arm in enumerate((a, b))
-    ]
-    one, other = influences
-    if one is not None and other is not None and _same_documents(a.held_out, b.held_out):
-        return _over_documents(other - one), True
-    known = [_over_documents(U) for U in influences if U is not None]
-    return (np.sum(known, axis=0) if known else None), False
+    influences, tokens = [], []
+    for side, arm in enumerate((a, b)):
+        if arm.held_out is not None and arm.held_out.tokens is not None:
+            tokens.append(arm.held_out.tokens)
+            influences.append(np.stack([arm.held_out.influence[_cell(arm.curves, pair[side])] for pair in cells]))
+    if len(tokens) == 2 and np.array_equal(tokens[0], tokens[1]):
+        return _over_documents(influences[1] - influences[0]), True
+    return (np.sum([_over_documents(U) for U in influences], axis=0) if influences else None), False
 
 
 def _cell(curves: Curves, k: int) -> tuple[int, float, float | None]:
     return int(curves.depth[k]), float(curves.width[k]), curves.learning_rate[k]
-
-
-def _same_documents(one: Documents | None, other: Documents | None) -> bool:
-    if one is None or other is None or one.tokens is None or other.tokens is None:
-        return False
-    return np.array_equal(one.tokens, other.tokens)
 
 
 def _over_documents(U: np.ndarray) -> np.ndarray:
@@ -290,3 +277,44 @@ def summed(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
     total = sum(variance for variance, _ in parts)
     inverse = sum(variance**2 / df for variance, df in parts if math.isfinite(df))
     return total, total**2 / inverse if inverse > 0 else math.inf
+
+
+def of_crossing(curves: Curves, pair: Pair) -> np.ndarray | None:
+    """(K,) derivatives of ln N of the crossing with respect to the cell means; None where it has not crossed.
+
+    The crossing x solves g(x) = 0, so dx = −dg(x)/g'(x).
+    """
+    root, slope = pair.crossing.root, pair.crossing.slope
+    if root is None or not slope:
+        return None
+    moved = np.vstack([curves.mean, curves.mean + STEP * np.eye(len(curves.mean))])
+    values = []
+    for depth in (pair.shallow, pair.deep):
+        where = curves.at(depth)
+        values.append(pchip(*distinct(curves.x[where], moved[:, where]), np.array([root]))[:, 0])
+    g = values[0] - values[1]
+    return -(g[1:] - g[0]) / STEP / slope
+
+
+def of_best_depth(surface: LossSurface, gains: Mapping[str, np.ndarray], x: float, depth: float) -> np.ndarray | None:
+    """(K + W,) derivatives of the ln of the best depth at ln axis ``x`` inside the data, about ``depth``, with respect
+    to the cell means and to the waves of δ that they do not show: the average over the forms that are not rejected.
+    None where the loss has no valley there.
+
+    With s(y; c, θ) = dloss/dy at y = ln L, linear in the coefficients c, the best depth solves s = 0, so
+    dy = −(∂s/∂c·dc + ∂s/∂θ·dθ) / (∂s/∂y).
+    """
+    frame, y = surface.frame, math.log(depth) + np.array([0.0, -STEP, STEP])
+    departures = frame.basis(np.full(3, x), y, derivative=True)
+    steps = np.vstack([np.diag(DERIVATIVE_STEPS), -np.diag(DERIVATIVE_STEPS)])
+    rows, weights = [], []
+    for form in accepted_forms(surface.record):
+        coefficients, theta = np.array(form.mode[:-P]), np.array(form.mode[-P:])
+        slope = departures @ coefficients + gradient(form.form, theta, x, y, frame)
+        curvature = float(slope[2] - slope[1]) / (2.0 * STEP)
+        if curvature > 0.0:
+            moved = gradient(form.form, theta + steps, x, y[:1], frame)
+            by_theta = (moved[: len(theta)] - moved[len(theta) :]) / (2.0 * DERIVATIVE_STEPS)
+            rows.append(-(np.concatenate([departures[0], by_theta]) @ gains[form.form]) / curvature)
+            weights.append(form.weight)
+    return np.average(rows, axis=0, weights=weights) if rows else None

@@ -36,27 +36,27 @@ class DepthAtBudget(Record):
     budget: float  # its value
     depth: Positive
     status: Annotated[str, one_of(*MINIMUM_STATUSES)]
-    n_params: float | None  # non-embedding, at the minimum
-    n_params_low: float | None
-    n_params_high: float | None
-    width: float | None
-    width_low: float | None
-    width_high: float | None
-    tokens: float | None
-    tokens_per_param: float | None
-    loss: float | None  # nats per token, at the minimum
-    loss_low: float | None
-    loss_high: float | None
-    above_best: float | None  # nats above the best depth of this budget
-    above_best_low: float | None
-    above_best_high: float | None
+    n_params: float | None = None  # non-embedding, at the minimum
+    n_params_low: float | None = None
+    n_params_high: float | None = None
+    width: float | None = None
+    width_low: float | None = None
+    width_high: float | None = None
+    tokens: float | None = None
+    tokens_per_param: float | None = None
+    loss: float | None = None  # nats per token, at the minimum
+    loss_low: float | None = None
+    loss_high: float | None = None
+    above_best: float | None = None  # nats above the best depth of this budget
+    above_best_low: float | None = None
+    above_best_high: float | None = None
     sizes: Count  # distinct ones tried
     smallest: float  # non-embedding parameters
     largest: float
     tried_width: Numeric  # of the shape of this depth with the lowest mean loss
     tried_n_params: Numeric
     tried_loss: float | None
-    misfit: float | None  # factor by which the errors were widened, since no smooth curve passes the points
+    misfit: float | None = None  # factor by which the errors were widened, since no smooth curve passes the points
     confidence: float
     reason: str  # why there is no minimum
 
@@ -72,32 +72,32 @@ class BestAtBudget(Record):
     shapes: Count
     depths: Count
     status: Annotated[str, one_of(*MINIMUM_STATUSES)]
-    depth: float | None
-    depth_low: float | None
-    depth_high: float | None
-    n_params: float | None
-    n_params_low: float | None
-    n_params_high: float | None
-    width: float | None
-    width_low: float | None
-    width_high: float | None
-    tokens: float | None
-    tokens_low: float | None
-    tokens_high: float | None
-    tokens_per_param: float | None
-    loss: float | None
-    loss_low: float | None
-    loss_high: float | None
-    worst_depth: float | None  # of the depths tried, each at its best size
-    worst_nats: float | None  # above the best depth
-    worst_nats_low: float | None
-    worst_nats_high: float | None
-    worst_percent: float | None  # of the loss
+    depth: float | None = None
+    depth_low: float | None = None
+    depth_high: float | None = None
+    n_params: float | None = None
+    n_params_low: float | None = None
+    n_params_high: float | None = None
+    width: float | None = None
+    width_low: float | None = None
+    width_high: float | None = None
+    tokens: float | None = None
+    tokens_low: float | None = None
+    tokens_high: float | None = None
+    tokens_per_param: float | None = None
+    loss: float | None = None
+    loss_low: float | None = None
+    loss_high: float | None = None
+    worst_depth: float | None = None  # of the depths tried, each at its best size
+    worst_nats: float | None = None  # above the best depth
+    worst_nats_low: float | None = None
+    worst_nats_high: float | None = None
+    worst_percent: float | None = None  # of the loss
     tried_depth: int | None  # of the shape with the lowest mean loss
     tried_width: Numeric | None
     tried_n_params: Numeric | None
     tried_loss: float | None
-    misfit: float | None
+    misfit: float | None = None
     noise_source: str
     confidence: float
     reason: str
@@ -146,7 +146,7 @@ class BudgetTrend(Record):
     budgets: Count
     at_budget: float  # the geometric mean of the budgets …
     value: float  # … and the quantity there
-    misfit: float  # factor by which the errors were widened, since no power law passes the points
+    misfit: float = 1.0  # factor by which the errors were widened, since no power law passes the points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,18 +226,10 @@ class AlongCurve(Record):
     worst: Numeric
     sentence: str
 
-    @property
-    def known(self) -> bool:
-        """True where the curve has intervals."""
-        return self.spread_high is not None
-
     def percent(self, nats: float | None) -> float | None:
         """Give nats as percent of the lowest loss; None where that is not positive."""
         lowest = min((row.loss for row in self.rows if row.loss is not None), default=0.0)
         return None if nats is None or lowest <= 0.0 else 100.0 * nats / lowest
-
-    def at(self, value: Numeric) -> AlongRow:
-        return next(row for row in self.rows if row.value == value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,21 +324,21 @@ class ComparedRow(Record):
 
     arm: str  # the other arm
     quantity: Annotated[str, one_of(TRANSITION, BEST_DEPTH, LOSS)]
-    depth: Positive | None  # of a loss; the shallower one of a transition
-    deep: Positive | None  # of a transition
-    n_params: float | None  # the value of the axis at which depths or losses are compared
-    base_status: str  # of a transition
+    depth: Positive | None = None  # of a loss; the shallower one of a transition
+    deep: Positive | None = None  # of a transition
+    n_params: float | None = None  # the value of the axis at which depths or losses are compared
+    base_status: str = ""  # of a transition
     base: float | None  # parameters (value of the axis), layers, or nats per token
     base_low: float | None
     base_high: float | None
-    other_status: str
+    other_status: str = ""
     other: float | None
     other_low: float | None
     other_high: float | None
     change: float | None
     change_low: float | None
     change_high: float | None
-    correlation: float | None  # of the errors of the two; 0: nothing is paired
+    correlation: float | None = None  # of the errors of the two; 0: nothing is paired
     confidence: float
     verdict: str
 
@@ -400,12 +392,12 @@ class Comparison(Record):
     input: str
     input_sha256: str
     unit: Annotated[str, one_of(*SHORT)]  # of the losses that are compared
-    paired: bool
+    paired: bool = False
     pairing: str  # by what, or why not
-    matched_shapes: Count
+    matched_shapes: Count = 0
     answer: tuple[str, ...]  # does it change the answer? Best depth, transitions, losses
-    rows: tuple[ComparedRow, ...]
-    depths: tuple[ArmsAtDepth, ...]
+    rows: tuple[ComparedRow, ...] = ()
+    depths: tuple[ArmsAtDepth, ...] = ()
     notes: tuple[str, ...] = ()
 
     def of(self, quantity: str) -> list[ComparedRow]:

@@ -248,12 +248,8 @@ def test_a_plain_fit_of_several_heads_points_here() -> None:
 def test_the_command_writes_one_table_one_figure_and_the_record(
     tmp_path: Path, dwsweep: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = rows_of(DEGRADES)
-    file = tmp_path / "sweep.csv"
-    with file.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(rows_of(DEGRADES)))
     monkeypatch.setenv("COLUMNS", "80")
     done = dwsweep("fit", file, "--along", "heads", "--draws", "400")
     assert done.returncode == 0, done.stderr

@@ -110,7 +110,7 @@ def test_a_best_depth_moves_with_the_losses_as_its_derivatives_say() -> None:
     assert arm.surface is not None
     here = LossSurface(arm.surface).optimum(x)
     assert here is not None and here.depth is not None
-    along = arms.of_best_depth(arm.surface, arm.gains, x, here.depth)
+    along = arms.of_best_depth(LossSurface(arm.surface), arm.gains, x, here.depth)
     assert along is not None
     along = along[: len(arm.curves.mean)]
     push = 2e-3 * np.sign(along)  # every loss a little, each so that the best depth goes up

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dwsweep.fit.arms import Estimate, compare, middle, ratio
-from dwsweep.fit.bands import losses_apart
+from dwsweep.fit.arms import Estimate, compare, losses_apart, middle, ratio
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.noise import Documents, of_influences
