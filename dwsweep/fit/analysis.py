@@ -410,8 +410,8 @@ class TokenGroup:
         if bad:
             rng = np.random.default_rng(options.seed)
             beside = build_curves(every, options.noise, options.draws, rng, shape_sd=options.shape_noise)
-            others = analyse_pairs(beside, options.confidence, estimators=False) if pairs else []
-            with_bad = transition_rows(beside, others, options.confidence)
+            others = analyse_pairs(beside, options.confidence) if pairs else []
+            with_bad = references(transition_rows(beside, others, options.confidence))
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
         return cls(selection, curves, compared, warnings, bad, with_bad, held_out)
 

@@ -202,7 +202,7 @@ FAR_APART = 3.0  # standard errors between two estimates of a crossing that rest
 @dataclass(frozen=True, eq=False)
 class Pair:
     """A pair of consecutive depths. difference: None where they share no range of sizes. crossing: of the pair's own
-    two curves (pchip), the reference. levine, surface: by the other estimators, where they were asked."""
+    two curves (pchip), the reference. levine, surface: by the other estimators, where they have an answer."""
 
     shallow: int
     deep: int
@@ -212,12 +212,12 @@ class Pair:
     surface: Crossing | None = None
 
 
-def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) -> list[Pair]:
-    """Every pair of consecutive depths, shallow to deep. estimators: ask the two-width rule too."""
-    return [_pair(curves, *depths, confidence, estimators) for depths in pairwise(curves.depths)]
+def analyse_pairs(curves: Curves, confidence: float) -> list[Pair]:
+    """Every pair of consecutive depths, shallow to deep."""
+    return [_pair(curves, *depths, confidence) for depths in pairwise(curves.depths)]
 
 
-def _pair(curves: Curves, shallow: int, deep: int, confidence: float, estimators: bool) -> Pair:
+def _pair(curves: Curves, shallow: int, deep: int, confidence: float) -> Pair:
     d, noise = difference(curves, shallow, deep), curves.noise
     if d is None:
         single = next((depth for depth in (shallow, deep) if len(curves.sizes(depth)) < 2), None)
@@ -229,8 +229,7 @@ def _pair(curves: Curves, shallow: int, deep: int, confidence: float, estimators
     if not noise.known:
         reason = noise.why_unknown or "no estimate of the noise: more seeds, four sizes per depth, or a declared noise"
         return Pair(shallow, deep, d, Crossing("undecided", reason=reason, cause=NOISE_UNKNOWN))
-    crossing = classify(d, confidence)
-    levine = levine_crossing(curves, shallow, deep, confidence) if estimators else None
+    crossing, levine = classify(d, confidence), levine_crossing(curves, d, confidence)
     sizes = min(len(curves.sizes(shallow)), len(curves.sizes(deep)))
     if sizes < SEPARABLE_SIZES and noise.shape_source != DOCUMENTS:
         crossing, levine = _of_few_sizes(crossing, sizes), levine and _of_few_sizes(levine, sizes)
@@ -361,18 +360,16 @@ def n_params_at(curves: Curves, depth: int, x: float) -> float:
     return float(math.exp(x + np.interp(x, curves.x[where], offset)))
 
 
-def levine_crossing(curves: Curves, shallow: int, deep: int, confidence: float) -> Crossing | None:
+def levine_crossing(curves: Curves, pair: Difference, confidence: float) -> Crossing | None:
     """The two-width rule at the trained widths of the shallower net inside the shared range.
 
     Both nets are compared at equal x; the deeper one's loss there is interpolated, since its widths need not match. The
     interval runs between the two widths; a pair that is not reached lies beyond the last width at which the shallower
-    net is significantly ahead. None without a noise estimate or a shared range.
+    net is significantly ahead. None with fewer than two such widths.
     """
-    grid = shared_grid(curves, shallow, deep)
-    if grid is None or not curves.noise.known:
-        return None
+    shallow, deep = pair.shallow, pair.deep
     x, shallower = curves.losses(shallow)
-    keep = (x >= grid[0] - 1e-9) & (x <= grid[-1] + 1e-9)
+    keep = (x >= pair.x[0] - 1e-9) & (x <= pair.x[-1] + 1e-9)
     if np.count_nonzero(keep) < 2:
         return None
     x, shallower = x[keep], shallower[:, keep]

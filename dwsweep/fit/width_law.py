@@ -297,9 +297,7 @@ class LawReport:
         ]
 
 
-def fit_laws(
-    curves: Curves, pairs: Sequence[Pair], confidence: float, forms: Sequence[str] = tuple(FORMS), held_out: bool = True
-) -> LawReport:
+def fit_laws(curves: Curves, pairs: Sequence[Pair], confidence: float) -> LawReport:
     """Fit the exponential law and its alternatives to the difference curves of ``pairs``.
 
     There is a law only if ``FEWEST_PAIRS`` pairs say where their crossing lies (one of them crossed), so that one is
@@ -319,12 +317,12 @@ def fit_laws(
         )
     df = min(p.difference.df for p in usable if p.difference is not None)
     problem = LawProblem(curves, usable, df, confidence)
-    fits = {form: problem.fit(form) for form in forms}
+    fits = {form: problem.fit(form) for form in FORMS}
     best = min(fit.chi2 for fit in fits.values())
     own = fits[EXPONENTIAL.name]
-    predictions = _held_out(curves, usable, df, confidence) if held_out else {}
+    predictions = _held_out(curves, usable, df, confidence)
     ranking = sorted(fits.values(), key=lambda fit: fit.chi2)
-    clear = len(ranking) > 1 and ranking[1].chi2 - ranking[0].chi2 >= WINNING_DELTA_CHI2
+    clear = ranking[1].chi2 - ranking[0].chi2 >= WINNING_DELTA_CHI2
     winner = ranking[0].law.form if clear else None
     rivals = [_alternative_row(fit, best, winner, predictions.get(fit.law.form), problem) for fit in ranking]
     if not own.bounded:

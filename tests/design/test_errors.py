@@ -395,7 +395,7 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
             assert found is not None
             misses[target].append(math.log(found / truth.best_depth(target)))
             stated[target].append(guide.surface.spread(math.log(target)))
-        for k, pair in enumerate(analyse_pairs(curves, 0.95, estimators=False)):
+        for k, pair in enumerate(analyse_pairs(curves, 0.95)):
             crossed[k] += pair.crossing.status == "crossed"
             if pair.crossing.root is not None:
                 roots[k].append(pair.crossing.root - truth.crossing(pair.shallow, pair.deep))
