@@ -6,18 +6,19 @@ import difflib
 import functools
 import html
 import inspect
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import along, analysis, arms
 from dwsweep.guide.advice import answer
 from dwsweep.guide.answers import Answer
 from dwsweep.guide.shapes import Options
-from dwsweep.records.fit import AlongFit, Fit, FitResult, NoiseSummary, Provenance, Surface, WidthLaw
+from dwsweep.records.fit import AlongFit, Fit, FitOptions, FitResult, NoiseSummary, Provenance, Surface, WidthLaw
 from dwsweep.records.record import plain, to_dict
 from dwsweep.records.studies import (
     Along,
@@ -107,6 +108,14 @@ def _rows(records: Iterable[Any]) -> Rows:
     return [record.to_dict() for record in records]
 
 
+Like = TypeVar("Like", bound="TableResult | Guidance")
+
+
+def _like(kind: type[Like], found: Any) -> Like:
+    """The record ``found`` as the class of records that shows itself."""
+    return kind(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+
 class TableResult(FitResult, Shown):
     """All that a table of losses says; the fields are those of ``FitResult``."""
 
@@ -125,8 +134,8 @@ class TableResult(FitResult, Shown):
 
     def tables(self) -> dict[str, Rows]:
         """The rows of each table that there is: cells, transitions, guideline, contrasts, rivals and others."""
-        found = {name: _rows(getattr(self, name)) for name in ("cells", "transitions", "guideline", "contrasts")}
-        found["rivals"] = _rows(self.rivals)
+        names = ("cells", "transitions", "guideline", "contrasts", "rivals")
+        found = {name: _rows(getattr(self, name)) for name in names}
         if self.equal_budgets:
             found |= _budget_tables(self.equal_budgets)
         if self.comparisons:
@@ -136,40 +145,35 @@ class TableResult(FitResult, Shown):
         return found
 
 
+def _of(path: str, doc: str | None = None) -> Any:
+    """An attribute of a result that is its record's, at ``path``."""
+    return property(operator.attrgetter(f"record.{path}"), doc=doc)
+
+
 @dataclass(frozen=True, repr=False)
 class _Part(Shown, Generic[Kind]):
-    """The part of a fit that answers one question. record: what ``dwsweep fit`` would write as fit.json."""
+    """The part of a fit that answers one question.
+
+    record: what ``dwsweep fit`` would write as fit.json. content: the record's fields that the question is about.
+    drawings: the figures that are about it; empty: all of them.
+    """
 
     record: Kind
-
-    @property
-    def warnings(self) -> list[str]:
-        return self.record.warnings
-
-    @property
-    def noise(self) -> NoiseSummary:
-        return self.record.noise
-
-    @property
-    def provenance(self) -> Provenance:
-        return self.record.provenance
+    content: ClassVar[tuple[str, ...]]
+    drawings: ClassVar[tuple[str, ...]] = ()
+    warnings: ClassVar[list[str]] = _of("warnings")
+    noise: ClassVar[NoiseSummary] = _of("noise")
+    provenance: ClassVar[Provenance] = _of("provenance")
 
     def _rendered(self) -> RenderableType:
         return fit_report.render(self.record)
 
     def _figures(self) -> dict[str, Callable[[], Figure]]:
-        return {name: draw for name, draw in registry.figures(self.record).items() if self._draws(name)}
-
-    def _draws(self, figure: str) -> bool:
-        return True
-
-    def _content(self) -> dict[str, Any]:
-        """The record's fields that this question is about."""
-        raise NotImplementedError
+        made = registry.figures(self.record)
+        return {name: draw for name, draw in made.items() if not self.drawings or name in self.drawings}
 
     def to_dict(self) -> dict[str, Any]:
-        common = {"warnings": self.warnings, "noise": self.noise, "provenance": self.provenance}
-        return {name: plain(value) for name, value in {**self._content(), **common}.items()}
+        return {name: plain(getattr(self.record, name)) for name in (*self.content, "warnings", "noise", "provenance")}
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(rows)} {name}" for name, rows in self.tables().items())
@@ -179,131 +183,64 @@ class _Part(Shown, Generic[Kind]):
 class TransitionsResult(_Part[FitResult]):
     """Where each deeper net overtakes, the best depth at each size, the width law and the guideline."""
 
-    @property
-    def cells(self) -> list[Cell]:
-        return self.record.cells
-
-    @property
-    def transitions(self) -> list[Transition]:
-        return self.record.transitions
+    content = ("cells", "transitions", "width_law", "law_statement", "rivals", "surface", "guideline", "contrasts")
+    cells: list[Cell] = _of("cells")
+    transitions: list[Transition] = _of("transitions")
+    surface: Surface | None = _of("surface")
+    width_law: WidthLaw | None = _of("width_law")
+    law_statement: str = _of("law_statement", "The width law in a sentence, or why there is none.")
+    rivals: list[Rival] = _of("rivals")
+    guideline: list[GuidelineRow] = _of("guideline")
+    contrasts: list[Contrast] = _of("contrasts", "Any two depths at equal size.")
 
     @property
     def best_depths(self) -> list[SizedOptimum]:
         """The best depth at a few sizes, by the loss of all depths together."""
-        return list(self.record.surface.optima) if self.record.surface else []
-
-    @property
-    def surface(self) -> Surface | None:
-        return self.record.surface
-
-    @property
-    def width_law(self) -> WidthLaw | None:
-        return self.record.width_law
-
-    @property
-    def law_statement(self) -> str:
-        """The width law in a sentence, or why there is none."""
-        return self.record.law_statement
-
-    @property
-    def rivals(self) -> list[Rival]:
-        return self.record.rivals
-
-    @property
-    def guideline(self) -> list[GuidelineRow]:
-        return self.record.guideline
-
-    @property
-    def contrasts(self) -> list[Contrast]:
-        """Any two depths at equal size."""
-        return self.record.contrasts
+        return list(self.surface.optima) if self.surface else []
 
     def tables(self) -> dict[str, Rows]:
         names = ("transitions", "best_depths", "guideline", "rivals", "contrasts", "cells")
         return {name: _rows(getattr(self, name)) for name in names}
 
-    def _content(self) -> dict[str, Any]:
-        names = ("cells", "transitions", "width_law", "law_statement", "rivals", "surface", "guideline", "contrasts")
-        return {name: getattr(self.record, name) for name in names}
-
 
 class BudgetsResult(_Part[FitResult]):
     """The best size of each depth and the best depth at each budget of compute."""
 
-    @property
-    def equal_budgets(self) -> EqualBudgets:
-        assert self.record.equal_budgets is not None
-        return self.record.equal_budgets
-
-    @property
-    def axis(self) -> str:
-        """What was equal: flops or device_seconds."""
-        return self.equal_budgets.axis
-
-    @property
-    def budgets(self) -> tuple[Budget, ...]:
-        return self.equal_budgets.budgets
-
-    @property
-    def best(self) -> list[BestAtBudget]:
-        """The best depth, one row per budget."""
-        return self.equal_budgets.best
-
-    @property
-    def depths(self) -> list[DepthAtBudget]:
-        """The best size, one row per budget and depth."""
-        return self.equal_budgets.depths
-
-    @property
-    def trends(self) -> tuple[BudgetTrend, ...]:
-        """How best sizes, tokens, depths and widths grow with the budget, where there are three budgets."""
-        return self.equal_budgets.trends
+    content = ("equal_budgets",)
+    drawings = ("equal_budgets", "budget_trends")
+    equal_budgets: EqualBudgets = _of("equal_budgets")
+    axis: str = _of("equal_budgets.axis", "What was equal: flops or device_seconds.")
+    budgets: tuple[Budget, ...] = _of("equal_budgets.budgets")
+    best: list[BestAtBudget] = _of("equal_budgets.best", "The best depth, one row per budget.")
+    depths: list[DepthAtBudget] = _of("equal_budgets.depths", "The best size, one row per budget and depth.")
+    trends: tuple[BudgetTrend, ...] = _of(
+        "equal_budgets.trends",
+        "How best sizes, tokens, depths and widths grow with the budget, where there are three budgets.",
+    )
 
     def tables(self) -> dict[str, Rows]:
         return _budget_tables(self.equal_budgets)
-
-    def _draws(self, figure: str) -> bool:
-        return figure in ("equal_budgets", "budget_trends")
-
-    def _content(self) -> dict[str, Any]:
-        return {"equal_budgets": self.equal_budgets}
 
 
 class AlongResult(_Part[AlongFit]):
     """The losses along one column: where they are least, and where they are shown to be worse."""
 
-    @property
-    def along(self) -> Along:
-        return self.record.along
-
-    @property
-    def column(self) -> str:
-        return self.along.column
-
-    @property
-    def answer(self) -> tuple[str, ...]:
-        """What the losses say, in sentences."""
-        return self.along.answer
-
-    @property
-    def rows(self) -> list[AlongRow]:
-        """One row per value, depth, size and arm."""
-        return self.along.rows
+    content = ("along",)
+    along: Along = _of("along")
+    column: str = _of("along.column")
+    answer: tuple[str, ...] = _of("along.answer", "What the losses say, in sentences.")
+    rows: list[AlongRow] = _of("along.rows", "One per value, depth, size and arm.")
 
     def tables(self) -> dict[str, Rows]:
         return _along_tables(self.along)
-
-    def _content(self) -> dict[str, Any]:
-        return {"along": self.along}
 
 
 class ComparisonResult(_Part[FitResult]):
     """What each further recipe changes of the answer of the first."""
 
-    @property
-    def comparisons(self) -> list[Comparison]:
-        """One per further arm."""
-        return self.record.comparisons
+    content = ("comparisons",)
+    drawings = ("comparison",)
+    comparisons: list[Comparison] = _of("comparisons", "One per further arm.")
 
     @property
     def base(self) -> TransitionsResult:
@@ -317,12 +254,6 @@ class ComparisonResult(_Part[FitResult]):
 
     def tables(self) -> dict[str, Rows]:
         return {"comparison": _comparison_rows(self.comparisons)}
-
-    def _draws(self, figure: str) -> bool:
-        return figure == "comparison"
-
-    def _content(self) -> dict[str, Any]:
-        return {"comparisons": self.comparisons}
 
 
 def _budget_tables(found: EqualBudgets) -> dict[str, Rows]:
@@ -383,22 +314,16 @@ class Guidance(Answer, Shown):
         return {name: rows for name, rows in found.items() if rows}
 
 
-def _keywords(*functions: Callable[..., Any]) -> list[inspect.Parameter]:
-    found = {name: one for function in functions for name, one in inspect.signature(function).parameters.items()}
-    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD  # the fields of a dataclass
-    kept = [one for one in found.values() if one.kind in (inspect.Parameter.KEYWORD_ONLY, positional)]
-    return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept]
-
-
 def _takes(*functions: Callable[..., Any]) -> Callable[[Made], Made]:
     """Let a function take ``**options``: the keywords of ``functions``. Its signature shows them, and one that neither
     has is refused with the name of the nearest."""
 
     def wrap(function: Made) -> Made:
         own = inspect.signature(function)
-        named = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        more = [one for one in _keywords(*functions) if one.name not in own.parameters]
-        known = [one.name for one in (*named, *more)]
+        known = {name: one for name, one in own.parameters.items() if one.kind is not one.VAR_KEYWORD}
+        for name, one in (item for taken in functions for item in inspect.signature(taken).parameters.items()):
+            if one.kind is not one.VAR_KEYWORD:
+                known.setdefault(name, one.replace(kind=one.KEYWORD_ONLY))
 
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
@@ -409,19 +334,18 @@ def _takes(*functions: Callable[..., Any]) -> Callable[[Made], Made]:
                     raise TypeError(f"{function.__name__}() has no argument {name!r}; {hint}")
             return function(*args, **options)
 
-        vars(call)["__signature__"] = own.replace(parameters=[*named, *more])
+        vars(call)["__signature__"] = own.replace(parameters=list(known.values()))
         return call  # type: ignore[return-value]
 
     return wrap
 
 
-FITTING = analysis.fit_options, analysis.fit_table
+FITTING = FitOptions, analysis.fit_table
 
 
 @_takes(*FITTING)
 def fit_table(table: Any, **options: Any) -> TableResult:
-    found = analysis.fit_table(table, **options)
-    return TableResult(**{field.name: getattr(found, field.name) for field in fields(found)})
+    return _like(TableResult, analysis.fit_table(table, **options))
 
 
 fit_table.__doc__ = analysis.fit_table.__doc__
@@ -518,7 +442,7 @@ def guide(
         by_source=sources,
         options=Options(**options),
     )
-    return Guidance(**{field.name: getattr(found, field.name) for field in fields(found)})
+    return _like(Guidance, found)
 
 
 def _sizes(params: Any) -> list[float]:

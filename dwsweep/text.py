@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from dwsweep.errors import InputError
 
@@ -96,6 +97,12 @@ def parse_count(text: str) -> float:
     if not 0 < value < math.inf:
         raise InputError(f"{text[:40]!r}; must be a positive number, such as 1.3e9, 60k, 125M, 3B or 1T")
     return value
+
+
+def listed(texts: Iterable[str], most: int, separator: str = ", ") -> str:
+    """The first ``most`` of ``texts``, and how many more there are."""
+    every = list(texts)
+    return separator.join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
 
 
 def printable(text: str, keep: str = "") -> str:

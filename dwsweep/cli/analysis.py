@@ -102,11 +102,11 @@ def fit(
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
-    from dwsweep.fit import output
     from dwsweep.fit.along import fit_beside_along
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.arms import compare_arms
     from dwsweep.fit.warnings import check_fitted
+    from dwsweep.records import fit as fit_record
     from dwsweep.report import fit_report
     from dwsweep.report.figures import registry
 
@@ -121,7 +121,7 @@ def fit(
     if along is None and (baseline is not None or margin is not None):
         raise InputError("--baseline, --margin: need --along COLUMN, such as --along heads")
     out = out or _fit_folder(table)
-    output.check_folder(out)
+    fit_record.check_folder(out)
     method: Callable[..., Fit] = functools.partial(compare_arms, others=others) if compare else fit_table
     if along is not None:
         method = functools.partial(fit_beside_along, column=along, others=others, baseline=baseline, margin=margin)
@@ -142,8 +142,8 @@ def fit(
             unit=unit.value if unit else None,
         )
         check_fitted(result)
-        note = output.replaced(result, out)
-        written = output.write(result, out) + fit_report.write_guideline(result, out)
+        note = fit_record.replaced(result, out)
+        written = fit_record.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
     terminal.show(lambda: fit_report.render(result), result.to_dict, json)
     if note:

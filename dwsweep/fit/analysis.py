@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import platform
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
@@ -17,7 +17,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import laws
 from dwsweep.fit.budget_surface import Measured, answered
-from dwsweep.fit.cells import BadRun, Run, Selection, Shape, select_runs, without_bad_runs
+from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
@@ -42,7 +42,15 @@ from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.rows import Row, check_one_arm
 from dwsweep.fit.surface import LossSurface, fit_loss_model
 from dwsweep.fit.table import Table, read_other, read_table
-from dwsweep.fit.transitions import Pair, analyse_pairs, contrasts, disagreements, transition_rows, with_surface
+from dwsweep.fit.transitions import (
+    STRUCTURAL,
+    Pair,
+    analyse_pairs,
+    contrasts,
+    disagreements,
+    transition_rows,
+    with_surface,
+)
 from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
@@ -88,74 +96,89 @@ def fit_table(
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    return _fitted(table, fit_options(axis, **options), params, beside, _of_table)
+    return _fitted(table, fit_options(axis=axis, **options), params, beside, _of_table)
 
 
 def fit_transitions(
     table: Any, *, axis: str = "n_params", params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
 ) -> FitResult:
     """The record behind ``dwsweep.fit_transitions``."""
-    return _fitted(table, fit_options(axis, **options), params, beside, _of_transitions)
+    return _fitted(table, fit_options(axis=axis, **options), params, beside, _of_transitions)
 
 
 def fit_budgets(
     table: Any, *, axis: str | None = None, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
 ) -> FitResult:
     """The record behind ``dwsweep.fit_budgets``."""
-    return _fitted(
-        table, fit_options(axis or FLOPS, **options), params, beside, partial(_of_budgets, any_axis=not axis)
-    )
+    of_budgets = partial(_of_budgets, any_axis=not axis)
+    return _fitted(table, fit_options(axis=axis or FLOPS, **options), params, beside, of_budgets)
 
 
-def fit_options(
-    axis: str = "n_params",
-    noise: float | None = None,
-    shape_noise: float | None = None,
-    columns: Any = None,
-    where: Iterable[str] = (),
-    draws: int = 2000,
-    seed: int = 0,
-    confidence: float = 0.95,
-    documents: bool = True,
-    at_tokens: float | None = None,
-    tokens_per_param: float | None = None,
-    unit: str | None = None,
-) -> FitOptions:
+def fit_options(**given: Any) -> FitOptions:
     """The options of a fit as its record has them.
 
     Raises:
         InputError: one is outside its range, or two exclude each other.
     """
+    options = FitOptions(**given)
+    columns, where, draws = options.columns, options.where, options.draws
     if not (isinstance(draws, int) and 100 <= draws <= MOST_DRAWS):
         raise InputError(f"{argument('draws')}: {draws!r}; must be an integer of at least 100, at most {MOST_DRAWS:,}")
-    if not 0.5 <= confidence < 1.0:
-        raise InputError(f"{argument('confidence')}: {confidence!r}; must be a number from 0.5 to below 1")
-    for name, value in (("at_tokens", at_tokens), ("tokens_per_param", tokens_per_param)):
+    if not 0.5 <= options.confidence < 1.0:
+        raise InputError(f"{argument('confidence')}: {options.confidence!r}; must be a number from 0.5 to below 1")
+    lengths = {"at_tokens": options.at_tokens, "tokens_per_param": options.tokens_per_param}
+    for name, value in lengths.items():
         if value is not None and not 0.0 < value < math.inf:
             raise InputError(f"{argument(name)}: {value:g}; allowed: a number above zero")
-    if at_tokens is not None and tokens_per_param is not None:
+    if None not in lengths.values():
         raise InputError(f"{argument('at_tokens')}, {argument('tokens_per_param')}: both given; allowed: one of them")
-    return FitOptions(
-        axis=axis,
-        noise=noise,
-        shape_noise=shape_noise,
+    return replace(
+        options,
         columns=columns if columns is None or isinstance(columns, dict) else list(columns),
         where=(where,) if isinstance(where, str) else tuple(where),
-        draws=draws,
-        seed=seed,
-        confidence=confidence,
-        documents=documents,
-        at_tokens=at_tokens,
-        tokens_per_param=tokens_per_param,
-        unit=unit,
     )
 
 
-Question = Callable[[Table, FitOptions, TrainedBudgets | None, Iterable[float]], FitResult]
+@dataclass(frozen=True)
+class Asked:
+    """A table, and what is asked of it.
+
+    trained: the budgets of compute that its runs were trained to; none where losses after equal tokens are asked for.
+    params: further sizes of the guideline.
+    """
+
+    data: Table
+    options: FitOptions
+    trained: TrainedBudgets | None
+    params: Iterable[float]
+
+    @classmethod
+    def of(cls, data: Table, options: FitOptions, params: Iterable[float] = ()) -> Asked:
+        data = at_equal_length(data, options)
+        as_they_are = options.at_tokens is options.tokens_per_param is None
+        return cls(data, options, trained_budgets(data, options.axis) if as_they_are else None, params)
+
+    @property
+    def only_budgets(self) -> bool:
+        """Whether every shape was trained to a budget, so that larger nets were trained on less."""
+        return self.trained is not None and self.trained.only
+
+    def rows(self) -> dict[float | None, list[Row]]:
+        """Rows that may be compared: those of the main budget where all were trained to one, else of each token
+        count."""
+        trained = self.trained
+        return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
+
+    def group(self, rows: list[Row]) -> TokenGroup:
+        return TokenGroup.of(self.data, rows, self.options, self.only_budgets)
 
 
 def _fitted(
-    table: Any, options: FitOptions, params: Iterable[float], beside: Iterable[Any], question: Question
+    table: Any,
+    options: FitOptions,
+    params: Iterable[float],
+    beside: Iterable[Any],
+    question: Callable[[Asked], FitResult],
 ) -> FitResult:
     """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
     from threadpoolctl import threadpool_limits
@@ -163,25 +186,19 @@ def _fitted(
     data = read_table(table, options.columns, options.where, options.unit)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
-    data = at_equal_length(data, options)
     # its matrices are small: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
+        asked = Asked.of(data, options, params)
         others = [_other(other, options) for other in beside]
-        found = question(data, options, _trained(data, options), params)
-        return replace(found, others=others)
-
-
-def _trained(data: Table, options: FitOptions) -> TrainedBudgets | None:
-    """The budgets of compute that the runs were trained to; none where losses after equal tokens are asked for."""
-    return trained_budgets(data, options.axis) if options.at_tokens is options.tokens_per_param is None else None
+        return replace(question(asked), others=others)
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
-    data = read_other(table, options.columns, options.where, argument("beside", "--with"), options.unit)
-    data = at_equal_length(data, options)
-    trained = _trained(data, options)
-    groups = _groups(data, trained)
-    group = TokenGroup.of(data, groups[largest(groups)], options, shorter=trained is not None and trained.only)
+    asked = Asked.of(
+        read_other(table, options.columns, options.where, argument("beside", "--with"), options.unit), options
+    )
+    rows, data = asked.rows(), asked.data
+    group = asked.group(rows[largest(rows)])
     return OtherFit(
         name=PurePath(data.directory or data.source).stem or data.source,
         input=data.source,
@@ -191,61 +208,52 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
     )
 
 
-def _of_table(data: Table, options: FitOptions, trained: TrainedBudgets | None, params: Iterable[float]) -> FitResult:
+def _of_table(asked: Asked) -> FitResult:
     """The question that the table answers: best depths at equal compute where all of it was trained so and that is the
     axis, else transitions; and the budgets at which its runs meet by the way."""
-    at_budgets = _at_budgets(data, options, trained)
+    at_budgets = _at_budgets(asked)
     if at_budgets and at_budgets.trained.only:
-        return _budgets_found(data, options, at_budgets, at_budgets.why_no_law, params)
-    found = _transitions_found(data, options, trained, params)
-    if at_budgets is None:
-        return found
-    return replace(found, equal_budgets=at_budgets.record)
+        return _budgets_found(asked, at_budgets, at_budgets.why_no_law)
+    found = _transitions_found(asked)
+    return replace(found, equal_budgets=at_budgets.record) if at_budgets else found
 
 
-def _of_transitions(
-    data: Table, options: FitOptions, trained: TrainedBudgets | None, params: Iterable[float]
-) -> FitResult:
-    if trained and trained.only and trained.axis == options.axis:
+def _of_transitions(asked: Asked) -> FitResult:
+    trained, axis = asked.trained, asked.options.axis
+    if trained and trained.only and trained.axis == axis:
         raise InputError(
-            f"{argument('axis')}: {options.axis}; every shape of {data.source} was trained to one of "
+            f"{argument('axis')}: {axis}; every shape of {asked.data.source} was trained to one of "
             f"{len(trained.rows)} values of it, so that no curve runs over it; allowed: another axis, or "
             + example("dwsweep.fit_budgets", "dwsweep fit")
         )
-    return _transitions_found(data, options, trained, params)
+    return _transitions_found(asked)
 
 
-def _of_budgets(
-    data: Table,
-    options: FitOptions,
-    trained: TrainedBudgets | None,
-    params: Iterable[float],
-    any_axis: bool = False,
-) -> FitResult:
-    """any_axis: that of the budgets takes the place of the one in ``options``."""
-    if trained and any_axis:
-        options = replace(options, axis=trained.axis)
-    at_budgets = _at_budgets(data, options, trained)
+def _of_budgets(asked: Asked, any_axis: bool = False) -> FitResult:
+    """any_axis: that of the budgets takes the place of the one in the options."""
+    if asked.trained and any_axis:
+        asked = replace(asked, options=replace(asked.options, axis=asked.trained.axis))
+    at_budgets = _at_budgets(asked)
     if at_budgets is None or at_budgets.record is None:
-        asked = "compute" if any_axis else options.axis
         raise InputError(
-            f"table: {data.source}; has no three shapes of different size with a usable loss that were trained at "
-            f"equal {asked}; allowed: a table that has, or "
+            f"table: {asked.data.source}; has no three shapes of different size with a usable loss that were trained "
+            f"at equal {'compute' if any_axis else asked.options.axis}; allowed: a table that has, or "
             + example("dwsweep.fit_transitions", "--axis n_params")
             + " for curves over the size"
         )
     why = at_budgets.why_no_law if at_budgets.trained.only else "not asked for: depths are compared at equal compute"
-    return _budgets_found(data, options, at_budgets, why, params)
+    return _budgets_found(asked, at_budgets, why)
 
 
-def _at_budgets(data: Table, options: FitOptions, trained: TrainedBudgets | None) -> AtBudgets | None:
+def _at_budgets(asked: Asked) -> AtBudgets | None:
     """The runs of each budget by themselves, against N; None where the axis is not what was equal."""
-    if trained is None or trained.axis != options.axis:
+    trained, options = asked.trained, replace(asked.options, axis="n_params")
+    if trained is None or trained.axis != asked.options.axis:
         return None
-    by_size = replace(options, axis="n_params")
     try:
         parts = {
-            value: TokenGroup.of(data, rows, by_size, shorter=True, pairs=False) for value, rows in trained.rows.items()
+            value: TokenGroup.of(asked.data, rows, options, shorter=True, pairs=False)
+            for value, rows in trained.rows.items()
         }
     except InputError:
         if trained.only:
@@ -254,63 +262,64 @@ def _at_budgets(data: Table, options: FitOptions, trained: TrainedBudgets | None
     return AtBudgets.of(trained, parts, options.confidence)
 
 
-def _budgets_found(
-    data: Table, options: FitOptions, at_budgets: AtBudgets, why_no_law: str, params: Iterable[float]
-) -> FitResult:
+def _budgets_found(asked: Asked, at_budgets: AtBudgets, why_no_law: str) -> FitResult:
     """Best sizes and depths at each budget; no curve over the axis, so neither transitions nor a law."""
-    nothing = LawReport.none(why_no_law)
-    parts = at_budgets.parts.values()
+    main, parts = at_budgets.parts[at_budgets.trained.main], list(at_budgets.parts.values())
+    found = _result(asked, main, parts, LawReport.none(why_no_law), at_budgets.warnings)
+    return replace(found, cells=at_budgets.cells(), equal_budgets=at_budgets.record)
+
+
+def _transitions_found(asked: Asked) -> FitResult:
+    """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
+    rows, axis, confidence = asked.rows(), asked.options.axis, asked.options.confidence
+    by_count = {key: asked.group(of_key) for key, of_key in rows.items()}
+    main = largest(rows)
+    group = by_count[main]
+    curves = group.curves
+    warnings = [*group.warnings, *token_warnings(rows, main)]
+    if asked.trained and asked.trained.axis != axis:
+        warnings.insert(0, other_axis_warning(asked.trained, axis))
+    report, drawn = LawReport.none("no finished run with a usable loss"), None
+    if curves:
+        report = fit_laws(curves, group.pairs, confidence)
+        surface = fit_loss_model(curves, confidence)
+        drawn = LossSurface(surface) if surface else None
+    if curves and not drawn and any(pair.crossing.cause in STRUCTURAL for pair in group.pairs):
+        warnings.append(
+            f"surface: none for {len(curves.x)} shapes of {len(curves.depths)} depths, nine of three depths and three "
+            "sizes are needed; no two depths are compared at equal size"
+        )
+    if curves and drawn:
+        group = replace(group, pairs=with_surface(group.pairs, curves, drawn, confidence))
+        report = report.beside(drawn.record)
+        warnings += disagreements(group.pairs)
+        warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record)]
+    found = _result(asked, group, [group], report, warnings, curves, drawn)
+    return replace(found, by_tokens=_by_tokens(by_count, confidence))
+
+
+def _result(
+    asked: Asked,
+    main: TokenGroup,
+    parts: Sequence[TokenGroup],
+    report: LawReport,
+    warnings: list[str],
+    curves: Curves | None = None,
+    drawn: LossSurface | None = None,
+) -> FitResult:
+    """The fit as fit.json has it. main: the runs whose cells, noise and rates it shows. parts: all that it rests on.
+    curves: of ``main`` over the axis; None where none runs over it, so that no two depths cross. drawn: their surface.
+    """
+    axis, confidence = asked.options.axis, asked.options.confidence
+    pairs = main.pairs if curves else []
+    transitions = main.transitions(confidence) if curves else []
+    surface = drawn.record if drawn else None
+    guide = own_guide(surface) if axis == "n_params" else None
+    forms = form_guides(guide) if guide else []
+    alternatives = forms if guide else laws.published_alternatives()
     runs = [run for part in parts for run in part.selection.runs]
     return FitResult(
-        cells=at_budgets.cells(),
-        transitions=[],
-        width_law=None,
-        law_statement=nothing.statement,
-        rivals=[],
-        laws=[],
-        guideline_law=None,
-        surface=None,
-        guideline=guideline_rows(laws.published(), laws.published_alternatives(), params),
-        published=published_record(),
-        transition_cov=_transition_cov([]),
-        warnings=at_budgets.warnings,
-        noise=at_budgets.noise(),
-        curves=fit_curves(None, [], nothing, None, None, [], options.axis, options.confidence),
-        rates=at_budgets.rates(),
-        left_out=[found.record() for part in parts for found in part.bad],
-        equal_budgets=at_budgets.record,
-        nets=_nets(runs),
-        unit=data.unit,
-        provenance=provenance(data, options, len(runs)),
-    )
-
-
-def _transitions_found(
-    data: Table, options: FitOptions, trained: TrainedBudgets | None, params: Iterable[float]
-) -> FitResult:
-    """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
-    groups = _groups(data, trained)
-    main = largest(groups)
-    shorter = trained is not None and trained.only
-    by_count = {key: TokenGroup.of(data, rows, options, shorter) for key, rows in groups.items()}
-    group, confidence = by_count[main], options.confidence
-    curves = group.curves
-    warnings = [*_length_warnings(trained, options), *group.warnings, *token_warnings(groups, main)]
-    nothing = LawReport.none("no finished run with a usable loss")
-    report = fit_laws(curves, group.pairs, confidence) if curves else nothing
-    surface = fit_loss_model(curves, confidence) if curves else None
-    drawn: LossSurface | None = None
-    guide = own_guide(surface) if options.axis == "n_params" else None
-    if surface and curves:
-        drawn = guide.surface if guide else LossSurface(surface)
-        group = replace(group, pairs=with_surface(group.pairs, curves, drawn, confidence))
-        report = report.beside(surface)
-        warnings += [*disagreements(group.pairs), *falling_warning(surface, options.axis), *held_out_warning(surface)]
-    rivals = form_guides(guide) if guide else []
-    transitions = group.transitions(confidence)
-    warnings += [*report.warnings, *tie_warnings(transitions)]
-    return FitResult(
-        cells=group.cells(),
+        cells=main.cells(),
         transitions=transitions,
         width_law=report.width_law,
         law_statement=report.statement,
@@ -318,26 +327,22 @@ def _transitions_found(
         laws=report.forms(),
         guideline_law=guide.form if guide else None,
         surface=surface,
-        guideline=guideline_rows(guide or laws.published(), rivals if guide else laws.published_alternatives(), params),
+        guideline=guideline_rows(guide or laws.published(), alternatives, asked.params),
         published=published_record(),
-        transition_cov=_transition_cov(group.pairs),
-        warnings=warnings,
-        noise=group.noise(),
-        by_tokens=_by_tokens(by_count, confidence),
-        curves=fit_curves(curves, group.pairs, report, surface, guide, rivals, options.axis, confidence),
-        rates=group.rates(),
-        contrasts=contrasts(curves, confidence, drawn) if curves else [],
-        left_out=[found.record() for found in group.bad],
-        with_left_out=list(group.with_bad),
-        nets=_nets(group.selection.runs),
-        unit=data.unit,
-        provenance=provenance(data, options, len(group.selection.runs)),
+        transition_cov=_transition_cov(pairs),
+        warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
+        noise=main.noise(),
+        by_tokens=[],
+        curves=fit_curves(curves, pairs, report, drawn, guide, forms, axis, confidence),
+        rates=main.rates(),
+        contrasts=contrasts(curves, confidence, drawn) if curves and drawn else [],
+        left_out=[found.record() for part in parts for found in part.bad],
+        with_left_out=list(main.with_bad),
+        equal_budgets=None,
+        nets=_nets(runs),
+        unit=asked.data.unit,
+        provenance=provenance(asked.data, asked.options, len(runs)),
     )
-
-
-def _length_warnings(trained: TrainedBudgets | None, options: FitOptions) -> list[str]:
-    """The warning that the runs were trained to budgets, where the axis is another."""
-    return [other_axis_warning(trained, options.axis)] if trained and trained.axis != options.axis else []
 
 
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
@@ -377,11 +382,6 @@ def _nets(runs: Sequence[Run]) -> TrainedNets:
     return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"))
 
 
-def _groups(data: Table, trained: TrainedBudgets | None) -> dict[float | None, list[Row]]:
-    """Rows that may be compared: those of the main budget where all were trained to one, else of each token count."""
-    return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(data.rows)
-
-
 @dataclass(frozen=True)
 class TokenGroup:
     """The runs of one token count, analysed up to the transitions."""
@@ -390,7 +390,6 @@ class TokenGroup:
     curves: Curves | None  # None where no run has a usable loss
     pairs: list[Pair]
     warnings: list[str]
-    documents: str | None
     bad: Sequence[BadRun] = ()
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
@@ -404,7 +403,7 @@ class TokenGroup:
         selection, bad, every = without_bad_runs(selection)
         runs, warnings = selection.runs, [*selection.warnings, *check_runs(selection.runs, data, shorter)]
         if not runs:
-            return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"], None)
+            return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"])
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
         curves = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise)
@@ -418,20 +417,17 @@ class TokenGroup:
         if bad:
             rng = np.random.default_rng(options.seed)
             beside = build_curves(every, options.noise, options.draws, rng, shape_sd=options.shape_noise)
-            others = analyse_pairs(beside, options.confidence, estimators=False) if pairs else []
-            with_bad = transition_rows(beside, others, options.confidence)
+            others = analyse_pairs(beside, options.confidence) if pairs else []
+            with_bad = references(transition_rows(beside, others, options.confidence))
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
-        note = held_out.note if held_out else None
-        return cls(selection, curves, compared, warnings, note, bad, with_bad, held_out)
+        return cls(selection, curves, compared, warnings, bad, with_bad, held_out)
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []
 
     def rates(self) -> list[RateRun]:
         """The runs of the shapes that were trained at several learning rates: the curves over the rate."""
-        tried: dict[Shape, set[float | None]] = defaultdict(set)
-        for run in self.selection.runs:
-            tried[run.shape].add(run.learning_rate)
+        tried = Counter(shape for shape, _ in {(run.shape, run.learning_rate) for run in self.selection.runs})
         return [
             RateRun(
                 parametrization=run.row.get("parametrization"),
@@ -442,69 +438,64 @@ class TokenGroup:
                 loss=run.loss,
             )
             for run in self.selection.runs
-            if len(tried[run.shape]) > 1
+            if tried[run.shape] > 1
         ]
 
     def cells(self) -> list[Cell]:
-        rows = []
-        if self.curves:
-            c = self.curves
-            for k in range(len(c.mean)):
-                shape = (int(c.depth[k]), c.width[k])
-                rows.append(
-                    Cell(
-                        depth=int(c.depth[k]),
-                        width=_whole(c.width[k]),
-                        n_params=_whole(c.n_params[k]),
-                        mean=float(c.mean[k]),
-                        se=float(c.se[k]) if c.noise.known else None,
-                        n=int(c.n[k]),
-                        learning_rate=c.learning_rate[k],
-                        excluded=False,
-                        reason=self.selection.notes.get(shape, ""),
-                        axis_value=float(math.exp(c.x[k])),
-                    )
-                )
-        for (depth, width), reason in self.selection.excluded.items():
-            rows.append(
-                Cell(
-                    depth=depth,
-                    width=_whole(width),
-                    n_params=_whole(12.0 * depth * width**2),
-                    mean=None,
-                    se=None,
-                    n=0,
-                    learning_rate=None,
-                    excluded=True,
-                    reason=reason,
-                    axis_value=None,
-                )
+        c, notes = self.curves, self.selection.notes
+        rows = [
+            Cell(
+                depth=int(c.depth[k]),
+                width=_whole(c.width[k]),
+                n_params=_whole(c.n_params[k]),
+                mean=float(c.mean[k]),
+                se=float(c.se[k]) if c.noise.known else None,
+                n=int(c.n[k]),
+                learning_rate=c.learning_rate[k],
+                excluded=False,
+                reason=notes.get((int(c.depth[k]), c.width[k]), ""),
+                axis_value=float(math.exp(c.x[k])),
             )
+            for k in range(len(c.mean) if c else 0)
+            if c
+        ]
+        rows += [
+            Cell(
+                depth=depth,
+                width=_whole(width),
+                n_params=_whole(12.0 * depth * width**2),
+                mean=None,
+                se=None,
+                n=0,
+                learning_rate=None,
+                excluded=True,
+                reason=reason,
+                axis_value=None,
+            )
+            for (depth, width), reason in self.selection.excluded.items()
+        ]
         return sorted(rows, key=lambda row: (row.depth, row.width))
 
     def noise(self) -> NoiseSummary:
         if not self.curves:
             return NoiseSummary(source="none")
-        return noise_summary(self.curves, self.documents, self.selection.diverged_rule)
+        note = self.held_out.note if self.held_out else None
+        return noise_summary(self.curves, note, self.selection.diverged_rule)
 
 
 def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: str | None = None) -> NoiseSummary:
     """Record of what the errors of ``curves`` rest on. documents: how the held-out ones were used."""
-    n = curves.noise
-    return NoiseSummary(
-        source=n.source,
-        sigma={str(d): s for d, s in n.sigma.items()},
-        df={str(d): v if math.isfinite(v) else None for d, v in n.df.items()},
-        pooled=n.pooled,
-        bartlett_p=n.bartlett_p,
-        tau=n.tau,
-        tau_df=n.tau_df,
-        shape_sd=math.sqrt(n.shape_variance),
-        shape_source=n.shape_source,
-        paired_seeds=curves.paired,
-        documents=documents,
-        diverged_rule=diverged_rule,
-    )
+    n, names = curves.noise, NoiseSummary.keys()
+    shared = {name: value for name, value in vars(n).items() if name in names}
+    own = {
+        "sigma": {str(d): s for d, s in n.sigma.items()},
+        "df": {str(d): v if math.isfinite(v) else None for d, v in n.df.items()},
+        "shape_sd": math.sqrt(n.shape_variance),
+        "paired_seeds": curves.paired,
+        "documents": documents,
+        "diverged_rule": diverged_rule,
+    }
+    return NoiseSummary(**{**shared, **own})
 
 
 FAR_OFF = 0.02  # FLOPs of a run beside those of its budget, from which on it is said
@@ -549,19 +540,14 @@ class AtBudgets:
 
     @property
     def warnings(self) -> list[str]:
-        return [*self._own_warnings(), *_merged([part.warnings for part in self._main_first()])]
+        main = self.parts[self.trained.main]
+        others = [part for part in self.parts.values() if part is not main]
+        return [*self._own_warnings(), *_merged([part.warnings for part in (main, *others)])]
 
-    def _main_first(self) -> list[TokenGroup]:
-        main = self.trained.main
-        return [self.parts[main], *(part for value, part in self.parts.items() if value != main)]
-
-    def _own_warnings(self) -> list[str]:
-        axis, lines = self.trained.axis, []
-        if self.trained.only and self.trained.left_out:
-            lines.append(
-                f"{self.trained.left_out} finished run(s) belong to no budget ({self.trained.known_from}) and are left "
-                f"out"
-            )
+    def _own_warnings(self) -> Iterator[str]:
+        trained, axis = self.trained, self.trained.axis
+        if trained.only and trained.left_out:
+            yield f"{trained.left_out} finished run(s) belong to no budget ({trained.known_from}) and are left out"
         off = [
             float(run.row[axis]) / value - 1.0
             for value, part in self.parts.items()
@@ -571,36 +557,26 @@ class AtBudgets:
         worst = max((abs(share) for share in off), default=0.0)
         span = f"{100 * min(off, default=0.0):+.1f} … {100 * max(off, default=0.0):+.1f} %"
         if axis == FLOPS and worst > FAR_OFF:
-            lines.append(
+            yield (
                 f"flops: those of a run are {span} off its budget; the losses are corrected by 0.06 of "
                 f"the loss per unit of ln tokens, an assumption, whose error is in the intervals"
             )
         if axis != FLOPS and worst > LATE:
-            lines.append(
+            yield (
                 f"device_seconds: the measured ones are {span} off the budget; shapes are compared as they were asked "
                 f"to train, and one per cent more time is worth about 0.0006 of the loss"
             )
         if self.held_out and self.held_out.too_few:
-            lines.append(held_out_line(self.held_out))
-        return lines
+            yield held_out_line(self.held_out)
 
     def cells(self) -> list[Cell]:
         """Cells of all budgets; ``axis_value`` says of which. A shape may stand there once per budget."""
-        rows = []
-        for value, part in self.parts.items():
-            for cell in part.cells():
-                rows.append(
-                    cell if cell.excluded else replace(cell, axis_value=_axis_value(self.trained, value, part, cell))
-                )
+        rows = [
+            cell if cell.excluded else replace(cell, axis_value=_axis_value(self.trained, value, part, cell))
+            for value, part in self.parts.items()
+            for cell in part.cells()
+        ]
         return sorted(rows, key=lambda row: (row.depth, row.width, row.axis_value or 0.0))
-
-    def noise(self) -> NoiseSummary:
-        """Noise of the main budget."""
-        return self.parts[self.trained.main].noise()
-
-    def rates(self) -> list[RateRun]:
-        """Rates of the main budget: a best rate moves with the length of training."""
-        return self.parts[self.trained.main].rates()
 
 
 def _axis_value(trained: TrainedBudgets, value: float, part: TokenGroup, cell: Cell) -> float:

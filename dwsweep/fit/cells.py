@@ -73,6 +73,7 @@ class _Parts:
     runs: list[Run] = field(default_factory=list)
     diverged: list[Run] = field(default_factory=list)
     missing: dict[Shape, list[str]] = field(default_factory=lambda: defaultdict(list))
+    excluded: dict[Shape, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -104,11 +105,10 @@ def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = 
     parts = _sort(rows, axis)
     _one_recipe(parts, named)
     _merge_duplicates(parts)
-    excluded: dict[Shape, str] = {}
-    rule = _treat_diverged(parts, excluded)
-    _leave_out_untrained(parts, excluded, unit)
+    rule = _treat_diverged(parts)
+    _leave_out_untrained(parts, unit)
     kept = {run.shape for run in parts.runs}
-    notes = {}
+    notes, excluded = {}, parts.excluded
     for shape, reasons in parts.missing.items():
         text = "; ".join(f"{count} × {reason}" if count > 1 else reason for reason, count in Counter(reasons).items())
         if shape in kept:
@@ -152,14 +152,13 @@ def _one_recipe(parts: _Parts, named: Iterable[str]) -> None:
     """Leave out what was trained by another recipe than the rest of its cell."""
     both = [*parts.runs, *parts.diverged]
     cells = [(run.shape, run.learning_rate) for run in both]
-    out, warnings = one_recipe([run.row for run in both], cells, len(parts.runs), named)
-    for k, reason in out.items():
-        if k < len(parts.runs):
-            parts.missing[both[k].shape].append(reason)
     count = len(parts.runs)
-    parts.runs, parts.diverged = (
-        [run for k, run in enumerate(both) if k not in out and (k < count) == finished] for finished in (True, False)
-    )
+    out, warnings = one_recipe([run.row for run in both], cells, count, named)
+    for k, reason in out.items():
+        if k < count:
+            parts.missing[both[k].shape].append(reason)
+    kept = [(k < count, run) for k, run in enumerate(both) if k not in out]
+    parts.runs, parts.diverged = ([run for finished, run in kept if finished == side] for side in (True, False))
     parts.warnings += warnings
 
 
@@ -191,24 +190,21 @@ def _merge_duplicates(parts: _Parts) -> None:
         )
 
 
-def _treat_diverged(parts: _Parts, excluded: dict[Shape, str]) -> str | None:
+def _treat_diverged(parts: _Parts) -> str | None:
     if not parts.diverged:
         return None
     bad = {run.candidate for run in parts.diverged}
-    good = {run.candidate for run in parts.runs} - bad
-    shapes_with_another_rate = {candidate[:2] for candidate in good}
+    stayed = {run.shape for run in parts.runs if run.candidate not in bad}  # at another learning rate
+    dropped = [candidate for candidate in bad if candidate[:2] in stayed]
     rules = []
-    for candidate in bad:
-        depth, width, rate = candidate
-        if (depth, width) in shapes_with_another_rate:
-            parts.missing[depth, width].append(f"learning rate {rate:g} diverged" if rate is not None else "diverged")
-    dropped = {candidate for candidate in bad if candidate[:2] in shapes_with_another_rate}
     if dropped:
         rules.append(f"{len(dropped)} learning rates that diverged are no candidates at their shape")
+        for depth, width, rate in dropped:
+            parts.missing[depth, width].append("diverged" if rate is None else f"learning rate {rate:g} diverged")
         parts.runs = [run for run in parts.runs if run.candidate not in dropped]
     left = [run for run in parts.diverged if run.candidate not in dropped]
     if left:
-        rules.append(_censor_or_drop(parts, left, excluded))
+        rules.append(_censor_or_drop(parts, left))
     parts.warnings.append("diverged: " + "; ".join(rules))
     return "; ".join(rules)
 
@@ -222,7 +218,7 @@ def chance_loss(run: Run, unit: str) -> float | None:
     return math.log(vocabulary) / (math.log(2.0) if unit == BITS_PER_TOKEN else 1.0)
 
 
-def _leave_out_untrained(parts: _Parts, excluded: dict[Shape, str], unit: str) -> None:
+def _leave_out_untrained(parts: _Parts, unit: str) -> None:
     """A net near ln V guesses the next token almost uniformly: its loss says nothing about depth."""
     losses: dict[Shape, dict[float | None, list[float]]] = defaultdict(lambda: defaultdict(list))
     uniform: dict[Shape, float] = {}
@@ -237,8 +233,8 @@ def _leave_out_untrained(parts: _Parts, excluded: dict[Shape, str], unit: str) -
         return
     n_shapes = len({run.shape for run in parts.runs})
     for shape in shapes:
-        excluded[shape] = f"not trained: loss {best[shape]:.3f}, ln(vocab_size) = {uniform[shape]:.3f}"
-    parts.runs = [run for run in parts.runs if run.shape not in excluded]
+        parts.excluded[shape] = f"not trained: loss {best[shape]:.3f}, ln(vocab_size) = {uniform[shape]:.3f}"
+    parts.runs = [run for run in parts.runs if run.shape not in parts.excluded]
     (depth, width), percent = shapes[0], 100 * LEARNED_SHARE
     example = f"{depth}×{width:g}: {best[depth, width]:.3f}, ln V = {uniform[depth, width]:.3f}"
     parts.warnings.append(
@@ -248,7 +244,7 @@ def _leave_out_untrained(parts: _Parts, excluded: dict[Shape, str], unit: str) -
     )
 
 
-def _censor_or_drop(parts: _Parts, diverged: list[Run], excluded: dict[Shape, str]) -> str:
+def _censor_or_drop(parts: _Parts, diverged: list[Run]) -> str:
     shapes = {run.shape for run in diverged}
     seeds = {run.seed for run in diverged}
     remaining_seeds = {run.seed for run in parts.runs} - seeds
@@ -264,9 +260,8 @@ def _censor_or_drop(parts: _Parts, diverged: list[Run], excluded: dict[Shape, st
         )
         return f"seed {named} diverged at {len(shapes)} shapes and is left out at every depth"
     parts.runs = [run for run in parts.runs if run.shape not in shapes]
-    counts = Counter(run.shape for run in diverged)
-    for shape, count in counts.items():
-        excluded[shape] = f"{count} replicas diverged: the cell is censored"
+    for shape, count in Counter(run.shape for run in diverged).items():
+        parts.excluded[shape] = f"{count} replicas diverged: the cell is censored"
     named = ", ".join(f"{depth}×{width}" for depth, width in sorted(shapes))
     return f"{named}: replicas diverged, the whole cell is censored"
 

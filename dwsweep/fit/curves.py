@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -80,6 +80,11 @@ class Curves:
         """The distinct x of a depth's shapes: what a curve can rest on."""
         x = self.x[self.at(depth)]
         return distinct(x, x[None])[0]
+
+    def losses(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """(x (K,), nats (1 + D, K)) of a depth's distinct sizes: the means first, then their draws."""
+        where = self.at(depth)
+        return distinct(self.x[where], np.vstack([self.mean[where], self.draws[:, where]]))
 
     def ln_width_of(self, depth: int, x: np.ndarray | float) -> np.ndarray:
         """ln d_x of ``depth`` at ln-axis ``x``: ln d = (x − o)/2, with o = x − 2 ln d interpolated between its shapes
@@ -209,11 +214,11 @@ def build_curves(
     if seed_slope:  # other seeds would tilt the losses another way
         tilt = np.log([[candidate[0]] for candidate in candidates])
         tilt = seed_slope.sd * (tilt - tilt.mean())
-        covariance = replace(covariance, factors=np.hstack([covariance.factors, tilt]))
+        covariance = covariance.plus(tilt)
     moved = np.array([run.loss * run.row.get(MOVED, 0.0) for run in runs])
     if moved.any():  # all by one slope, which has an error
         of_cells = np.bincount(cell, moved, len(candidates)) / np.bincount(cell, minlength=len(candidates))
-        covariance = replace(covariance, factors=np.hstack([covariance.factors, LENGTH_SLOPE_SD * of_cells[:, None]]))
+        covariance = covariance.plus(LENGTH_SLOPE_SD * of_cells[:, None])
     all_draws = covariance.draws(n_draws, rng)
     all_draws += means.mean
     draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)
@@ -297,8 +302,7 @@ def difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
         return None
     both, smooth = [], []
     for depth in (shallow, deep):
-        where = curves.at(depth)
-        x, values = distinct(curves.x[where], np.vstack([curves.mean[where], curves.draws[:, where]]))
+        x, values = curves.losses(depth)
         both.append(pchip(x, values, grid))
         smooth.append(spline(x, values[:INTERPOLATION_DRAWS], grid))
     values = both[0] - both[1]

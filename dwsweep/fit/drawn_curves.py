@@ -9,14 +9,14 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.fit import laws
-from dwsweep.fit.curves import Curves, Difference, distinct, pchip
+from dwsweep.fit.curves import Curves, pchip
 from dwsweep.fit.guideline import OwnGuide, width_at
 from dwsweep.fit.laws import Law
 from dwsweep.fit.surface import LossSurface
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.width_law import LawReport
+from dwsweep.interval import Interval
 from dwsweep.records.columns import AXES
-from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import (
     DepthCurve,
     FitCurves,
@@ -39,7 +39,7 @@ def fit_curves(
     curves: Curves | None,
     pairs: Sequence[Pair],
     report: LawReport,
-    surface: Surface | None,
+    surface: LossSurface | None,
     guide: OwnGuide | None,
     guide_forms: Sequence[OwnGuide],
     axis: str,
@@ -56,7 +56,7 @@ def fit_curves(
         depths=tuple(_depth(curves, d) for d in curves.depths) if curves else (),
         pairs=pair_curves(pairs),
         laws={name: _band(law, curves) for name, law in forms.items()},
-        fixed_n=tuple(_fixed(curves, LossSurface(surface) if surface else None)) if curves else (),
+        fixed_n=tuple(_fixed(curves, surface)) if curves else (),
         guideline={name: _guideline(law) for name, law in guiding.items()},
         gpt3=tuple(
             TrainedModel(name=name, n_params=n, depth=shape[0], width=shape[1])
@@ -70,13 +70,12 @@ def _depth(curves: Curves, depth: int) -> DepthCurve:
     where = curves.at(depth)
     known = curves.noise.known
     smooth = None
-    if len(where) >= 2:
-        x, values = distinct(curves.x[where], np.vstack([curves.mean[where], curves.draws[:, where]]))
-        if len(x) >= 2:
-            grid = np.linspace(x[0], x[-1], SMOOTH_POINTS)
-            fitted = pchip(x, values, grid)
-            se = numbers(fitted[1:].std(axis=0)) if known else None
-            smooth = SmoothCurve(x=numbers(np.exp(grid)), mean=numbers(fitted[0]), se=se)
+    x, values = curves.losses(depth)
+    if len(x) >= 2:
+        grid = np.linspace(x[0], x[-1], SMOOTH_POINTS)
+        fitted = pchip(x, values, grid)
+        se = numbers(fitted[1:].std(axis=0)) if known else None
+        smooth = SmoothCurve(x=numbers(np.exp(grid)), mean=numbers(fitted[0]), se=se)
     return DepthCurve(
         depth=depth,
         x=numbers(np.exp(curves.x[where])),
@@ -91,26 +90,22 @@ def _depth(curves: Curves, depth: int) -> DepthCurve:
 
 def pair_curves(pairs: Sequence[Pair]) -> tuple[PairCurve, ...]:
     """The difference curves of the pairs that have one."""
-    return tuple(_pair(pair, pair.difference) for pair in pairs if pair.difference is not None)
-
-
-def _pair(pair: Pair, d: Difference) -> PairCurve:
-    c = pair.crossing
-    critical = c.critical
-    return PairCurve(
-        shallow=pair.shallow,
-        deep=pair.deep,
-        status=c.status,
-        x=numbers(np.exp(d.x)),
-        g=numbers(d.g),
-        se=None if critical is None else numbers(d.se),
-        low=None if critical is None else numbers(d.g - critical * d.se),
-        high=None if critical is None else numbers(d.g + critical * d.se),
-        critical=critical,
-        root=_exp(c.root),
-        root_low=_exp(c.low),
-        root_high=_exp(c.high),
-        reason=c.reason,
+    return tuple(
+        PairCurve(
+            shallow=pair.shallow,
+            deep=pair.deep,
+            status=c.status,
+            x=numbers(np.exp(d.x)),
+            g=numbers(d.g),
+            se=None if c.critical is None else numbers(d.se),
+            low=None if c.critical is None else numbers(d.g - c.critical * d.se),
+            high=None if c.critical is None else numbers(d.g + c.critical * d.se),
+            critical=c.critical,
+            **Interval(c.root, c.low, c.high).map(math.exp).columns("root"),
+            reason=c.reason,
+        )
+        for pair in pairs
+        if (d := pair.difference) is not None and (c := pair.crossing)
     )
 
 
@@ -141,19 +136,13 @@ def _fixed(curves: Curves, surface: LossSurface | None) -> list[FixedSize]:
         present = [d for d, s in spans.items() if s[0] <= x <= s[1] and len(curves.sizes(d)) >= 2]
         if len(present) < need:
             continue
-        mean, se = [], []
-        for d in present:
-            where = curves.at(d)
-            xs, values = distinct(curves.x[where], np.vstack([curves.mean[where], curves.draws[:, where]]))
-            at = pchip(xs, values, np.array([x]))[:, 0]
-            mean.append(float(at[0]))
-            se.append(float(at[1:].std()))
+        at = [pchip(*curves.losses(d), np.array([x]))[:, 0] for d in present]
         out.append(
             FixedSize(
                 x=math.exp(x),
                 depth=tuple(present),
-                mean=numbers(mean),
-                se=numbers(se) if curves.noise.known else None,
+                mean=numbers(values[0] for values in at),
+                se=numbers(values[1:].std() for values in at) if curves.noise.known else None,
                 surface=_cut(surface, float(x)) if surface else None,
             )
         )
@@ -193,7 +182,3 @@ def _guideline(law: Law | OwnGuide) -> GuidelineBand:
         valid_from=law.valid_from,
         valid_to=law.valid_to,
     )
-
-
-def _exp(value: float | None) -> float | None:
-    return None if value is None else math.exp(value)

@@ -20,6 +20,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, ellipse, outside, 
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface import LossSurface, accepted_forms
 from dwsweep.fit.surface_model import ENDS
+from dwsweep.interval import Interval
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.text import format_count
@@ -28,7 +29,7 @@ AVERAGE = "average"
 FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds public evidence"
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
 
-DEFAULT_WIDTH_MULTIPLE = 64
+WIDTH_MULTIPLE = 64
 
 
 @dataclass(frozen=True)
@@ -159,13 +160,12 @@ def guideline_row(
     trained: tuple[int, int] | None,
     law: Law | OwnGuide,
     alternatives: Sequence[Law | OwnGuide] = (),
-    width_multiple: int | None = None,
 ) -> GuidelineRow:
     """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
 
     rival_depth_min, rival_depth_max: over the intervals of every form that is not rejected.
     depth_low … width_high: at the fixed budget, so width_low = √(N/12·depth_high) goes with depth_high. depth_int,
-    width_int: a shape one can build, the width rounded to ``width_multiple`` (64; smaller nets: 8).
+    width_int: a shape one can build, the width rounded to a multiple of 64 (smaller nets: 8).
     """
     factor = law.extrapolation(n_params)
     if factor > EXTRAPOLATION_LIMIT:
@@ -178,8 +178,8 @@ def guideline_row(
             why = f"{law.name}: no optimum, its width does not grow with depth"
         return _row_without_number(name, n_params, trained, factor, why)
     depth_int = max(1, round(depth))
-    wide = n_params / (12.0 * depth) >= (8 * DEFAULT_WIDTH_MULTIPLE) ** 2
-    multiple = width_multiple or (DEFAULT_WIDTH_MULTIPLE if wide else 8)
+    wide = n_params / (12.0 * depth) >= (8 * WIDTH_MULTIPLE) ** 2
+    multiple = WIDTH_MULTIPLE if wide else 8
     width_int = max(multiple, multiple * round(math.sqrt(n_params / (12.0 * depth_int)) / multiple))
     ends = alternative_range(alternatives, n_params) if alternatives else (None, None)
     row = replace(
@@ -243,13 +243,10 @@ def width_at(n_params: float, depth: float | None) -> float | None:
 
 
 def guideline_rows(
-    law: Law | OwnGuide,
-    alternatives: Sequence[Law | OwnGuide] = (),
-    params: Iterable[float] = (),
-    trained: Sequence[tuple[str, float, tuple[int, int] | None]] | None = None,
+    law: Law | OwnGuide, alternatives: Sequence[Law | OwnGuide] = (), params: Iterable[float] = ()
 ) -> list[GuidelineRow]:
     """Rows for the GPT-3 models at their own 12·L·d², 1T, and each of ``params`` (non-embedding parameters)."""
-    targets = list(published_law.targets() if trained is None else trained)
+    targets = list(published_law.targets())
     for value in params:
         try:
             n = float(value)
@@ -266,14 +263,9 @@ def published_record() -> PublishedLaw:
     """The published law with its guideline, as fit.json has it."""
     law = published()
     return PublishedLaw(
-        name=law.name,
-        form=law.form,
-        a=law.theta[0],
-        b=law.theta[1],
+        **law.columns(),
         cov=published_law.COVARIANCE,
         cov_tag=law.error_tag,
-        valid_from=law.valid_from,
-        valid_to=law.valid_to,
         guideline=tuple(guideline_rows(law, published_alternatives())),
     )
 
@@ -291,7 +283,7 @@ def headline(record: Surface, size: str) -> str:
     below = [row for row in known if row.at_edge == "below"]
     first = below[-1] if below and known[0] is below[0] and len(below) < len(known) else known[0]
     later = [row for row in known if row.n_params > first.n_params]
-    both = [row for row in later[:-1] if None not in (row.depth_low, row.depth_high)]
+    both = [row for row in later[:-1] if Interval.of(row, "depth").bounded]
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
     listed = [f"{_depth(row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown]
     return f"{_trend(record, known[0], known[-1], size)}: {', '.join(listed)}."

@@ -69,6 +69,10 @@ class MeanCovariance:
         """The covariance of the means ``where``."""
         return MeanCovariance(self.diagonal[where], self.factors[where])
 
+    def plus(self, factors: np.ndarray) -> MeanCovariance:
+        """The covariance with ``factors`` (K, R) of further errors."""
+        return replace(self, factors=np.hstack([self.factors, factors]))
+
     def scaled(self, factor: float) -> MeanCovariance:
         """The covariance of the means times ``factor``."""
         return MeanCovariance(factor**2 * self.diagonal, factor * self.factors)
@@ -102,13 +106,6 @@ class CellMeans:
     codes: np.ndarray
     shares: np.ndarray
     gain: np.ndarray
-
-    @property
-    def weights(self) -> np.ndarray:
-        """(K, n) with mean = weights · losses, for few runs."""
-        counts = np.bincount(self.cells, minlength=len(self.mean))
-        own = (np.arange(len(self.mean))[:, None] == self.cells) / counts[:, None]
-        return own - self.shares @ (self.gain[:, self.codes] - self.gain @ self.shares[self.cells].T)
 
     def covariance(self, variance: np.ndarray) -> MeanCovariance:
         """The covariance of the means, for runs of ``variance`` (K,) nats² in each cell.
@@ -249,13 +246,11 @@ def _but_rounding(residual: np.ndarray) -> np.ndarray:
 
 def _linked(cells: np.ndarray, codes: np.ndarray, n_cells: int, n_seeds: int) -> bool:
     """True where every cell can be reached from every other through shared seeds."""
+    from scipy.sparse.csgraph import connected_components
+
     has = np.zeros((n_cells, n_seeds))
     has[cells, codes] = 1.0
-    reached, before = np.eye(n_seeds)[0] > 0, np.zeros(n_seeds, dtype=bool)
-    together = has.T @ has > 0
-    while (reached != before).any():
-        before, reached = reached, together[reached].any(axis=0)
-    return bool(reached.all())
+    return bool(connected_components(has.T @ has, directed=False)[0] == 1)
 
 
 def estimate_noise(
@@ -293,7 +288,7 @@ def estimate_noise(
         variance[means.cells[run_depth == depth]] = value
     covariance = means.covariance(variance)
     if extra is not None:
-        covariance = replace(covariance, factors=np.hstack([covariance.factors, root(extra)]))
+        covariance = covariance.plus(root(extra))
     known = covariance.at(chosen)
     some = np.unique(np.linspace(0, len(chosen) - 1, min(len(chosen), MOST_SCATTER)).astype(int))
     found = scatter(means.mean[chosen[some]], chosen_depth[some], chosen_x[some], known.at(some).dense())
@@ -456,13 +451,12 @@ LIKELY_SHAPE_SD = 0.004
 class Scatter:
     """tau: sd of a cell mean about its curve, nats, at its most likely. df: its degrees of freedom. excess: nats², what
     a mean may vary by beyond the variance already known, see ``_excess``; excess_df: degrees of freedom of the sum of
-    the two. contrasts: how many there were. separable: rough and smooth could be told apart."""
+    the two. separable: rough and smooth could be told apart."""
 
     tau: float
     df: float
     excess: float
     excess_df: float
-    contrasts: int
     separable: bool
 
 
@@ -480,29 +474,28 @@ def scatter(mean: np.ndarray, depth: np.ndarray, x: np.ndarray, known: np.ndarra
         return None
     count = len(C)
     z, S = C @ mean[used], C @ known[np.ix_(used, used)] @ C.T
-    explained = float(np.trace(S)) / count
-    problem = _Contrasts.of(z, S, [C @ kernel_root(depth[used], x[used], length) for length in LENGTHS])
-    top = max(float(z @ z) / count, explained, FLOOR_NATS**2)
+    problem = Contrasts.of(z, S, [C @ kernel_root(depth[used], x[used], length) for length in LENGTHS])
+    top = max(float(z @ z) / count, problem.explained, FLOOR_NATS**2)
     separable = bool(np.unique(depth[used], return_counts=True)[1].max() >= SEPARABLE_SIZES)
     smooth = top * (SMOOTH_STEPS if separable else SMOOTH_STEPS[:1])
     tau2 = np.maximum(top * ROUGH_STEPS, FLOOR_NATS**2)
     best = 0
     for steps in (9, 9, 1):
-        best = int(_profile(problem, explained, tau2, smooth).argmax())
+        best = int(problem.profile(tau2, smooth).argmax())
         low, high = tau2[max(best - 1, 0)], tau2[min(best + 1, len(tau2) - 1)]
         if steps == 1 or high <= low:
             break
         tau2 = np.geomspace(low, high, steps)
     value = float(tau2[best])
     spread = 0.35
-    p = _profile(problem, explained, value * np.exp(np.array([-spread, 0.0, spread])), smooth)
+    p = problem.profile(value * np.exp(np.array([-spread, 0.0, spread])), smooth)
     df = float(np.clip(-2.0 * (p[0] - 2.0 * p[1] + p[2]) / spread**2, 1.0, count))
-    excess, excess_df = _excess(problem, explained, smooth, top)
-    return Scatter(max(float(np.sqrt(value)), FLOOR_NATS), df, excess, excess_df, count, separable)
+    excess, excess_df = _excess(problem, smooth, top)
+    return Scatter(max(float(np.sqrt(value)), FLOOR_NATS), df, excess, excess_df, separable)
 
 
-def _excess(problem: _Contrasts, explained: float, smooth: np.ndarray, top: float) -> tuple[float, float]:
-    """s² beyond the ``explained`` variance (nats²) and degrees of freedom of v = explained + s².
+def _excess(problem: Contrasts, smooth: np.ndarray, top: float) -> tuple[float, float]:
+    """s² beyond the explained variance (nats²) and degrees of freedom of v = explained + s².
 
     The ML estimate of s is zero in about half of sweeps even when s equals the other noise, so s is averaged over its
     posterior: flat in s with a Cauchy tail from LIKELY_SHAPE_SD on, and every smooth part of the grid as likely
@@ -510,10 +503,10 @@ def _excess(problem: _Contrasts, explained: float, smooth: np.ndarray, top: floa
     """
     from scipy.special import digamma, polygamma
 
-    s = np.sqrt(top) * SHAPE_SD_STEPS
+    explained, s = problem.explained, np.sqrt(top) * SHAPE_SD_STEPS
     if explained > 0:
         s = np.concatenate([[0.0], s])
-    log = _marginal(problem, explained, explained + s**2, smooth)
+    log = problem.marginal(explained + s**2, smooth)
     weight = np.exp(log - log.max()) * np.gradient(s) / (1.0 + (s / LIKELY_SHAPE_SD) ** 2)
     weight /= weight.sum()
     ln_v = np.log(explained + s**2 + FLOOR_NATS**2)
@@ -557,18 +550,56 @@ def kernel_root(depth: np.ndarray, x: np.ndarray, length: float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Contrasts:
+class Contrasts:
     """The contrasts in the basis where their known covariance S is diagonal: z (C,), variances (C,), and for each
-    length the root of the smooth part's covariance (C, R), of orthogonal columns, R at most C."""
+    length the root of the smooth part's covariance (C, R), of orthogonal columns, R at most C. explained: nats², the
+    mean of the known variances."""
 
     z: np.ndarray
     variances: np.ndarray
     roots: list[np.ndarray]
+    explained: float
 
     @classmethod
-    def of(cls, z: np.ndarray, S: np.ndarray, roots: list[np.ndarray]) -> _Contrasts:
+    def of(cls, z: np.ndarray, S: np.ndarray, roots: list[np.ndarray]) -> Contrasts:
         values, Q = np.linalg.eigh(S)
-        return cls(Q.T @ z, np.maximum(values, 0.0), [_orthogonal(Q.T @ root) for root in roots])
+        orthogonal = [_orthogonal(Q.T @ root) for root in roots]
+        return cls(Q.T @ z, np.maximum(values, 0.0), orthogonal, float(np.trace(S)) / len(z))
+
+    def profile(self, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
+        """(T,) restricted log likelihood at each τ² (T,), maximised over the smooth part's variance and length."""
+        return self.likelihood(tau2, smooth).max(axis=(1, 2))
+
+    def marginal(self, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
+        """(T,) restricted likelihood at each τ², averaged over the smooth part's variance and length."""
+        log = self.likelihood(tau2, smooth)
+        top = log.max(axis=(1, 2), keepdims=True)
+        return top[:, 0, 0] + np.log(np.exp(log - top).mean(axis=(1, 2)))
+
+    def likelihood(self, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
+        """(T, lengths, smooth) restricted log likelihood at each τ² (T,) and smooth part.
+
+        The known covariance S is scaled to τ² below its own level, so that τ² runs over all values with the same shape.
+        With W the inverse of the (diagonal) rough covariance and A = Fᵀ·W·F = U·diag(a)·Uᵀ, every s² costs R steps:
+        ln|V| = ln|W⁻¹| + Σ ln(1 + s²·a),  zᵀV⁻¹z = zᵀWz − s²·Σ (UᵀFᵀWz)² / (1 + s²·a)  (Woodbury).
+        """
+        log = np.empty((len(tau2), len(self.roots), len(smooth)))
+        for k, value in enumerate(tau2):
+            share = min(1.0, value / self.explained) if self.explained > 0 else 0.0
+            rough = share * self.variances + max(value - self.explained, 0.0) + FLOOR_NATS**2
+            weighted = self.z / rough
+            for j, F in enumerate(self.roots):
+                projected = F.T @ weighted
+                if np.ptp(rough) <= 1e-9 * rough[0]:  # as many replicates everywhere: orthogonal as they are
+                    a = (F**2).sum(axis=0) / rough[0]
+                else:
+                    a, U = np.linalg.eigh(F.T @ (F / rough[:, None]))
+                    projected = U.T @ projected
+                gain = 1.0 + smooth[:, None] * np.maximum(a, 0.0)
+                fitted = smooth[:, None] * projected**2 / gain
+                log[k, j] = -0.5 * (np.log(gain) - fitted).sum(axis=1)
+            log[k] -= 0.5 * float(np.log(rough).sum() + self.z @ weighted)
+        return log
 
 
 def _orthogonal(root: np.ndarray) -> np.ndarray:
@@ -576,44 +607,6 @@ def _orthogonal(root: np.ndarray) -> np.ndarray:
     U, s, _ = np.linalg.svd(root, full_matrices=False)
     kept = s**2 > ROUNDING * s[0] ** 2
     return U[:, kept] * s[kept]
-
-
-def _profile(problem: _Contrasts, explained: float, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
-    """(T,) restricted log likelihood at each τ² (T,), maximised over the smooth part's variance and length."""
-    return _likelihood(problem, explained, tau2, smooth).max(axis=(1, 2))
-
-
-def _marginal(problem: _Contrasts, explained: float, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
-    """(T,) restricted likelihood at each τ², averaged over the smooth part's variance and length."""
-    log = _likelihood(problem, explained, tau2, smooth)
-    top = log.max(axis=(1, 2), keepdims=True)
-    return top[:, 0, 0] + np.log(np.exp(log - top).mean(axis=(1, 2)))
-
-
-def _likelihood(problem: _Contrasts, explained: float, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
-    """(T, lengths, smooth) restricted log likelihood at each τ² (T,) and smooth part.
-
-    The known covariance S is scaled to τ² below its own level, so that τ² runs over all values with the same shape.
-    With W the inverse of the (diagonal) rough covariance and A = Fᵀ·W·F = U·diag(a)·Uᵀ, every s² costs R steps:
-    ln|V| = ln|W⁻¹| + Σ ln(1 + s²·a),  zᵀV⁻¹z = zᵀWz − s²·Σ (UᵀFᵀWz)² / (1 + s²·a)  (Woodbury).
-    """
-    log = np.empty((len(tau2), len(problem.roots), len(smooth)))
-    for k, value in enumerate(tau2):
-        share = min(1.0, value / explained) if explained > 0 else 0.0
-        rough = share * problem.variances + (max(value - explained, 0.0) if explained > 0 else value) + FLOOR_NATS**2
-        weighted = problem.z / rough
-        for j, F in enumerate(problem.roots):
-            projected = F.T @ weighted
-            if np.ptp(rough) <= 1e-9 * rough[0]:  # as many replicates everywhere: orthogonal as they are
-                a = (F**2).sum(axis=0) / rough[0]
-            else:
-                a, U = np.linalg.eigh(F.T @ (F / rough[:, None]))
-                projected = U.T @ projected
-            gain = 1.0 + smooth[:, None] * np.maximum(a, 0.0)
-            fitted = smooth[:, None] * projected**2 / gain
-            log[k, j] = -0.5 * (np.log(gain) - fitted).sum(axis=1)
-        log[k] -= 0.5 * float(np.log(rough).sum() + problem.z @ weighted)
-    return log
 
 
 # documents that belong to the row give its loss up to rounding; those of another checkpoint of the run do not

@@ -15,6 +15,7 @@ from typing import Any
 from dwsweep import expressions
 from dwsweep.errors import InputError, argument, example
 from dwsweep.records import columns
+from dwsweep.text import listed
 
 Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
@@ -163,9 +164,7 @@ def _differ(name: str, seen: set[Any]) -> bool:
 def _listed(values: Iterable[Any]) -> str:
     shown = sorted(set(values), key=lambda v: (0, v, "") if isinstance(v, int | float) else (1, 0, str(v)))
     texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in shown]
-    return ", ".join(texts[:VALUES_LISTED]) + (
-        f" and {len(texts) - VALUES_LISTED} more" if len(texts) > VALUES_LISTED else ""
-    )
+    return listed(texts, VALUES_LISTED)
 
 
 def _refusal(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying: dict[str, Any]) -> str:

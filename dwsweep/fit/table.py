@@ -104,8 +104,9 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit:
     given = tuple(held)
     taken = understood(given)
     known = {*held, *taken}
-    asked = [name for name in given if _plain(name).removeprefix("config_") in BUDGETS and name not in taken.values()]
-    if asked and "train_flops" not in known and _are_flops(held[asked[0]]):
+    asked = [n for n in given if _plain(n).removeprefix("config_") in BUDGETS and n not in taken.values()]
+    spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
+    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # of compute: no net has as many
         taken["train_flops"] = asked[0]
     if "bits_per_byte" in known and "loss" not in known:
         taken["loss"] = taken.pop("bits_per_byte", "bits_per_byte")
@@ -132,12 +133,6 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit:
     loss = {**taken, **renamed}.get("loss", "loss")
     of_loss = UNITS[unit] if unit else unit_named(loss)
     return Table(rows, tuple(held), source, digest, directory, n_read, named, said, loss, of_loss, dict(left_out))
-
-
-def _are_flops(values: Sequence[Any]) -> bool:
-    """Whether they are a budget of compute: of parameters, no net has as many."""
-    numbers = [value for value in values if isinstance(value, int | float)]
-    return bool(numbers) and min(numbers) > MOST_PARAMETERS
 
 
 def unit_named(column: str) -> str:
@@ -393,6 +388,8 @@ def _nearest(name: str, names: Sequence[str]) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, str | bool):
+        return repr(str(value)[:40])
     try:
         return f"{value:g}"
     except (TypeError, ValueError):  # None, or what else stands where a number should
@@ -405,36 +402,34 @@ def _check_numbers(rows: list[Row], names: Sequence[str]) -> None:
     found = []
     for order, name in enumerate(one for one in of_type("number", "count") if one in names):
         kinds = {(type(value), value) for row in rows if (value := row.get(name)) is not None or name in LARGEST}
-        bad = {kind: line for kind in kinds if (line := _wrong(name, kind[1]))}
-        if bad:
-            kind_of = ((number, type(row.get(name)), row.get(name)) for number, row in enumerate(rows, start=1))
-            found += [(number, order, bad[kind, value]) for number, kind, value in kind_of if (kind, value) in bad]
-    lines = [line.format(row=number) for number, _, line in sorted(found)]
+        bad = {kind: must for kind in kinds if (must := _must(name, kind[1]))}
+        for number, value in enumerate((row.get(name) for row in rows) if bad else (), start=1):
+            if (kind := (type(value), value)) in bad:
+                found.append((number, order, f"{name}: {_shown(value)} in row {number}; must {bad[kind]}"))
+    lines = [line for _, _, line in sorted(found)]
     if lines:
         more = [f"table: {len(lines) - 5} more bad values"] if len(lines) > 5 else []
         raise InputError(*lines[:5], *more)
 
 
-def _wrong(name: str, value: Any) -> str:
-    """Complaint about a number of the column, with {row} for its place; empty where nothing is."""
-    shown = _shown(value).replace("{", "{{").replace("}", "}}")
-    said = f"{name}: {shown} in row {{row}}; must"
+def _must(name: str, value: Any) -> str:
+    """What a number of the column must be and ``value`` is not; empty where nothing is wrong."""
     if isinstance(value, str | bool):
-        return f"{name}: {str(value)[:40]!r}".replace("{", "{{").replace("}", "}}") + " in row {row}; must be a number"
+        return "be a number"
     if name in LARGEST:
         if value is None or not 1 <= value <= LARGEST[name]:
-            return f"{said} be a number from 1 to {LARGEST[name]:g}"
+            return f"be a number from 1 to {LARGEST[name]:g}"
         if name == "depth" and not float(value).is_integer():
-            return f"{said} be a whole number of layers"
+            return "be a whole number of layers"
     # zero or less is a blank: the row has no such count
     elif name in COUNTS and 0 < value < math.inf and not LEAST_COUNT <= value <= LARGEST_COUNT:
-        return f"{said} be from {LEAST_COUNT:g} to {LARGEST_COUNT:g}"
+        return f"be from {LEAST_COUNT:g} to {LARGEST_COUNT:g}"
     elif name == "bits_per_byte" and value < 0:
-        return f"{said} not be negative"
+        return "not be negative"
     elif name == "learning_rate" and not 0 < value < math.inf:
-        return f"{said} be positive and finite"
+        return "be positive and finite"
     elif name == "loss" and math.isfinite(value) and abs(value) > LARGEST_LOSS:
-        return f"{said} be a cross-entropy, at most {LARGEST_LOSS:g} (inf marks a run that diverged)"
+        return f"be a cross-entropy, at most {LARGEST_LOSS:g} (inf marks a run that diverged)"
     return ""
 
 

@@ -11,10 +11,8 @@ levine  the two-width rule of Levine et al. 2020: the first trained width of the
         worse, averaged with its left neighbour, where the two are indistinguishable. The noisier the losses, the later
         a width counts as worse: biased to larger widths.
 
-Contrasts are differences of any two depths at equal size, for tables that give no curves to cross. Two shapes within
-TOLERANCE of each other's size are compared as measured, corrected to the size between them by the slope of the loss;
-the correction's error is the spread of that slope over the table. Depths without such shapes are compared by the losses
-of all depths together, where they share a range of sizes. Each pair has at most three sizes: the ends and the middle.
+Contrasts are differences of any two depths at equal size by that model, at the ends and in the middle of the sizes at
+which the data compare the two. A table without a surface has none.
 """
 
 from __future__ import annotations
@@ -22,33 +20,35 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, pairwise
-from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.curves import Curves, Difference, difference, distinct, from_values, pchip, shared_grid
-from dwsweep.fit.noise import DEFAULT, DOCUMENTS, FLOOR_NATS, SEPARABLE_SIZES, t_two_sided
+from dwsweep.fit.curves import Curves, Difference, difference, from_values, pchip, shared_grid
+from dwsweep.fit.noise import DEFAULT, DOCUMENTS, SEPARABLE_SIZES, t_two_sided
 from dwsweep.fit.surface import LossSurface
+from dwsweep.interval import Interval
 from dwsweep.records.fit import NO_FORM_FITS
 from dwsweep.records.transitions import REFERENCE, Contrast, Transition
 from dwsweep.text import format_count
 
 NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
 FEW_SIZES = "few sizes"
-CAUSES = (NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)
+STRUCTURAL = (NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)  # causes that lie in which shapes were trained
+CAUSES = (NOISE, NOISE_UNKNOWN, *STRUCTURAL)
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """The crossing of one pair at one threshold; x is ln of the axis, None where it does not exist.
+    """The crossing of one pair; x is ln of the axis, None where it does not exist.
 
     status: see ``classify``. root, low, high: crossing and ends of its interval (None = unbounded, or no root).
     se: standard error of the root. slope: g' there, nats per unit of x. t_left, t_right: largest t of the shallower's
     lead left of the crossing and of the deeper's lead right of it. critical: sup-t quantile they are held against.
-    left, right: last x where the shallower, first where the deeper is significantly ahead. sign_changes: of g.
-    tie_low, tie_high: ends of the stretch beyond a lead, up to the end of the shared range, where the two do not differ
-    (of ``not_reached`` and ``already_crossed``; None without one). cause: why it is undecided, one of CAUSES.
+    sign_changes: of g. tie_low, tie_high: ends of the stretch beyond a lead, up to the end of the shared range, where
+    the two do not differ (of ``not_reached`` and ``already_crossed``; None without one). cause: why it is undecided,
+    one of CAUSES.
     """
 
     status: str
@@ -60,8 +60,6 @@ class Crossing:
     t_left: float | None = None
     t_right: float | None = None
     critical: float | None = None
-    left: float | None = None
-    right: float | None = None
     sign_changes: int = 0
     reason: str = ""
     tie_low: float | None = None
@@ -80,58 +78,52 @@ def classify(d: Difference, confidence: float) -> Crossing:
     """
     band = d.band(confidence)
     g, se, x = d.g, band.se, d.x
-    t = g / se
-    pointwise = t_two_sided(confidence, d.df)
+    t, pointwise = g / se, t_two_sided(confidence, d.df)
     below, above = np.flatnonzero(band.sign < 0), np.flatnonzero(band.sign > 0)
-    changes = int(np.count_nonzero(np.diff(np.sign(g[g != 0.0]))))
-    left = int(below[-1]) if len(below) else None
-    right = int(above[0]) if len(above) else None
-    if left is None and right is None:
-        status = "undecided"
-    elif right is None:
-        status = "not_reached"
-    elif left is None:
-        status = "already_crossed"
-    else:
-        status = "crossed" if left < right else "ambiguous"
-    low = high = root = slope = root_se = None
-    if status in ("crossed", "not_reached"):
-        low = _edge(x, -t - pointwise, left, 1)
-    if status in ("crossed", "already_crossed"):
-        high = _edge(x, t - pointwise, right, -1)
-    if status == "crossed":
-        root, slope, root_se = _root(x, g, se, left, right)
-    tie = _tie(x, low if status == "not_reached" else None, high if status == "already_crossed" else None)
-    t_left = float(np.max(-t if root is None else -t[x <= root]))
-    t_right = float(np.max(t if root is None else t[x >= root]))
-    return Crossing(
-        status,
-        root,
-        low,
-        high,
-        root_se,
-        slope,
-        t_left,
-        t_right,
-        band.critical,
-        None if left is None else float(x[left]),
-        None if right is None else float(x[right]),
-        changes,
-        reason=_TIED[status] if tie else _REASONS.get(status, ""),
-        tie_low=tie[0] if tie else None,
-        tie_high=tie[1] if tie else None,
-        cause=NOISE if status == "undecided" else "",
+    found = _looked_at(g, t, band.critical)
+    if not len(below) and not len(above):
+        return replace(found, reason=_REASONS["undecided"], cause=NOISE)
+    if not len(above):
+        low = _edge(x, -t - pointwise, int(below[-1]), 1)
+        return _bounded(found, "not_reached", x, low=low)
+    if not len(below):
+        high = _edge(x, t - pointwise, int(above[0]), -1)
+        return _bounded(found, "already_crossed", x, high=high)
+    left, right = int(below[-1]), int(above[0])
+    if left >= right:
+        return replace(found, status="ambiguous", reason=_REASONS["ambiguous"])
+    root, slope, root_se = _root(x, g, se, left, right)
+    return replace(
+        found,
+        status="crossed",
+        root=root,
+        low=_edge(x, -t - pointwise, left, 1),
+        high=_edge(x, t - pointwise, right, -1),
+        se=root_se,
+        slope=slope,
+        t_left=float(np.max(-t[x <= root])),
+        t_right=float(np.max(t[x >= root])),
     )
 
 
-def _tie(x: np.ndarray, low: float | None, high: float | None) -> tuple[float, float] | None:
-    """From where the last lead ends to the end of the range, where that is more than the last step of the grid."""
-    step = x[1] - x[0]
-    if low is not None and x[-1] - low > step:
-        return low, float(x[-1])
-    if high is not None and high - x[0] > step:
-        return float(x[0]), high
-    return None
+def _looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
+    """What is known of a pair before its leads are: undecided so far."""
+    changes = int(np.count_nonzero(np.diff(np.sign(g[g != 0.0]))))
+    return Crossing(
+        "undecided", t_left=float(np.max(-t)), t_right=float(np.max(t)), critical=critical, sign_changes=changes
+    )
+
+
+def _bounded(
+    found: Crossing, status: str, x: np.ndarray, low: float | None = None, high: float | None = None
+) -> Crossing:
+    """The crossing with a bound on one side. The two tie from there to the end of the range, where that is more than
+    the last step of the grid."""
+    found = replace(found, status=status, low=low, high=high, reason=_REASONS[status])
+    ends = float(x[0] if low is None else low), float(x[-1] if high is None else high)
+    if ends[1] - ends[0] <= x[1] - x[0]:
+        return found
+    return replace(found, tie_low=ends[0], tie_high=ends[1], reason=_TIED[status])
 
 
 _REASONS = {
@@ -140,8 +132,6 @@ _REASONS = {
     "undecided": "the two nets nowhere differ by more than the noise",
     "ambiguous": "the lead changes hands in more than one place, or from the deeper net to the shallower",
 }
-
-
 _TIED = {
     "not_reached": "the shallower net is ahead at small sizes, and from the bound to the end of the shared range the "
     "two tie: the crossing may lie there or above",
@@ -150,31 +140,24 @@ _TIED = {
 }
 
 
-def no_crossing(reason: str, cause: str) -> Crossing:
-    """A pair about which nothing can be said, and why."""
-    return Crossing("undecided", reason=reason, cause=cause)
-
-
-def of_few_sizes(crossing: Crossing, sizes: int) -> Crossing:
+def _of_few_sizes(crossing: Crossing, sizes: int) -> Crossing:
     """The crossing, undecided where so few sizes cannot tell it from the scatter of a shape."""
     if crossing.status not in ("crossed", "ambiguous"):
         return crossing
-    return replace(
-        no_crossing(
-            f"{sizes} sizes per depth and no losses per document: scatter per shape cannot be told from a crossing; "
-            f"{SEPARABLE_SIZES} are needed",
-            FEW_SIZES,
-        ),
+    return Crossing(
+        "undecided",
         t_left=crossing.t_left,
         t_right=crossing.t_right,
         critical=crossing.critical,
         sign_changes=crossing.sign_changes,
+        reason=f"{sizes} sizes per depth and no losses per document: scatter per shape cannot be told from a crossing; "
+        f"{SEPARABLE_SIZES} are needed",
+        cause=FEW_SIZES,
     )
 
 
-def _edge(x: np.ndarray, excess: np.ndarray, start: int | None, step: int) -> float:
+def _edge(x: np.ndarray, excess: np.ndarray, start: int, step: int) -> float:
     """Walking from ``start``, the first x where ``excess`` falls to zero (interpolated); else the end of x."""
-    assert start is not None
     i = start
     while 0 <= i + step < len(x):
         if excess[i + step] <= 0.0:
@@ -184,18 +167,12 @@ def _edge(x: np.ndarray, excess: np.ndarray, start: int | None, step: int) -> fl
     return float(x[i])
 
 
-def _root(
-    x: np.ndarray, g: np.ndarray, se: np.ndarray, left: int | None, right: int | None
-) -> tuple[float, float, float]:
+def _root(x: np.ndarray, g: np.ndarray, se: np.ndarray, left: int, right: int) -> tuple[float, float, float]:
     """(root, slope, se of the root) between two indices of opposite sign; the middle one where noise made several."""
-    assert left is not None and right is not None
-    inside = np.arange(left, right + 1)
-    up = [i for i in inside[:-1] if g[i] < 0.0 <= g[i + 1]]
+    up = [i for i in range(left, right) if g[i] < 0.0 <= g[i + 1]]
     i = up[len(up) // 2]
     root = float(x[i] - g[i] * (x[i + 1] - x[i]) / (g[i + 1] - g[i]))
-    gradient = np.gradient(g, x)
-    slope = float(np.interp(root, x, gradient))
-    spread = float(np.interp(root, x, se))
+    slope, spread = float(np.interp(root, x, np.gradient(g, x))), float(np.interp(root, x, se))
     return root, slope, spread / abs(slope) if slope else math.inf
 
 
@@ -217,7 +194,6 @@ def _distance(n: float, end: float | None, other: float, other_end: float | None
     return None if end is None or other_end is None else math.hypot(math.log(n / end), math.log(other / other_end))
 
 
-ALL_LOSSES = "all losses together"  # what a contrast rests on
 SURFACE, LEVINE = "surface", "levine"  # estimators beside the reference
 SURFACE_POINTS = 61
 FAR_APART = 3.0  # standard errors between two estimates of a crossing that rest on the same losses
@@ -225,59 +201,75 @@ FAR_APART = 3.0  # standard errors between two estimates of a crossing that rest
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A pair of consecutive depths. difference: None where they share no range of sizes. crossing: the reference
-    (pchip). others: (estimator, crossing)."""
+    """A pair of consecutive depths. difference: None where they share no range of sizes. crossing: of the pair's own
+    two curves (pchip), the reference. levine, surface: by the other estimators, where they have an answer."""
 
     shallow: int
     deep: int
     difference: Difference | None
     crossing: Crossing
-    others: tuple[tuple[str, Crossing], ...]
+    levine: Crossing | None = None
+    surface: Crossing | None = None
 
 
-def analyse_pairs(curves: Curves, confidence: float, estimators: bool = True) -> list[Pair]:
+def analyse_pairs(curves: Curves, confidence: float) -> list[Pair]:
     """Every pair of consecutive depths, shallow to deep."""
-    pairs = []
-    for shallow, deep in zip(curves.depths[:-1], curves.depths[1:], strict=True):
-        d = difference(curves, shallow, deep)
-        if d is None:
-            pairs.append(Pair(shallow, deep, None, _no_range(curves, shallow, deep), ()))
-            continue
-        if not curves.noise.known:
-            reason = (
-                curves.noise.why_unknown
-                or "no estimate of the noise: more seeds, four sizes per depth, or a declared noise"
-            )
-            pairs.append(Pair(shallow, deep, d, no_crossing(reason, NOISE_UNKNOWN), ()))
-            continue
-        levine = levine_crossing(curves, shallow, deep, confidence) if estimators else None
-        others = [] if levine is None else [(LEVINE, levine)]
-        crossing = classify(d, confidence)
-        sizes = min(len(curves.sizes(shallow)), len(curves.sizes(deep)))
-        if sizes < SEPARABLE_SIZES and curves.noise.shape_source != DOCUMENTS:
-            crossing = of_few_sizes(crossing, sizes)
-            others = [(name, of_few_sizes(found, sizes)) for name, found in others]
-        pairs.append(Pair(shallow, deep, d, crossing, tuple(others)))
-    return pairs
+    return [_pair(curves, *depths, confidence) for depths in pairwise(curves.depths)]
+
+
+def _pair(curves: Curves, shallow: int, deep: int, confidence: float) -> Pair:
+    d, noise = difference(curves, shallow, deep), curves.noise
+    if d is None:
+        single = next((depth for depth in (shallow, deep) if len(curves.sizes(depth)) < 2), None)
+        if single is not None:
+            reason, cause = f"depth {single} has a single size: no curve", NO_CURVE
+        else:
+            reason, cause = "the two depths share no range of sizes", NO_SHARED_RANGE
+        return Pair(shallow, deep, None, Crossing("undecided", reason=reason, cause=cause))
+    if not noise.known:
+        reason = noise.why_unknown or "no estimate of the noise: more seeds, four sizes per depth, or a declared noise"
+        return Pair(shallow, deep, d, Crossing("undecided", reason=reason, cause=NOISE_UNKNOWN))
+    crossing, levine = classify(d, confidence), levine_crossing(curves, d, confidence)
+    sizes = min(len(curves.sizes(shallow)), len(curves.sizes(deep)))
+    if sizes < SEPARABLE_SIZES and noise.shape_source != DOCUMENTS:
+        crossing, levine = _of_few_sizes(crossing, sizes), levine and _of_few_sizes(levine, sizes)
+    return Pair(shallow, deep, d, crossing, levine)
 
 
 def with_surface(pairs: Sequence[Pair], curves: Curves, surface: LossSurface, confidence: float) -> list[Pair]:
     """The pairs with the verdict of the losses of all depths together, estimator ``surface``, where both depths lie
     inside the data. It holds what the pair's own two curves say beside it."""
-    grid = np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS)
-    values = surface.differences(grid, [(pair.shallow, pair.deep) for pair in pairs])
-    within = np.array([surface.reach(x) for x in grid])
+    grid, depths = surface_grid(surface), [(pair.shallow, pair.deep) for pair in pairs]
     found = []
-    for pair, drawn in zip(pairs, values, strict=True):
-        if pair.difference is None:
-            inside = (within[:, 0] <= math.log(pair.shallow) + 1e-9) & (within[:, 1] >= math.log(pair.deep) - 1e-9)
-        else:
-            inside = (grid >= pair.difference.x[0] - 1e-9) & (grid <= pair.difference.x[-1] + 1e-9)
-        if np.count_nonzero(inside) > 1:
+    for pair, drawn, inside in zip(
+        pairs, surface.differences(grid, depths), _compared(curves, surface, grid, depths), strict=True
+    ):
+        if len(inside) > 1:
             joint = from_values(curves, pair.shallow, pair.deep, grid[inside], drawn[:, inside])
-            verdict = _holding(classify(joint, confidence), pair.crossing)
-            pair = replace(pair, others=(*pair.others, (SURFACE, verdict)))
+            pair = replace(pair, surface=_holding(classify(joint, confidence), pair.crossing))
         found.append(pair)
+    return found
+
+
+def surface_grid(surface: LossSurface) -> np.ndarray:
+    """The ln sizes at which the joint model compares depths."""
+    return np.linspace(surface.record.low, surface.record.high, SURFACE_POINTS)
+
+
+def _compared(
+    curves: Curves, surface: LossSurface, grid: np.ndarray, pairs: Sequence[tuple[int, int]]
+) -> list[np.ndarray]:
+    """For each pair, the places on ``grid`` at which the data compare the two depths: where both curves run, or inside
+    the hull of all shapes where they share no range."""
+    least, most = np.array([surface.reach(x) for x in grid]).T + np.array([[-1e-9], [1e-9]])
+    found = []
+    for shallow, deep in pairs:
+        shared = shared_grid(curves, shallow, deep)
+        if shared is None:
+            inside = (least <= math.log(shallow)) & (most >= math.log(deep))
+        else:
+            inside = (grid >= shared[0] - 1e-9) & (grid <= shared[-1] + 1e-9)
+        found.append(np.flatnonzero(inside))
     return found
 
 
@@ -303,23 +295,15 @@ def _apart(joint: Crossing, own: Crossing) -> float:
 
 
 def disagreements(pairs: Sequence[Pair]) -> list[str]:
-    """A line for each pair whose crossing by all losses is more than two standard errors from that of its own curves:
-    no form fits there."""
+    """A line for each pair whose crossing by all losses is more than ``FAR_APART`` standard errors from that of its own
+    curves: no form fits there."""
     return [
         f"surface: {pair.shallow}→{pair.deep} at {format_count(math.exp(joint.root))}, by the pair alone at "
         f"{format_count(math.exp(pair.crossing.root))}, {apart:.1f} standard errors apart: {NO_FORM_FITS} there"
         for pair in pairs
-        for name, joint in pair.others
-        if name == SURFACE and (apart := _apart(joint, pair.crossing)) > FAR_APART
+        if (joint := pair.surface) and (apart := _apart(joint, pair.crossing)) > FAR_APART
         if joint.root is not None and pair.crossing.root is not None
     ]
-
-
-def _no_range(curves: Curves, shallow: int, deep: int) -> Crossing:
-    for depth in (shallow, deep):
-        if len(curves.sizes(depth)) < 2:
-            return no_crossing(f"depth {depth} has a single size: no curve", NO_CURVE)
-    return no_crossing("the two depths share no range of sizes", NO_SHARED_RANGE)
 
 
 def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float) -> list[Transition]:
@@ -328,7 +312,8 @@ def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float) ->
     return [
         _transition_row(curves, pair, estimator, crossing, confidence)
         for pair in pairs
-        for estimator, crossing in ((REFERENCE, pair.crossing), *pair.others)
+        for estimator, crossing in ((REFERENCE, pair.crossing), (LEVINE, pair.levine), (SURFACE, pair.surface))
+        if crossing
     ]
 
 
@@ -336,21 +321,16 @@ def _transition_row(curves: Curves, pair: Pair, estimator: str, c: Crossing, con
     both = np.concatenate([curves.at(pair.shallow), curves.at(pair.deep)])
     sigmas = [curves.noise.sigma.get(d) for d in (pair.shallow, pair.deep)]
     known = [s for s in sigmas if s is not None]
-    x = (c.root, c.low, c.high, c.tie_low, c.tie_high)
-    n = [None if v is None else n_params_at(curves, pair.shallow, v) for v in x]
-    width = [None if v is None else float(np.exp(curves.ln_width_of(pair.shallow, v))) for v in x]
-    axis = [None if v is None else math.exp(v) for v in x]
+    at, tie = Interval(c.root, c.low, c.high), Interval(None, c.tie_low, c.tie_high)
+    n_params = partial(n_params_at, curves, pair.shallow)
+    width, axis = at.map(lambda x: float(np.exp(curves.ln_width_of(pair.shallow, x)))), at.map(math.exp)
     return Transition(
         shallow=pair.shallow,
         deep=pair.deep,
         estimator=estimator,
         status=c.status,
-        n_params=n[0],
-        n_params_low=n[1],
-        n_params_high=n[2],
-        width=width[0],
-        width_low=width[1],
-        width_high=width[2],
+        **at.map(n_params).columns("n_params"),
+        **width.columns("width"),
         se_ln_n=c.se,
         slope_difference=c.slope,
         sup_t_left=c.t_left,
@@ -363,13 +343,13 @@ def _transition_row(curves: Curves, pair: Pair, estimator: str, c: Crossing, con
         interval_method="" if c.critical is None else "two trained widths" if estimator == LEVINE else "band inversion",
         threshold=0.0,
         sup_t_critical=c.critical,
-        axis_value=axis[0],
-        axis_low=axis[1],
-        axis_high=axis[2],
+        axis_value=axis.value,
+        axis_low=axis.low,
+        axis_high=axis.high,
         reason=c.reason,
         cause=c.cause,
-        tie_low=n[3],
-        tie_high=n[4],
+        tie_low=tie.map(n_params).low,
+        tie_high=tie.map(n_params).high,
     )
 
 
@@ -380,152 +360,78 @@ def n_params_at(curves: Curves, depth: int, x: float) -> float:
     return float(math.exp(x + np.interp(x, curves.x[where], offset)))
 
 
-def levine_crossing(curves: Curves, shallow: int, deep: int, confidence: float) -> Crossing | None:
+def levine_crossing(curves: Curves, pair: Difference, confidence: float) -> Crossing | None:
     """The two-width rule at the trained widths of the shallower net inside the shared range.
 
     Both nets are compared at equal x; the deeper one's loss there is interpolated, since its widths need not match. The
     interval runs between the two widths; a pair that is not reached lies beyond the last width at which the shallower
-    net is significantly ahead. None without a noise estimate or a shared range.
+    net is significantly ahead. None with fewer than two such widths.
     """
-    grid = shared_grid(curves, shallow, deep)
-    if grid is None or not curves.noise.known:
+    shallow, deep = pair.shallow, pair.deep
+    x, shallower = curves.losses(shallow)
+    keep = (x >= pair.x[0] - 1e-9) & (x <= pair.x[-1] + 1e-9)
+    if np.count_nonzero(keep) < 2:
         return None
-    a, b = curves.at(shallow), curves.at(deep)
-    keep = a[(curves.x[a] >= grid[0] - 1e-9) & (curves.x[a] <= grid[-1] + 1e-9)]
-    values = np.vstack([curves.mean, curves.draws])
-    x, shallower = distinct(curves.x[keep], values[:, keep])
-    if len(x) < 2:
-        return None
-    d = from_values(curves, shallow, deep, x, shallower - pchip(*distinct(curves.x[b], values[:, b]), x))
+    x, shallower = x[keep], shallower[:, keep]
+    d = from_values(curves, shallow, deep, x, shallower - pchip(*curves.losses(deep), x))
     pointwise = t_two_sided(confidence, d.df)
     t = d.g / d.se
     worse = np.flatnonzero(t > pointwise)
-    said: dict[str, Any] = {"t_left": float(np.max(-t)), "t_right": float(np.max(t)), "critical": pointwise}
-    said["sign_changes"] = int(np.count_nonzero(np.diff(np.sign(d.g[d.g != 0.0]))))
+    said = _looked_at(d.g, t, pointwise)
     if not len(worse):
         better = np.flatnonzero(t < -pointwise)
-        status = "not_reached" if len(better) else "undecided"
-        low = float(x[better[-1]]) if len(better) else None
-        return Crossing(status, low=low, **said)
+        return replace(said, status="not_reached", low=float(x[better[-1]])) if len(better) else said
     first = int(worse[0])
     if first == 0:
-        return Crossing("already_crossed", high=float(x[0]), right=float(x[0]), **said)
+        return replace(said, status="already_crossed", high=float(x[0]))
     low, high = float(x[first - 1]), float(x[first])
     ln_d = curves.ln_width_of(shallow, np.array([low, high]))
     middle = float(curves.x_of_ln_width(shallow, math.log(np.exp(ln_d).mean())))
     slope = float((d.g[first] - d.g[first - 1]) / (high - low))
-    return Crossing("crossed", middle, low, high, slope=slope, left=low, right=high, **said)
+    return replace(said, status="crossed", root=middle, low=low, high=high, slope=slope)
 
 
-TOLERANCE = math.log(1.1)  # in ln of the size
-SLOPE_ERROR = 0.5  # of the slope, where fewer than three show its spread
-
-
-def contrasts(curves: Curves, confidence: float, surface: LossSurface | None = None) -> list[Contrast]:
-    """At most three rows per pair of depths, shallow to deep, small to large.
-
-    surface: what compares depths without shapes of equal size; its draws hold the error of going between the shapes.
-    """
-    slope, slope_error = _slope(curves)
+def contrasts(curves: Curves, confidence: float, surface: LossSurface) -> list[Contrast]:
+    """Any two depths at equal size by the joint model: at most three rows per pair, at the smallest, the middle and the
+    largest size at which the data compare the two."""
+    depths, grid = curves.depths, surface_grid(surface)
+    pairs = list(combinations(range(len(depths)), 2))
+    inside = _compared(curves, surface, grid, [(depths[a], depths[b]) for a, b in pairs])
+    chosen = [where[sorted({0, len(where) // 2, len(where) - 1})] if len(where) else where for where in inside]
+    # (depths, 1 + D) loss of the shallowest less that of each depth, by place on the grid
+    below = {
+        k: surface.differences(grid[[k]], [(depths[0], depth) for depth in depths])[..., 0]
+        for k in {int(k) for where in chosen for k in where}
+    }
     rows = []
-    for shallow, deep in combinations(curves.depths, 2):
-        matched = _matched(curves, shallow, deep)
-        if matched:
-            rows += [_measured(curves, a, b, slope, slope_error, confidence) for a, b in _three(matched)]
-        else:
-            rows += _by_surface(curves, surface, shallow, deep, confidence)
+    for (a, b), where in zip(pairs, chosen, strict=True):
+        if len(where):
+            values = np.stack([below[k][b] - below[k][a] for k in where], axis=1)
+            rows += _contrast_rows(curves, from_values(curves, depths[a], depths[b], grid[where], values), confidence)
     return rows
 
 
-def _slope(curves: Curves) -> tuple[float, float]:
-    """dloss/dx between neighbouring sizes of a depth: the middle one, and the sd over the table."""
-    slopes = []
-    for depth in curves.depths:
-        where = curves.at(depth)
-        slopes += [
-            (curves.mean[b] - curves.mean[a]) / (curves.x[b] - curves.x[a])
-            for a, b in pairwise(where)
-            if curves.x[b] - curves.x[a] > TOLERANCE
-        ]
-    if not slopes:  # one size per depth: the trend over all shapes
-        x = curves.x - curves.x.mean()
-        spread = float(x @ x)
-        trend = float(x @ (curves.mean - curves.mean.mean())) / spread if spread > TOLERANCE**2 else 0.0
-        return trend, abs(trend)
-    middle = float(np.median(slopes))
-    return middle, float(np.std(slopes)) if len(slopes) > 2 else SLOPE_ERROR * abs(middle)
-
-
-def _matched(curves: Curves, shallow: int, deep: int) -> list[tuple[int, int]]:
-    """Pairs of shapes of ``shallow`` and ``deep``, where they are each other's nearest and close enough."""
-    a, b = curves.at(shallow), curves.at(deep)
-    gap = np.abs(curves.x[a][:, None] - curves.x[b])
-    return [
-        (int(a[i]), int(b[j]))
-        for i, j in enumerate(gap.argmin(axis=1))
-        if gap[i, j] <= TOLERANCE and gap[:, j].argmin() == i
-    ]
-
-
-def _three(items: Sequence) -> list:
-    last = len(items) - 1
-    return [items[k] for k in sorted({0, last // 2, last})]
-
-
-def _measured(curves: Curves, a: int, b: int, slope: float, slope_error: float, confidence: float) -> Contrast:
-    gap = float(curves.x[a] - curves.x[b])
-    g = float(curves.mean[a] - curves.mean[b]) - slope * gap
-    noise = float((curves.draws[:, a] - curves.draws[:, b]).std())
-    se = math.hypot(noise, slope_error * gap)
-    middle = float(curves.x[a] + curves.x[b]) / 2.0
-    return _contrast_row(curves, a, b, middle, g, se, confidence, "measured shapes", gap)
-
-
-def _by_surface(
-    curves: Curves, surface: LossSurface | None, shallow: int, deep: int, confidence: float
-) -> list[Contrast]:
-    grid = shared_grid(curves, shallow, deep)
-    if surface is None or grid is None:
-        return []
-    x = np.array(_three(grid.tolist()))
-    drawn = surface.differences(x, [(shallow, deep)])[0]
-    a, b = int(curves.at(shallow)[0]), int(curves.at(deep)[0])
-    return [
-        _contrast_row(curves, a, b, at, float(g[0]), float(g[1:].std()), confidence, ALL_LOSSES, None)
-        for at, g in zip(x.tolist(), drawn.T, strict=True)
-    ]
-
-
-def _contrast_row(
-    curves: Curves, a: int, b: int, x: float, g: float, se: float, confidence: float, rests_on: str, gap: float | None
-) -> Contrast:
-    """a, b: shapes of the two depths; ``gap`` None where the widths are those of the curves at ``x``."""
-    shallow, deep = int(curves.depth[a]), int(curves.depth[b])
-    variances = [float(np.mean(curves.se[curves.at(depth)] ** 2)) for depth in (shallow, deep)]
-    df = curves.noise.df_of((shallow, deep), variances) if curves.noise.known else math.inf
-    half = t_two_sided(confidence, df) * max(se, FLOOR_NATS)
-    widths = [
-        float(curves.width[k]) if gap is not None else float(np.exp(curves.ln_width_of(depth, x)))
-        for k, depth in ((a, shallow), (b, deep))
-    ]
-    both = [a, b] if gap is not None else np.concatenate([curves.at(shallow), curves.at(deep)])
-    noise = curves.noise
+def _contrast_rows(curves: Curves, d: Difference, confidence: float) -> list[Contrast]:
+    both = np.concatenate([curves.at(d.shallow), curves.at(d.deep)])
+    noise, pointwise = curves.noise, t_two_sided(confidence, d.df)
     source = noise.source if noise.known else "the scatter of shapes"
-    return Contrast(
-        shallow=shallow,
-        deep=deep,
-        n_params=n_params_at(curves, shallow, x),
-        shallow_width=widths[0],
-        deep_width=widths[1],
-        difference=g,
-        se=se,
-        low=g - half,
-        high=g + half,
-        df=df,
-        confidence=confidence,
-        rests_on=rests_on,
-        size_gap=None if gap is None else math.expm1(abs(gap)),
-        n_seeds=int(curves.n[both].min()),
-        noise_source=source
-        + (f", {math.sqrt(noise.shape_variance):.2g} nats by default" if noise.shape_source == DEFAULT else ""),
-    )
+    if noise.shape_source == DEFAULT:
+        source += f", {math.sqrt(noise.shape_variance):.2g} nats by default"
+    return [
+        Contrast(
+            shallow=d.shallow,
+            deep=d.deep,
+            n_params=n_params_at(curves, d.shallow, x),
+            shallow_width=math.exp(curves.ln_width_of(d.shallow, x)),
+            deep_width=math.exp(curves.ln_width_of(d.deep, x)),
+            difference=g,
+            se=se,
+            low=g - pointwise * se,
+            high=g + pointwise * se,
+            df=d.df,
+            confidence=confidence,
+            n_seeds=int(curves.n[both].min()),
+            noise_source=source,
+        )
+        for x, g, se in zip(d.x.tolist(), d.g.tolist(), d.se.tolist(), strict=True)
+    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +23,7 @@ from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, rename
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.transitions import Transition, references
-from dwsweep.text import NATS, SHORT, format_count
+from dwsweep.text import NATS, SHORT, format_count, listed
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
@@ -77,7 +77,7 @@ def check_fitted(result: Fit) -> None:
         raise InputError(f"table: {result.provenance.input}; no run with a usable loss{why}")
 
 
-def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> list[str]:
+def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Iterator[str]:
     """Warnings where the loss or a count looks like something else. data: what the runs are of.
     shorter: larger nets were trained on less, so that the loss may rise with N.
 
@@ -85,7 +85,7 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> list[
         InputError: it is sure to be something else.
     """
     if not runs:
-        return []
+        return
     _counts(runs)
     losses = np.array([run.loss for run in runs])
     rising = [] if shorter else _rising(runs)
@@ -101,44 +101,45 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> list[
     if kind == "accuracy" or (rising and losses.min() >= 0.0 and losses.max() <= 1.0):
         why = f"column {loss_column!r}" if kind else "all values from 0 to 1, and larger at larger N"
         raise InputError(f"loss: {why}; it looks like accuracy, must be nats per token ({rename('loss')})")
-    lines = []
     bits = [run.row.get("bits_per_byte") for run in runs]
     same = all(value is not None and abs(value - run.loss) < 1e-9 for value, run in zip(bits, runs, strict=True))
     if same and data.unit == NATS:
-        lines.append(
+        yield (
             "loss: it looks like bits, not nats per token, for it equals bits_per_byte; unit bpb makes every number "
             "say so"
         )
-    lines += _near_chance(runs, data.unit)
+    yield from _near_chance(runs, data.unit)
     if rising:
-        lines.append(
+        yield (
             f"loss: it rises with N at depth {', '.join(map(str, rising))}; check the column, its sign, and that large "
             f"nets were trained long enough ({rename('loss')})"
         )
-    return lines
 
 
-def _near_chance(runs: Sequence[Run], unit: str) -> list[str]:
+def _near_chance(runs: Sequence[Run], unit: str) -> Iterator[str]:
     """A warning where nets have learned little more than how frequent each token is."""
     known = [(run, chance) for run in runs if (chance := chance_loss(run, unit)) is not None]
     near = [(run, chance) for run, chance in known if run.loss > NEAR_CHANCE * chance]
-    if not near or 4 * len(near) < len(runs):
-        return []
-    worst, chance = max(near, key=lambda pair: pair[0].loss)
-    what = f"({worst.loss:.3g} at {worst.depth}×{worst.width:g}, where ln V is {chance:.3g})"
-    return [
-        f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, that of "
-        f"guessing {what}: which depth is ahead says little of nets that have learned; train longer"
-    ]
+    if near and 4 * len(near) >= len(runs):
+        worst, chance = max(near, key=lambda pair: pair[0].loss)
+        what = f"({worst.loss:.3g} at {worst.depth}×{worst.width:g}, where ln V is {chance:.3g})"
+        yield (
+            f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, that of "
+            f"guessing {what}: which depth is ahead says little of nets that have learned; train longer"
+        )
+
+
+def _ratios(runs: Iterable[Run]) -> list[float]:
+    """n_params over 12·L·d² of the runs whose table has it."""
+    return [run.n_params / (12.0 * run.depth * run.width**2) for run in runs if run.row.get("n_params") is not None]
 
 
 def _counts(runs: Sequence[Run]) -> None:
-    ratios = [run.n_params / (12.0 * run.depth * run.width**2) for run in runs if run.row.get("n_params") is not None]
+    ratios = _ratios(runs)
     if len(ratios) < 2:
         return
     ratio = float(np.median(ratios))
-    spread = max(ratios) / min(ratios)
-    if spread < COUNT_FACTOR and not 1.0 / COUNT_FACTOR < ratio < COUNT_FACTOR:
+    if max(ratios) < COUNT_FACTOR * min(ratios) and not 1.0 / COUNT_FACTOR < ratio < COUNT_FACTOR:
         unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(ratio)), "another unit")
         run = runs[0]
         raise InputError(
@@ -159,18 +160,17 @@ def _rising(runs: Sequence[Run]) -> list[int]:
     return up if 2 * len(up) > len(steps) else []
 
 
-def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> list[str]:
+def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iterator[str]:
     """Warnings about errors that rest on little. pairs: whether pairs of depths are compared. unit: of losses."""
-    lines, nats = [], SHORT[unit]
-    noise = curves.noise
+    nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
         claimed = "no transition is claimed" if pairs else "errors rest on the scatter about the surface of all shapes"
-        lines.append(
+        yield (
             f"noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; "
             f"{claimed} (repeat with more seeds, or declare the noise of one run)"
         )
     elif noise.source == "scatter":
-        lines.append(
+        yield (
             f"noise: one run per shape, so the error is judged by the scatter about smooth curves alone "
             f"(τ = {noise.tau:.2g} {nats}, {noise.tau_df:.0f} degrees of freedom)"
         )
@@ -178,40 +178,41 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> list
         sigma = next(iter(noise.sigma.values())) or 0.0
         per_mean = sigma / math.sqrt(float(np.median(curves.n)))
         if noise.tau > 2.0 * per_mean:
-            lines.append(
+            yield (
                 f"noise: the declared σ gives ±{per_mean:.2g} {nats} per mean, the cells scatter by {noise.tau:.2g} "
                 f"about smooth curves; the errors are likely too small"
             )
     if curves.seed_slope:
         tilt = curves.seed_slope
         span = math.log(curves.depths[-1] / curves.depths[0])
-        lines.append(
+        yield (
             f"seeds: seed {tilt.worst} goes with depth, by {tilt.slope * span:+.2g} {nats} from {curves.depths[0]} to "
             f"{curves.depths[-1]} layers against the mean of all seeds (p = {tilt.p:.1g}); the errors allow for it"
         )
     counts = Counter(int(n) for n in curves.n)
     if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
-        lines.append(f"seeds: {counts[1]} shapes have a single run")
+        yield f"seeds: {counts[1]} shapes have a single run"
     few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
     if few and len(curves.depths) > 1 and pairs:
-        listed = ", ".join(f"{count} at L {d}" for d, count in few.items())
-        lines.append(
-            f"sizes: {listed}; scatter per shape cannot be told from a crossing there, so none is claimed unless every "
-            f"run has its losses per document (six sizes per depth are needed)"
+        yield (
+            f"sizes: {', '.join(f'{count} at L {d}' for d, count in few.items())}; scatter per shape cannot be told "
+            f"from a crossing there, so none is claimed unless every run has its losses per document "
+            f"(six sizes per depth are needed)"
         )
     if max(curves.n) > 1 and not curves.paired:
-        lines.append("seeds: not shared between shapes (or not named), so their common part does not cancel")
-    return lines
+        yield "seeds: not shared between shapes (or not named), so their common part does not cancel"
 
 
 def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
     """The warning that names what was left out, and the transitions that would be others with it."""
-    listed = "; ".join(named(found) for found in bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
     before = {(row.shallow, row.deep): _said(row) for row in references(with_them)}
     now = {(row.shallow, row.deep): _said(row) for row in references(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
     effect = f"with {'it' if len(bad) == 1 else 'them'}: {', '.join(others)}" if others else "no status depends on it"
-    return f"IMPOSSIBLE LOSS, left out: {listed} ({bad[0].deviations:,.0f} robust standard deviations off); {effect}"
+    return (
+        f"IMPOSSIBLE LOSS, left out: {listed(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
+        f"deviations off); {effect}"
+    )
 
 
 def _said(row: Transition) -> str:
@@ -219,165 +220,140 @@ def _said(row: Transition) -> str:
     return row.status.replace("_", " ") + size
 
 
-def tie_warnings(rows: Sequence[Transition]) -> list[str]:
+def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
     """A line about the pairs whose bound is no evidence about the sizes beyond it, from rows of transitions.csv."""
-    tied = [(row, row.tie_low, row.tie_high) for row in references(rows) if row.tie_low and row.tie_high]
-    if not tied:
-        return []
-    listed = ", ".join(
-        f"{row.shallow}→{row.deep} ({row.status.replace('_', ' ')}) from {format_count(low)} to {format_count(high)}"
-        for row, low, high in tied
-    )
-    return [
-        f"ties: {listed}: there the two depths do not differ by more than the noise, so the bound says where the last "
-        f"significant lead ends, not that the lead goes on; the crossing may lie inside"
+    tied = [
+        f"{row.shallow}→{row.deep} ({row.status.replace('_', ' ')}) from {format_count(row.tie_low)} to "
+        f"{format_count(row.tie_high)}"
+        for row in references(rows)
+        if row.tie_low and row.tie_high
     ]
+    if tied:
+        yield (
+            f"ties: {', '.join(tied)}: there the two depths do not differ by more than the noise, so the bound says "
+            f"where the last significant lead ends, not that the lead goes on; the crossing may lie inside"
+        )
 
 
-def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = False) -> list[str]:
+def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = False) -> Iterator[str]:
     """Warnings about ``runs``, one line each. shorter: that larger nets were trained on less is known."""
-    warnings = [
-        *_negative(runs),
-        *moved(runs),
-        *_differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE),
-        *_counting(runs),
-        *_learning_rates(runs, curves),
-        *_capacity(runs),
-    ]
+    yield from _negative(runs)
+    yield from moved(runs)
+    yield from _differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE)
+    yield from _counting(runs)
+    yield from _learning_rates(runs, curves)
+    yield from _capacity(runs)
     if axis == "n_params" and not shorter:
-        warnings += _flops(runs)
-    return warnings
+        yield from _flops(runs)
 
 
-def _negative(runs: Sequence[Run]) -> list[str]:
+def _negative(runs: Sequence[Run]) -> Iterator[str]:
     below = [run for run in runs if run.loss < 0]
-    if not below:
-        return []
-    worst = min(below, key=lambda run: run.loss)
-    return [
-        f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
-        f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
-        f"({rename('loss')})"
-    ]
+    if below:
+        worst = min(below, key=lambda run: run.loss)
+        yield (
+            f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
+            f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
+            f"({rename('loss')})"
+        )
 
 
-def moved(runs: Sequence[Run]) -> list[str]:
+def moved(runs: Sequence[Run]) -> Iterator[str]:
     """A line about the losses that were moved to another number of tokens."""
     over = [math.exp(-run.row[MOVED]) for run in runs if MOVED in run.row]
-    if not over:
-        return []
-    return [
-        f"tokens: {len(over)} of {len(runs)} losses are moved from {min(over):.2f} to {max(over):.2f} times the tokens "
-        f"asked for, by {-100 * LENGTH_SLOPE:g} ± {100 * LENGTH_SLOPE_SD:g} % of the loss per unit of ln tokens "
-        f"(ASSUMED, as in published laws); that error is in every interval"
-    ]
+    if over:
+        yield (
+            f"tokens: {len(over)} of {len(runs)} losses are moved from {min(over):.2f} to {max(over):.2f} times the "
+            f"tokens asked for, by {-100 * LENGTH_SLOPE:g} ± {100 * LENGTH_SLOPE_SD:g} % of the loss per unit of ln "
+            f"tokens (ASSUMED, as in published laws); that error is in every interval"
+        )
 
 
-def _differing(runs: Sequence[Run], names: Container[str]) -> list[str]:
-    lines = []
+def _differing(runs: Sequence[Run], names: Container[str]) -> Iterator[str]:
     for name, meaning in SHOULD_AGREE.items():
         if name not in names:
             continue
-        if name in GROWING and _grows_with_size(runs, name):
-            lines += _at_equal_size(runs, name)
-            continue
+        if name in GROWING:
+            by_size = _by_size(runs, name)
+            # with the size at some depth, and not with the depth alone
+            if any(np.ptp(at, axis=0)[1] > math.log1p(GROWING_TOLERANCE) for at in by_size.values()):
+                yield from _at_equal_size(name, by_size)
+                continue
         by_value: dict[Any, set[int]] = defaultdict(set)
         for run in runs:
             if run.row.get(name) is not None:
                 by_value[run.row[name]].add(run.depth)
         if len(by_value) > 1:
-            values = ", ".join(f"{_short(v)} (L {_depths(d)})" for v, d in list(by_value.items())[:4])
-            more = f" and {len(by_value) - 4} more" if len(by_value) > 4 else ""
-            lines.append(f"confound {name}: {meaning}: {values}{more}")
-    return lines
+            values = listed((f"{_short(v)} (L {_depths(d)})" for v, d in by_value.items()), 4)
+            yield f"confound {name}: {meaning}: {values}"
 
 
-def _grows_with_size(runs: Sequence[Run], name: str) -> bool:
-    """Whether the count varies with the size at some depth (and not with the depth alone)."""
-    by_depth: dict[int, set[float]] = defaultdict(set)
+def _by_size(runs: Sequence[Run], name: str) -> dict[int, list[tuple[float, float]]]:
+    """(ln size, ln of a count) of the runs by depth."""
+    found: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for run in runs:
-        if isinstance(run.row.get(name), int | float) and 0 < run.row[name] < math.inf:
-            by_depth[run.depth].add(run.row[name])
-    return any(max(values) > (1.0 + GROWING_TOLERANCE) * min(values) for values in by_depth.values())
+        count = run.row.get(name)
+        if isinstance(count, int | float) and 0 < count < math.inf:
+            found[run.depth].append((run.x, math.log(count)))
+    return found
 
 
-def _at_equal_size(runs: Sequence[Run], name: str) -> list[str]:
+def _at_equal_size(name: str, curves: dict[int, list[tuple[float, float]]]) -> Iterator[str]:
     """A line about the neighbouring depths whose counts differ at equal size."""
-    curves: dict[int, dict[float, float]] = defaultdict(dict)
-    for run in runs:
-        if isinstance(run.row.get(name), int | float) and 0 < run.row[name] < math.inf:
-            curves[run.depth][run.x] = math.log(run.row[name])
-    worst = None
+    gaps = []
     for shallow, deep in pairwise(sorted(curves)):
-        (xa, ya), (xb, yb) = (zip(*sorted(curves[depth].items()), strict=True) for depth in (shallow, deep))
+        (xa, ya), (xb, yb) = (zip(*sorted(dict(curves[d]).items()), strict=True) for d in (shallow, deep))
         x = np.array([v for v in (*xa, *xb) if max(xa[0], xb[0]) - 1e-9 <= v <= min(xa[-1], xb[-1]) + 1e-9])
-        if not len(x):
-            continue
-        gap = np.interp(x, xa, ya) - np.interp(x, xb, yb)
-        k = int(np.abs(gap).argmax())
-        if worst is None or abs(gap[k]) > abs(worst[2]):
-            worst = (shallow, deep, float(gap[k]), float(x[k]))
-    if worst is None or abs(worst[2]) <= math.log1p(GROWING_TOLERANCE):
-        return []
-    shallow, deep, gap_, x_ = worst
-    more, less = (shallow, deep) if gap_ > 0 else (deep, shallow)
-    return [
-        f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {format_count(math.exp(x_))}) depth {more} has "
-        f"{100 * math.expm1(abs(gap_)):.0f} % more than depth {less}"
-        + (f" ({argument('tokens_per_param')} compares at equal counts)" if name == "tokens" else "")
-    ]
-
-
-def _counting(runs: Sequence[Run]) -> list[str]:
-    ratios: dict[int, list[float]] = defaultdict(list)
-    for run in runs:
-        if run.row.get("n_params") is not None:
-            ratios[run.depth].append(run.n_params / (12.0 * run.depth * run.width**2))
-    if not ratios:
-        return []
-    low, high = min(map(min, ratios.values())), max(map(max, ratios.values()))
-    if high / low - 1.0 <= COUNT_TOLERANCE:
-        return []
-    return [
-        f"confound n_params: n_params / (12·L·d²) runs from {low:.3g} to {high:.3g}; parameters are counted "
-        f"differently (or the blocks differ) between the shapes compared"
-    ]
-
-
-def _learning_rates(runs: Sequence[Run], curves: Curves) -> list[str]:
-    lines = []
-    rates = {run.learning_rate for run in runs if run.learning_rate is not None}
-    rules = {run.row.get("parametrization") for run in runs}
-    if len(rates) == 1 and len(curves.depths) > 1 and not rules & {"completep", "mup", "depth-mup"}:
-        lines.append(
-            f"confound learning_rate: one rate ({next(iter(rates)):g}) at every depth without a rule that transfers it "
-            f"over depth; a deep net may lose to its learning rate (Dey et al. 2025)"
+        if len(x):
+            gap = np.interp(x, xa, ya) - np.interp(x, xb, yb)
+            k = int(np.abs(gap).argmax())
+            gaps.append((float(gap[k]), float(x[k]), shallow, deep))
+    worst, at, shallow, deep = max(gaps, key=lambda gap: abs(gap[0]), default=(0.0, 0.0, 0, 0))
+    if abs(worst) > math.log1p(GROWING_TOLERANCE):
+        more, less = (shallow, deep) if worst > 0 else (deep, shallow)
+        yield (
+            f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {format_count(math.exp(at))}) depth {more} "
+            f"has {100 * math.expm1(abs(worst)):.0f} % more than depth {less}"
+            + (f" ({argument('tokens_per_param')} compares at equal counts)" if name == "tokens" else "")
         )
+
+
+def _counting(runs: Sequence[Run]) -> Iterator[str]:
+    ratios = _ratios(runs)
+    low, high = min(ratios, default=1.0), max(ratios, default=1.0)
+    if high / low - 1.0 > COUNT_TOLERANCE:
+        yield (
+            f"confound n_params: n_params / (12·L·d²) runs from {low:.3g} to {high:.3g}; parameters are counted "
+            f"differently (or the blocks differ) between the shapes compared"
+        )
+
+
+def _learning_rates(runs: Sequence[Run], curves: Curves) -> Iterator[str]:
     by_depth: dict[int, set[float]] = defaultdict(set)
     for run in runs:
         if run.learning_rate is not None:
             by_depth[run.depth].add(run.learning_rate)
-    if len(rates) > 1 and len({frozenset(v) for v in by_depth.values()}) > 1:
-        lines.append("confound learning_rate: the rates tried differ between depths")
-    if curves.rate_edge:
-        shapes = ", ".join(f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge[:4])
-        more = f" and {len(curves.rate_edge) - 4} more" if len(curves.rate_edge) > 4 else ""
-        lines.append(
-            f"learning_rate: the best rate is at the edge of those tried for {shapes}{more}; the optimum may lie beyond"
+    rates = set[float]().union(*by_depth.values())
+    rules = {run.row.get("parametrization") for run in runs}
+    if len(rates) == 1 and len(curves.depths) > 1 and not rules & {"completep", "mup", "depth-mup"}:
+        yield (
+            f"confound learning_rate: one rate ({next(iter(rates)):g}) at every depth without a rule that transfers it "
+            f"over depth; a deep net may lose to its learning rate (Dey et al. 2025)"
         )
-    return lines
+    if len(rates) > 1 and len({frozenset(v) for v in by_depth.values()}) > 1:
+        yield "confound learning_rate: the rates tried differ between depths"
+    if curves.rate_edge:
+        shapes = listed((f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge), 4)
+        yield f"learning_rate: the best rate is at the edge of those tried for {shapes}; the optimum may lie beyond"
 
 
-def _capacity(runs: Sequence[Run]) -> list[str]:
-    lines = []
+def _capacity(runs: Sequence[Run]) -> Iterator[str]:
     wide: dict[str, set[tuple[int, float]]] = defaultdict(set)
     for run in runs:
         if cap := theory.embedding_cap(run.width, run.row.get("vocab_size"), run.row.get("embedding_rank")):
             wide[f"{'vocab_size' if cap.is_vocabulary else 'embedding_rank'} {cap.value:,.0f}"].add(run.shape)
-    lines += [
-        f"embedding: d_x > {cap} at {len(shapes)} shapes (from {_shape(min(shapes))}); {theory.EMBEDDING_REASON}"
-        for cap, shapes in wide.items()
-    ]
+    for most, shapes in wide.items():
+        yield f"embedding: d_x > {most} at {len(shapes)} shapes (from {_shape(min(shapes))}); {theory.EMBEDDING_REASON}"
     narrow = set()
     for run in runs:
         size, length = run.row.get("head_size"), run.row.get("seq_len")
@@ -386,14 +362,13 @@ def _capacity(runs: Sequence[Run]) -> list[str]:
         if size and length and size < length:
             narrow.add(run.shape)
     if narrow:
-        lines.append(
+        yield (
             f"head size: head_size < seq_len at {len(narrow)} shapes (such as {_shape(min(narrow))}); such heads "
             f"cannot represent every attention pattern (Bhojanapalli et al. 2020)"
         )
-    return lines
 
 
-def _flops(runs: Sequence[Run]) -> list[str]:
+def _flops(runs: Sequence[Run]) -> Iterator[str]:
     """Training FLOPs per parameter at equal N differ between depths (attention): say by how much."""
     per: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for run in runs:
@@ -401,20 +376,16 @@ def _flops(runs: Sequence[Run]) -> list[str]:
         if flops and tokens and 0 < flops < math.inf and 0 < tokens < math.inf:
             per[run.depth].append((run.x, math.log(flops / tokens) - run.x))
     if len(per) < 2:
-        return []
+        return
     low = max(min(x for x, _ in values) for values in per.values())
-    means = {}
-    for depth, values in per.items():
-        near = min(values, key=lambda v: abs(v[0] - low))
-        means[depth] = near[1]
+    means = {depth: min(values, key=lambda v: abs(v[0] - low))[1] for depth, values in per.items()}
     spread = math.exp(max(means.values()) - min(means.values())) - 1.0
-    if spread <= FLOPS_TOLERANCE:
-        return []
-    top = max(means, key=lambda d: means[d])
-    return [
-        f"flops: at N = {format_count(math.exp(low))} depth {top} costs {100 * spread:.0f} % more FLOPs per token than "
-        f"the cheapest depth; equal N is not equal compute (see axis flops)"
-    ]
+    if spread > FLOPS_TOLERANCE:
+        top = max(means, key=means.__getitem__)
+        yield (
+            f"flops: at N = {format_count(math.exp(low))} depth {top} costs {100 * spread:.0f} % more FLOPs per token "
+            f"than the cheapest depth; equal N is not equal compute (see axis flops)"
+        )
 
 
 def _short(value: Any) -> str:

@@ -35,16 +35,14 @@ KEEP_DELTA = 14.0
 class LawFit:
     """A fitted form.
 
-    theta: (a, b) at the minimum. chi2: there. delta: (M,) χ² − minimum and thetas (M, 2) over the final grid. level:
-    Δχ² that bounds the confidence region. interval_a, interval_b: its projections (None: unbounded). cov: of (a, b).
-    x: (P,) ln-axis of each pair's transition under the law. inside: (P,) whether it lies in the pair's range.
+    law: the form at the minimum, with the corners of its region and the range of N that its transitions inside the data
+    span. chi2: at the minimum. level: Δχ² that bounds the region. interval_a, interval_b: its projections (None:
+    unbounded). cov: of (a, b). x: (P,) ln-axis of each pair's transition under the law. inside: (P,) whether it lies in
+    the pair's range. bounded: the data bound both constants.
     """
 
-    form: str
-    theta: tuple[float, float]
+    law: Law
     chi2: float
-    thetas: np.ndarray
-    delta: np.ndarray
     level: float
     interval_a: tuple[float | None, float | None]
     interval_b: tuple[float | None, float | None]
@@ -53,27 +51,21 @@ class LawFit:
     inside: np.ndarray
     bounded: bool
 
-    @property
-    def region(self) -> np.ndarray:
-        return self.thetas[self.delta <= self.level]
-
 
 class LawProblem:
     """χ² of any form over the pairs of one sweep, vectorised over many parameter pairs at once."""
 
-    def __init__(self, curves: Curves, pairs: list[tuple[Difference, Crossing]], df: float, confidence: float) -> None:
-        self.curves, self.pairs = curves, pairs
+    def __init__(self, curves: Curves, pairs: Sequence[Pair], df: float, confidence: float) -> None:
+        found = [(p.difference, p.crossing) for p in pairs if p.difference is not None]
+        self.curves, self.df = curves, df
         self.level = f_quantile(confidence, 1, df)
-        self.df = df
-        self.depths = np.array([d.shallow for d, _ in pairs], dtype=float)
-        G = len(pairs[0][0].x)
-        self.low = np.array([d.x[0] for d, _ in pairs])
-        self.high = np.array([d.x[-1] for d, _ in pairs])
-        self.g = np.stack([d.g for d, _ in pairs])
-        flat = np.concatenate([d.deviations for d, _ in pairs], axis=1)
-        self.cov = (flat.T @ flat / len(flat)).reshape(len(pairs), G, len(pairs), G)
-        self.target = np.stack([_envelope(d, c) for d, c in pairs])
-        self.points = G
+        self.depths = np.array([d.shallow for d, _ in found], dtype=float)
+        self.low, self.high = np.array([(d.x[0], d.x[-1]) for d, _ in found]).T
+        self.g = np.stack([d.g for d, _ in found])
+        flat = np.concatenate([d.deviations for d, _ in found], axis=1)
+        P, self.points = self.g.shape
+        self.cov = (flat.T @ flat / len(flat)).reshape(P, self.points, P, self.points)
+        self.target = np.stack([_envelope(d, c) for d, c in found])
 
     def x_of(self, ln_d: np.ndarray) -> np.ndarray:
         """(M, P) ln-axis of each pair's transition for ln widths (M, P)."""
@@ -122,52 +114,54 @@ class LawProblem:
         the variance, where the form does not hold within it: Δχ² is held against that much more.
         """
         level = self.level * inflation
-        first, last = float(self.depths[0]), float(self.depths[-1])
-        box = np.array([self._range(0), self._range(-1)])
-        outer = box.copy()
+        equation, first, last = FORMS[form], float(self.depths[0]), float(self.depths[-1])
+        outer = np.array([self._range(0), self._range(-1)])
+
+        def over(box: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            """(ln d at the two ends, theta, χ²) on the grid over a box."""
+            ends = _mesh(box, points)
+            theta = equation.from_ends(ends, first, last)
+            return ends, theta, self.chi2(form, theta)
+
+        def around(near: np.ndarray, box: np.ndarray) -> np.ndarray:
+            """The box that holds the points ``near``, with two steps of the coarse grid over ``box`` to spare."""
+            step = 2.0 * (box[:, 1] - box[:, 0]) / (COARSE - 1)
+            low, high = near.min(axis=0) - step, near.max(axis=0) + step
+            return np.stack([np.maximum(low, outer[:, 0]), np.minimum(high, outer[:, 1])], axis=1)
+
+        box = outer
         for _ in range(14):
-            ends = _mesh(box, COARSE)
-            value = self.chi2(form, FORMS[form].from_ends(ends, first, last))
-            best = int(np.argmin(value))
-            near = ends[value - value[best] <= max(KEEP_DELTA * inflation, 2.0 * level)]
-            step = (box[:, 1] - box[:, 0]) / (COARSE - 1)
-            new = np.stack([near.min(axis=0) - 2 * step, near.max(axis=0) + 2 * step], axis=1)
-            new = np.stack([np.maximum(new[:, 0], outer[:, 0]), np.minimum(new[:, 1], outer[:, 1])], axis=1)
-            shrink = (new[:, 1] - new[:, 0]) / (box[:, 1] - box[:, 0])
-            if np.all(shrink > 0.6):
+            ends, _, value = over(box, COARSE)
+            above, before = value - value.min(), box
+            box = around(ends[above <= max(KEEP_DELTA * inflation, 2.0 * level)], before)
+            if np.all(box[:, 1] - box[:, 0] > 0.6 * (before[:, 1] - before[:, 0])):
                 break
-            box = new
         # the last box holds Δχ² ≤ 14, the region about half of it: cut to the region before the fine grid
-        near = ends[value - value[best] <= 1.6 * level]
-        box = np.stack([near.min(axis=0) - 2 * step, near.max(axis=0) + 2 * step], axis=1)
-        box = np.stack([np.maximum(box[:, 0], outer[:, 0]), np.minimum(box[:, 1], outer[:, 1])], axis=1)
-        ends = _mesh(box, FINE)
-        theta = FORMS[form].from_ends(ends, first, last)
-        value = self.chi2(form, theta)
+        ends, theta, value = over(around(ends[above <= 1.6 * level], before), FINE)
         best = int(np.argmin(value))
         delta = value - value[best]
-        inside_level = ends[delta <= level]
-        edge = np.stack([inside_level.min(axis=0), inside_level.max(axis=0)], axis=1)
+        held = ends[delta <= level]
         tolerance = (outer[:, 1] - outer[:, 0]) * 1e-3
-        open_low = edge[:, 0] <= outer[:, 0] + tolerance
-        open_high = edge[:, 1] >= outer[:, 1] - tolerance
-        bounded = not (open_low.any() or open_high.any())
+        open_low = held.min(axis=0) <= outer[:, 0] + tolerance
+        open_high = held.max(axis=0) >= outer[:, 1] - tolerance
         region = theta[delta <= level]
         intervals = _intervals(region, open_low, open_high)
-        x = self.x_of(np.stack([FORMS[form].ln_width(theta[best : best + 1], L) for L in self.depths], axis=1))[0]
+        x = self.x_of(np.stack([equation.ln_width(theta[best : best + 1], L) for L in self.depths], axis=1))[0]
+        inside = (x >= self.low) & (x <= self.high)
+        constants = (float(theta[best, 0]), float(theta[best, 1]))
+        n = equation.n_params_needed(np.asarray(constants), self.depths[inside] if inside.any() else self.depths)
         return LawFit(
-            form=form,
-            theta=(float(theta[best, 0]), float(theta[best, 1])),
+            law=Law(
+                f"own: {equation.label}", form, constants, float(n.min()), float(n.max()), _hull(region, constants)
+            ),
             chi2=float(value[best]),
-            thetas=theta,
-            delta=delta,
             level=level,
             interval_a=intervals[0],
             interval_b=intervals[1],
             cov=_covariance(theta, delta / inflation, self.df),
             x=x,
-            inside=(x >= self.low) & (x <= self.high),
-            bounded=bounded,
+            inside=inside,
+            bounded=not (open_low.any() or open_high.any()),
         )
 
     def _range(self, pair: int) -> tuple[float, float]:
@@ -295,12 +289,7 @@ class LawReport:
         rejected = {row.form for row in self.rivals if row.rejected}
         return [
             FittedForm(
-                name=law.name,
-                form=law.form,
-                a=law.theta[0],
-                b=law.theta[1],
-                valid_from=law.valid_from,
-                valid_to=law.valid_to,
+                **law.columns(),
                 rejected=law.form in rejected,
                 region=tuple(numbers(point) for point in law.region),
             )
@@ -308,9 +297,7 @@ class LawReport:
         ]
 
 
-def fit_laws(
-    curves: Curves, pairs: Sequence[Pair], confidence: float, forms: Sequence[str] = tuple(FORMS), held_out: bool = True
-) -> LawReport:
+def fit_laws(curves: Curves, pairs: Sequence[Pair], confidence: float) -> LawReport:
     """Fit the exponential law and its alternatives to the difference curves of ``pairs``.
 
     There is a law only if ``FEWEST_PAIRS`` pairs say where their crossing lies (one of them crossed), so that one is
@@ -329,23 +316,23 @@ def fit_laws(
             f"crossing on one side; a law needs {FEWEST_PAIRS} such pairs, one of them crossed"
         )
     df = min(p.difference.df for p in usable if p.difference is not None)
-    problem = _problem(curves, usable, df, confidence)
-    fits = {form: problem.fit(form) for form in forms}
+    problem = LawProblem(curves, usable, df, confidence)
+    fits = {form: problem.fit(form) for form in FORMS}
     best = min(fit.chi2 for fit in fits.values())
     own = fits[EXPONENTIAL.name]
-    predictions = _held_out(curves, usable, df, confidence) if held_out else {}
+    predictions = _held_out(curves, usable, df, confidence)
     ranking = sorted(fits.values(), key=lambda fit: fit.chi2)
-    clear = len(ranking) > 1 and ranking[1].chi2 - ranking[0].chi2 >= WINNING_DELTA_CHI2
-    winner = ranking[0].form if clear else None
-    rivals = [_alternative_row(fit, best, winner, predictions.get(fit.form), problem) for fit in ranking]
+    clear = ranking[1].chi2 - ranking[0].chi2 >= WINNING_DELTA_CHI2
+    winner = ranking[0].law.form if clear else None
+    rivals = [_alternative_row(fit, best, winner, predictions.get(fit.law.form), problem) for fit in ranking]
     if not own.bounded:
         return LawReport(
             None, rivals, "no width law fitted: the data leave a or b without a bound (crossings on one side only)"
         )
-    laws = {form: _law(fit, problem) for form, fit in fits.items() if fit.bounded}
+    laws = {form: fit.law for form, fit in fits.items() if fit.bounded}
     pairs_used = int(own.inside.sum())
     fit_df = pairs_used - 2
-    p_value = _chi2_sf(own.chi2, fit_df, df)
+    p_value = f_tail(own.chi2 / fit_df, fit_df, df) if fit_df >= 1 else None  # few degrees of freedom: no χ²
     warnings = []
     if p_value is not None and p_value < POOR_FIT_P_VALUE:
         warnings.append(
@@ -355,12 +342,11 @@ def fit_laws(
         own = problem.fit(EXPONENTIAL.name, own.chi2 / fit_df)
         if not own.bounded:
             return LawReport(None, rivals, "no width law fitted: the pairs do not lie on ln d = a + b·L", warnings)
-        fits[EXPONENTIAL.name] = own
     exponential = laws[EXPONENTIAL.name]
     width_law = WidthLaw(
         form=EXPONENTIAL.name,
-        a=own.theta[0],
-        b=own.theta[1],
+        a=own.law.theta[0],
+        b=own.law.theta[1],
         cov=tuple(numbers(row) for row in own.cov),
         interval_a=own.interval_a,
         interval_b=own.interval_b,
@@ -377,7 +363,7 @@ def fit_laws(
         winner=winner,
     )
     statement = (
-        f"{EXPONENTIAL.sentence(*own.theta)} from {pairs_used} pairs ("
+        f"{EXPONENTIAL.sentence(*own.law.theta)} from {pairs_used} pairs ("
         f"{len(usable) - pairs_used} more bound it from one side)"
     )
     if winner is not None and winner != EXPONENTIAL.name and winner in laws:
@@ -386,19 +372,6 @@ def fit_laws(
             f"{own.chi2 - best:.1f}"
         )
     return LawReport(width_law, rivals, statement, warnings, laws)
-
-
-def _problem(curves: Curves, pairs: Sequence[Pair], df: float, confidence: float) -> LawProblem:
-    return LawProblem(curves, [(p.difference, p.crossing) for p in pairs if p.difference is not None], df, confidence)
-
-
-def _law(fit: LawFit, problem: LawProblem) -> Law:
-    """The fitted form with the corners of its region, and the range of N that its transitions inside the data span."""
-    depths = problem.depths[fit.inside] if fit.inside.any() else problem.depths
-    form = FORMS[fit.form]
-    n = form.n_params_needed(np.asarray(fit.theta), depths)
-    region = _hull(fit.region, fit.theta)
-    return Law(f"own: {form.label}", form.name, fit.theta, float(n.min()), float(n.max()), region)
 
 
 def _hull(region: np.ndarray, theta: tuple[float, float]) -> np.ndarray:
@@ -420,14 +393,14 @@ def _alternative_row(
 ) -> Rival:
     delta = fit.chi2 - best
     return Rival(
-        form=fit.form,
-        a=fit.theta[0],
-        b=fit.theta[1],
+        form=fit.law.form,
+        a=fit.law.theta[0],
+        b=fit.law.theta[1],
         chi2=fit.chi2,
         df=int(fit.inside.sum()) - 2,
         delta_chi2=delta,
         rejected=delta >= WINNING_DELTA_CHI2,
-        winner=fit.form == winner,
+        winner=fit.law.form == winner,
         bounded=fit.bounded,
         held_out=held_out,
         transitions=tuple(
@@ -445,17 +418,13 @@ def _held_out(curves: Curves, pairs: Sequence[Pair], df: float, confidence: floa
     kept = [p for p in pairs if p.deep <= last.shallow]
     if len(kept) < 2:
         return {}
-    problem = _problem(curves, kept, df, confidence)
+    problem = LawProblem(curves, kept, df, confidence)
     rows = {}
     assert last.difference is not None and last.crossing.root is not None and last.crossing.se is not None
     for form in FORMS:
         fit = problem.fit(form)
-        law = _law(fit, problem)
-        predicted, low, high = law.ln_width_band(np.array([float(last.shallow)]))
-        x = [
-            float(curves.x_of_ln_width(last.shallow, v[0])) if np.isfinite(v[0]) else None
-            for v in (predicted, low, high)
-        ]
+        band = fit.law.ln_width_band(np.array([float(last.shallow)]))
+        x = [float(curves.x_of_ln_width(last.shallow, v[0])) if np.isfinite(v[0]) else None for v in band]
         error = None if x[0] is None else x[0] - last.crossing.root
         rows[form] = HeldOut(
             shallow=last.shallow,
@@ -468,8 +437,3 @@ def _held_out(curves: Curves, pairs: Sequence[Pair], df: float, confidence: floa
             in_standard_errors=None if error is None else error / last.crossing.se,
         )
     return rows
-
-
-def _chi2_sf(value: float, df: int, noise_df: float) -> float | None:
-    """p-value of the fit, with the F distribution where the noise itself has few degrees of freedom."""
-    return f_tail(value / df, df, noise_df) if df >= 1 else None

@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 import functools
-import html
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
@@ -15,8 +14,17 @@ from pydantic import Field
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.record import Count, Positive, PositiveNumber, Record, one_of
-from dwsweep.records.studies import Along, Comparison, EqualBudgets
+from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
+from dwsweep.records.studies import (
+    Along,
+    AlongRow,
+    BestAtBudget,
+    ComparedRow,
+    Comparison,
+    DepthAtBudget,
+    EqualBudgets,
+    EqualShape,
+)
 from dwsweep.records.transitions import (
     Cell,
     Contrast,
@@ -32,7 +40,7 @@ from dwsweep.records.transitions import (
     references,
 )
 from dwsweep.shapes import LARGEST_SIZE
-from dwsweep.text import NATS, format_count
+from dwsweep.text import format_count
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
@@ -120,7 +128,7 @@ class Surface(Record):
     confidence: Share
     forms: tuple[LossForm, ...]
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
-    held_out: HeldOut | None = None
+    held_out: HeldOut | None = None  # as effect_p: known once the best form is
     effect_p: float = 0.0  # of depth doing nothing: an F test of losses that depend on the size alone
 
     def __post_init__(self) -> None:
@@ -245,14 +253,14 @@ class NoiseSummary(Record):
 class FitOptions(Record):
     """The arguments of ``fit_table``."""
 
-    axis: str
-    noise: Any
-    columns: Any
-    where: tuple[str, ...]
-    draws: int
-    seed: int
-    confidence: float
-    documents: bool
+    axis: str = "n_params"
+    noise: Any = None
+    columns: Any = None
+    where: tuple[str, ...] = ()
+    draws: int = 2000
+    seed: int = 0
+    confidence: float = 0.95
+    documents: bool = True
     shape_noise: Any = None
     at_tokens: float | None = None
     tokens_per_param: float | None = None  # of non-embedding parameters
@@ -270,8 +278,8 @@ class Provenance(Record):
     input_sha256: str
     rows_read: int
     rows_used: int
-    columns_taken: tuple[str, ...] = ()  # "ours = theirs", found under another usual name
-    left_out: dict[str, int] = field(default_factory=dict)  # why runs have no loss that counts → how many
+    columns_taken: tuple[str, ...]  # "ours = theirs", found under another usual name
+    left_out: dict[str, int]  # why runs have no loss that counts → how many
     versions: dict[str, str]
     options: FitOptions
 
@@ -325,8 +333,7 @@ class AlongFit(_Kept):
 class FitResult(_Kept):
     """Everything that a fit found in a table of losses.
 
-    Each table is a list of records whose fields are the columns of its CSV file; ``to_pandas("transitions")`` and
-    ``to_dict()`` give what their names say.
+    Each table is a list of records whose fields are the columns of its CSV file.
     """
 
     cells: list[Cell]  # one per shape
@@ -342,33 +349,24 @@ class FitResult(_Kept):
     transition_cov: TransitionCovariance
     warnings: list[str]  # one line each
     noise: NoiseSummary
-    by_tokens: list[TokenTransition] = field(default_factory=list)  # where the table holds several token counts
+    by_tokens: list[TokenTransition]  # where the table holds several token counts
     curves: FitCurves
-    rates: list[RateRun] = field(default_factory=list)
-    contrasts: list[Contrast] = field(default_factory=list)  # any two depths at equal size
-    left_out: list[LeftOutRun] = field(default_factory=list)  # impossible losses
-    with_left_out: list[Transition] = field(default_factory=list)  # of the reference estimator, had they counted
+    rates: list[RateRun]
+    contrasts: list[Contrast]  # any two depths at equal size
+    left_out: list[LeftOutRun]  # impossible losses
+    with_left_out: list[Transition]  # of the reference estimator, had they counted
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
-    equal_budgets: EqualBudgets | None = None  # where runs were trained at equal compute, which is the axis
+    equal_budgets: EqualBudgets | None  # where runs were trained at equal compute, which is the axis
     comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
     along: Along | None = None  # the loss against a column
-    nets: TrainedNets = field(default_factory=TrainedNets)
-    unit: str = NATS  # of every loss here
+    nets: TrainedNets
+    unit: str  # of every loss here
     provenance: Provenance
 
     @property
     def own_law(self) -> bool:
         """True if the guideline follows a law of this sweep, and not the published one."""
         return self.guideline_law is not None
-
-    def to_pandas(self, table: str = "transitions") -> Any:
-        """cells, transitions, guideline, rivals, by_tokens, rates, equal_budgets or equal_budget_depths as a DataFrame;
-        pandas must be installed."""
-        import pandas
-
-        at_budgets = {"equal_budgets": "best", "equal_budget_depths": "depths"}
-        rows = getattr(self.equal_budgets, at_budgets[table], []) if table in at_budgets else getattr(self, table)
-        return pandas.DataFrame([row.to_dict() for row in rows], columns=rows[0].keys() if rows else None)
 
     def __repr__(self) -> str:
         used = [row for row in self.cells if not row.excluded]
@@ -377,17 +375,6 @@ class FitResult(_Kept):
             f"FitResult: {self.provenance.rows_used} runs, {len(used)} shapes; transitions: {pairs}; "
             f"{self.law_statement}; {len(self.warnings)} warning(s)"
         )
-
-    def _repr_html_(self) -> str:
-        """Render for a notebook: the transitions, the law, the warnings."""
-        rows = [
-            (row.name, row.status.replace("_", " "), *map(_count, (row.n_params_low, row.n_params, row.n_params_high)))
-            for row in references(self.transitions)
-        ]
-        head = "".join(f"<th>{name}</th>" for name in ("pair", "status", "N from", "N", "N to"))
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.warnings)
-        return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self.law_statement)}</p><ul>{lines}</ul>"
 
 
 _json = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, default=str)
@@ -406,10 +393,6 @@ def _indented(value: Any, end: str = "\n") -> str:
 
 def _where(row: Transition) -> str:
     return f"at {format_count(row.n_params)}" if row.n_params is not None else row.status.replace("_", " ")
-
-
-def _count(value: float | None) -> str:
-    return "" if value is None else format_count(value)
 
 
 Fit = FitResult | AlongFit
@@ -441,23 +424,84 @@ def read_any(path: Any, argument: str = "--fit") -> Fit:
     given = paths.as_path(path)
     for file in [given] if given.suffix == ".json" else [given / "fit.json", given / "fit" / "fit.json"]:
         found = _either(file, f"{argument}: {file}")
-        if isinstance(found, FitResult) and found.along and not found.cells:  # as versions before AlongFit wrote it
-            found = AlongFit(**{one.name: getattr(found, one.name) for one in fields(AlongFit)})
         if found is not None:
             return found
     raise InputError(f"{argument}: {path}; no fit.json there, run `dwsweep fit` first")
 
 
 def _either(file: Any, name: str) -> Fit | None:
-    damaged: list[reader.Damaged] = []
-    kinds: tuple[type[Fit], ...] = (FitResult, AlongFit)
-    for kind in kinds:
+    try:
         try:
-            return reader.read(file, kind, name)
+            return reader.read(file, FitResult, name)
         except reader.Damaged as error:
-            damaged.append(error)
-    # of the kind that it is: of the other one all fields are missing
-    told = next((error for error in damaged if "is missing" not in error.why), damaged[0])
-    raise InputError(
-        f"{told.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
-    ) from told
+            if not error.why.startswith("cells: is missing"):
+                raise
+            return reader.read(file, AlongFit, name)
+    except reader.Damaged as error:
+        raise InputError(
+            f"{error.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
+        ) from error
+
+
+def write(result: Fit, out_dir: Any) -> list[str]:
+    """Write fit.json, cells.csv, transitions.csv and guideline.csv (and transitions_by_tokens.csv where there are
+    several token counts, equal_budgets.csv and equal_budget_depths.csv where runs were trained at equal
+    compute, comparison.csv where arms were compared); along.csv and along_equal.csv of a column, which have only
+    fit.json beside them where nothing else was fitted; each atomically. Returns the paths.
+
+    Raises:
+        OSError: the folder cannot be written, or the disk is full.
+    """
+    out = paths.make_directory(paths.as_path(out_dir))
+    texts = {}
+    if isinstance(result, FitResult):
+        texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
+    texts["fit.json"] = result.to_json()
+    if result.along:
+        texts["along.csv"] = csv_text(result.along.rows, AlongRow)
+        if result.along.equal:
+            texts["along_equal.csv"] = csv_text([row for one in result.along.equal for row in one.rows], EqualShape)
+    if isinstance(result, FitResult):
+        if result.comparisons:
+            texts["comparison.csv"] = csv_text([row for one in result.comparisons for row in one.rows], ComparedRow)
+        if result.by_tokens:
+            texts["transitions_by_tokens.csv"] = csv_text(result.by_tokens, TokenTransition)
+        if result.equal_budgets:
+            texts["equal_budgets.csv"] = csv_text(result.equal_budgets.best, BestAtBudget)
+            texts["equal_budget_depths.csv"] = csv_text(result.equal_budgets.depths, DepthAtBudget)
+    for name, text in texts.items():
+        paths.write_atomic(out / name, text)
+    return [str(out / name) for name in texts]
+
+
+def check_folder(out_dir: Any) -> None:
+    """Refuse a folder that holds the runs of a sweep: what a fit writes there would be taken for runs.
+
+    Raises:
+        InputError: it is one of a sweep's own folders, or in one; or it is a file.
+    """
+    out = paths.as_path(paths.absolute(out_dir))
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out: {out_dir}; is a file; allowed: a folder")
+    for folder in (out, *out.parents):
+        if folder.name in ("runs", "packs", "locks") and any(
+            (folder.parent / name).exists() for name in ("plan.csv", "manifest.json")
+        ):
+            raise InputError(f"--out: {out_dir}; the sweep keeps its {folder.name} there; allowed: any other folder")
+
+
+def replaced(result: Fit, out_dir: Any) -> str:
+    """Says so where the folder holds a fit of another table or with other options, which ``write`` will replace; empty
+    where it holds none, or an earlier one of this table."""
+    file = paths.as_path(out_dir) / "fit.json"
+    if not file.exists():
+        return ""
+    try:
+        old, new = read_any(file).provenance, result.provenance
+    except InputError:
+        return f"{file} could not be read and is replaced"
+    if old.input != new.input:
+        return f"replaces the fit of {old.input} in {file.parent}; --out DIR keeps both"
+    was, now = old.options.to_dict(), new.options.to_dict()
+    changed = [f"{name} {was[name]!r} → {now[name]!r}" for name in now if was.get(name) != now[name]]
+    return f"replaces the fit in {file.parent} ({', '.join(changed)}); --out DIR keeps both" if changed else ""

@@ -78,9 +78,9 @@ class Transition(Record):
     axis_low: float | None
     axis_high: float | None
     reason: str
-    cause: str = ""  # of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
-    tie_low: float | None = None  # ends of the stretch beyond the bound where the two do not differ
-    tie_high: float | None = None
+    cause: str  # of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
+    tie_low: float | None  # ends of the stretch beyond the bound where the two do not differ
+    tie_high: float | None
 
     @property
     def is_reference(self) -> bool:
@@ -199,8 +199,8 @@ class Contrast(Record):
     high: float | None
     df: float | None  # degrees of freedom; None: many
     confidence: float
-    rests_on: str  # measured shapes (corrected to equal size), or all losses together
-    size_gap: float | None  # by which share the two shapes' sizes differed before the correction
+    rests_on: str = "all losses together"
+    size_gap: float | None = None  # blank, since no two shapes are compared as measured
     n_seeds: Count  # fewest runs of a cell involved
     noise_source: str
 

@@ -15,8 +15,9 @@ import report_sweeps
 from checkout import ROOT
 
 import dwsweep
-from dwsweep.fit.analysis import fit_options, fit_table
+from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Options, answer
+from dwsweep.records.fit import FitOptions
 from dwsweep.results import AlongResult, BudgetsResult, ComparisonResult, Guidance, Shown, TransitionsResult
 from tests.simulations.along import AlongStudy, draw_along
 from tests.simulations.budgets import BudgetSweep
@@ -95,7 +96,7 @@ def test_every_result_shows_itself(name: str) -> None:
     text = found.summary()
     assert text and max(map(len, text.splitlines())) <= 100
     shown = found._repr_html_()
-    tag = "<table>" if isinstance(found, dwsweep.FitResult) else "<div>" if isinstance(found, Guidance) else "<pre>"
+    tag = "<div>" if isinstance(found, Guidance) else "<pre>"
     assert shown.startswith(tag) and len(shown) > 200
     assert found.figures and all(
         found.plot(figure)._repr_png_().startswith(PNG)  # type: ignore[attr-defined]
@@ -215,7 +216,7 @@ def test_a_wrong_keyword_names_the_nearest(call: Callable[[], object], message: 
 
 
 def test_the_signature_shows_the_options() -> None:
-    own = {*inspect.signature(fit_table).parameters, *inspect.signature(fit_options).parameters} - {"options"}
+    own = {*inspect.signature(fit_table).parameters, *inspect.signature(FitOptions).parameters} - {"options"}
     for function in (dwsweep.fit_table, dwsweep.fit_transitions, dwsweep.fit_budgets, dwsweep.fit_along):
         assert own <= {*inspect.signature(function).parameters}
         assert function.__doc__

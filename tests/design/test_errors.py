@@ -214,14 +214,14 @@ def test_a_study_from_a_spec_alone() -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
+    from dwsweep.records import fit as fit_record
     from tests.simulations.sweeps import Scenario, Truth, simulate
 
     budgets = tuple(np.geomspace(5e5, 3e8, 9))
     scenario = Scenario(Truth(tuple(DEPTHS)), budgets=budgets, seeds=3, sigma=0.001, width_multiple=2)
     out = tmp_path_factory.mktemp("fit")
-    output.write(fit_table(simulate(scenario, np.random.default_rng(0)), draws=400), out)
+    fit_record.write(fit_table(simulate(scenario, np.random.default_rng(0)), draws=400), out)
     return out
 
 
@@ -395,7 +395,7 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
             assert found is not None
             misses[target].append(math.log(found / truth.best_depth(target)))
             stated[target].append(guide.surface.spread(math.log(target)))
-        for k, pair in enumerate(analyse_pairs(curves, 0.95, estimators=False)):
+        for k, pair in enumerate(analyse_pairs(curves, 0.95)):
             crossed[k] += pair.crossing.status == "crossed"
             if pair.crossing.root is not None:
                 roots[k].append(pair.crossing.root - truth.crossing(pair.shallow, pair.deep))

@@ -10,7 +10,7 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit import output, surface
+from dwsweep.fit import surface
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import guideline_rows, guides, headline, held_out_warning, own_guide
@@ -105,7 +105,7 @@ def test_how_gains_fall_with_the_size_is_told_by_the_losses(fall):
 
 def test_a_fit_by_an_earlier_model_of_the_loss_is_not_read_as_one_by_this(tmp_path):
     result = fitted(SmoothTruth(depths=(6, 12, 18)))
-    output.write(result, tmp_path)
+    fit_record.write(result, tmp_path)
     file = tmp_path / "fit.json"
     file.write_text(file.read_text().replace("N^-a·h(", "h("))
     with pytest.raises(InputError, match=r"surface\.form: .*run `dwsweep fit` again"):

@@ -15,7 +15,6 @@ import pytest
 import dwsweep
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.errors import InputError
-from dwsweep.fit import output
 from dwsweep.fit.lengths import trained_budgets
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
@@ -333,7 +332,7 @@ def test_the_power_of_the_budget():
 
 
 def test_the_files_hold_the_rows_and_read_back(two, tmp_path):
-    output.write(two, tmp_path)
+    fit_record.write(two, tmp_path)
     with open(tmp_path / "equal_budgets.csv") as file:
         rows = list(csv.DictReader(file))
     assert [float(row["depth"]) for row in rows] == pytest.approx([row.depth for row in two.equal_budgets.best])
@@ -341,12 +340,6 @@ def test_the_files_hold_the_rows_and_read_back(two, tmp_path):
         assert len(list(csv.DictReader(file))) == 2 * len(DEPTHS)
     assert fit_record.read(tmp_path).equal_budgets == two.equal_budgets
     assert json.loads((tmp_path / "fit.json").read_text())["equal_budgets"]["budgets"][0]["best"]["status"] == REACHED
-
-
-def test_the_tables_are_data_frames(two):
-    pytest.importorskip("pandas")
-    frame = two.to_pandas("equal_budget_depths")
-    assert list(frame.depth) == [*DEPTHS, *DEPTHS] and len(two.to_pandas("equal_budgets")) == 2
 
 
 # ---- coverage ----

@@ -98,7 +98,7 @@ def test_a_crossing_moves_with_the_losses_as_its_derivatives_say() -> None:
     k, moved = int(np.abs(along).argmax()), 2e-4
     mean = arm.curves.mean + moved * (np.arange(len(along)) == k)
     shifted = replace(arm.curves, mean=mean, draws=arm.curves.draws + (mean - arm.curves.mean))
-    root = analyse_pairs(shifted, CONFIDENCE, estimators=False)[0].crossing.root
+    root = analyse_pairs(shifted, CONFIDENCE)[0].crossing.root
     assert root is not None and (root - pair.crossing.root) / moved == pytest.approx(along[k], rel=0.05)
 
 

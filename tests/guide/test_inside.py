@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dwsweep import FitResult, fit_table
-from dwsweep.fit import output
 from dwsweep.guide import Options, Source, advice, answer, exported, practice, public_source, source_of
+from dwsweep.records import fit as fit_record
 from dwsweep.report import guide_report
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
@@ -70,7 +70,7 @@ def test_guide_assumes_the_vocabulary_and_the_context_of_the_nets_that_were_fitt
     found: FitResult, tmp_path: Path
 ) -> None:
     assert (found.nets.vocab_size, found.nets.seq_len) == (1000, 128)
-    output.write(found, tmp_path)
+    fit_record.write(found, tmp_path)
     nets = answer([1.5e5], fit=tmp_path)
     one, width = nets.budgets[0].candidates[0], nets.budgets[0].candidates[0].width
     assert nets.assumptions.vocabulary == 1000 and nets.assumptions.context == 128
@@ -93,9 +93,9 @@ def test_nets_that_differ_have_no_common_vocabulary() -> None:
 
 def test_a_fit_without_a_best_depth_says_first_that_others_answer(tmp_path: Path) -> None:
     rows = [{"depth": d, "width": w, "loss": 3.0 + d / w} for d in (1, 2) for w in (32, 48, 64)]
-    output.write(fit_table(rows, draws=100), tmp_path)
+    fit_record.write(fit_table(rows, draws=100), tmp_path)
     for asked in ({"params": [2e5]}, {"shapes": ["4x64"]}, {}):
         first = guide_report.document(answer(**asked, fit=tmp_path))[0]
         assert f"{tmp_path}: this fit shows no best depth: public evidence answers." in str(first)
-    output.write(fit_table(LAPTOP, draws=100, documents=False), tmp_path)
+    fit_record.write(fit_table(LAPTOP, draws=100, documents=False), tmp_path)
     assert "no best depth" not in str(guide_report.document(answer([2e5], fit=tmp_path))[0])

@@ -598,13 +598,13 @@ def test_the_verdict_stands_before_the_table() -> None:
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A fit of a simulated sweep on the published law, written to disk."""
-    from dwsweep.fit import output
     from dwsweep.fit.analysis import fit_table
+    from dwsweep.records import fit as fit_record
     from tests.simulations.sweeps import SmoothTruth, draw
 
     rows = draw(SmoothTruth(), np.random.default_rng(3), sigma=0.0005, seed_sd=0.001)
     out = tmp_path_factory.mktemp("fit")
-    output.write(fit_table(rows, draws=400), out)
+    fit_record.write(fit_table(rows, draws=400), out)
     return out
 
 

@@ -14,7 +14,7 @@ from cli_tools import Command
 from shown import printed, words_of
 
 import dwsweep
-from dwsweep.fit import output
+from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
@@ -101,7 +101,7 @@ def test_the_figure_shows_the_minima_of_the_fit() -> None:
 
 def test_the_page_answers_with_the_best_shape(tmp_path) -> None:
     fit = fitted("three budgets")
-    output.write(fit, tmp_path / "fit")
+    fit_record.write(fit, tmp_path / "fit")
     text = sweep_page.write(tmp_path / "fit").read_text()
     best = fit.equal_budgets.best[0]  # type: ignore[union-attr]
     assert "Best shape at each budget" in text and f"At 1e18 FLOPs: {best.depth:.1f} (" in text

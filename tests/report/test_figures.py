@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from shown import words_of
 
-from dwsweep.fit import output
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.surface import LossSurface
 from dwsweep.interval import Interval
@@ -412,7 +411,7 @@ def test_of_many_widths_some_have_a_panel() -> None:
 
 
 def test_a_fit_draws_it_where_shapes_have_several_rates_and_only_then(tmp_path: Path) -> None:
-    output.write(fit_table(sweep({2: 4e-3, 8: 4e-3}) + sweep({32: 4e-3})[:2], draws=100), tmp_path / "fit")
+    fit_record.write(fit_table(sweep({2: 4e-3, 8: 4e-3}) + sweep({32: 4e-3})[:2], draws=100), tmp_path / "fit")
     fit = fit_record.read(tmp_path)
     assert {(row["depth"], row["parametrization"]) for row in fit.rates} == {(2, "completep"), (8, "completep")}
     assert len(fit.rates) == 2 * len(RATES) * 2

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError
-from dwsweep.fit import output, surface
+from dwsweep.fit import surface
 from dwsweep.guide import Options, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
 from dwsweep.interval import Interval
@@ -338,7 +338,7 @@ def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
 
 def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     table = tmp_path / "mine-fit"
-    output.write(report_sweeps.fit("law"), table)
+    fit_record.write(report_sweeps.fit("law"), table)
     assert sweep_page.write(table) == table / "report.html"
     text = (table / "report.html").read_text()
     assert "mine-fit: how deep and how wide" in text and "Best depth at each size" in text
@@ -351,7 +351,7 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
 
 def test_nets_smaller_than_public_evidence_speaks_of_have_a_page(tmp_path: Path) -> None:
     result = fit_table([{"depth": depth, "width": 16, "loss": 4.0 + depth} for depth in (1, 2)])
-    output.write(result, tmp_path)
+    fit_record.write(result, tmp_path)
     assert "What public sources say" not in sweep_page.write(tmp_path).read_text()
 
 
@@ -374,9 +374,9 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "own":
         shutil.copytree(LAPTOP / "fit", folder)
     elif request.param == "published":
-        output.write(report_sweeps.fit("one_pair"), folder)
+        fit_record.write(report_sweeps.fit("one_pair"), folder)
     else:
-        output.write(fit_table(LAPTOP, where=["budget <= 160000"], documents=False), folder)
+        fit_record.write(fit_table(LAPTOP, where=["budget <= 160000"], documents=False), folder)
     file = folder / "fit.json"
     read = fit_record.read(file)
     with threadpool_limits(1, user_api="blas"):

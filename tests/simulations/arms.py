@@ -162,7 +162,7 @@ def fitted(drawn: Drawn, label: str, surface: bool = True) -> Arm:
     curves = build_curves(runs, None, DRAWS, np.random.default_rng(0), drawn.documents)
     found = fit_with_gains(curves, CONFIDENCE) if surface else None
     record, gains = found or (None, {})
-    pairs = analyse_pairs(curves, CONFIDENCE, estimators=False)
+    pairs = analyse_pairs(curves, CONFIDENCE)
     return Arm(label, label, "", runs, curves, pairs, record, gains, drawn.documents)
 
 

@@ -170,12 +170,11 @@ def oracle(curves: Curves, sweep: Sweep) -> OwnGuide:
 
 def _transitions(curves: Curves, surface: LossSurface) -> tuple[Claim, ...]:
     """What the losses of all depths say of each pair of neighbours."""
-    pairs = with_surface(analyse_pairs(curves, CONFIDENCE, estimators=False), curves, surface, CONFIDENCE)
+    pairs = with_surface(analyse_pairs(curves, CONFIDENCE), curves, surface, CONFIDENCE)
     return tuple(
-        (pair.shallow, pair.deep, crossing.status, crossing.low, crossing.high)
+        (pair.shallow, pair.deep, pair.surface.status, pair.surface.low, pair.surface.high)
         for pair in pairs
-        for name, crossing in pair.others
-        if name == "surface"
+        if pair.surface
     )
 
 

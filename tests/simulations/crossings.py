@@ -77,10 +77,8 @@ def _analyse(rows: list[Row], declared: dict[int, float] | None, draws: int) -> 
     runs = without_bad_runs(select_runs(rows))[0].runs
     shape_sd = None if declared is None else 0.0  # the oracle's σ holds it
     curves = build_curves(runs, declared, draws, np.random.default_rng(0), shape_sd=shape_sd)
-    pairs = analyse_pairs(curves, CONFIDENCE, estimators=False)
-    law = fit_laws(
-        curves, pairs, CONFIDENCE, tuple(FORMS) if declared is None else tuple(FORMS)[:1], held_out=False
-    ).width_law
+    pairs = analyse_pairs(curves, CONFIDENCE)
+    law = fit_laws(curves, pairs, CONFIDENCE).width_law
     crossings, names = [pair.crossing for pair in pairs], FoundLaw.keys()
     return curves.noise.source, Found(
         pairs=tuple(FoundPair(status=c.status, root=c.root, low=c.low, high=c.high) for c in crossings),

@@ -31,9 +31,7 @@ from dwsweep.records.fit import FitOptions
 from dwsweep.records.record import Record, parse
 
 CONFIDENCE = 0.95
-OPTIONS = FitOptions(
-    axis="n_params", noise=None, columns=None, where=(), draws=2000, seed=0, confidence=CONFIDENCE, documents=True
-)
+OPTIONS = FitOptions(confidence=CONFIDENCE)
 
 Interval = tuple[float | None, float | None]  # None: no bound on that side
 Point = tuple[float | None, float | None, float | None]  # a value and the ends of its interval; None: there is none

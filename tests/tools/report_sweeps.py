@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from dwsweep import FitResult, fit_table
-from dwsweep.fit import output
+from dwsweep.records import fit as fit_record
 from dwsweep.report.figures import style
 
 A, B = 5.039, 0.0555
@@ -97,7 +97,7 @@ def sweep(directory: Path, case: str, name: str = "demo") -> Path:
         lines = [json.dumps({"step": s, "loss": 2.0 + 5.0 * s**-0.4, "learning_rate": 1e-3}) for s in range(1, 401, 5)]
         # the row that a kill left unfinished
         (folder / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 4']), encoding="utf-8")
-    output.write(fit_table(directory, draws=400), directory / "fit")
+    fit_record.write(fit_table(directory, draws=400), directory / "fit")
     return directory
 
 
