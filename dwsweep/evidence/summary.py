@@ -179,7 +179,7 @@ def _sizes(surface: LossSurface) -> list[float]:
 
 def quantities(surface: LossSurface, x: float) -> dict[str, np.ndarray]:
     """(D,) ln of the best depth and of the curvature to either side of it, of each draw of the fit, at ln N = x."""
-    grid, rows = surface.profile_over(x)
+    grid, rows = surface.grid, surface.profile(x)
     best = np.clip(surface.drawn_depths(x), grid[0], grid[-1])
     least = rows.min(axis=1)
 

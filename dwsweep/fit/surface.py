@@ -141,16 +141,12 @@ class LossSurface:
         x = transition(form, theta[:, None, :], np.exp(y), self.frame)
         inside = (x >= self.record.low) & (x <= self.record.high)
         at = np.clip(x, self.record.low, self.record.high)
-        slope = np.einsum("dgt,dt->dg", self._departures(at, y), coefficients)
+        slope = np.einsum("dgt,dt->dg", self.frame.basis(at, y, derivative=True), coefficients)
         gain = np.maximum(theta[:, 2:3], 1e-6) * np.exp((1.0 - theta[:, 3:4]) * (y - self.frame.centre[1]))
         gain *= fall(theta[:, None, :], at, self.frame)
         moved = np.clip(slope / gain, -LARGEST_SHIFT, LARGEST_SHIFT) ** 2
         count = inside.sum(axis=1)
         return np.sqrt(np.where(count > 0, (moved * inside).sum(axis=1) / np.maximum(count, 1), LARGEST_SHIFT**2))
-
-    def _departures(self, x: np.ndarray | float, y: np.ndarray) -> np.ndarray:
-        """(…, T) dδ/dl of the terms; those of f0 have none."""
-        return self.frame.basis(x, y, derivative=True)
 
     @cached_property
     def grid(self) -> np.ndarray:
@@ -181,7 +177,7 @@ class LossSurface:
         """(D, ·) dloss/dl at x = ln axis on a part of the grid that holds the depths trained."""
         at = min(max(x, self.record.low), self.record.high)
         outside = min(1.0, abs(x - at))
-        terms = self._departures(at, self.grid[self.inside])
+        depths = self.grid[self.inside]
         trained = slice(self.inside.start - part.start, self.inside.stop - part.start)
         rows = []
         for group in self.groups:
@@ -189,7 +185,7 @@ class LossSurface:
             slope = levelled(lead, group.theta[:, None, :])
             slope *= group.speed[:, part]
             slope *= -fall(group.theta, at, self.frame)[:, None]
-            slope[:, trained] += group.coefficients @ terms.T
+            slope[:, trained] += self.frame.departure_slopes(group.coefficients, at, depths)
             if x > at:  # all that depth does goes on falling, which moves no best depth
                 slope *= np.exp(-np.maximum(group.theta[:, 4:5], 0.0) * (x - at))
             rows.append(slope)
@@ -198,11 +194,6 @@ class LossSurface:
     def profile(self, x: float) -> np.ndarray:
         """(D, G) loss on the grid above that of the grid's first depth, nats."""
         return self._at(x)[1]
-
-    def profile_over(self, x: float, trained: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """(ln L (M,), the ``profile`` there (D, M)), over the whole grid or the depths trained."""
-        part = self.inside if trained else slice(None)
-        return self.grid[part], self.profile(x)[:, part]
 
     def above_best(self, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
         """(D, M) nats of ``rows`` (D, G) on the grid at ``depths``, above the best whole number of layers of each row:
@@ -346,9 +337,11 @@ class LossSurface:
         shallow, deep = np.log(np.array(pairs, dtype=float)).T
         out = np.empty((len(pairs), 1 + sum(len(group.theta) for group in self.groups), len(x)))
         trained = self.grid[self.inside]
+        # (G, G) what the slope at each point of the grid adds to the integral at every other
+        added = _integral(trained, np.eye(len(trained)))
+        weights = _between(trained, added, shallow) - _between(trained, added, deep)
         for m, value in enumerate(x):
-            running = _integral(trained, self._slopes(float(value), self.inside))
-            out[:, 1:, m] = (_between(trained, running, shallow) - _between(trained, running, deep)).T
+            out[:, 1:, m] = (self._slopes(float(value), self.inside) @ weights).T
         out[:, 0] = out[:, 1:].mean(axis=1)
         return out
 
@@ -524,12 +517,12 @@ def effect_of_depth(problem: Problem, shape_variance: float) -> float:
     (x0, y0), (dx, dy) = problem.frame.centre, problem.frame.scale
     x, y = (problem.x - x0) / dx, (problem.y - y0) / dy
     more = np.column_stack([y, y * y, x * y])
-    if len(x) > MANY_CELLS + problem.n_free - PARABOLA and distinct_sizes(problem.x) > FEWEST_SIZES:
+    if len(x) > MANY_CELLS + problem.frame.n_free - PARABOLA and distinct_sizes(problem.x) > FEWEST_SIZES:
         more = np.column_stack([more, x**3])
-    every = np.hstack([problem.B[:, problem.free], problem.rotated(more)])
+    every = np.hstack([problem.B[:, : problem.frame.n_free], problem.rotated(more)])
     weight = 1.0 / np.sqrt(problem.variances + shape_variance + FLOOR)
     loss, both = weight * problem.means, weight[:, None] * every
-    sides = np.delete(both, problem.n_free + np.arange(3), axis=1), both
+    sides = np.delete(both, problem.frame.n_free + np.arange(3), axis=1), both
     left = [float(np.sum((loss - side @ np.linalg.lstsq(side, loss, rcond=None)[0]) ** 2)) for side in sides]
     free = len(x) - both.shape[1]
     return float(fdtrc(3, free, max(left[0] - left[1], 0.0) / 3 / max(left[1] / free, 1e-300))) if free > 0 else 1.0
@@ -772,8 +765,8 @@ def draw_model(
             there = model.density(tried)
             taken = np.log(rng.random(len(own))) < precision[k::2] * (there - here[k])
             own[taken], here[k][taken] = tried[taken], there[taken]
-    out = np.empty((CHAINS, len(problem.free) + len(mean)))
-    noise = rng.standard_normal((CHAINS // 2, len(problem.free))) / np.sqrt(precision[::2])[:, None]
+    out = np.empty((CHAINS, problem.B.shape[1] + len(mean)))
+    noise = rng.standard_normal((CHAINS // 2, problem.B.shape[1])) / np.sqrt(precision[::2])[:, None]
     for k, half in enumerate(halves):  # the noise of one half is the other's with its sign changed: their mean has none
         coefficients = model.coefficients(half, -noise if k else noise)
         out[k::2] = np.hstack([coefficients, from_leads(half, problem.frame)])

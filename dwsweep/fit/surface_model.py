@@ -53,6 +53,7 @@ ALL = -1  # budgets
 PARABOLA = 3  # terms of f0 that are not shrunk: the Legendre polynomials of x up to its square
 WAVES_X, WAVES_L = 7, 12  # the highest frequencies, in half periods of the box
 BOX = 1.5  # half its side, where the data reach from −1 to 1
+PACE = math.pi / (2.0 * BOX)  # of the lowest frequency
 QUADRATURE = 10
 FARTHEST = 40.0  # from the middle of x, of a transition at either end of the depths
 LEAST_GAIN = 1e-5
@@ -82,6 +83,11 @@ class Frame:
         """Half the span of x and of y."""
         return max(self.high - self.low, 1e-6) / 2.0, max(math.log(self.deepest / self.shallowest), 1e-6) / 2.0
 
+    @property
+    def n_free(self) -> int:
+        """Count of the first terms, the parabolas, which are not shrunk."""
+        return PARABOLA + 2 * (self.budgets - 1)
+
     @cached_property
     def terms(self) -> np.ndarray:
         """(T, 3) of every term: j, k and the budget that it belongs to, ALL for what the budgets share.
@@ -99,20 +105,32 @@ class Frame:
         self, x: np.ndarray | float, y: np.ndarray | float, derivative: bool = False, budget: np.ndarray | int = 0
     ) -> np.ndarray:
         """(…, T) the terms at x, y and a budget, or their derivatives with respect to y."""
-        (x0, l0), (dx, dl) = self.centre, self.scale
-        u, v = np.broadcast_arrays((np.asarray(x, dtype=float) - x0) / dx, (np.asarray(y, dtype=float) - l0) / dl)
-        pace = np.pi / (2.0 * BOX)
-        in_x = np.cos(pace * np.arange(WAVES_X + 1) * (u[..., None] + BOX))
-        frequency = pace * np.arange(WAVES_L + 1)
-        phase = frequency * (v[..., None] + BOX)
-        in_l = -frequency * np.sin(phase) / dl if derivative else np.cos(phase)
+        x, y = np.broadcast_arrays(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
+        in_x, in_l = self.in_size(x), self.in_depth(y, derivative)
+        u = (x - self.centre[0]) / self.scale[0]
         parabola = np.stack([np.ones_like(u), u, 1.5 * u * u - 0.5], axis=-1) * (0.0 if derivative else 1.0)
         j, k, own = self.terms.T
-        free = PARABOLA + 2 * (self.budgets - 1)
-        found = np.concatenate([parabola[..., j[:free]], in_x[..., j[free:]] * in_l[..., k[free:]]], axis=-1)
+        n = self.n_free
+        found = np.concatenate([parabola[..., j[:n]], in_x[..., j[n:]] * in_l[..., k[n:]]], axis=-1)
         if self.budgets > 1:
             found *= (own == ALL) | (own == np.asarray(budget)[..., None])
         return found
+
+    def in_size(self, x: np.ndarray | float) -> np.ndarray:
+        """(…, WAVES_X + 1) the waves' cosines of x."""
+        u = (np.asarray(x, dtype=float) - self.centre[0]) / self.scale[0]
+        return np.cos(PACE * np.arange(WAVES_X + 1) * (u[..., None] + BOX))
+
+    def in_depth(self, y: np.ndarray, derivative: bool = False) -> np.ndarray:
+        """(…, WAVES_L + 1) the waves' cosines of y, or their derivatives."""
+        frequency = PACE * np.arange(WAVES_L + 1)
+        phase = frequency * ((y - self.centre[1]) / self.scale[1] + BOX)[..., None]
+        return -frequency * np.sin(phase) / self.scale[1] if derivative else np.cos(phase)
+
+    def departure_slopes(self, coefficients: np.ndarray, x: float, y: np.ndarray) -> np.ndarray:
+        """(D, M) dδ/dl of coefficients (D, T) at one size and y (M,): a wave is a product, so its size comes first."""
+        waves = coefficients[:, -WAVES_L * (WAVES_X + 1) :].reshape(-1, WAVES_L, WAVES_X + 1)
+        return waves @ self.in_size(x) @ self.in_depth(y, derivative=True)[:, 1:].T
 
 
 def to_leads(theta: np.ndarray, frame: Frame) -> np.ndarray:
@@ -285,9 +303,8 @@ JITTER = 1e-10  # nats²: losses are hardly ever written to more digits, and the
 class Problem:
     """Cell means in the basis where their covariance is diagonal.
 
-    rotation: (K, K), or None where it is diagonal as it stands. means, variances: (K,). B: (K, T). free: (T,) which
-    terms are not shrunk. effect: sd in nats that the means keep when a parabola in x is taken out, which is what depth
-    does.
+    rotation: (K, K), or None where it is diagonal as it stands. means, variances: (K,). B: (K, T). effect: sd in
+    nats that the means keep when a parabola in x is taken out, which is what depth does.
     """
 
     frame: Frame
@@ -297,7 +314,6 @@ class Problem:
     means: np.ndarray
     variances: np.ndarray
     B: np.ndarray
-    free: np.ndarray
     effect: float
     tau_prior: tuple[float, float] = PRIOR[5]
 
@@ -314,16 +330,15 @@ class Problem:
         """Cell means (K,) with their covariance (K, K), nats; budget: (K,) which f0 is theirs."""
         y = np.log(depth.astype(float))
         B = frame.basis(x, y, budget=budget)
-        free = frame.terms[:, 1] < 0
-        parabola = B[:, free]
+        parabola = B[:, : frame.n_free]
         left = means - parabola @ np.linalg.lstsq(parabola, means, rcond=None)[0]
         # offsets and slopes of further budgets take some of what depth does with them
         taken = 2 * (frame.budgets - 1) / len(means)
         effect = max(float(left.std()) / math.sqrt(max(1.0 - taken, 0.25)), LEAST_EFFECT)
         if np.allclose(C, np.diag(np.diagonal(C)), rtol=0.0, atol=1e-12):
-            return cls(frame, x, y, None, means, np.diagonal(C).copy(), B, free, effect)
+            return cls(frame, x, y, None, means, np.diagonal(C).copy(), B, effect)
         values, Q = np.linalg.eigh((C + C.T) / 2.0)
-        return cls(frame, x, y, Q.T, Q.T @ means, np.maximum(values, 0.0), Q.T @ B, free, effect)
+        return cls(frame, x, y, Q.T, Q.T @ means, np.maximum(values, 0.0), Q.T @ B, effect)
 
     def rotated(self, columns: np.ndarray) -> np.ndarray:
         return columns if self.rotation is None else self.rotation @ columns
@@ -334,16 +349,11 @@ class Problem:
         mean, sd = np.array([*PRIOR[:5], self.tau_prior]).T
         return mean, sd
 
-    @property
-    def n_free(self) -> int:
-        return int(self.free.sum())
-
     @cached_property
     def _waves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(whether it belongs to f0, frequency in x, frequency in y) of every shrunk term."""
-        j, k, _ = self.frame.terms[~self.free].T
-        pace = math.pi / (2.0 * BOX)
-        return k == 0, pace * j, pace * k
+        j, k, _ = self.frame.terms[self.frame.n_free :].T
+        return k == 0, PACE * j, PACE * k
 
     def prior_sd(self, h: np.ndarray) -> np.ndarray:
         """Prior sd of the waves, by the spectral density of their process: exp(−r²/2ℓ²) in x, Matérn-3/2 in y.
@@ -368,34 +378,25 @@ class Problem:
         return np.stack([shared + zero, shared * by_x[0], own, own * by_x[1], own * by_l], axis=1)
 
     def scale(self, h: np.ndarray) -> np.ndarray:
-        """(T,) of the free and the shrunk coefficients in standard units."""
-        return np.concatenate([np.ones(self.n_free), self.prior_sd(h)])
-
-    @property
-    def order(self) -> np.ndarray:
-        """(T,) the terms as the linear model has them: the free ones, then the shrunk."""
-        return np.concatenate([np.flatnonzero(self.free), np.flatnonzero(~self.free)])
-
-    def in_order(self, columns: np.ndarray) -> np.ndarray:
-        """(…, T) of the free and the shrunk coefficients, in the order of the terms."""
-        return columns[..., np.argsort(self.order)]
+        """(T,) units of the coefficients: 1 of the free ones, the prior sd of the others."""
+        return np.concatenate([np.ones(self.frame.n_free), self.prior_sd(h)])
 
     def weighed(
         self, h: np.ndarray, columns: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(A, d, A/d, root): the columns of the free and the shrunk coefficients in standard units, with ``columns``
-        (K, …) beside them, the variances of the means, and the Cholesky factor of the coefficients' precision.
+        """(A, d, A/d, root): the columns of the coefficients of all terms in standard units, with ``columns``
+        (K, …) behind them, the variances of the means, and the Cholesky factor of the coefficients' precision.
 
         Raises:
             np.linalg.LinAlgError: the precision is singular.
         """
         d = self.variances + math.exp(2.0 * h[5]) + JITTER
-        A = np.hstack(
-            [self.B[:, self.free], self.B[:, ~self.free] * self.prior_sd(h), *(() if columns is None else [columns])]
-        )
+        A = self.B * self.scale(h)
+        if columns is not None:
+            A = np.hstack([A, columns])
         weighted = A / d[:, None]
         precision = A.T @ weighted
-        precision.flat[:: len(precision) + 1] += np.where(np.arange(len(precision)) < self.n_free, HARDLY, 1.0)
+        precision.flat[:: len(precision) + 1] += np.where(np.arange(len(precision)) < self.frame.n_free, HARDLY, 1.0)
         return A, d, weighted, np.linalg.cholesky(precision)
 
 
@@ -445,7 +446,7 @@ class GivenLeads:
         if noise is not None:
             standard += self._by_node(noise)
         found = (standard @ self.half) * self.scales[:, None, :]
-        return self.problem.in_order(found.swapaxes(0, 1).reshape(len(phi), -1))
+        return found.swapaxes(0, 1).reshape(len(phi), -1)
 
 
 LARGEST_STEP = np.array([0.1, 0.1, 0.03, 0.5, 0.2, 0.2, 0.5, 0.2])
@@ -488,20 +489,19 @@ class Linear:
             return -1e10, np.zeros(len(h))
         residual = self.means - A @ u
         projected = residual / d
-        n_free = self.problem.n_free
-        shrunk = len(self.problem.free) - n_free
+        n_free = self.problem.frame.n_free
         # y'·P_m·y as a sum of squares: no digits are lost where there is hardly any noise
         squares = residual @ projected + u[n_free:] @ u[n_free:]
         deviance = np.log(d).sum() + 2.0 * np.log(np.diag(root)).sum() + squares
         value = -0.5 * float(deviance + (((h - mean) / sd) ** 2).sum())
         weighted = A / d[:, None]
         trace = (1.0 / d).sum() - np.einsum("km,km->", weighted @ C, weighted)
-        each = (u**2 - 1.0 + np.diagonal(C))[n_free : n_free + shrunk]
+        each = (u**2 - 1.0 + np.diagonal(C))[n_free:-P]
         gradient = np.append(each @ self.problem.prior_slopes(h), shape_variance * (projected @ projected - trace))
         return value, gradient - (h - mean) / sd**2
 
     def _solved(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(A, d, root, C, u): the columns of free, shrunk and θ coefficients in standard units, the variances of the
+        """(A, d, root, C, u): the columns of all coefficients and of θ in standard units, the variances of the
         means, the Cholesky factor of the coefficients' precision, their covariance and mean."""
         A, d, weighted, root = self.problem.weighed(h, self.columns)
         half = np.linalg.inv(root)
@@ -529,7 +529,7 @@ class Linear:
         columns = C @ (A / d[:, None]).T
         if self.problem.rotation is not None:
             columns = columns @ self.problem.rotation
-        return (self._scale(h)[:, None] * columns)[self._back]
+        return self._scale(h)[:, None] * columns
 
     def unseen(self, h: np.ndarray) -> np.ndarray:
         """(T + P, W) errors of the coefficients and φ for one prior sd of each wave of δ: what the cell means do not
@@ -537,28 +537,21 @@ class Linear:
         waves = self.problem.frame.terms[:, 1] > 0
         A, d, _, C, _ = self._solved(h)
         shown = C @ ((A / d[:, None]).T @ self.problem.B[:, waves])
-        error = (self._scale(h)[:, None] * shown)[self._back]
+        error = self._scale(h)[:, None] * shown
         error[:-P][waves] -= np.eye(waves.sum())
-        return error * self.problem.in_order(self.problem.scale(h))[waves]
+        return error * self.problem.scale(h)[waves]
 
     def _scale(self, h: np.ndarray) -> np.ndarray:
-        """Units of the free, the shrunk and φ."""
+        """(T + P,) units of the coefficients of all terms and of φ."""
         return np.concatenate([self.problem.scale(h), self.sd])
-
-    @property
-    def _back(self) -> np.ndarray:
-        """Order from free, shrunk and φ to all terms in their order, and φ."""
-        order = self.problem.order
-        return np.argsort(np.concatenate([order, len(order) + np.arange(P)]))
 
     def coefficients(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean, covariance) of the coefficients of all terms, in their order, and of φ."""
         _, _, _, covariance, mean = self._solved(h)
         scale = self._scale(h)
-        mean = scale * mean + np.concatenate([np.zeros(len(self.problem.free)), self.phi + self.offset])
-        covariance = covariance * scale * scale[:, None]
-        back = self._back
-        return mean[back], covariance[np.ix_(back, back)]
+        mean = scale * mean
+        mean[-P:] += self.phi + self.offset
+        return mean, covariance * scale * scale[:, None]
 
     def expected(self, h: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         """(:meth:`log_posterior`, mean, covariance, sampling) where ``means`` are free of noise, the first on average
@@ -569,7 +562,7 @@ class Linear:
         """
         mean, covariance = self.coefficients(h)
         prior = np.zeros(len(mean))  # precisions
-        prior[:-P][~self.problem.free] = self.problem.prior_sd(h) ** -2.0
+        prior[self.problem.frame.n_free : -P] = self.problem.prior_sd(h) ** -2.0
         prior[-P:] = self.sd**-2.0
         noise = len(self.means) - (1.0 - np.diagonal(covariance) * prior).sum()
         sampling = covariance - covariance @ (prior[:, None] * covariance)
@@ -577,8 +570,8 @@ class Linear:
 
     def leads(self, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean (P,), covariance (P, P)) of φ."""
-        mean, covariance = self.coefficients(h)
-        return mean[-P:], covariance[-P:, -P:]
+        _, _, _, covariance, mean = self._solved(h)
+        return self.sd * mean[-P:] + (self.phi + self.offset), covariance[-P:, -P:] * self.sd * self.sd[:, None]
 
 
 def start_theta(form: str, frame: Frame) -> np.ndarray:
@@ -599,11 +592,11 @@ def newton_steps(form: str, problem: Problem, theta: np.ndarray, h: np.ndarray, 
     given = GivenLeads(form, problem, h[None])
     here = given.density(to_leads(theta, problem.frame)[None])[0]
     for _ in range(steps):
-        mean, covariance = Linear(problem, form, theta).coefficients(h)
+        mean, covariance = Linear(problem, form, theta).leads(h)
         if mean[-1] < 0.0:  # the saturation is not negative: the others go where they belong with none
             mean = mean - covariance[:, -1] / covariance[-1, -1] * mean[-1]
         phi = to_leads(theta, problem.frame)
-        step = np.clip(mean[-P:] - phi, -LARGEST_STEP, LARGEST_STEP)
+        step = np.clip(mean - phi, -LARGEST_STEP, LARGEST_STEP)
         for share in 0.5 ** np.arange(HALVINGS):
             there = phi + share * step
             there = bounded(there, form)

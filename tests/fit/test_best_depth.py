@@ -98,8 +98,8 @@ def test_how_gains_fall_with_the_size_is_told_by_the_losses(fall):
     assert likely.mode[THETA_NAMES.index("gain_fall") - P] == pytest.approx(fall, abs=0.05)
     for beyond in (0.0, 2.0):  # what another depth costs goes on falling outside the data
         x = model.high + beyond
-        y, rows = LossSurface(model).profile_over(x)
-        shallow, deep = (np.interp(math.log(depth), y, rows.mean(axis=0)) for depth in (6, 12))
+        surface = LossSurface(model)
+        shallow, deep = (np.interp(math.log(depth), surface.grid, surface.profile(x).mean(axis=0)) for depth in (6, 12))
         assert shallow - deep == pytest.approx(float(truth.loss(6, x) - truth.loss(12, x)), rel=0.1)
 
 
@@ -374,7 +374,10 @@ def test_the_transition_has_its_ends_where_theta_says():
 def test_polynomials_and_their_slopes():
     y = np.linspace(math.log(6), math.log(30), 5)
     slope = (FRAME.basis(15.0, y + 1e-5) - FRAME.basis(15.0, y - 1e-5)) / 2e-5
-    np.testing.assert_allclose(slope, FRAME.basis(15.0, y, derivative=True), atol=1e-6)
+    exact = FRAME.basis(15.0, y, derivative=True)
+    np.testing.assert_allclose(slope, exact, atol=1e-6)
+    coefficients = np.random.default_rng(0).standard_normal((3, exact.shape[1]))
+    np.testing.assert_allclose(FRAME.departure_slopes(coefficients, 15.0, y), coefficients @ exact.T, atol=1e-9)
 
 
 def shallow_ahead(seed: int) -> dict[str, list[float]]:
@@ -452,7 +455,7 @@ def test_what_the_cells_do_not_show_of_a_wave_is_its_error() -> None:
     for problem in (straight, Problem.of(straight.x, np.exp(straight.y), straight.means, C, FRAME)):
         model = Linear(problem, form, THETA)
         waves = np.flatnonzero(FRAME.terms[:, 1] > 0)
-        sd = problem.in_order(problem.scale(h))[waves]
+        sd = problem.scale(h)[waves]
         of_cells = FRAME.basis(problem.x, problem.y)[:, waves] * sd
         error = model.gain(h) @ of_cells
         error[waves, np.arange(len(waves))] -= sd
@@ -497,7 +500,7 @@ def test_a_held_out_shape_is_what_the_others_foretell(shared):
     h = np.array([*START[:5], math.log(1e-3)])
     model = Linear(problem, form, newton_steps(form, problem, THETA, h, 6))
     A, d, *_ = problem.weighed(h, model.columns)
-    prior = np.where(np.arange(A.shape[1]) < problem.n_free, 1e4, 1.0)
+    prior = np.where(np.arange(A.shape[1]) < problem.frame.n_free, 1e4, 1.0)
     full = A * prior @ A.T + np.diag(d)
     means = model.means
     if problem.rotation is not None:
