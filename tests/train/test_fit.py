@@ -81,7 +81,8 @@ def test_only_a_softmax_by_xla_has_weights_to_keep(store: Store, attention: str)
 
 
 def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler, pack = Refused(monkeypatch, after=0), make_pack(store)
+    few = make_spec(model={"biases": False, "tied_embeddings": True})  # arrays, since each is compiled for
+    compiler, pack = Refused(monkeypatch, after=0), make_pack(store, few)
     roomy = Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=1 << 30))
     whole = memory_of(compile_program(roomy).run_dispatch)
     assert compiler.tried == [(4, False)] and whole is not None

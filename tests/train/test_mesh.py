@@ -163,7 +163,8 @@ def test_muon_on_eight_devices_equals_one(store_path: str, tmp_path: Path) -> No
 
 
 def test_two_cores_equal_one_and_a_pack_of_any_size(store_path: str, tmp_path: Path, alone: dict[str, Any]) -> None:
-    common = {"store": store_path, "sections": sections(), "devices": 2}
+    # bits of two programs are compared: compiled as a sweep's are
+    common = {"store": store_path, "sections": sections(), "devices": 2, "optimized": True}
     apart = {**common, "replicas": 1, "directory": str(tmp_path / "apart")}
     packed, single = train(tmp_path, {**common, "conditions": True}, apart)
     assert packed["collectives"] == []  # what measures the attention's conditioning waits for no other core
