@@ -84,7 +84,7 @@ $(ENGINES)/installed: pyproject.toml constraints.txt
 	@touch $@
 
 test-engines: $(ENGINES)/installed
-	$(ENGINES)/bin/python -m pytest -m engines
+	$(ENGINES)/bin/python -m pytest -m engines -rs tests/engines
 
 bench: $(VENV)/installed-test
 	$(BIN)/python tests/benchmarks/bench_train.py

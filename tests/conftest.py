@@ -29,9 +29,12 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
 
 
-# XLA's optimizers take six times as long to compile a program, and hardly any test trains for longer than that.
+# XLA's optimizers take six times as long to compile a program, and hardly any test trains for longer than that. Nor do
+# programs that small gain by being compiled in parts beside each other.
 # `XLA_FLAGS= make test` compiles as a sweep does, and so do the slow tier and the tests that are marked `optimized`.
-QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+QUICK = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
 os.environ.setdefault("XLA_FLAGS", QUICK)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,12 @@ from checkout import ROOT, environment
 import dwsweep
 
 PACKAGE = Path(dwsweep.__file__).parent
-MODULES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """The source of each, by its path; parsed by whoever asks, not by every process that only collects."""
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
 
 
 def test_the_contracts_of_the_architecture_hold() -> None:
@@ -25,7 +31,7 @@ def test_the_contracts_of_the_architecture_hold() -> None:
 
 def test_no_import_is_hidden_from_the_contracts() -> None:
     """A literal given to ``import_module`` is an arrow that import-linter does not see, and nobody needs tests."""
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
                 given = [str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant)]
@@ -59,7 +65,7 @@ def test_heavy_imports_stay_where_they_belong(statement: str, absent: set[str]) 
 
 def test_files_are_read_as_they_were_written_whatever_the_locale() -> None:
     """Text without a named encoding is written and read as the locale has it: ASCII under LC_ALL=C."""
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         for node in ast.walk(tree):
             name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
             if name in ("read_text", "write_text"):

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ from dwsweep import guide
 import dwsweep
 
 assert callable(guide) and dwsweep.guide is guide and sys.modules["dwsweep.guide"].Options is Options
-found = dwsweep.fit_transitions(sys.argv[1], draws=100)
+found = dwsweep.fit_transitions(sys.argv[1], draws=100, where="depth < 3")  # two depths: no surface to fit
 assert found.plot("differences")._repr_png_().startswith(b"\\x89PNG") and "<pre>" in found._repr_html_()
 assert "Build" in guide("3B").summary()
 print(sorted({"jax", "flax", "matplotlib.pyplot", "IPython"} & set(sys.modules)))
@@ -70,7 +71,7 @@ RESULTS: dict[str, tuple[type, Callable[[], Shown]]] = {
     "budgets": (BudgetsResult, lambda: dwsweep.fit_budgets(_budgets(), draws=100)),
     "along the depth": (AlongResult, lambda: dwsweep.fit_along(LAPTOP, "depth", draws=100)),
     "along the heads": (AlongResult, lambda: dwsweep.fit_along(_heads(), "heads", draws=100)),
-    "comparison": (ComparisonResult, lambda: dwsweep.compare(LAPTOP, [_worse()], draws=100)),
+    "comparison": (ComparisonResult, lambda: dwsweep.compare(_small(), [_worse()], draws=100)),
     "table": (dwsweep.FitResult, lambda: dwsweep.fit_table(LAPTOP, draws=100)),
     "guide": (Guidance, lambda: dwsweep.guide(["3B", 7e9], rules="gpt3", shapes="96x12288")),
 }
@@ -85,14 +86,18 @@ def _heads() -> list[dict]:
 
 
 def _worse() -> list[dict]:
-    return [{**row, "loss": row["loss"] + 0.01} for row in report_sweeps.rows((1, 2, 3, 4), 6, 1e5, 1e6)]
+    return [{**row, "loss": row["loss"] + 0.01} for row in _small()]
+
+
+@cache
+def _result(name: str) -> Shown:
+    return RESULTS[name][1]()
 
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_every_result_shows_itself(name: str) -> None:
-    kind, make = RESULTS[name]
-    found = make()
-    assert isinstance(found, kind) and isinstance(found, Shown)
+    found = _result(name)
+    assert isinstance(found, RESULTS[name][0]) and isinstance(found, Shown)
     text = found.summary()
     assert text and max(map(len, text.splitlines())) <= 100
     shown = found._repr_html_()
@@ -111,7 +116,7 @@ def test_every_result_shows_itself(name: str) -> None:
 
 
 def test_a_result_has_the_tables_of_its_own_question() -> None:
-    found = dwsweep.fit_transitions(LAPTOP, draws=100)
+    found, shown = _result("transitions"), _result("table")
     record = fit_table(LAPTOP, draws=100)
     assert (found.transitions, found.guideline, found.width_law) == (
         record.transitions,
@@ -120,7 +125,6 @@ def test_a_result_has_the_tables_of_its_own_question() -> None:
     )
     assert [row["n_params"] for row in found.tables()["best_depths"]] == [row.n_params for row in found.best_depths]
     assert not {"along", "comparisons", "equal_budgets"} & {*found.to_dict(), *dir(found)}
-    shown = dwsweep.fit_table(LAPTOP, draws=100)
     assert shown.to_json() == record.to_json() and shown.summary() == dwsweep.summary(record)
     assert shown.plot("differences").axes[0].get_title() == dwsweep.plot(record, "differences").axes[0].get_title()
 
@@ -131,7 +135,7 @@ def test_a_table_that_cannot_answer_is_refused() -> None:
         dwsweep.fit_transitions(rows, axis="flops", draws=100)
     with pytest.raises(dwsweep.InputError, match=r"no three shapes .* at equal compute; .* dwsweep.fit_transitions"):
         dwsweep.fit_budgets(LAPTOP, draws=100)
-    assert dwsweep.fit_budgets(rows, draws=100).best == dwsweep.fit_budgets(rows, axis="flops", draws=100).best
+    assert _result("budgets").best == dwsweep.fit_budgets(rows, axis="flops", draws=100).best
 
 
 def test_guide_answers_as_the_command_does() -> None:

@@ -84,7 +84,8 @@ def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_record.FitR
     assert "no two neighbouring depths that both have" in to_text(apart)
 
 
-def test_it_is_drawn_kept_and_reported(both: fit_record.FitResult, tmp_path: Path) -> None:
+def test_it_is_drawn_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report_sweeps.few_answers(monkeypatch)
     directory = report_sweeps.sweep(tmp_path / "mine", "one_pair")
     beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
     result = dwsweep.fit_table(directory, draws=DRAWS, beside=[beside])
@@ -96,15 +97,13 @@ def test_it_is_drawn_kept_and_reported(both: fit_record.FitResult, tmp_path: Pat
     sweep_page.write(directory)
     page = (directory / "report.html").read_text()
     assert "beside those of other sweeps" in page and "theirs" in page
-    assert "others.png" not in {
-        path.name for path in registry.draw(dwsweep.fit_table(directory, draws=DRAWS), tmp_path)
-    }
+    assert "others.png" not in {path.name for path in registry.draw(fit_record.read(beside), tmp_path)}
 
 
-def test_a_table_that_cannot_be_read_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_read_is_refused_in_a_line(both: fit_record.FitResult, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^beside: .*nowhere.csv; no such file"):
         dwsweep.fit_table(table(HERE, 0), beside=[tmp_path / "nowhere.csv"])
-    earlier = json.loads(dwsweep.fit_table(table(HERE, 0), draws=DRAWS).to_json())
+    earlier = json.loads(both.to_json())
     del earlier["others"]  # of a fit.json that an earlier version wrote
     (tmp_path / "fit.json").write_text(json.dumps(earlier))
     assert fit_record.read(tmp_path).others == []

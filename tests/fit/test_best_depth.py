@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -58,6 +59,7 @@ FRAME = Frame(13.8, 20.2, 6.0, 30.0)
 THETA = np.array([15.0, 19.3, 0.05, 2.1, 0.3, 0.15, 0.0, 0.2])
 
 
+@cache
 def fitted(truth: SmoothTruth, seed: int = 0, params=SIZES, **options):
     table = draw(truth, np.random.default_rng(seed), **options)
     return dwsweep.fit_table(table, draws=500, params=params)
@@ -123,7 +125,7 @@ def test_the_true_losses_are_least_at_the_true_best_depth():
 def test_a_rejected_form_does_not_guide(monkeypatch):
     monkeypatch.setattr(surface, "REJECTED_DEFICIT", 2.0)
     truth = SmoothTruth(form="power", theta=through_published_widths("power"))
-    result = fitted(truth, sigma=0.0005, params=(3e9,))
+    result = fitted.__wrapped__(truth, sigma=0.0005, params=(3e9,))  # of this patch alone
     forms = {form.form: form for form in result.surface.forms}
     assert forms["exponential"].rejected and not forms["power"].rejected
     assert "exponential" not in result.guideline[-1].law
@@ -247,7 +249,8 @@ def test_guide_answers_inside_the_data_of_a_best_depth_that_falls(falling):
 
 def test_narrow_intervals_of_little_confidence_earn_no_trust():
     table = draw(SmoothTruth(), np.random.default_rng(0))
-    sure, unsure = (source_of(dwsweep.fit_table(table, draws=500, confidence=c), "own") for c in (0.95, 0.5))
+    half = dwsweep.fit_table(table, draws=500, confidence=0.5)
+    sure, unsure = (source_of(result, "own") for result in (fitted(SmoothTruth()), half))
     assert guide_sources.judge(sure.at(3e7), 3e7).level == "high"
     assert guide_sources.judge(unsure.at(3e7), 3e7).level == "medium"
     assert any("intervals of 50 %" in note for note in unsure.notes)

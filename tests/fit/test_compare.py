@@ -51,6 +51,11 @@ def compared() -> fit_record.FitResult:
     return dwsweep.compare_arms(base, [other], draws=DRAWS)
 
 
+@pytest.fixture(scope="module")
+def base_alone() -> fit_record.FitResult:
+    return dwsweep.fit_table(tables(STUDY)[0], draws=DRAWS)
+
+
 # The interval of a ratio
 
 
@@ -246,14 +251,14 @@ def test_false_claims_of_other_sources_of_noise(name: str) -> None:
 # Through the front door
 
 
-def test_what_a_comparison_says(compared: fit_record.FitResult) -> None:
+def test_what_a_comparison_says(compared: fit_record.FitResult, base_alone: fit_record.FitResult) -> None:
     (found,) = compared.comparisons
     assert found.paired and found.pairing == "3 seeds over 24 shapes" and found.unit == "nats per token"
     first, second, third = found.answer
     assert first.startswith("best depth at N = ") and "; ratio 0.8" in first
     assert second.startswith("transitions: 6 → 12 at 1.") and third.startswith("losses: at depth 6 ")
     (row, _) = found.of(TRANSITION)
-    alone = dwsweep.fit_table(tables(STUDY)[0], draws=DRAWS).transitions[0]
+    alone = base_alone.transitions[0]
     own = alone.n_params, alone.n_params_low, alone.n_params_high
     assert (row.base, row.base_low, row.base_high) == pytest.approx(own, rel=1e-9)
     assert row.change_low < 1.5 < row.change_high and row.verdict == "larger" and row.correlation > 0.3
@@ -261,8 +266,10 @@ def test_what_a_comparison_says(compared: fit_record.FitResult) -> None:
     assert found.depths[0].partings[0].ahead == "other"  # the losses of the other arm are 0.03 nats lower
 
 
-def test_without_an_arm_nothing_changes_in_the_fit(compared: fit_record.FitResult) -> None:
-    alone = dwsweep.fit_table(tables(STUDY)[0], draws=DRAWS).to_dict()
+def test_without_an_arm_nothing_changes_in_the_fit(
+    compared: fit_record.FitResult, base_alone: fit_record.FitResult
+) -> None:
+    alone = base_alone.to_dict()
     assert alone.pop("comparisons") == []
     assert {key: value for key, value in compared.to_dict().items() if key != "comparisons"} == alone
 

@@ -200,6 +200,9 @@ def test_a_result_is_short_in_a_console_and_its_summary_in_a_notebook(fitted):
     assert "region" not in repr(result.width_law)
 
 
+ONE_PAIR = "depth < 18"  # of depths: too few for a surface of the loss, which takes most of a fit's time
+
+
 def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, own_sd=0.05):
     """A sweep directory whose documents are hard or easy for all shapes alike (shared_sd) or for each its own way."""
     generator = np.random.default_rng(1)
@@ -227,8 +230,8 @@ def sweep_with_documents(root, shared_sd, n_documents=200, token_weights=True, o
 def test_documents_add_what_another_sample_would_move_and_only_that(tmp_path, token_weights):
     """What all shapes find hard cancels (0.5 nats a document); what each finds hard its own way counts."""
     sweep_with_documents(tmp_path, shared_sd=0.5, token_weights=token_weights)
-    used = dwsweep.fit_table(tmp_path, draws=1000)
-    ignored = dwsweep.fit_table(tmp_path, draws=1000, documents=False)
+    used = dwsweep.fit_table(tmp_path, draws=1000, where=ONE_PAIR)
+    ignored = dwsweep.fit_table(tmp_path, draws=1000, documents=False, where=ONE_PAIR)
     assert used.noise["documents"] == "paired over 200 held-out documents"
     se_used, se_ignored = (np.median(r.curves["pairs"][0]["se"]) for r in (used, ignored))
     added = math.sqrt(se_used**2 - se_ignored**2)
@@ -248,7 +251,7 @@ def test_documents_are_left_aside_where_one_is_missing_or_of_another_checkpoint(
     (tmp_path / "runs" / "run7" / "documents.npy").write_bytes(b"")  # cut off before its first byte
     assert "documents.npy of run7 cannot be read: " in document_covariance(str(tmp_path), select_runs(rows).runs).note
     (tmp_path / "runs" / "run7" / "documents.npy").unlink()
-    result = dwsweep.fit_table(tmp_path, draws=500)
+    result = dwsweep.fit_table(tmp_path, draws=500, where=ONE_PAIR)
     assert "not every run" in result.noise["documents"]
 
 
@@ -257,7 +260,7 @@ def test_few_documents_are_counted_and_claim_little(tmp_path):
     statuses = {}
     for number in (1, 3, 60):
         sweep_with_documents(tmp_path / str(number), shared_sd=0.001, n_documents=number, own_sd=0.0005)
-        result = dwsweep.fit_table(tmp_path / str(number), draws=300)
+        result = dwsweep.fit_table(tmp_path / str(number), draws=300, where=ONE_PAIR)
         rows = [row for row in result.transitions if row["estimator"] == "pchip"]
         statuses[number] = {row["status"] for row in rows}
         warned = [line for line in result.warnings if line.startswith("held-out set")]
@@ -268,7 +271,7 @@ def test_few_documents_are_counted_and_claim_little(tmp_path):
         if number == 3:
             assert "3 documents" in warned[0] and max(row["df"] for row in rows) == 2
     assert statuses[1] == {"undecided"} and "crossed" in statuses[60]
-    declared = dwsweep.fit_table(tmp_path / "1", noise=0.001, draws=300)
+    declared = dwsweep.fit_table(tmp_path / "1", noise=0.001, draws=300, where=ONE_PAIR)
     assert "crossed" in {row["status"] for row in declared.transitions}, "a declared noise is the user's own word"
 
 
@@ -277,12 +280,14 @@ def test_a_loss_that_still_falls_steeply_is_said(tmp_path):
     for run in (tmp_path / "runs").iterdir():
         lines = [json.dumps({"step": step, "loss": 7.0 - 0.003 * step}) for step in range(1, 501, 10)]
         (run / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5')
-    (line,) = [line for line in dwsweep.fit_table(tmp_path, draws=100).warnings if line.startswith("STILL FALLING")]
+    found = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
+    (line,) = [line for line in found.warnings if line.startswith("STILL FALLING")]
     assert "by 5 %" in line
     for run in (tmp_path / "runs").iterdir():
         lines = [json.dumps({"step": step, "loss": 3.0 + 4.0 / step}) for step in range(1, 501, 10)]
         (run / "metrics.jsonl").write_text("\n".join(lines))
-    assert not any("STILL FALLING" in line for line in dwsweep.fit_table(tmp_path, draws=100).warnings)
+    found = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
+    assert not any("STILL FALLING" in line for line in found.warnings)
 
 
 def test_figures_of_an_earlier_fit_are_gone_before_new_numbers_are_drawn(tmp_path, monkeypatch):
@@ -295,7 +300,7 @@ def test_figures_of_an_earlier_fit_are_gone_before_new_numbers_are_drawn(tmp_pat
     monkeypatch.setattr(style, "save", Mock(side_effect=OSError("as if killed while drawing")))
     with pytest.raises(OSError, match="as if killed"):
         typer.main.get_command(app).main(
-            ["fit", str(table), "--out", str(out), "--draws", "100"], standalone_mode=False
+            ["fit", str(table), "--out", str(out), "--draws", "100", "--where", ONE_PAIR], standalone_mode=False
         )
     assert (out / "fit.json").exists()
     assert sorted(path.name for path in out.iterdir() if path.suffix in (".png", ".svg")) == ["of_mine.png"]
@@ -303,13 +308,14 @@ def test_figures_of_an_earlier_fit_are_gone_before_new_numbers_are_drawn(tmp_pat
 
 def test_a_fit_that_replaces_another_says_so(tmp_path):
     table = simulate(scenarios()["base"], np.random.default_rng(0))
-    first = dwsweep.fit_table(table, draws=100)
+    first = dwsweep.fit_table(table, draws=100, where=ONE_PAIR)
     assert fit_record.replaced(first, tmp_path) == ""
     fit_record.write(first, tmp_path)
     assert fit_record.replaced(first, tmp_path) == ""
-    other = dwsweep.fit_table(table, draws=100, where="depth < 20", confidence=0.9)
+    other = dwsweep.fit_table(table, draws=100, where=(ONE_PAIR, "seed > 0"), confidence=0.9)
     assert fit_record.replaced(other, tmp_path) == (
-        f"replaces the fit in {tmp_path} (where [] → ['depth < 20'], confidence 0.95 → 0.9); --out DIR keeps both"
+        f"replaces the fit in {tmp_path} (where ['{ONE_PAIR}'] → ['{ONE_PAIR}', 'seed > 0'], confidence 0.95 → 0.9); "
+        "--out DIR keeps both"
     )
     (tmp_path / "fit.json").write_text("{")
     assert "could not be read" in fit_record.replaced(first, tmp_path)

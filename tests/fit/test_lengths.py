@@ -88,16 +88,16 @@ def test_moved_losses_are_said_and_far_ones_left_out_and_counted() -> None:
 
 @pytest.mark.parametrize("blank", [None, 0, -5, math.inf, math.nan])
 def test_a_loss_after_nobody_knows_how_many_tokens_is_left_out_and_counted(blank: float | None) -> None:
-    table = rows(lambda depth, n: 2e9)
+    table = rows(lambda depth, n: 2e9)[: 2 * len(WIDTHS_AT_SIX)]  # two depths, which have no surface
     for row in table[::3]:
         row["tokens"] = blank
     found = fit_table(table, noise=0.001, at_tokens=2e9)
-    assert len(found.cells) == 20
-    assert found.provenance.left_out == {"without a count of tokens": 10}
+    assert len(found.cells) == 8
+    assert found.provenance.left_out == {"without a count of tokens": 4}
 
 
 def test_two_runs_of_one_shape_and_count_stay_two() -> None:
-    table = rows(lambda depth, n: 2e9)
+    table = rows(lambda depth, n: 2e9)[: 2 * len(WIDTHS_AT_SIX)]
     assert {cell.n for cell in fit_table([*table, *table], at_tokens=2e9).cells} == {2}
 
 
@@ -117,14 +117,14 @@ def test_what_cannot_be_is_refused_in_a_line(options: dict[str, float], line: st
 
 
 def test_comparisons_and_columns_take_the_same_tokens() -> None:
-    table = rows(lambda depth, n: 4e9)
+    table = rows(lambda depth, n: 4e9)[: 2 * len(WIDTHS_AT_SIX)]
     other = [{**row, "loss": row["loss"] + 0.01} for row in table]
     for found in (
         compare(table, [other], noise=0.001, at_tokens=3e9),
         fit_along(table, "depth", noise=0.001, at_tokens=3e9),
     ):
         assert found.provenance.options.at_tokens == 3e9
-        moved = [line for line in found.warnings if line.startswith("tokens: 30 of 30 losses are moved")]
+        moved = [line for line in found.warnings if line.startswith("tokens: 12 of 12 losses are moved")]
         assert len(moved) == 1
 
 

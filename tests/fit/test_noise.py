@@ -211,12 +211,12 @@ def test_the_likelihood_of_rough_and_smooth_is_that_of_the_written_model():
     np.testing.assert_allclose(problem.profile(tau2, smooth), direct, rtol=1e-9)
 
 
-def test_a_thousand_shapes_take_seconds():
-    """3,000 runs at 1,000 shapes; solving the covariance of the contrasts at every step took over five minutes."""
+def test_six_hundred_shapes_take_seconds():
+    """1,800 runs at 600 shapes; solving the covariance of the contrasts at every step took over a minute."""
     truth = Truth(tuple(range(6, 66, 6)))
-    rows = simulate(Scenario(truth, budgets=tuple(np.geomspace(1e6, 6e8, 100))), np.random.default_rng(0))
+    rows = simulate(Scenario(truth, budgets=tuple(np.geomspace(1e6, 6e8, 60))), np.random.default_rng(0))
     begin = time.process_time()
     result = fit_table(rows)
-    assert time.process_time() - begin < 60.0  # about 4 on a quiet machine
+    assert time.process_time() - begin < 30.0  # about 4 on a quiet machine
     assert result.noise["sigma"]["6"] == pytest.approx(0.002, rel=0.1)
-    assert len(result.cells) > 800 and result.width_law is not None
+    assert len(result.cells) > 500 and result.width_law is not None

@@ -13,7 +13,7 @@ import report_sweeps
 from cli_tools import Command
 from shown import printed, words_of
 
-import dwsweep
+from dwsweep import fit_table
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.report import fit_report
@@ -39,7 +39,7 @@ def rows(flops, depths=(4, 8, 12, 18, 28), largest=4e8, one_size=False):
 
 @functools.cache
 def fitted(case: str) -> FitResult:
-    return dwsweep.fit_table(rows(**CASES[case]), axis="flops", draws=200)
+    return fit_table(rows(**CASES[case]), axis="flops", draws=200)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -99,7 +99,8 @@ def test_the_figure_shows_the_minima_of_the_fit() -> None:
     assert "best depth: not reached" in words
 
 
-def test_the_page_answers_with_the_best_shape(tmp_path) -> None:
+def test_the_page_answers_with_the_best_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report_sweeps.few_answers(monkeypatch)
     fit = fitted("three budgets")
     fit_record.write(fit, tmp_path / "fit")
     text = sweep_page.write(tmp_path / "fit").read_text()

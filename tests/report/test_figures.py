@@ -295,7 +295,8 @@ def test_dollar_signs_in_a_name_are_text_and_log_ticks_have_none() -> None:
 # The conditioning of attention on the page: drawn where runs logged it, and nothing where they did not.
 
 
-def test_it_is_on_the_page_of_a_sweep_that_logged_it(tmp_path: Path) -> None:
+def test_it_is_on_the_page_of_a_sweep_that_logged_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report_sweeps.few_answers(monkeypatch)
     directory = report_sweeps.sweep(tmp_path / "sweep", "one_pair")
     assert "Conditioning of attention" not in sweep_page.write(directory).read_text()
     for folder in (directory / "runs").iterdir():

@@ -25,7 +25,6 @@ from threadpoolctl import threadpool_limits
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError
-from dwsweep.fit import surface
 from dwsweep.guide import Options, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
 from dwsweep.interval import Interval
@@ -72,10 +71,10 @@ def read(path: Path) -> Reader:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_draws() -> Iterator[None]:
-    """A tenth of a surface's draws: intervals are coarser, and the two dozen answers of each page faster."""
+def few_answers() -> Iterator[None]:
+    """On every page here but ``page``, which is about them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surface, "DRAWS", 100)
+        report_sweeps.few_answers(patch)
         yield
 
 
@@ -379,7 +378,9 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         fit_record.write(fit_table(LAPTOP, where=["budget <= 160000"], documents=False), folder)
     file = folder / "fit.json"
     read = fit_record.read(file)
-    with threadpool_limits(1, user_api="blas"):
+    with threadpool_limits(1, user_api="blas"), pytest.MonkeyPatch.context() as patch:
+        for name, number in report_sweeps.ANSWERS.items():
+            patch.setattr(sweep_page, name, number)
         found = sweep_page.guide_answers(read, source_of(read, file), file, folder)
     return file, json.loads(json.dumps(found, allow_nan=False))
 
@@ -427,7 +428,7 @@ def test_sizes_are_round_and_reach_from_the_data_to_where_guide_ends(page: tuple
     file, found = page
     fit = fit_record.read(file)
     sizes = [one["n"] for one in found["sizes"]]
-    assert sizes == sorted(set(sizes)) and 10 <= len(sizes) <= sweep_page.MOST_BY_LAW + 2
+    assert sizes == sorted(set(sizes)) and 10 <= len(sizes) <= report_sweeps.ANSWERS["MOST_BY_LAW"] + 2
     assert [parse_count(one["label"]) for one in found["sizes"]] == sizes
     smallest = min(cell.n_params for cell in fit.cells)
     assert smallest / 2 <= sizes[0] <= 5 * smallest

@@ -4,6 +4,7 @@ whether a figure can be read."""
 from __future__ import annotations
 
 import csv
+import functools
 import itertools
 import json
 import math
@@ -18,6 +19,7 @@ from matplotlib.text import Text
 
 from dwsweep import FitResult, fit_table
 from dwsweep.records import fit as fit_record
+from dwsweep.report import page
 from dwsweep.report.figures import style
 
 A, B = 5.039, 0.0555
@@ -71,6 +73,17 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+ANSWERS = {name: getattr(page, name) for name in ("MOST_BY_LOSSES", "MOST_BY_LAW")}
+"""How many answers a page holds."""
+
+
+def few_answers(patch: pytest.MonkeyPatch) -> None:
+    """A fourth of a page's answers, which take most of its time."""
+    for name, number in ANSWERS.items():
+        patch.setattr(page, name, number // 4)
+
+
+@functools.cache
 def fit(case: str) -> FitResult:
     """The fit of a case; ``two_lengths`` is ``one_pair`` measured at two token counts."""
     table = rows(**CASES["one_pair" if case == "two_lengths" else case])

@@ -1,7 +1,8 @@
 """Tiny packs trained as a program of their own, on as many devices and processes as the first orders say.
 
 ``python train_devices.py ORDERS.json …``: what to train, one after another, and where each result goes. Several devices
-of a CPU and several processes are settings of a whole process, so tests start this one.
+of a CPU and several processes are settings of a whole process, so tests start this one. It compiles as the tests do,
+or, where the first orders say ``optimized``, as a sweep does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 def main(each: list[dict[str, Any]]) -> None:
     first = each[0]
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={first.get('devices', 1)}"
+    flags = [] if first.get("optimized") else os.environ.get("XLA_FLAGS", "").split()
+    os.environ["XLA_FLAGS"] = " ".join([*flags, f"--xla_force_host_platform_device_count={first.get('devices', 1)}"])
     import jax
 
     if "processes" in first:

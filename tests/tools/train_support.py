@@ -32,6 +32,10 @@ TINY = {
 }
 
 
+FEW = {"biases": False, "tied_embeddings": True}
+"""A model of few arrays, for what is compiled with all optimizations: each array is compiled for."""
+
+
 def make_store(folder: Path) -> Store:
     """Forty documents of made-up words, as bytes (vocabulary 256): real files, prepared in under a second."""
     rng = random.Random(0)

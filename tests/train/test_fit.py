@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import pytest
-from train_support import Kept, make_pack, make_spec
+from train_support import FEW, Kept, make_pack, make_spec
 
 from dwsweep.cost.arithmetic import TOKEN_STORE_SHARE, resident_bytes
 from dwsweep.data.token_store import Store
@@ -81,7 +81,7 @@ def test_only_a_softmax_by_xla_has_weights_to_keep(store: Store, attention: str)
 
 
 def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler, pack = Refused(monkeypatch, after=0), make_pack(store)
+    compiler, pack = Refused(monkeypatch, after=0), make_pack(store, make_spec(model=FEW))
     roomy = Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=1 << 30))
     whole = memory_of(compile_program(roomy).run_dispatch)
     assert compiler.tried == [(4, False)] and whole is not None

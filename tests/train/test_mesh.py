@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from checkout import TOOLS, environment, free_address
 from train_devices import trained
-from train_support import make_store
+from train_support import FEW, make_store
 
 from dwsweep.errors import InputError
 from dwsweep.spec import MeshSpec
 from dwsweep.train.mesh import WORTHWHILE_FLOPS, Load, divide
 
-FEW = {"biases": False, "tied_embeddings": True, "embedding_rank": 8}  # few arrays, and one that only fsdp divides
+RANKED = {**FEW, "embedding_rank": 8}  # one of its arrays only fsdp divides
 LOAD = Load(replicas=3, batch=16, state_bytes=1 << 20, step_flops=1e9, memory_bytes=80 << 30)
 
 
@@ -117,7 +117,7 @@ def assert_close(a: dict[str, Any], b: dict[str, Any]) -> None:
 def sections(**mesh: int) -> dict[str, Any]:
     # eight sequences per batch, so that eight devices have one each; few arrays, since each is compiled for
     execution = {"mesh": mesh} if mesh else {}
-    return {"model": FEW, "train": {"batch_size": 8}, "execution": {"log_steps": 1, **execution}}
+    return {"model": RANKED, "train": {"batch_size": 8}, "execution": {"log_steps": 1, **execution}}
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,8 @@ def test_muon_on_eight_devices_equals_one(store_path: str, tmp_path: Path) -> No
 
 
 def test_two_cores_equal_one_and_a_pack_of_any_size(store_path: str, tmp_path: Path, alone: dict[str, Any]) -> None:
-    common = {"store": store_path, "sections": sections(), "devices": 2}
+    # bits of two programs are compared: compiled as a sweep's are
+    common = {"store": store_path, "sections": sections(), "devices": 2, "optimized": True}
     apart = {**common, "replicas": 1, "directory": str(tmp_path / "apart")}
     packed, single = train(tmp_path, {**common, "conditions": True}, apart)
     assert packed["collectives"] == []  # what measures the attention's conditioning waits for no other core
@@ -184,7 +185,7 @@ def by_the_clock(replicas: int) -> dict[str, Any]:
     """Dispatches by the clock and a checkpoint every few steps, as in a sweep."""
     return {
         "sections": {
-            "model": FEW,
+            "model": RANKED,
             "train": {"batch_size": 8, "steps": 24},
             "execution": {"log_steps": 1, "checkpoint_steps": 7},
         },

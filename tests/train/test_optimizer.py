@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 from spec_tools import spec_of
-from train_support import Kept, make_pack, same_bits
+from train_support import FEW, Kept, make_pack, make_spec, same_bits
 
 from dwsweep.cost import arithmetic
 from dwsweep.data.token_store import Store
@@ -113,7 +113,7 @@ def test_muon_turns_each_matrix_of_each_layer() -> None:
 
 @pytest.mark.optimized
 def test_muon_resumes_to_the_bit_and_learns(store: Store, tmp_path: Path) -> None:
-    pack = make_pack(store)
+    pack = make_pack(store, make_spec(model=FEW))
     pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "muon"}))
     whole = whole_and_in_parts(pack, store, tmp_path)
     # a replica trained alone
