@@ -121,6 +121,9 @@ class Surface(Record):
     forms: tuple[LossForm, ...]
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
     held_out: HeldOut | None = None
+    between: float = (
+        0.0  # nats per √ln L: sd of what the loss may do between neighbouring depths, where no shape shows it
+    )
     effect_p: float = 0.0  # of depth doing nothing: an F test of losses that depend on the size alone
 
     def __post_init__(self) -> None:
