@@ -82,11 +82,11 @@ def best_depths(result, count: int):
     ids=["exponential", "uneven depths", "power", "linear", "levels off", "gains fall", "no form"],
 )
 def test_the_best_depth_is_where_the_loss_is_least(truth):
-    """The old guideline said 8.2, 14.0 and 21.7 where 10.7, 16.6 and 24.1 are best; 3 % is a tenth of that error."""
+    """The old guideline said 8.2, 14.0 and 21.7 where 10.7, 16.6 and 24.1 are best, 10 to 27 % off."""
     found = best_depths(fitted(truth), len(SIZES))
     for n, (depth, low, high) in zip(SIZES, found, strict=True):
         best = truth.best_depth(n)
-        assert abs(math.log(depth / best)) < 0.04, n
+        assert abs(math.log(depth / best)) < 0.045, n
         assert low * 0.985 < best < high * 1.015, n
         assert math.log(high / low) < 0.3
 
