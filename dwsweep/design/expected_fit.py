@@ -35,7 +35,19 @@ from dwsweep.fit import laws
 from dwsweep.fit.guideline import guides, map_law
 from dwsweep.fit.laws import FORMS, Law
 from dwsweep.fit.surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS, Expected
-from dwsweep.fit.surface_model import DERIVATIVE_STEPS, LN_TURN_MEAN, SATURATION, Frame, P, gradient, height, transition
+from dwsweep.fit.surface_model import (
+    BRIDGE_WAVES,
+    DERIVATIVE_STEPS,
+    LN_TURN_MEAN,
+    SATURATION,
+    Frame,
+    P,
+    bridges,
+    fall,
+    gradient,
+    height,
+    transition,
+)
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult, Surface
 
@@ -407,11 +419,19 @@ def _form_depth(form: str, fit: Expected, weight: float, frame: Frame, x: float)
         difference = gradient(form, up, x, np.array(optimum), frame) - gradient(form, down, x, np.array(optimum), frame)
         move[i - P] = float(difference) / (up[i] - down[i])
     stated, sampling = (max(float(move @ V @ move), 0.0) / bend**2 for V in (fit.covariance, fit.sampling))
+    stated += (float(fall(theta, at, frame)) * fit.between / bend) ** 2 * _bending(optimum, fit.depths)
     if x != at:
         point, step = np.array(optimum), 1e-4
         rise = gradient(form, theta, x + step, point, frame) - gradient(form, theta, x - step, point, frame)
         stated += (float(rise) / (2.0 * step) / bend * min(1.0, abs(x - at))) ** 2 * _misfit(form, fit, frame)
     return FormDepth(form, weight, optimum, math.sqrt(stated), math.sqrt(sampling))
+
+
+def _bending(y: float, depths: np.ndarray) -> float:
+    """Variance of the slope of a unit bridge between ``depths`` at y = ln L."""
+    waves = (len(depths) - 1) * BRIDGE_WAVES
+    slopes, _ = bridges(np.array([y]), depths, np.eye(waves).reshape(waves, -1, BRIDGE_WAVES))
+    return float((slopes**2).sum())
 
 
 def _misfit(form: str, fit: Expected, frame: Frame) -> float:

@@ -41,7 +41,9 @@ import numpy as np
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface_model import (
+    BETWEEN,
     BOUNDS,
+    BRIDGE_WAVES,
     MEANS,
     PARABOLA,
     START,
@@ -52,6 +54,7 @@ from dwsweep.fit.surface_model import (
     P,
     Problem,
     bounded,
+    bridges,
     fall,
     from_leads,
     in_theta,
@@ -164,8 +167,30 @@ class LossSurface:
             if len(self._kept) >= KEPT_SIZES:
                 del self._kept[next(iter(self._kept))]
             slope = self._slopes(x, slice(0, len(self.grid)))
-            self._kept[x] = slope, _integral(self.grid, slope)
+            running = _integral(self.grid, slope)
+            slopes, heights = self._bridges
+            fallen = self._fallen(x)
+            slope += fallen * slopes
+            running += fallen * heights
+            self._kept[x] = slope, running
         return self._kept[x]
+
+    @cached_property
+    def _bridges(self) -> tuple[np.ndarray, np.ndarray]:
+        """(slopes, heights), (D, G) each, of what the loss may do between the depths trained, in the middle of the
+        sizes; their mean over the draws is zero."""
+        depths = np.array([span.depth for span in self.record.spans])
+        draws = sum(len(group.theta) for group in self.groups)
+        z = np.random.default_rng(1).standard_normal((draws, len(depths) - 1, BRIDGE_WAVES))
+        slopes, heights = bridges(self.grid, depths, self.record.between * (z - z.mean(axis=0)))
+        return slopes, heights
+
+    def _fallen(self, x: float) -> np.ndarray:
+        """(D, 1) what all that depth does has fallen to at x = ln axis; beyond the largest size it does not rise."""
+        at = min(max(x, self.record.low), self.record.high)
+        beyond = np.maximum(0.0, x - at)
+        rows = [fall(g.theta, at, self.frame) * np.exp(-np.maximum(g.theta[:, 4], 0.0) * beyond) for g in self.groups]
+        return np.concatenate(rows)[:, None]
 
     @cached_property
     def inside(self) -> slice:
@@ -327,7 +352,8 @@ class LossSurface:
         """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
         middle = self.frame.centre[1]
         running = self.profile(x)
-        at_middle = _between(self.grid, running, np.array([middle]))[:, 0]
+        seen = running - self._fallen(x) * self._bridges[1]
+        at_middle = _between(self.grid, seen, np.array([middle]))[:, 0]
         shared = np.concatenate([group.coefficients @ self.frame.basis(x, middle) for group in self.groups])
         return self.grid[self.inside], running[:, self.inside] + (shared - at_middle)[:, None]
 
@@ -479,6 +505,7 @@ def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str
     likely = max(fits, key=lambda fit: fit.log_evidence)
     record = replace(
         surface_record(curves, frame, fits, noise_df, confidence),
+        between=BETWEEN * problem.effect,
         effect_p=effect_of_depth(problem, curves.noise.shape_variance),
         held_out=held_out(curves.depth, curves.width, likely.held_out),
     )
@@ -604,8 +631,8 @@ class Expected:
     """Expected outcome of fitting one form.
 
     mean, covariance: of the coefficients of all terms and of θ. sampling: the part of the covariance that the noise of
-    the runs makes; the rest is what the model allows for departures from the form. log_evidence: up to a constant that
-    the forms share.
+    the runs makes; the rest is what the model allows for departures from the form. depths, between: those trained,
+    and what the loss may do between them, as in ``Surface``. log_evidence: up to a constant that the forms share.
     """
 
     log_evidence: float
@@ -613,6 +640,8 @@ class Expected:
     mean: np.ndarray
     covariance: np.ndarray
     sampling: np.ndarray
+    depths: np.ndarray
+    between: float
 
 
 def expected_fits(
@@ -642,7 +671,8 @@ def expected_fits(
         mean, C, sampling = (np.tensordot(weights / weights.sum(), each, 1) for each in moments)
         mean = np.concatenate([mean[:-P], from_leads(mean[-P:], frame)])
         C, sampling = (in_theta(mean[-P:], in_theta(mean[-P:], V, frame).T, frame) for V in (C, sampling))
-        found[form] = Expected(evidence.max() + math.log(weights.sum()), theta, mean, C, sampling)
+        log_evidence = evidence.max() + math.log(weights.sum())
+        found[form] = Expected(log_evidence, theta, mean, C, sampling, np.unique(depth), BETWEEN * problem.effect)
     return found
 
 

@@ -294,9 +294,31 @@ PRIOR = (
 BOUNDS = ((-12.0, 2.0), (-1.5, 2.0), (-4.0, 1.5), (-1.0, 2.0), (-1.6, 2.0), (-14.0, -2.0))
 TAU_AND_NOISE = (math.log(2.0e-3), 1.5)  # the prior of τ where nothing else says how noisy the losses are
 START = (math.log(0.02), 0.0, math.log(SHARE), math.log(1.2), 0.0, math.log(7e-4))
+# No shape shows what the loss does between two depths that were trained. A corner there moves the best depth, and
+# nothing that was trained. The sd of such a bend, in units of the effect of depth, grows as the square root of the
+# distance in ln L.
+BETWEEN = 0.04
+BRIDGE_WAVES = 2
 LEAST_EFFECT = 1e-4  # nats: losses that are equal to that leave no room for departures
 HARDLY = 1e-8  # precision of the parabola of f0, nats⁻²: three sizes that nearly are two leave it almost without any
 JITTER = 1e-10  # nats²: losses are hardly ever written to more digits, and the model is solved to no more
+
+
+def bridges(y: np.ndarray, depths: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(slopes, heights), (D, G) each, at y = ln L (G,) of Brownian bridges between neighbouring ``depths``, for z (D,
+    depths − 1, BRIDGE_WAVES) of unit variance: zero at the depths and beyond them.
+
+    A bridge over a gap g, at its share t, is Σ_k √(2g)·sin(kπt)/(kπ)·z_k (Karhunen and Loève), of which the first waves
+    stand here.
+    """
+    ends, k = np.log(depths), np.pi * np.arange(1, BRIDGE_WAVES + 1)
+    gap = np.clip(np.searchsorted(ends, y, side="right") - 1, 0, len(ends) - 2)
+    width = np.diff(ends)[gap][:, None]
+    wave = k * (y - ends[gap])[:, None] / width
+    scale = np.sqrt(2.0 / width) * ((y > ends[0] - 1e-9) & (y < ends[-1] + 1e-9))[:, None]
+    slopes = np.einsum("dgk,gk->dg", z[:, gap], scale * np.cos(wave))
+    heights = np.einsum("dgk,gk->dg", z[:, gap], scale * width * np.sin(wave) / k)
+    return slopes, heights
 
 
 @dataclass(frozen=True)

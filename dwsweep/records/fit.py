@@ -129,6 +129,7 @@ class Surface(Record):
     forms: tuple[LossForm, ...]
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
     held_out: HeldOut | None = None  # as effect_p: known once the best form is
+    between: float = 0.0  # nats per √ln L: sd of what no shape shows of the loss between neighbouring depths
     effect_p: float = 0.0  # of depth doing nothing: an F test of losses that depend on the size alone
 
     def __post_init__(self) -> None:
