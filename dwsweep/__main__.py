@@ -8,11 +8,22 @@ import signal
 import sys
 
 
+class _Stopped(KeyboardInterrupt):
+    """A signal to stop. Python remembers a plain KeyboardInterrupt that left an ``exec``, as dataclasses do on import,
+    and ends by SIGINT at last, whatever the exit status."""
+
+
+def _stop(number: int, frame: object) -> None:
+    raise _Stopped
+
+
 def main() -> None:
     """Import the command line and run it."""
     gc.set_threshold(100_000)  # a command makes many objects and few cycles: looking for these took 7 % of a fit
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:  # a scheduler stops a job so; `run` has its own answer later
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # a scheduler stops a job by SIGTERM; `run` has its own answer later
+    for number, usual in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) == usual:
+            signal.signal(number, _stop)
     try:
         from dwsweep.cli.app import main as run
     except KeyboardInterrupt:  # imports take most of the first half second
