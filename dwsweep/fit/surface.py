@@ -602,6 +602,7 @@ def surface_record(
             )
             for fit, share in zip(fits, shares(fits), strict=True)
         ),
+        between=0.0,
         optima=(),
     )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
@@ -127,9 +128,9 @@ class Surface(Record):
     noise_df: float | None  # degrees of freedom of the noise; None: many
     confidence: Share
     forms: tuple[LossForm, ...]
+    between: float  # nats per √ln L: sd of what no shape shows of the loss between neighbouring depths
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
     held_out: HeldOut | None = None  # as effect_p: known once the best form is
-    between: float = 0.0  # nats per √ln L: sd of what no shape shows of the loss between neighbouring depths
     effect_p: float = 0.0  # of depth doing nothing: an F test of losses that depend on the size alone
 
     def __post_init__(self) -> None:
@@ -138,6 +139,8 @@ class Surface(Record):
             raise ValueError(f"low must be a number below high, found {self.low} and {self.high}")
         if not self.spans:
             raise ValueError("spans must name a depth")
+        if self.between is None or not 0.0 <= self.between < math.inf:
+            raise ValueError(f"between must be a number from 0 on, found {self.between}")
         numbers = len(self.terms) + len(THETA)
         for form in self.forms:
             found = {len(form.mode), *map(len, form.draws)}
