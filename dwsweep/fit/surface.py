@@ -11,6 +11,9 @@ priors; their uncertainty is a quasi-random sample of the Laplace approximation,
 fitted by itself, and the forms are weighed by their evidence. A form that the data contradict is not lost: δ makes up
 for it inside the data, at a wider interval; its evidence says how much less probable it is.
 
+Between two depths that were trained each draw also bends by a Brownian bridge: no shape shows what the loss does there,
+and a corner would move the best depth and nothing that was trained.
+
 The coefficients and θ are drawn from the model as it is, not linearised. A population of chains samples φ, each
 stepping along the difference of two others, one half of them at a time (differential evolution Markov chains, ter Braak
 2006). The chains are spread over the hyperparameters in proportion to their weights, and over the noise where its
@@ -186,11 +189,18 @@ class LossSurface:
         return slopes, heights
 
     def _fallen(self, x: float) -> np.ndarray:
-        """(D, 1) what all that depth does has fallen to at x = ln axis; beyond the largest size it does not rise."""
-        at = min(max(x, self.record.low), self.record.high)
-        beyond = np.maximum(0.0, x - at)
-        rows = [fall(g.theta, at, self.frame) * np.exp(-np.maximum(g.theta[:, 4], 0.0) * beyond) for g in self.groups]
-        return np.concatenate(rows)[:, None]
+        """(D, 1) what all that depth does has fallen to at x = ln axis, from the middle of the sizes."""
+        at = self._within(x)
+        rows = [fall(g.theta, at, self.frame)[:, None] * self._beyond(g, x) for g in self.groups]
+        return np.concatenate(rows)
+
+    def _within(self, x: float) -> float:
+        """The size of the data that is next to x = ln axis."""
+        return min(max(x, self.record.low), self.record.high)
+
+    def _beyond(self, group: _Group, x: float) -> np.ndarray:
+        """(D, 1) what it falls to from the largest size to x: it does not rise there."""
+        return np.exp(-np.maximum(group.theta[:, 4:5], 0.0) * max(x - self.record.high, 0.0))
 
     @cached_property
     def inside(self) -> slice:
@@ -200,7 +210,7 @@ class LossSurface:
 
     def _slopes(self, x: float, part: slice) -> np.ndarray:
         """(D, ·) dloss/dl at x = ln axis on a part of the grid that holds the depths trained."""
-        at = min(max(x, self.record.low), self.record.high)
+        at = self._within(x)
         outside = min(1.0, abs(x - at))
         depths = self.grid[self.inside]
         trained = slice(self.inside.start - part.start, self.inside.stop - part.start)
@@ -212,7 +222,7 @@ class LossSurface:
             slope *= -fall(group.theta, at, self.frame)[:, None]
             slope[:, trained] += self.frame.departure_slopes(group.coefficients, at, depths)
             if x > at:  # all that depth does goes on falling, which moves no best depth
-                slope *= np.exp(-np.maximum(group.theta[:, 4:5], 0.0) * (x - at))
+                slope *= self._beyond(group, x)
             rows.append(slope)
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
@@ -352,8 +362,10 @@ class LossSurface:
         """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
         middle = self.frame.centre[1]
         running = self.profile(x)
-        seen = running - self._fallen(x) * self._bridges[1]
-        at_middle = _between(self.grid, seen, np.array([middle]))[:, 0]
+        # the terms say the loss of the middle depth as it is without what no shape shows
+        there = np.array([middle])
+        unseen = self._fallen(x) * _between(self.grid, self._bridges[1], there)
+        at_middle = (_between(self.grid, running, there) - unseen)[:, 0]
         shared = np.concatenate([group.coefficients @ self.frame.basis(x, middle) for group in self.groups])
         return self.grid[self.inside], running[:, self.inside] + (shared - at_middle)[:, None]
 
