@@ -5,37 +5,26 @@ Usual names of columns in other projects are understood, and the output says wha
 
 from __future__ import annotations
 
-import csv
 import difflib
-import hashlib
-import io
-import json
 import math
 import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
-from os import PathLike
 from typing import Any
 
-from dwsweep import paths
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.rows import ARM, Row, compile_expression, why_no_loss
+from dwsweep.fit.data import formats
+from dwsweep.fit.data.numbers import Columns
+from dwsweep.fit.rows import Row, compile_expression, why_no_loss
 from dwsweep.records.columns import ALIASES, IN_ANY_CASE, REQUIRED, named, of_type
-from dwsweep.records.record import each_key_once
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, printable
-
-Columns = dict[str, list[Any]]
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS
 
 MEASURED = {*named("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
-MISSING_TEXT = {"", "none", "null", "na", "n/a", "<na>", "nat"}
 LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the range of floats
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
-LARGEST_INT = 10**300  # what a float still holds
 LARGEST_LOSS = 1e6
-ROWS_AT_A_TIME = 50_000
 COUNTS = frozenset(of_type("count"))
 FINISHED = {"finished", "completed", "complete", "success", "succeeded"}  # what trackers call a run that is done
 CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # where trackers put settings
@@ -44,7 +33,6 @@ EVAL = {"eval", "val"}  # … and its held-out losses
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # what a run was to spend
 MOST_PARAMETERS = 1e13  # beyond any net: a budget above it is of FLOPs
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
-FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -97,7 +85,7 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit:
     """
     if unit is not None and unit not in UNITS:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
-    held, source, digest, directory = _load(table)
+    held, source, digest, directory = formats.load(table)
     n_read = len(next(iter(held.values()), ()))
     renamed = _mapping(columns)
     held = _rename(held, renamed)
@@ -141,195 +129,6 @@ def unit_named(column: str) -> str:
     if "bpb" in words or "bits_per_byte" in _plain(column):
         return BITS
     return BITS_PER_TOKEN if "bits" in words else NATS
-
-
-def as_number(value: Any) -> Any:
-    """``value`` as int or float where it reads as one, None for a blank, else unchanged."""
-    if value is None or isinstance(value, bool | float):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) < LARGEST_INT else (math.inf if value > 0 else -math.inf)
-    if hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a NumPy scalar
-        return as_number(value.item())
-    text = str(value).strip()
-    try:
-        number = float(text)
-    except ValueError:
-        return None if text.lower() in MISSING_TEXT else text
-    return int(number) if number.is_integer() and "e" not in text.lower() and "." not in text else number
-
-
-def _load(table: Any) -> tuple[Columns, str, str, str | None]:
-    table = _columns_of_frame(table)
-    if isinstance(table, Mapping):
-        held, source = _numbers(_of_columns("table:", table)), "a dict of columns"
-    elif isinstance(table, Sequence) and not isinstance(table, str | bytes):
-        if not all(isinstance(row, Mapping) for row in table):
-            raise InputError("table: a list whose items are not all dicts; must be a list of dicts")
-        held, source = _numbers(_of_rows(table)), "a list of rows"
-    else:
-        return _load_path(str(table))
-    return held, source, hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest(), None
-
-
-def _of_rows(rows: Sequence[Mapping[Any, Any]]) -> Columns:
-    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
-
-
-def _columns_of_frame(table: Any) -> Any:
-    """A pyarrow, polars or pandas table as a dict of columns, known by what it can do; anything else unchanged."""
-    if isinstance(table, Mapping | str | PathLike):
-        return table
-    if hasattr(table, "to_pydict"):  # pyarrow
-        return table.to_pydict()
-    if not hasattr(table, "to_dict"):
-        return table
-    if hasattr(table, "collect") and not hasattr(table, "iloc"):  # polars, not read yet
-        table = table.collect()
-    if not hasattr(table, "columns"):
-        raise InputError(f"table: a {type(table).__name__}; must be a table with columns")
-    if len(set(table.columns)) < len(table.columns):  # pandas; a dict would keep the last one
-        twice = next(name for name in table.columns if list(table.columns).count(name) > 1)
-        raise InputError(f"table: column {str(twice)!r} is there twice, a name must be there once")
-    return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
-
-
-def _load_path(name: str) -> tuple[Columns, str, str, str | None]:
-    path = paths.reachable(name)
-    directory = None
-    if path.is_dir():
-        directory, path = str(path), path / "results.csv"
-        if not path.exists():
-            raise InputError(f"table: {name}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
-    elif not path.exists():
-        raise InputError(f"table: {name}; no such file or directory")
-    elif not path.is_file():
-        raise InputError(f"table: {name}; a pipe or a device, must be a file or a sweep directory")
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        raise InputError(f"table: {name}; the name must end in one of {', '.join(FORMATS)}, or be a sweep directory")
-    content = path.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    try:
-        if suffix in (".csv", ".tsv"):
-            held = _read_csv(name, content.decode("utf-8-sig"))
-        elif suffix == ".json":
-            held = _numbers(_read_json(name, content.decode("utf-8-sig")))
-        elif suffix == ".parquet":
-            held = _numbers(_read_parquet(content))
-        else:
-            held = _numbers(_of_rows(_read_json_lines(name, content.decode("utf-8-sig"))))
-    except InputError:
-        raise
-    except (UnicodeDecodeError, ValueError, OSError, RecursionError, csv.Error) as error:
-        raise InputError(f"table: {name}; not readable as {suffix[1:]}: {str(error).splitlines()[0]}") from error
-    return held, str(path), digest, directory
-
-
-def _read_parquet(content: bytes) -> Columns:
-    """Columns of plain values and of structs (config.n_layer); lists and maps hold nothing that a fit reads, and take
-    long."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(io.BytesIO(content))
-    plain = [one.name for one in file.schema_arrow if pa.types.is_struct(one.type) or not pa.types.is_nested(one.type)]
-    return file.read(columns=plain).to_pydict()
-
-
-def _of_columns(what: str, columns: Mapping[Any, Any]) -> Columns:
-    """Columns of one length; a column is a sequence, or a dict by row label (what pandas writes as JSON)."""
-    held = {str(name): list(v.values()) if isinstance(v, Mapping) else v for name, v in columns.items()}
-    single = [name for name, values in held.items() if isinstance(values, str) or not _has_length(values)]
-    if single:
-        raise InputError(f"{what} column {single[0]!r} is one value; must be a list of values, one per row")
-    lengths = {name: len(values) for name, values in held.items()}
-    if len(set(lengths.values())) > 1:
-        raise InputError(f"{what} columns of different lengths {lengths}; all columns need the same length")
-    return {name: list(values) for name, values in held.items()}
-
-
-def _has_length(values: Any) -> bool:
-    try:
-        len(values)
-    except TypeError:  # a number, a generator, a NumPy array of no dimension
-        return False
-    return True
-
-
-def _read_json(name: str, text: str) -> Columns:
-    """Columns of a JSON file: a list of records, or an object of columns."""
-    found = json.loads(text, object_pairs_hook=each_key_once)
-    if isinstance(found, dict):
-        return _of_columns(f"table: {name};", found)
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-        raise InputError(f"table: {name}; must be a list of objects, one per run, or an object of columns")
-    return _of_rows(found)
-
-
-def _read_json_lines(name: str, text: str) -> list[Row]:
-    rows = []
-    for number, line in enumerate(text.split("\n"), start=1):  # no other line break: strings may hold them
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line, object_pairs_hook=each_key_once)
-        except ValueError as error:
-            what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            raise InputError(f"table: {name}, line {number}: {line.strip()[:40]!r}; not JSON: {what}") from None
-        if not isinstance(row, dict):
-            raise InputError(f"table: {name}, line {number}: {line.strip()[:40]!r}; must be a JSON object")
-        rows.append(row)
-    return rows
-
-
-def _read_csv(name: str, text: str) -> Columns:
-    """Columns of a CSV or TSV, whose fields a comma, a semicolon or a tab separates: what the header has most of."""
-    header = text.lstrip().partition("\n")[0]
-    reader = csv.reader(io.StringIO(text), delimiter=max("\t,;", key=header.count))
-    lines = filter(None, reader)
-    names = [printable(one.strip()) for one in next(lines, [])]
-    twice = sorted({one for one in names if names.count(one) > 1})
-    if twice:
-        raise InputError(f"table: {name}; column {twice[0]!r} is there twice, a name must be there once")
-    held: Columns = {one: [] for one in names}
-    while rows := list(islice(lines, ROWS_AT_A_TIME)):
-        if any(len(row) > len(names) for row in rows):
-            raise InputError(f"table: {name}; a row has more fields than the header")
-        columns = zip_longest(*rows)
-        texts = {one: list(next(columns, [None] * len(rows))) for one in names}
-        for one, column in _numbers(texts).items():
-            held[one] += column
-    return held
-
-
-def _numbers(held: Mapping[Any, list[Any]]) -> Columns:
-    """The columns as numbers where texts read as some. What a table calls its columns and holds in them enters here,
-    so that nothing of it steers a terminal; the name of an arm stays a text, be it 7 or none. A column of dicts is as
-    many as they have keys (config.n_layer)."""
-    found: Columns = {}
-    for name, values in held.items():
-        ours = printable(str(name).strip())
-        inner = [{} if value is None else value for value in values]
-        if any(inner) and all(isinstance(value, Mapping) for value in inner):
-            found |= {f"{ours}.{key}": column for key, column in _numbers(_of_rows(inner)).items()}
-            continue
-        read: dict[Any, Any] = {}
-        column = []
-        for value in values:
-            if value.__class__ is not str:
-                column.append(value if value.__class__ is float else _as_read(ours, value))
-                continue
-            if value not in read:
-                read[value] = _as_read(ours, value)
-            column.append(read[value])
-        found[ours] = column
-    return found
-
-
-def _as_read(name: str, value: Any) -> Any:
-    read = value.strip() or None if name == ARM and isinstance(value, str) else as_number(value)
-    return printable(read) if isinstance(read, str) else read
 
 
 def _mapping(columns: Any) -> dict[str, str]:
