@@ -85,6 +85,8 @@ def fit(
     ] = None,
     noise: Noise = None,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Pass over a column.")] = None,
+    arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that tells arms apart.")] = None,
     where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
     params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
     confidence: Annotated[
@@ -133,6 +135,8 @@ def fit(
             shape_noise=shape_noise,
             columns=column or (),
             where=where or (),
+            drop=drop or (),
+            arm=arm,
             draws=draws,
             confidence=confidence,
             params=params or (),

@@ -19,6 +19,7 @@ from dwsweep.fit import laws
 from dwsweep.fit.budget_surface import Measured, answered
 from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.data.account import account
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     falling_warning,
@@ -41,7 +42,7 @@ from dwsweep.fit.lengths import (
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.rows import Row, check_one_arm
 from dwsweep.fit.surface import LossSurface, fit_loss_model
-from dwsweep.fit.table import Table, read_other, read_table
+from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import (
     STRUCTURAL,
     Pair,
@@ -55,6 +56,7 @@ from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, conf
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
     LARGEST_SIZE,
+    Account,
     FitOptions,
     FitResult,
     HeldOut,
@@ -92,6 +94,7 @@ def fit_table(
     beside: other tables, read and fitted with the same options: what they say of each pair stands beside this one's
     (``others``); nothing of them enters the fit.
     unit: of the losses, nats or bits per token or bpb (bits per byte); None: what the name of their column says.
+    drop: columns to pass over. arm: the column that tells arms apart.
 
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
@@ -136,6 +139,7 @@ def fit_options(**given: Any) -> FitOptions:
         options,
         columns=columns if columns is None or isinstance(columns, dict) else list(columns),
         where=(where,) if isinstance(where, str) else tuple(where),
+        drop=(options.drop,) if isinstance(options.drop, str) else tuple(options.drop),
     )
 
 
@@ -183,7 +187,7 @@ def _fitted(
     """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
     from threadpoolctl import threadpool_limits
 
-    data = read_table(table, options.columns, options.where, options.unit)
+    data = read_asked(table, options)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
     # its matrices are small: handing them to a second thread takes longer than multiplying them
@@ -194,9 +198,7 @@ def _fitted(
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
-    asked = Asked.of(
-        read_other(table, options.columns, options.where, argument("beside", "--with"), options.unit), options
-    )
+    asked = Asked.of(read_other(table, options, argument("beside", "--with")), options)
     rows, data = asked.rows(), asked.data
     group = asked.group(rows[largest(rows)])
     return OtherFit(
@@ -341,8 +343,23 @@ def _result(
         equal_budgets=None,
         nets=_nets(runs),
         unit=asked.data.unit,
-        provenance=provenance(asked.data, asked.options, len(runs)),
+        provenance=replace(provenance(asked.data, asked.options, len(runs)), account=_account(asked, parts)),
     )
+
+
+def _account(asked: Asked, parts: Sequence[TokenGroup]) -> Account:
+    """What became of the rows of the table."""
+    data, trained = asked.data, asked.trained
+    others = len(data.rows) - sum(part.n_rows for part in parts)
+    at_budgets = trained is not None and trained.only
+    left_out = {
+        ("belong to no budget of compute", "")
+        if at_budgets
+        else ("have other counts of tokens", "--at-tokens"): others,
+        ("have an impossible loss", ""): sum(len(part.bad) for part in parts),
+    }
+    used = sum(len(part.selection.runs) for part in parts)
+    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], data.notes)
 
 
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
@@ -393,17 +410,20 @@ class TokenGroup:
     bad: Sequence[BadRun] = ()
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
+    n_rows: int = 0
 
     @classmethod
     def of(
         cls, data: Table, rows: list[Row], options: FitOptions, shorter: bool = False, pairs: bool = True
     ) -> TokenGroup:
         """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared."""
-        selection = select_runs(rows, options.axis, data.named, data.unit)
+        selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         selection, bad, every = without_bad_runs(selection)
-        runs, warnings = selection.runs, [*selection.warnings, *check_runs(selection.runs, data, shorter)]
+        runs = selection.runs
+        warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
         if not runs:
-            return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"])
+            warnings = [*warnings, "no finished run with a usable loss: nothing to fit"]
+            return cls(selection, None, [], warnings, n_rows=len(rows))
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
         curves = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise)
@@ -420,7 +440,7 @@ class TokenGroup:
             others = analyse_pairs(beside, options.confidence) if pairs else []
             with_bad = references(transition_rows(beside, others, options.confidence))
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
-        return cls(selection, curves, compared, warnings, bad, with_bad, held_out)
+        return cls(selection, curves, compared, warnings, bad, with_bad, held_out, len(rows))
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []
@@ -442,7 +462,7 @@ class TokenGroup:
         ]
 
     def cells(self) -> list[Cell]:
-        c, notes = self.curves, self.selection.notes
+        c, notes, sizes = self.curves, self.selection.notes, self.selection.sizes
         rows = [
             Cell(
                 depth=int(c.depth[k]),
@@ -453,17 +473,18 @@ class TokenGroup:
                 n=int(c.n[k]),
                 learning_rate=c.learning_rate[k],
                 excluded=False,
-                reason=notes.get((int(c.depth[k]), c.width[k]), ""),
+                reason=notes.get(c.shape(k), ""),
                 axis_value=float(math.exp(c.x[k])),
+                block=c.shape(k).block,
             )
             for k in range(len(c.mean) if c else 0)
             if c
         ]
         rows += [
             Cell(
-                depth=depth,
-                width=_whole(width),
-                n_params=_whole(12.0 * depth * width**2),
+                depth=shape.depth,
+                width=_whole(shape.width),
+                n_params=_whole(sizes.get(shape, 12.0 * shape.depth * shape.width**2)),
                 mean=None,
                 se=None,
                 n=0,
@@ -471,8 +492,9 @@ class TokenGroup:
                 excluded=True,
                 reason=reason,
                 axis_value=None,
+                block=shape.block,
             )
-            for (depth, width), reason in self.selection.excluded.items()
+            for shape, reason in self.selection.excluded.items()
         ]
         return sorted(rows, key=lambda row: (row.depth, row.width))
 
@@ -581,7 +603,9 @@ class AtBudgets:
 
 def _axis_value(trained: TrainedBudgets, value: float, part: TokenGroup, cell: Cell) -> float:
     """The mean over the runs of a cell; the budget itself where they have none."""
-    own: list[Any] = [run.row.get(trained.axis) for run in part.selection.runs if run.shape == (cell.depth, cell.width)]
+    own: list[Any] = [
+        run.row.get(trained.axis) for run in part.selection.runs if run.shape == (cell.depth, cell.width, cell.block)
+    ]
     known = [float(v) for v in own if v]
     return math.fsum(known) / len(known) if known else value
 

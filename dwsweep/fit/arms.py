@@ -57,7 +57,7 @@ from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing, of_best_depth, of_cross
 from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
 from dwsweep.fit.surface import LossSurface, fit_with_gains
 from dwsweep.fit.surface_model import Frame
-from dwsweep.fit.table import Table, read_other, read_table
+from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval
@@ -122,9 +122,8 @@ def chosen_options(options: Mapping[str, Any]) -> FitOptions:
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
     """One table per arm, the first of ``table``; without ``others`` the arms are those that it holds."""
-    how = options.columns, options.where
-    tables = [read_table(table, *how, options.unit)]
-    tables += [read_other(other, *how, argument("others", "TABLE"), options.unit) for other in others]
+    tables = [read_asked(table, options)]
+    tables += [read_other(other, options, argument("others", "TABLE")) for other in others]
     for one in tables:
         check_status(one.rows)
         if others:

@@ -359,6 +359,11 @@ def _declared(name: str, value: Any, depths: Sequence[int], zero: bool = False) 
             )
             + ", at most 100"
         )
+    if missing := [d for d in depths if d not in values]:
+        raise InputError(
+            f"{argument(name)}: {value!r}; has no depth {', '.join(map(str, missing))}, must have one number for each "
+            f"depth, {', '.join(map(str, depths))}, or be one number"
+        )
     return {d: float(values[d]) for d in depths}
 
 
@@ -649,7 +654,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
     numbers of documents differ, or they belong to another checkpoint (their mean is not the row's loss).
     """
     root = paths.as_path(directory) / "runs"
-    candidates = sorted({run.candidate for run in runs}, key=lambda c: (c[0], c[1], -1.0 if c[2] is None else c[2]))
+    candidates = sorted({run.candidate for run in runs}, key=lambda candidate: candidate.order)
     influence: dict[tuple, list[np.ndarray]] = {candidate: [] for candidate in candidates}
     size: int | None = None
     for run in runs:

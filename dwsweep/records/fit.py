@@ -269,9 +269,39 @@ class FitOptions(Record):
     at_tokens: float | None = None
     tokens_per_param: float | None = None  # of non-embedding parameters
     unit: str | None = None  # of the losses; None: what their column's name says
+    drop: tuple[str, ...] = ()  # columns that are passed over
+    arm: str | None = None  # the column that tells arms apart
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOutRows(Record):
+    """Rows of a table that a fit does not rest on."""
+
+    rows: Count
+    why: str  # "repeat another row exactly"
+    option: str = ""  # what to give for them to count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account(Record):
+    """What became of the rows of a table."""
+
+    read: Count
+    used: Count  # rows that a loss of the fit rests on
+    left_out: tuple[LeftOutRows, ...] = ()  # most rows first
+    notes: tuple[str, ...] = ()  # what the columns were taken to mean, a sentence each
+
+    @property
+    def sentence(self) -> str:
+        """``993 rows read, 235 used: 700 …, 58 …``."""
+        rows = f"{self.read:,} row{'' if self.read == 1 else 's'} read, "
+        if not self.left_out:
+            return rows + ("all used" if self.used == self.read else f"{self.used:,} used")
+        reasons = [f"{one.rows:,} {one.why}{f' ({one.option})' if one.option else ''}" for one in self.left_out]
+        return f"{rows}{self.used:,} used: {', '.join(reasons)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,6 +316,7 @@ class Provenance(Record):
     left_out: dict[str, int]  # why runs have no loss that counts → how many
     versions: dict[str, str]
     options: FitOptions
+    account: Account | None = None  # None in a file of before
 
 
 @dataclass(frozen=True, kw_only=True)

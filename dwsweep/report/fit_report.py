@@ -37,12 +37,25 @@ def to_text(result: Fit) -> str:
 
 def render(result: Fit) -> Group:
     """The document that ``dwsweep fit`` prints."""
-    parts: list[Part] = [Lines(answer(result)), Lines([_cells_line(result), _noise_line(result)], apart=True)]
+    parts: list[Part] = [
+        Lines(account(result)),
+        Lines(answer(result), apart=True),
+        Lines([_cells_line(result), _noise_line(result)], apart=True),
+    ]
     for _, _, own in sections(result):
         parts += own
     if result.warnings:
         parts += [Lines(["Warnings"], apart=True), Lines(result.warnings, listed=True)]
     return document.render(parts)
+
+
+def account(result: Fit) -> list[str]:
+    """What became of the rows of the table, and what its columns were taken to mean."""
+    found = result.provenance.account
+    if found is None:
+        return []
+    doubt = [note for note in found.notes if note.isupper() or note.startswith("THE ")]
+    return [". ".join([found.sentence, *doubt]) + ".", *(f"{note}." for note in found.notes if note not in doubt)]
 
 
 def answer(result: Fit) -> list[str]:
