@@ -442,7 +442,7 @@ def _medians_of_others(values: np.ndarray) -> np.ndarray:
 
 def _cell_medians(runs: Sequence[Run]) -> dict[int, tuple[np.ndarray, np.ndarray, list[Shape]]]:
     """depth → (x, loss, shapes) of its shapes by x, each at its best learning rate."""
-    by_candidate: dict[tuple, list[Run]] = defaultdict(list)
+    by_candidate: dict[Candidate, list[Run]] = defaultdict(list)
     for run in runs:
         by_candidate[run.candidate].append(run)
     best: dict[Shape, tuple[float, float]] = {}

@@ -31,7 +31,7 @@ import numpy as np
 
 from dwsweep import paths
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.cells import Run
+from dwsweep.fit.cells import Candidate, Run
 
 MOST_SEEDS = 500  # that are paired; what so many add to a mean is small beside the rest
 MOST_DENSE = 5_000  # cell means whose covariance is formed in full
@@ -629,7 +629,7 @@ class Documents(NamedTuple):
     covariance: np.ndarray | None
     note: str
     number: int | None = None
-    influence: Mapping[tuple, np.ndarray] = MappingProxyType({})
+    influence: Mapping[Candidate, np.ndarray] = MappingProxyType({})
     tokens: np.ndarray | None = None
 
     @property
@@ -655,7 +655,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
     """
     root = paths.as_path(directory) / "runs"
     candidates = sorted({run.candidate for run in runs}, key=lambda candidate: candidate.order)
-    influence: dict[tuple, list[np.ndarray]] = {candidate: [] for candidate in candidates}
+    influence: dict[Candidate, list[np.ndarray]] = {candidate: [] for candidate in candidates}
     size: int | None = None
     for run in runs:
         run_id = run.row.get("run_id")
@@ -683,7 +683,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
     return of_influences({candidate: np.mean(influence[candidate], axis=0) for candidate in candidates}, values[:, 1])
 
 
-def of_influences(influence: Mapping[tuple, np.ndarray], tokens: np.ndarray) -> Documents:
+def of_influences(influence: Mapping[Candidate, np.ndarray], tokens: np.ndarray) -> Documents:
     """The covariance of the candidates' mean losses, in their order; influence (n,) of each, tokens (n,)."""
     U = np.stack(list(influence.values()))
     n = U.shape[1]

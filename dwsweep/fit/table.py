@@ -409,7 +409,7 @@ def understood(
         among = ends if ours in outcomes else settings
         has = [among[one] for one in (ours, *usual) if one in among]
         if ours in names and ours == "loss" and ours not in fixed:
-            has = [name for one in HELD_OUT if (name := free.get(one)) is not None]
+            has = [free[one] for one in HELD_OUT if one in free]
         elif ours in names:
             continue
         if ours in OF_SHAPE or ours == "loss":

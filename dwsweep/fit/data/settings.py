@@ -156,7 +156,7 @@ def one_recipe(
     """
     out: dict[int, tuple[str, Any, Any]] = {}
     warnings: list[str] = []
-    open_: dict[str, Hashable] = {}  # column → a cell where it varies
+    open_: dict[str, Any] = {}  # column → a cell where it varies
     present = {name for row in rows for name in row}
     asked = set(settings)
     for name in dict.fromkeys((*RECIPE, *TUNING, *named, *settings)):
@@ -238,7 +238,7 @@ def _differ(name: str, seen: set[Any]) -> bool:
 
 
 def _refusal(
-    rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying: Mapping[str, Hashable], found_: set[str]
+    rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying: Mapping[str, Any], found_: set[str]
 ) -> str:
     """The refusal: what varies, where, and the choice that keeps the most shapes."""
     parts = []
@@ -247,8 +247,7 @@ def _refusal(
         texts = any(isinstance(row.get(name), str) for row in rows)
         here = {_setting(row, name) for row, of in zip(rows, cells, strict=False) if _cell(of, name, texts) == cell}
         values[name] = here if name in found_ else here - {None}
-        (depth, width, *_), _ = cell  # type: ignore[misc]
-        parts.append(f"{name} ({listed_values(values[name])} at {depth}×{width:g})")
+        parts.append(f"{name} ({listed_values(values[name])} at {cell[0][0]}×{cell[0][1]:g})")
     advice = []
     if choices := _choices(rows, cells, [name for name in varying if name != "lr"]):
         text = " and ".join(f"{_written(name)} == {value!r}" for name, value in choices)
@@ -269,7 +268,8 @@ def _refusal(
 
 def _choices(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], names: Sequence[str]) -> list[tuple[str, Any]]:
     """The values to choose so that no shape is mixed: column by column the one that keeps the most shapes."""
-    kept, left, chosen = list(range(len(rows))), list(names), []
+    kept, left = list(range(len(rows))), list(names)
+    chosen: list[tuple[str, Any]] = []
     while True:
         best: tuple[int, int, str, Any] | None = None
         for place, name in enumerate(left):

@@ -240,7 +240,7 @@ def _name_blocks(rows: Sequence[Row]) -> None:
 
 
 def _varies(rows: Sequence[Row], part: Callable[[Row], Any]) -> bool:
-    seen: dict[tuple[Any, Any], set[Any]] = defaultdict(set)
+    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     for row in rows:
         if row["width"] and (value := part(row)) is not None:
             seen[row.get(ARM), row["depth"], row["width"]].add(value)
