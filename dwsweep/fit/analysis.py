@@ -40,6 +40,7 @@ from dwsweep.fit.lengths import (
     trained_budgets,
 )
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
+from dwsweep.fit.one_size import at_one_size, width_follows
 from dwsweep.fit.rows import Row, check_one_arm
 from dwsweep.fit.surface import LossSurface, fit_loss_model
 from dwsweep.fit.table import Table, read_asked, read_other
@@ -68,6 +69,7 @@ from dwsweep.records.fit import (
 )
 from dwsweep.records.studies import FLOPS, EqualBudgets
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, references
+from dwsweep.text import format_count, listed
 
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
 
@@ -214,10 +216,11 @@ def _of_table(asked: Asked) -> FitResult:
     """The question that the table answers: best depths at equal compute where all of it was trained so and that is the
     axis, else transitions; and the budgets at which its runs meet by the way."""
     at_budgets = _at_budgets(asked)
-    if at_budgets and at_budgets.trained.only:
+    if at_budgets and at_budgets.trained.only and not at_budgets.one_variable:
         return _budgets_found(asked, at_budgets, at_budgets.why_no_law)
     found = _transitions_found(asked)
-    return replace(found, equal_budgets=at_budgets.record) if at_budgets else found
+    told = at_budgets is not None and not at_budgets.one_variable
+    return replace(found, equal_budgets=at_budgets.record) if at_budgets and told else found
 
 
 def _of_transitions(asked: Asked) -> FitResult:
@@ -236,6 +239,8 @@ def _of_budgets(asked: Asked, any_axis: bool = False) -> FitResult:
     if asked.trained and any_axis:
         asked = replace(asked, options=replace(asked.options, axis=asked.trained.axis))
     at_budgets = _at_budgets(asked)
+    if at_budgets is not None and at_budgets.one_variable:
+        raise InputError(f"table: {asked.data.source}; {at_budgets.one_variable}")
     if at_budgets is None or at_budgets.record is None:
         raise InputError(
             f"table: {asked.data.source}; has no three shapes of different size with a usable loss that were trained "
@@ -274,7 +279,7 @@ def _budgets_found(asked: Asked, at_budgets: AtBudgets, why_no_law: str) -> FitR
 def _transitions_found(asked: Asked) -> FitResult:
     """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
     rows, axis, confidence = asked.rows(), asked.options.axis, asked.options.confidence
-    by_count = {key: asked.group(of_key) for key, of_key in rows.items()}
+    by_count = {key: replace(asked.group(of_key), tokens=key) for key, of_key in rows.items()}
     main = largest(rows)
     group = by_count[main]
     curves = group.curves
@@ -282,11 +287,14 @@ def _transitions_found(asked: Asked) -> FitResult:
     if asked.trained and asked.trained.axis != axis:
         warnings.insert(0, other_axis_warning(asked.trained, axis))
     report, drawn = LawReport.none("no finished run with a usable loss"), None
+    one_variable = width_follows(group.selection.runs)
+    alone = at_one_size(curves, confidence) if curves and axis == "n_params" else None
     if curves:
         report = fit_laws(curves, group.pairs, confidence)
-        surface = fit_loss_model(curves, confidence)
+        surface = None if one_variable or alone else fit_loss_model(curves, confidence)
         drawn = LossSurface(surface) if surface else None
-    if curves and not drawn and any(pair.crossing.cause in STRUCTURAL for pair in group.pairs):
+    structural = any(pair.crossing.cause in STRUCTURAL for pair in group.pairs)
+    if curves and not drawn and not one_variable and not alone and structural:
         warnings.append(
             f"surface: none for {len(curves.x)} shapes of {len(curves.depths)} depths, nine of three depths and three "
             "sizes are needed; no two depths are compared at equal size"
@@ -296,8 +304,10 @@ def _transitions_found(asked: Asked) -> FitResult:
         report = report.beside(drawn.record)
         warnings += disagreements(group.pairs)
         warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record)]
+    if one_variable:
+        asked = replace(asked, data=replace(asked.data, notes=(one_variable, *asked.data.notes)))
     found = _result(asked, group, [group], report, warnings, curves, drawn)
-    return replace(found, by_tokens=_by_tokens(by_count, confidence))
+    return replace(found, at_one_size=alone, by_tokens=_by_tokens(by_count, confidence))
 
 
 def _result(
@@ -351,13 +361,18 @@ def _account(asked: Asked, parts: Sequence[TokenGroup]) -> Account:
     """What became of the rows of the table."""
     data, trained = asked.data, asked.trained
     others = len(data.rows) - sum(part.n_rows for part in parts)
-    at_budgets = trained is not None and trained.only
-    left_out = {
-        ("belong to no budget of compute", "")
-        if at_budgets
-        else ("have other counts of tokens", "--at-tokens"): others,
-        ("have an impossible loss", ""): sum(len(part.bad) for part in parts),
-    }
+    tokens = parts[0].tokens
+    why = (
+        f"have other counts of tokens than {format_count(tokens)}" if tokens else "have no such count",
+        "--at-tokens",
+    )
+    if trained is not None and trained.only:
+        why = ("belong to no budget of compute", "")
+        if trained.axis != asked.options.axis:
+            why = (f"are of other budgets of {trained.axis}", f"--axis {trained.axis}")
+    bad = [found for part in parts for found in part.bad]
+    shown = listed((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
+    left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
     used = sum(len(part.selection.runs) for part in parts)
     return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], data.notes)
 
@@ -411,6 +426,7 @@ class TokenGroup:
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
     n_rows: int = 0
+    tokens: float | None = None  # that the runs were trained on, where the table holds several counts
 
     @classmethod
     def of(
@@ -551,6 +567,11 @@ class AtBudgets:
             trends=found.trends,
         )
         return cls(trained, parts, record, found.held_out)
+
+    @property
+    def one_variable(self) -> str:
+        """Why no shape is better than another; empty where depth and width vary by themselves."""
+        return width_follows([run for part in self.parts.values() for run in part.selection.runs])
 
     @property
     def why_no_law(self) -> str:

@@ -1,11 +1,12 @@
 """Runs that count as losses, one shape at a time, and why every other run was left out.
 
-Runs whose loss is impossible are named, left out and reported. Two tests find them, both against robust scales, so that
-a bad run cannot hide behind the spread that it makes. A run is held against the other seeds of its cell, after the part
-that a seed shares over all cells. A whole cell is held against the smooth curve of its depth: its neighbours in ln N
-predict it, and what they miss must vanish when it is left out, which it would not if the curve itself bends there. In
-1,200 simulated sweeps with normal noise no run was eight robust standard deviations off; with t₃ tails every fifth
-sweep has one.
+Runs whose loss is impossible are named, left out and reported. Three tests find them, all against robust scales, so
+that a bad run cannot hide behind the spread that it makes. A run is held against all others, which no law carries to
+twice their middle and 20 of their standard deviations above it. A run is held against the other seeds of its cell,
+after the part that a seed shares over all cells. A whole cell is held against the smooth curve of its depth: its
+neighbours in ln N predict it, and what they miss must vanish when it is left out, which it would not if the curve
+itself bends there. In 1,200 simulated sweeps with normal noise no run was eight robust standard deviations off; with t₃
+tails every fifth sweep has one.
 """
 
 from __future__ import annotations
@@ -244,7 +245,7 @@ def _treat_diverged(parts: _Parts) -> str | None:
     left = [run for run in parts.diverged if run.candidate not in dropped]
     if left:
         rules.append(_censor_or_drop(parts, left))
-    parts.account["diverged", ""] += len(parts.diverged)
+    parts.account["are of runs that diverged", ""] += len(parts.diverged)
     if before > len(parts.runs):
         parts.account["are of a shape, a rate or a seed that diverged elsewhere", ""] += before - len(parts.runs)
     parts.warnings.append("diverged: " + "; ".join(rules))
@@ -317,6 +318,7 @@ LARGEST_SHARE = 0.05  # of all runs; beyond that the noise model is wrong, not t
 FEWEST_SIZES = 6  # of a depth, to judge a cell by its curve
 MOST_GAPS = 10  # of a run to those after it in its cell, for the spread
 NEAR = 8  # sizes to either side of an impossible cell that may be what is wrong
+BEYOND, TIMES = 20.0, 2.0  # robust standard deviations, and times the median loss, where no law reaches
 NORMAL = 1.4826  # standard deviation per median absolute deviation
 
 
@@ -380,11 +382,25 @@ def named(found: BadRun) -> str:
 
 def find_bad_runs(runs: Sequence[Run]) -> list[BadRun]:
     """Impossible runs, the worst first; more than LARGEST_SHARE of ``runs`` are a statement about the noise."""
-    among = _against_seeds(runs)
+    among = _against_all(runs)
+    bad = {id(found.run) for found in among}
+    among += _against_seeds([run for run in runs if id(run) not in bad])
     bad = {id(found.run) for found in among}
     return sorted(
         [*among, *_against_curve([run for run in runs if id(run) not in bad])], key=lambda found: -found.deviations
     )
+
+
+def _against_all(runs: Sequence[Run]) -> list[BadRun]:
+    """Runs that no scaling law reaches, whatever the table: above the middle of all losses, by far of their spread."""
+    if len(runs) < FEWEST_SIZES:
+        return []
+    losses = np.array([run.loss for run in runs])
+    middle = float(np.median(losses))
+    away = losses - middle
+    scale = NORMAL * float(np.median(np.abs(away)))
+    far = np.flatnonzero((away > max(BEYOND * scale, LEAST_NATS)) & (losses > TIMES * middle) & (middle > 0.0))
+    return [BadRun(runs[int(k)], middle, float(away[k]) / max(scale, 1e-12)) for k in far]
 
 
 def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:

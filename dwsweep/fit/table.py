@@ -224,7 +224,7 @@ def _chosen(
         account.append(LeftOutRows(rows=out, why="are not asked for", option="--where"))
     once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
     if again := len(rows) - len(once):
-        account.append(LeftOutRows(rows=again, why=f"repeat{'s' if again == 1 else ''} another row exactly"))
+        account.append(LeftOutRows(rows=again, why="repeat another row exactly"))
     return once, account
 
 

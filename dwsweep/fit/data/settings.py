@@ -31,6 +31,7 @@ COUNTS = {"tokens", "steps"}  # equal up to a last, incomplete batch
 COUNT_TOLERANCE = 1.02
 COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates were measured to take, by the way
 MOST_REPEATED = 3  # values of a column that its name calls measured, up to which it was chosen all the same
+TELLING_DIGITS = 4  # of a loss behind the point, with which two runs do not agree by chance
 OFTEN = 0.5  # share of its rows that a setting's value comes again in
 MEASURED_WORDS = {
     *("loss", "losses", "nll", "ce", "ppl", "perplexity", "acc", "accuracy", "bpb", "score", "error", "err", "f1"),
@@ -304,6 +305,9 @@ def without_repeats(rows: Sequence[Row], settings: Sequence[str]) -> tuple[list[
     loss and all else that was measured agree to the last digit."""
     if not settings or not all(row.get("seed") is not None for row in rows):
         return list(rows), 0
+    digits = sorted(len(repr(row.get("loss")).partition(".")[2]) for row in rows)
+    if digits[len(digits) // 2] < TELLING_DIGITS:
+        return list(rows), 0
     apart = set(settings)
     seen: set[tuple[Any, ...]] = set()
     kept = []
@@ -311,7 +315,7 @@ def without_repeats(rows: Sequence[Row], settings: Sequence[str]) -> tuple[list[
         loss = row.get("loss")
         own = (*(name for name in row if name not in apart),)
         key = tuple((name, _hashable(row[name])) for name in own)
-        if isinstance(loss, float) and len(repr(loss).partition(".")[2]) >= 4:
+        if isinstance(loss, float):
             if key in seen:
                 continue
             seen.add(key)

@@ -37,6 +37,8 @@ EXPLAINS = 0.01  # … of a count and blocks with embeddings
 SHARE = 0.9  # of the rows that an explanation must hold in
 LEAST_VOCABULARY = 256  # tokens; a smaller multiple of d is biases and norms
 SAME_VOCABULARY = 5e-4  # relative difference
+FEWEST_FOR_BLOCKS = 5  # nets, for the weights of a block and of the embeddings from their counts
+TIMES = (0.3, 3.0)  # weights of a real block over those of the columns
 VECTORS = 20.0  # multiples of L·d that biases and norms may hold
 TRIED_ALIKE = 0.5  # share of the nets with several counts of heads, from which on heads were swept
 VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 128256, 151936, 256000)
@@ -51,6 +53,7 @@ class Count(NamedTuple):
     gated: bool
     why: str
     ratio: tuple[float, float]
+    times: float = 1.0
 
 
 def inner_width(row: Row) -> float | None:
@@ -115,11 +118,12 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     counted = [row for row in rows if _positive(row.get("n_params")) is not None]
     total = [row for row in rows if _positive(row.get("n_params_total")) is not None]
     gated: bool | None = None
+    times = 1.0
     if trusted and counted:
         return Settled()
     if counted:
         found = check(counted, "n_params", names)
-        gated = True if found.gated else None
+        gated, times = True if found.gated else None, found.times
         if found.why:
             said.append(found.why)
         elif names("n_params") == "n_params":
@@ -135,16 +139,16 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
                 row["n_params"] = None
     elif total:
         found = check(total, "n_params_total", names)
-        gated = True if found.gated else None
+        gated, times = True if found.gated else None, found.times
         said.append(
             found.why
             or f"{names('n_params_total')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times {_formula(columns)}; "
             "the difference is not explained, and N is counted from the columns"
         )
-    if gated or {"d_ff", "mlp_ratio", "kv_heads", "head_size", "gated"} & set(columns):
+    if gated or times != 1.0 or {"d_ff", "mlp_ratio", "kv_heads", "head_size", "gated"} & set(columns):
         for row in rows:
             if row.get("n_params") is None and row["depth"] and row["width"]:
-                row["n_params"] = weights(row, gated)
+                row["n_params"] = times * weights(row, gated)
     if not counted and not total and {"d_ff", "mlp_ratio", "kv_heads"} & set(columns):
         used = ", ".join(names(name) for name in columns if name != "heads" or "kv_heads" in columns)
         said.append(f"N is counted from depth, width, {used}")
@@ -184,7 +188,34 @@ def check(rows: Sequence[Row], column: str, names: Callable[[str], str] = str) -
             return Count(False, gate, why, ratio)
         if vocabulary > -LEAST_VOCABULARY and vectors > 0.0:
             return Count(True, gate, f"{theirs} agrees with {what} with biases and norms", ratio)
-    return Count(False, False, "", ratio)
+    return _other_blocks(rows, count, plain, depth, width, theirs, ratio) or Count(False, False, "", ratio)
+
+
+def _other_blocks(
+    rows: Sequence[Row],
+    count: np.ndarray,
+    plain: np.ndarray,
+    depth: np.ndarray,
+    width: np.ndarray,
+    theirs: str,
+    ratio: tuple[float, float],
+) -> Count | None:
+    """The count as other blocks with embeddings, where both are to be had from its values."""
+    if len({*zip(depth.tolist(), width.tolist(), strict=True)}) < FEWEST_FOR_BLOCKS:
+        return None
+    basis = np.stack([plain, width], axis=1) / count[:, None]
+    (times, vocabulary), *_ = np.linalg.lstsq(basis, np.ones_like(count), rcond=None)
+    low, high = TIMES
+    if not (low < times < high and vocabulary >= LEAST_VOCABULARY) or not _holds(
+        basis @ (times, vocabulary) - 1.0, EXPLAINS
+    ):
+        return None
+    known = {float(v) for row in rows if (v := _positive(row.get("vocab_size"))) is not None}
+    shown = (
+        f"{12.0 * times:.3g}·L·d²" if np.allclose(plain, 12.0 * depth * width**2) else f"{times:.3g} times its columns"
+    )
+    why = f"{theirs} holds embeddings, {_tables(float(vocabulary), known)}; N is the rest, {shown}"
+    return Count(False, False, why, ratio, float(times))
 
 
 def _tables(vocabulary: float, known: set[float]) -> str:
