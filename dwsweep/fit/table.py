@@ -113,8 +113,9 @@ def read_table(
     if unit is not None and unit not in UNITS:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
     held, source, digest, directory = formats.load(table)
-    n_read = len(next(iter(held.values()), ()))
-    held = _without(held, [drop] if isinstance(drop, str) else drop)
+    n_read, listed_names = len(next(iter(held.values()), ())), tuple(held)
+    dropped = [drop] if isinstance(drop, str) else list(drop)
+    held = {name: values for name, values in held.items() if name not in dropped}
     renamed = _mapping(columns)
     held = _rename(held, renamed)
     given = tuple(held)
@@ -123,7 +124,7 @@ def read_table(
     if unusual.get("loss") == taken.get("bits_per_byte"):
         taken.pop("bits_per_byte", None)
     taken |= unusual
-    held = _rename(held, taken)
+    held = _without(_rename(held, taken), [name for name in dropped if name not in listed_names])
     _require(tuple(held), given, renamed, source, n_read)
     if arm is not None:
         held = _with_arms(held, arm, taken)
@@ -173,7 +174,7 @@ def read_table(
 
 
 def _without(held: Columns, drop: Iterable[str]) -> Columns:
-    """The columns without those that are to be passed over."""
+    """The columns without those that are to be passed over, by our names."""
     names = list(drop)
     if missing := next((name for name in names if name not in held), None):
         raise InputError(f"{argument('drop')}: {missing!r}; not in the table{_nearest(missing, tuple(held))}")
@@ -215,13 +216,16 @@ def _chosen(
     expressions = [where] if isinstance(where, str) else list(where)
     for expression in expressions:
         keep = compile_expression(expression, names, written)
-        rows = [row for row in rows if keep(row)]
+        kept = [row for row in rows if keep(row)]
+        arms = expression.startswith(f"{ARM} ==")
+        why, option = ("are of other arms", "") if arms else ("are not asked for", "--where")
+        if len(kept) < len(rows):
+            account.append(LeftOutRows(rows=len(rows) - len(kept), why=why, option=option))
+        rows = kept
     if n_read and not rows and expressions:
         raise InputError(
             f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {n_read} rows of {source}"
         )
-    if out := n_read - len(rows):
-        account.append(LeftOutRows(rows=out, why="are not asked for", option="--where"))
     once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
     if again := len(rows) - len(once):
         account.append(LeftOutRows(rows=again, why="repeat another row exactly"))

@@ -253,6 +253,11 @@ def _refusal(
     if choices := _choices(rows, cells, [name for name in varying if name != "lr"]):
         text = " and ".join(f"{_written(name)} == {value!r}" for name, value in choices)
         advice.append(f"choose, such as with {example(f'where={text!r}', f'--where {chr(34)}{text}{chr(34)}')}")
+    if counts := [name for name in varying if name in COUNTS and name == "tokens"]:
+        advice.append(
+            f"or compare after equally many with {example('at_tokens=N', '--at-tokens N')}, or as they are with "
+            + example(f"drop={counts!r}", "--drop tokens")
+        )
     if asked := next((name for name in varying if name in found_), None):
         advice.append(
             "or compare them with "
@@ -260,11 +265,12 @@ def _refusal(
             + ", or, if it changes nothing, "
             + example(f"drop=[{asked!r}]", f"--drop {asked}")
         )
-    elif along := next((name for name, here in values.items() if len(here) > 1 and all(map(_is_number, here))), None):
+    elif along := next((n for n, here in values.items() if n not in counts and _are_numbers(here)), None):
         advice.append(f"or compare them with {example(f'dwsweep.fit_along(table, {along!r})', f'--along {along}')}")
     if "lr" in varying:
         advice.append("rename with " + example("columns={'learning_rate': 'lr'}", "--column learning_rate=lr"))
-    return f"recipes that differ within one shape would be averaged: {', '.join(parts)}; {'; '.join(advice)}"
+    how = "; ".join(advice).removeprefix("or ")
+    return f"recipes that differ within one shape would be averaged: {', '.join(parts)}; {how}"
 
 
 def _choices(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], names: Sequence[str]) -> list[tuple[str, Any]]:
@@ -285,6 +291,8 @@ def _choices(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], names: 
             if not shapes or not any(_differ(name, here - {None}) for here in seen.values()):
                 continue
             value = max(shapes, key=lambda one: (len(shapes[one]), str(one)))
+            if len(shapes[value]) == 1 < len({shape for of in shapes.values() for shape in of}):  # no table is left
+                continue
             offer = (len(shapes[value]), -place, name, value)
             best = offer if best is None or offer[:2] > best[:2] else best
         if best is None:
@@ -293,6 +301,10 @@ def _choices(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], names: 
         chosen.append((name, value))
         left.remove(name)
         kept = [k for k in kept if _setting(rows[k], name) == value]
+
+
+def _are_numbers(values: set[Any]) -> bool:
+    return len(values) > 1 and all(map(_is_number, values))
 
 
 def _written(name: str) -> str:
