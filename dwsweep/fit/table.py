@@ -16,7 +16,7 @@ from typing import Any
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import formats
-from dwsweep.fit.data.numbers import Columns
+from dwsweep.fit.data.numbers import Columns, Word, losses
 from dwsweep.fit.rows import Row, compile_expression, why_no_loss
 from dwsweep.records.columns import ALIASES, IN_ANY_CASE, REQUIRED, named, of_type
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS
@@ -101,8 +101,12 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit:
     held = _rename(held, taken)
     _require(tuple(held), given, renamed, source, n_read)
     for name, values in held.items():
-        if name not in REQUIRED:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
-            held[name] = [None if value != value else value for value in values]
+        if name == "loss":
+            held[name] = losses(values)
+        elif name in REQUIRED:
+            held[name] = [None if value.__class__ is Word else value for value in values]
+        else:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
+            held[name] = [None if value != value or value.__class__ is Word else value for value in values]
     if "status" in held:
         held["status"] = ["done" if str(v).lower() in FINISHED else v for v in held["status"]]
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
@@ -111,7 +115,8 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit:
         rows = [row for row in rows if keep(row)]
     if n_read and not rows and where:
         raise InputError(f"{argument('where')}: {' and '.join(where)!r}; keeps none of the {n_read} rows of {source}")
-    reasons = [why_no_loss(row) for row in rows]
+    words = _words_for_losses(rows)
+    reasons = [words.get(k) or why_no_loss(row) for k, row in enumerate(rows)]
     left_out = Counter(filter(None, reasons))
     sized = [row["depth"] is not None and row["width"] is not None for row in rows]
     rows = [row for row, reason, has_size in zip(rows, reasons, sized, strict=True) if has_size or not reason]
@@ -121,6 +126,19 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit:
     loss = {**taken, **renamed}.get("loss", "loss")
     of_loss = UNITS[unit] if unit else unit_named(loss)
     return Table(rows, tuple(held), source, digest, directory, n_read, named, said, loss, of_loss, dict(left_out))
+
+
+def _words_for_losses(rows: list[Row]) -> dict[int, str]:
+    """Takes words such as FAIL out of the losses, and puts them into the status of a run that has no other; index →
+    word."""
+    found = {}
+    for k, row in enumerate(rows):
+        if row["loss"].__class__ is Word:
+            word = str(row["loss"])
+            row["loss"] = None
+            if not why_no_loss({**row, "loss": 0.0}):  # a status that says more
+                found[k] = row["status"] = word
+    return found
 
 
 def unit_named(column: str) -> str:
