@@ -53,7 +53,11 @@ _command = functools.partial(commands.command, cls=Command)
 def fit(
     tables: Annotated[
         list[PathValue],
-        typer.Argument(metavar="DIR|TABLE...", parser=path_value, help="Sweep, CSV, TSV, JSON(L) or Parquet."),
+        typer.Argument(
+            metavar="DIR|TABLE...",
+            parser=path_value,
+            help="Sweep; CSV, TSV, JSON(L), Parquet or Excel, also packed; - or a public one.",
+        ),
     ],
     out: Annotated[
         PathValue | None,
@@ -84,8 +88,17 @@ def fit(
         typer.Option(help="Unit of the losses: nats or bits per token, bits per byte; default: by their name."),
     ] = None,
     noise: Noise = None,
-    column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
-    where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OURS=THEIRS", help="Take a column for ours, or what a pattern finds in it."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Read the table as if it had no such column.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400', by the table's names or ours."),
+    ] = None,
     params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
     confidence: Annotated[
         float, number_option("SHARE", "Confidence level of every interval, from 0.5 to below 1.")
@@ -133,6 +146,7 @@ def fit(
             shape_noise=shape_noise,
             columns=column or (),
             where=where or (),
+            drop=drop or (),
             draws=draws,
             confidence=confidence,
             params=params or (),
@@ -157,7 +171,12 @@ def fit(
 
 def _fit_folder(table: PathValue) -> PathValue:
     """Default folder of a fit: in a sweep directory, or beside a table."""
-    return _own_folder(table, "fit") if table.is_dir() else table.with_name(f"{table.stem}-fit")
+    if table.is_dir():
+        return _own_folder(table, "fit")
+    if str(table) == "-":
+        return paths.as_path("stdin-fit")
+    stem = table.with_name(table.stem).stem if table.suffix in (".gz", ".xz", ".bz2", ".zip") else table.stem
+    return table.with_name(f"{stem}-fit")
 
 
 def _own_folder(directory: PathValue, name: str) -> PathValue:

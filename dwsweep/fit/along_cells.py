@@ -37,9 +37,10 @@ import numpy as np
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, n_params_of, number, select_runs, too_many
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves, gaussian
+from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.noise import FLOOR_NATS, Documents, document_covariance, of_influences, still_falling
 from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing
-from dwsweep.fit.rows import Row, compile_expression
+from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table
 from dwsweep.fit.warnings import moved
 from dwsweep.interval import Interval

@@ -120,7 +120,7 @@ def test_any_separator_and_a_byte_order_mark(tmp_path: Path, separator: str) -> 
         ("depth,width,loss\n2,inf,4\n", "width: inf in row 1"),
         (f"depth,width,loss\n2,{10**200},4\n", "width: 1e+200 in row 1; must be a number from 1 to 1e+09"),
         ("depth,width,loss\n2,32,1e308\n", "loss: 1e+308 in row 1"),
-        ("depth;width;loss\n2;32;4,5\n", "loss: '4,5' in row 1"),
+        ("depth;width;loss\n2;32;4,5\n4;32;4.5\n", "loss: '4,5' in row 1"),
     ],
 )
 def test_a_table_that_cannot_be_right_is_refused(tmp_path: Path, content: str, named: str) -> None:
