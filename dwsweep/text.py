@@ -93,7 +93,7 @@ def parse_count(text: str) -> float:
     return float(value)
 
 
-def listed(texts: Iterable[str], most: int, separator: str = ", ") -> str:
+def listed(texts: Iterable[str], most: int = 6, separator: str = ", ") -> str:
     """The first ``most`` of ``texts``, and how many more there are."""
     every = list(texts)
     return separator.join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import io
 import json
@@ -36,10 +37,8 @@ def load(table: Any) -> tuple[Columns, str, str, str | None]:
     Raises:
         InputError: there is no such file, or it is not readable as what its name or its first bytes say it is.
     """
-    if callable(getattr(table, "read", None)):  # an open file
-        content = table.read()
-        content = content.encode() if isinstance(content, str) else content
-        return _of_content(content, printable(str(getattr(table, "name", "an open file"))), None)
+    if callable(getattr(table, "read", None)):
+        return _of_content(_stream(table), printable(str(getattr(table, "name", "an open file"))), None)
     table = _columns_of_frame(table)
     if isinstance(table, Mapping):
         held, source = in_columns(objects.of_columns("table:", table)), "a dict of columns"
@@ -48,11 +47,17 @@ def load(table: Any) -> tuple[Columns, str, str, str | None]:
             raise InputError("table: a list whose items are not all dicts; must be a list of dicts")
         held, source = in_columns(of_rows(table)), "a list of rows"
     elif str(table) == STANDARD_INPUT:
-        stream = getattr(sys.stdin, "buffer", None)
-        return _of_content(stream.read() if stream else sys.stdin.read().encode(), "standard input", None)
+        return _of_content(_stream(getattr(sys.stdin, "buffer", sys.stdin)), "standard input", None)
     else:
         return _load_path(str(table))
     return held, source, hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest(), None
+
+
+@functools.lru_cache(maxsize=2)
+def _stream(stream: Any) -> bytes:
+    """The content of an open file, kept: two questions to one table read it twice."""
+    content = stream.read()
+    return content.encode() if isinstance(content, str) else content
 
 
 def _columns_of_frame(table: Any) -> Any:
