@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice, zip_longest
 from typing import Any
 
@@ -31,11 +31,21 @@ def read(what: str, text: str) -> Columns:
     lines = text[:HEAD].splitlines()[:LOOKED_AT]
     if len(text) > HEAD and len(lines) < LOOKED_AT:
         lines = lines[:-1] or lines
-    headers = {one: _header(list(csv.reader(lines, delimiter=one)))[1] for one in SEPARATORS}
-    separator = max(SEPARATORS, key=lambda one: len(_filled(headers[one])))
-    if len(_filled(headers[separator])) < 2 and any(len(line.split()) > 2 for line in lines):
+    filled = {one: _columns(lines, one) for one in SEPARATORS}
+    separator = max(SEPARATORS, key=lambda one: filled[one])
+    if filled[separator] < 2 and any(len(line.split()) > 2 for line in lines):
         return of_fields(what, (line.split() for line in text.splitlines()))
     return of_fields(what, csv.reader(io.StringIO(text), delimiter=separator), separator)
+
+
+def _columns(lines: Sequence[str], separator: str) -> int:
+    """Columns that the header has where its fields are separated so."""
+    if not any(separator in line for line in lines):
+        return min(1, len(lines))
+    try:
+        return len(_filled(_header(list(csv.reader(lines, delimiter=separator)))[1]))
+    except csv.Error:  # a field of 100,000 characters
+        return 0
 
 
 def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Columns:
@@ -51,8 +61,9 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Columns
     marks = None
     lines = (row for row in chain(first[begin:], rows) if any(row))
     while part := list(islice(lines, ROWS_AT_A_TIME)):
-        columns = zip_longest(*_data(what, part, header))
-        texts = {one: list(next(columns, [None] * len(part))) for one in names}
+        runs = _data(what, part, header)
+        columns = zip_longest(*runs)
+        texts = {one: list(next(columns, [None] * len(runs))) for one in names}
         if marks is None:
             marks = decimal_marks(texts, what, separator)
         for one, column in in_columns(texts, what, marks).items():
@@ -63,20 +74,22 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Columns
     return held
 
 
-def _data(what: str, rows: Sequence[Fields], header: Fields) -> Iterator[Fields]:
+def _data(what: str, rows: list[Fields], header: Fields) -> list[Fields]:
     """The rows of runs: no comment, no repetition of the header, and blanks beyond the last column dropped."""
     n = len(header)
+    first = {row[0] for row in rows}
+    commented = any(value.__class__ is str and value[:1] == "#" for value in first)
+    if max(map(len, rows)) <= n and header[0] not in first and not commented:
+        return rows
+    kept: list[Fields] = []
     for row in rows:
-        first = row[0]
-        if first.__class__ is str and first[:1] == "#" and len(_filled(row)) == 1:
+        if str(row[0])[:1] == "#" and len(_filled(row)) == 1:
             continue
-        if len(row) > n:
-            if any(row[n:]):
-                raise InputError(f"{what} a row has more fields than the header")
-            row = row[:n]
-        if row == header:
-            continue
-        yield row
+        if any(row[n:]):
+            raise InputError(f"{what} a row has more fields than the header")
+        if row != header:
+            kept.append(row[:n])
+    return kept
 
 
 def _names(what: str, header: Fields) -> list[str]:

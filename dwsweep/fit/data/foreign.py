@@ -19,9 +19,12 @@ LOOKED_AT = 500  # values of a column of names
 DEPTH_WORDS = r"numl|nlayers?|n_layers?|num_layers|num_hidden_layers|layers?|depth|nl|l"
 WIDTH_WORDS = r"d_?model|hidden_size|hidden_dim|hidden|n_?embd|embd|emb|width|dim|dx|d_x|h|d|w"
 FORMS = {
-    "depth": (rf"(?<![a-z])({DEPTH_WORDS})[=_:-]?([0-9]+)(?![0-9.])", r"(?<![0-9.])([0-9]+)[_-]?(layers?|l)(?![a-z])"),
+    "depth": (
+        rf"(?<![a-z0-9])({DEPTH_WORDS})[=_:-]?([0-9]+)(?![0-9.])",
+        r"(?<![0-9.])([0-9]+)[_-]?(layers?|l)(?![a-z])",
+    ),
     "width": (
-        rf"(?<![a-z])({WIDTH_WORDS})[=_:-]?([0-9]+)(?![0-9.])",
+        rf"(?<![a-z0-9])({WIDTH_WORDS})[=_:-]?([0-9]+)(?![0-9.])",
         r"(?<![0-9.])([0-9]+)[_-]?(wide|dim|w|d|h)(?![a-z])",
     ),
 }
@@ -40,8 +43,8 @@ def why_no_table(names: Sequence[str]) -> str:
     for held, why in OF_A_FIT.items():
         if given.issuperset(held):
             return why
-    if {"run_id", "depth", "width"} <= given:
-        return "it has runs and no losses, as plan.csv has; results.csv has them once runs are done"
+    if {"run_id", "action", "pack_id"} <= given:
+        return "plan.csv of a sweep, whose runs have no losses yet; results.csv has them once runs are done"
     return ""
 
 
@@ -67,7 +70,7 @@ def _pattern(ours: str, texts: Sequence[str]) -> str:
         numbers = [next(part for part in one.groups() if part.isdigit()) for one in seen if one]
         first = next(one for one in seen if one)
         literal = re.escape(first[0]).replace(numbers[0], r"(\d+)", 1)
-        for pattern in (literal, rf"(?<![a-zA-Z]){literal}", form):
+        for pattern in (literal, rf"(?<![a-zA-Z0-9]){literal}", form):
             if [(one := re.search(pattern, text)) and one[1] for text in texts] == numbers:
                 return pattern
     return ""
