@@ -37,6 +37,7 @@ from dwsweep.cli.options import (
     whole_option,
 )
 from dwsweep.errors import InputError
+from dwsweep.text import printable
 
 if TYPE_CHECKING:
     from dwsweep.records.fit import Fit
@@ -161,12 +162,12 @@ def fit(
         registry.clear(out)
     terminal.show(lambda: fit_report.render(result), result.to_dict, json)
     if note:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
     sys.stdout.flush()
     # as long as the fit took: the answer need not wait for it
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
-    print("\n".join(written), file=sys.stderr if json else sys.stdout)
+    print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
 
 
 def _fit_folder(table: PathValue) -> PathValue:
@@ -369,13 +370,13 @@ def report(
     if card:
         from dwsweep.report import card as cards
 
-        print("\n".join(cards.write(directory, out or _own_folder(directory, "card"), license_)))
+        print("\n".join(map(printable, cards.write(directory, out or _own_folder(directory, "card"), license_))))
         return
     if license_ is not None:
         raise InputError(f"--license: {license_}; is of the card; allowed with --card")
     from dwsweep.report import page
 
-    print(page.write(directory, out))
+    print(printable(str(page.write(directory, out))))
 
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
