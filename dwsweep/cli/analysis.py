@@ -49,7 +49,8 @@ _command = functools.partial(commands.command, cls=Command)
 
 @_command(
     epilog="Examples: dwsweep fit runs/smoke · dwsweep fit runs/gpt2 runs/llama --compare · "
-    "dwsweep fit runs/heads --along heads · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400'"
+    "dwsweep fit runs/heads --along heads · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400' · "
+    "dwsweep fit mlfoundations --where 'warmup == 400 and heads == 4 and global_batch == 64'"
 )
 def fit(
     tables: Annotated[
