@@ -25,6 +25,10 @@ VALUES_LISTED = 6
 ARM = "arm"  # the column that tells apart the arms of one sweep
 
 
+class Word(str):
+    """A word or a sign that stands in the place of a number: FAIL, –, #N/A."""
+
+
 def one_recipe(
     rows: Sequence[Row], cells: Sequence[tuple[Hashable, Hashable]], counted: int, named: Iterable[str] = ()
 ) -> tuple[dict[int, str], list[str]]:
@@ -77,6 +81,8 @@ def one_recipe(
 def why_no_loss(row: Row) -> str:
     """Why a row has no loss that counts, apart from one that diverged; empty where it has one."""
     status, loss = row.get("status") or "done", row.get("loss")
+    if isinstance(status, Word):
+        return status
     if status != "done" and (status := str(status).lower()) not in ("done", "diverged"):
         return status
     if status == "done" and loss is None:

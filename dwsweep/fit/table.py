@@ -17,8 +17,8 @@ from typing import Any
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import foreign, formats
 from dwsweep.fit.data.condition import compile_expression
-from dwsweep.fit.data.numbers import Columns, Word, as_number, losses
-from dwsweep.fit.rows import Row, why_no_loss
+from dwsweep.fit.data.numbers import Columns, as_number, losses
+from dwsweep.fit.rows import Row, Word, why_no_loss
 from dwsweep.records.columns import ALIASES, IN_ANY_CASE, REQUIRED, named, of_type
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, listed
 
@@ -135,9 +135,9 @@ def read_table(
         rows = [row for row in rows if keep(row)]
     if n_read and not rows and where:
         raise InputError(f"{argument('where')}: {' and '.join(where)!r}; keeps none of the {n_read} rows of {source}")
-    words = _words_for_losses(rows)
-    reasons = [words.get(k) or why_no_loss(row) for k, row in enumerate(rows)]
-    left_out = Counter(filter(None, reasons))
+    _words_to_status(rows)
+    reasons = [why_no_loss(row) for row in rows]
+    left_out = Counter(map(str, filter(None, reasons)))
     sized = [row["depth"] is not None and row["width"] is not None for row in rows]
     rows = [row for row, reason, has_size in zip(rows, reasons, sized, strict=True) if has_size or not reason]
     _check_numbers(rows, tuple(held))
@@ -148,17 +148,14 @@ def read_table(
     return Table(rows, tuple(held), source, digest, directory, n_read, named, said, loss, of_loss, dict(left_out), own)
 
 
-def _words_for_losses(rows: list[Row]) -> dict[int, str]:
-    """Takes words such as FAIL out of the losses, and puts them into the status of a run that has no other; index →
-    word."""
-    found = {}
-    for k, row in enumerate(rows):
-        if row["loss"].__class__ is Word:
-            word = str(row["loss"])
+def _words_to_status(rows: list[Row]) -> None:
+    """A word in the place of a loss, such as FAIL, is the status of a run whose own status says no more."""
+    for row in rows:
+        word = row["loss"]
+        if word.__class__ is Word:
             row["loss"] = None
-            if not why_no_loss({**row, "loss": 0.0}):  # a status that says more
-                found[k] = row["status"] = word
-    return found
+            if why_no_loss(row) == "no loss":
+                row["status"] = word
 
 
 def unit_named(column: str) -> str:

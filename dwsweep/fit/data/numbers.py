@@ -8,7 +8,7 @@ from typing import Any
 
 from dwsweep import numerals
 from dwsweep.errors import InputError
-from dwsweep.fit.rows import ARM
+from dwsweep.fit.rows import ARM, Word
 from dwsweep.text import printable
 
 Columns = dict[str, list[Any]]
@@ -28,10 +28,6 @@ NO_LOSS = {
 """Words in the place of a loss, in small letters: the run has none."""
 DIVERGED = {"diverged", "diverge", "divergence", "exploded", "unstable", "overflow"}
 LARGEST_INT = 10**300  # what a float still holds
-
-
-class Word(str):
-    """A word or a sign that stands in the place of a number: FAIL, –, #N/A."""
 
 
 def in_columns(
