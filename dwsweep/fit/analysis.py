@@ -92,6 +92,7 @@ def fit_table(
     beside: other tables, read and fitted with the same options: what they say of each pair stands beside this one's
     (``others``); nothing of them enters the fit.
     unit: of the losses, nats or bits per token or bpb (bits per byte); None: what the name of their column says.
+    drop: columns that are read as if the table had none of that name.
 
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
@@ -136,6 +137,7 @@ def fit_options(**given: Any) -> FitOptions:
         options,
         columns=columns if columns is None or isinstance(columns, dict) else list(columns),
         where=(where,) if isinstance(where, str) else tuple(where),
+        drop=(options.drop,) if isinstance(options.drop, str) else tuple(options.drop or ()) or None,
     )
 
 
@@ -183,7 +185,7 @@ def _fitted(
     """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
     from threadpoolctl import threadpool_limits
 
-    data = read_table(table, options.columns, options.where, options.unit)
+    data = read_table(table, options.columns, options.where, options.unit, options.drop)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
     # its matrices are small: handing them to a second thread takes longer than multiplying them
@@ -195,7 +197,8 @@ def _fitted(
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
     asked = Asked.of(
-        read_other(table, options.columns, options.where, argument("beside", "--with"), options.unit), options
+        read_other(table, options.columns, options.where, argument("beside", "--with"), options.unit, options.drop),
+        options,
     )
     rows, data = asked.rows(), asked.data
     group = asked.group(rows[largest(rows)])

@@ -123,8 +123,8 @@ def chosen_options(options: Mapping[str, Any]) -> FitOptions:
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
     """One table per arm, the first of ``table``; without ``others`` the arms are those that it holds."""
     how = options.columns, options.where
-    tables = [read_table(table, *how, options.unit)]
-    tables += [read_other(other, *how, argument("others", "TABLE"), options.unit) for other in others]
+    tables = [read_table(table, *how, options.unit, options.drop)]
+    tables += [read_other(other, *how, argument("others", "TABLE"), options.unit, options.drop) for other in others]
     for one in tables:
         check_status(one.rows)
         if others:

@@ -1,27 +1,21 @@
-"""Which rows of a table take part: those of ``where``, and of the runs of one shape those of one recipe.
+"""Rows that take part in a fit: of the runs of one shape, those of one recipe.
 
-``where="depth >= 6 and optimizer == 'adamw'"`` is compared safely, never evaluated as Python. Runs of one shape that
-were trained differently are no replicates of each other: one recipe per cell.
+Runs of one shape that were trained differently are no replicates of each other: one recipe per cell.
 """
 
 from __future__ import annotations
 
-import ast
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from dwsweep import expressions
-from dwsweep.errors import InputError, argument, example
+from dwsweep.errors import InputError, example
 from dwsweep.records import columns
 from dwsweep.text import listed
 
 Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
-
-LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
-ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
 
 RECIPE = columns.named("recipe")  # what must be the same for all runs of a shape, whatever their learning rate
 TUNING = columns.named("tuning")  # what must be the same for the runs of a shape at one learning rate
@@ -31,28 +25,8 @@ VALUES_LISTED = 6
 ARM = "arm"  # the column that tells apart the arms of one sweep
 
 
-def compile_expression(expression: str, names: Sequence[str]) -> Callable[[Row], bool]:
-    """A predicate over rows. A comparison with a blank is false, except ``== None`` and ``!= None``.
-
-    Raises InputError for anything but comparisons of columns and constants, and for an unknown column.
-    """
-    if len(expression) > LONGEST:
-        raise InputError(
-            f"{argument('where')}: {expression[:40]!r}…; {len(expression):,} characters, must be at most {LONGEST:,}"
-        )
-    refused = f"{argument('where')}: {expression!r}"
-    try:
-        tree = expressions.parse(expression, expressions.CONDITION)
-    except SyntaxError as error:
-        raise InputError(f"{refused}; not an expression, allowed are {ALLOWED}") from error
-    except ValueError as error:
-        raise InputError(f"{refused}; allowed are {ALLOWED}") from error
-    if unknown := next((name for name in expressions.names(tree) if name not in names), None):
-        listed = ", ".join(sorted(set(names)))
-        raise InputError(f"{argument('where')}: {unknown!r} in {expression!r}; columns are {listed}")
-    if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
-        raise InputError(f'{refused}; a comparison is needed, such as "warmup == 400"')
-    return lambda row: bool(expressions.evaluate(tree, row.get))
+class Word(str):
+    """A word or a sign that stands in the place of a number: FAIL, –, #N/A."""
 
 
 def one_recipe(
@@ -107,6 +81,8 @@ def one_recipe(
 def why_no_loss(row: Row) -> str:
     """Why a row has no loss that counts, apart from one that diverged; empty where it has one."""
     status, loss = row.get("status") or "done", row.get("loss")
+    if isinstance(status, Word):
+        return status
     if status != "done" and (status := str(status).lower()) not in ("done", "diverged"):
         return status
     if status == "done" and loss is None:

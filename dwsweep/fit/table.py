@@ -15,16 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import formats
-from dwsweep.fit.data.numbers import Columns
-from dwsweep.fit.rows import Row, compile_expression, why_no_loss
+from dwsweep.fit.data import foreign, formats
+from dwsweep.fit.data.condition import compile_expression
+from dwsweep.fit.data.numbers import Columns, as_number, losses
+from dwsweep.fit.rows import Row, Word, why_no_loss
 from dwsweep.records.columns import ALIASES, IN_ANY_CASE, REQUIRED, named, of_type
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, listed
 
 MEASURED = {*named("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
 LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the range of floats
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
 LARGEST_LOSS = 1e6
+NAMES_LISTED = 30
 COUNTS = frozenset(of_type("count"))
 FINISHED = {"finished", "completed", "complete", "success", "succeeded"}  # what trackers call a run that is done
 CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # where trackers put settings
@@ -49,6 +51,7 @@ class Table:
     named: columns beyond those that the analysis reads to which the user gave a name.
     taken: ``ours = theirs`` for columns that were found under another usual name.
     unit: of the losses. left_out: why runs have no loss that counts → how many.
+    own: names of the table's columns that are renamed → ours.
     """
 
     rows: list[Row]
@@ -62,17 +65,31 @@ class Table:
     loss_column: str = "loss"
     unit: str = NATS
     left_out: dict[str, int] = field(default_factory=dict)
+    own: dict[str, str] = field(default_factory=dict)
 
 
-def read_other(table: Any, columns: Any, where: Iterable[str], option: str, unit: str | None = None) -> Table:
+def read_other(
+    table: Any,
+    columns: Any,
+    where: Iterable[str],
+    option: str,
+    unit: str | None = None,
+    drop: Iterable[str] | None = None,
+) -> Table:
     """``read_table`` of a further table; an error names the option that gave it."""
     try:
-        return read_table(table, columns, where, unit)
+        return read_table(table, columns, where, unit, drop)
     except InputError as error:
         raise InputError(*(f"{option}: {line.removeprefix('table: ')}" for line in error.templates)) from None
 
 
-def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit: str | None = None) -> Table:
+def read_table(
+    table: Any,
+    columns: Any = None,
+    where: Iterable[str] = (),
+    unit: str | None = None,
+    drop: Iterable[str] | None = None,
+) -> Table:
     """Read ``table`` and rename and select its rows.
 
     table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
@@ -80,6 +97,7 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit:
     columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
     where: expressions over the columns, such as ``"warmup == 400"``; a row stays if all are true.
     unit: of the losses, one of ``UNITS``; default: what the name of their column says, else nats.
+    drop: columns that are read as if the table had none of that name, by its names or ours.
 
     Raises InputError for a missing file, format or column, a text where a number belongs, or a bad expression.
     """
@@ -87,6 +105,7 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
     held, source, digest, directory = formats.load(table)
     n_read = len(next(iter(held.values()), ()))
+    held = _without(held, drop)
     renamed = _mapping(columns)
     held = _rename(held, renamed)
     given = tuple(held)
@@ -99,20 +118,26 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit:
     if "bits_per_byte" in known and "loss" not in known:
         taken["loss"] = taken.pop("bits_per_byte", "bits_per_byte")
     held = _rename(held, taken)
-    _require(tuple(held), given, renamed, source, n_read)
+    own = {theirs: ours for ours, theirs in {**taken, **renamed}.items()}
+    _require(held, given, renamed, source, n_read)
     for name, values in held.items():
-        if name not in REQUIRED:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
-            held[name] = [None if value != value else value for value in values]
+        if name == "loss":
+            held[name] = losses(values)
+        elif name in REQUIRED:
+            held[name] = [None if value.__class__ is Word else value for value in values]
+        else:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
+            held[name] = [None if value != value or value.__class__ is Word else value for value in values]
     if "status" in held:
         held["status"] = ["done" if str(v).lower() in FINISHED else v for v in held["status"]]
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
     for expression in [where] if isinstance(where, str) else where:
-        keep = compile_expression(expression, tuple(held))
+        keep = compile_expression(expression, tuple(held), own)
         rows = [row for row in rows if keep(row)]
     if n_read and not rows and where:
         raise InputError(f"{argument('where')}: {' and '.join(where)!r}; keeps none of the {n_read} rows of {source}")
+    _words_to_status(rows)
     reasons = [why_no_loss(row) for row in rows]
-    left_out = Counter(filter(None, reasons))
+    left_out = Counter(map(str, filter(None, reasons)))
     sized = [row["depth"] is not None and row["width"] is not None for row in rows]
     rows = [row for row, reason, has_size in zip(rows, reasons, sized, strict=True) if has_size or not reason]
     _check_numbers(rows, tuple(held))
@@ -120,7 +145,17 @@ def read_table(table: Any, columns: Any = None, where: Iterable[str] = (), unit:
     said = tuple(f"{ours} = {theirs}" for ours, theirs in taken.items())
     loss = {**taken, **renamed}.get("loss", "loss")
     of_loss = UNITS[unit] if unit else unit_named(loss)
-    return Table(rows, tuple(held), source, digest, directory, n_read, named, said, loss, of_loss, dict(left_out))
+    return Table(rows, tuple(held), source, digest, directory, n_read, named, said, loss, of_loss, dict(left_out), own)
+
+
+def _words_to_status(rows: list[Row]) -> None:
+    """A word in the place of a loss, such as FAIL, is the status of a run whose own status says no more."""
+    for row in rows:
+        word = row["loss"]
+        if word.__class__ is Word:
+            row["loss"] = None
+            if why_no_loss(row) == "no loss":
+                row["status"] = word
 
 
 def unit_named(column: str) -> str:
@@ -145,7 +180,23 @@ def _mapping(columns: Any) -> dict[str, str]:
     return pairs
 
 
+def _without(held: Columns, drop: Iterable[str] | None) -> Columns:
+    """The columns but those to drop; ``heads`` drops the column that would be taken for heads."""
+    dropped = [drop] if isinstance(drop, str) else list(drop or ())
+    if not dropped:
+        return held
+    taken = understood(tuple(held))
+    theirs = [one if one in held else taken.get(one, one) for one in dropped]
+    if missing := [one for one in theirs if one not in held]:
+        raise InputError(
+            *(f"{argument('drop')}: {one!r}; not in the table{_nearest(one, tuple(held))}" for one in missing)
+        )
+    return {name: values for name, values in held.items() if name not in theirs}
+
+
 def _rename(held: Columns, mapping: dict[str, str]) -> Columns:
+    parts = {theirs: _part(held, theirs) for theirs in mapping.values() if theirs not in held and "~" in theirs}
+    held = {**held, **{theirs: values for theirs, values in parts.items() if values is not None}}
     missing = [theirs for theirs in mapping.values() if theirs not in held]
     if missing:
         name = argument("columns", "--column")
@@ -156,34 +207,56 @@ def _rename(held: Columns, mapping: dict[str, str]) -> Columns:
     return {back.get(name, name): values for name, values in held.items() if name not in displaced}
 
 
+def _part(held: Columns, theirs: str) -> list[Any] | None:
+    """The column ``COLUMN~PATTERN``: of each text of a column the part that the pattern's group finds; None where there
+    is no such column."""
+    name, _, pattern = theirs.partition("~")
+    if name not in held:
+        return None
+    try:
+        found = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(f"{argument('columns', '--column')}: {theirs!r}; not a pattern: {error}") from None
+    if found.groups != 1:
+        raise InputError(
+            f"{argument('columns', '--column')}: {theirs!r}; a pattern must have one group, such as L(\\d+)"
+        )
+    seen = [found.search(str(value)) for value in held[name]]
+    return [as_number(one[1]) if one else None for one in seen]
+
+
 def rename(name: str) -> str:
     """Advice on how to name another column."""
     return "rename with " + example(f"columns={{{name!r}: 'THEIRS'}}", f"--column {name}=THEIRS")
 
 
-def _require(names: Sequence[str], given: Sequence[str], renamed: dict[str, str], source: str, n_rows: int) -> None:
+def _require(held: Columns, given: Sequence[str], renamed: dict[str, str], source: str, n_rows: int) -> None:
     """given: what the table calls its columns. renamed: what the user named already, and has to name again."""
     if not n_rows:
         raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
-    missing = [name for name in REQUIRED if name not in names]
+    missing = [name for name in REQUIRED if name not in held]
     if missing:
-        pairs = {**renamed, **{name: likely(name, given) for name in missing}}
+        if why := foreign.why_no_table(given):
+            raise InputError(f"table: {source}; {why}")
+        in_names = foreign.shapes_in_names(missing, held)
+        pairs = {**renamed, **{name: in_names.get(name) or likely(name, given) for name in missing}}
         renaming = ", ".join(f"{ours!r}: {theirs!r}" for ours, theirs in pairs.items())
         command = " ".join(f"--column {ours}={shlex.quote(theirs)}" for ours, theirs in pairs.items())
         path = f"./{source}" if source.startswith("-") else source
         how = example(f"columns={{{renaming}}}", f"dwsweep fit {shlex.quote(path)} {command}")
         if "THEIRS" in pairs.values():
             how += ", THEIRS being its name in the table"
+        if in_names:
+            column = next(iter(in_names.values())).partition("~")[0]
+            how += f", for {column!r} names shapes ({_shown(next(filter(None, held[column])))})"
         what = f"column{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))}"
-        raise InputError(
-            f"table: {source}; {what} {'is' if len(missing) == 1 else 'are'} missing, have {', '.join(given)}; "
-            f"rename with {how}"
-        )
+        what += " is" if len(missing) == 1 else " are"
+        raise InputError(f"table: {source}; {what} missing, have {listed(given, NAMES_LISTED)}; rename with {how}")
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1)
-    return f", did you mean {near[0]!r}?" if near else f", it has {', '.join(names)}"
+    near = difflib.get_close_matches(name, names[:1000], 1)
+    return f", did you mean {near[0]!r}?" if near else f", it has {listed(names, NAMES_LISTED)}"
 
 
 def _shown(value: Any) -> str:

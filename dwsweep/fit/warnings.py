@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep import theory
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.cells import BadRun, Run, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
@@ -111,8 +111,8 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     yield from _near_chance(runs, data.unit)
     if rising:
         yield (
-            f"loss: it rises with N at depth {', '.join(map(str, rising))}; check the column, its sign, and that large "
-            f"nets were trained long enough ({rename('loss')})"
+            f"loss: it rises with N at depth {listed(map(str, rising))}; check the column, its sign, and that large "
+            f"nets were trained long enough ({either(rename('loss'))})"
         )
 
 
@@ -195,7 +195,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iter
     few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
     if few and len(curves.depths) > 1 and pairs:
         yield (
-            f"sizes: {', '.join(f'{count} at L {d}' for d, count in few.items())}; scatter per shape cannot be told "
+            f"sizes: {listed(f'{count} at L {d}' for d, count in few.items())}; scatter per shape cannot be told "
             f"from a crossing there, so none is claimed unless every run has its losses per document "
             f"(six sizes per depth are needed)"
         )
@@ -208,7 +208,7 @@ def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them
     before = {(row.shallow, row.deep): _said(row) for row in references(with_them)}
     now = {(row.shallow, row.deep): _said(row) for row in references(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
-    effect = f"with {'it' if len(bad) == 1 else 'them'}: {', '.join(others)}" if others else "no status depends on it"
+    effect = f"with {'it' if len(bad) == 1 else 'them'}: {listed(others)}" if others else "no status depends on it"
     return (
         f"IMPOSSIBLE LOSS, left out: {listed(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
         f"deviations off); {effect}"
@@ -230,7 +230,7 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
     ]
     if tied:
         yield (
-            f"ties: {', '.join(tied)}: there the two depths do not differ by more than the noise, so the bound says "
+            f"ties: {listed(tied)}: there the two depths do not differ by more than the noise, so the bound says "
             f"where the last significant lead ends, not that the lead goes on; the crossing may lie inside"
         )
 
@@ -254,7 +254,7 @@ def _negative(runs: Sequence[Run]) -> Iterator[str]:
         yield (
             f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
             f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
-            f"({rename('loss')})"
+            f"({either(rename('loss'))})"
         )
 
 
@@ -314,7 +314,7 @@ def _at_equal_size(name: str, curves: dict[int, list[tuple[float, float]]]) -> I
         yield (
             f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {format_count(math.exp(at))}) depth {more} "
             f"has {100 * math.expm1(abs(worst)):.0f} % more than depth {less}"
-            + (f" ({argument('tokens_per_param')} compares at equal counts)" if name == "tokens" else "")
+            + (f" ({either(argument('tokens_per_param'))} compares at equal counts)" if name == "tokens" else "")
         )
 
 
@@ -393,7 +393,7 @@ def _short(value: Any) -> str:
 
 
 def _depths(depths: set[int]) -> str:
-    return ", ".join(map(str, sorted(depths)))
+    return listed(map(str, sorted(depths)), 12)
 
 
 def _shape(shape: tuple[int, float]) -> str:

@@ -269,6 +269,7 @@ class FitOptions(Record):
     at_tokens: float | None = None
     tokens_per_param: float | None = None  # of non-embedding parameters
     unit: str | None = None  # of the losses; None: what their column's name says
+    drop: tuple[str, ...] | None = None  # columns that are not read
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
