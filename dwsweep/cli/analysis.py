@@ -97,6 +97,7 @@ def fit(
     drop: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Read the table as if it had no such column.")
     ] = None,
+    arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that tells arms apart.")] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400', by the table's names or ours."),
@@ -149,6 +150,7 @@ def fit(
             columns=column or (),
             where=where or (),
             drop=drop or (),
+            arm=arm,
             draws=draws,
             confidence=confidence,
             params=params or (),

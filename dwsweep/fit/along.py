@@ -31,9 +31,9 @@ from dwsweep.fit.along_cells import (
 from dwsweep.fit.analysis import fit_table, noise_summary, provenance
 from dwsweep.fit.arms import chosen_options, labels, tables_of
 from dwsweep.fit.cells import number
+from dwsweep.fit.data.settings import RECIPE, TUNING
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
-from dwsweep.fit.rows import RECIPE, TUNING
 from dwsweep.fit.table import Table
 from dwsweep.interval import Interval
 from dwsweep.records.fit import AlongFit, Fit, FitOptions
@@ -82,7 +82,7 @@ def fit_along(
         )
     tables = tables_of(table, list(others), chosen)
     if column not in tables[0].columns:
-        column = tables[0].own.get(column, column)
+        column = tables[0].theirs.get(column, column)
     check_column(tables, column)
     tables = [at_equal_length(data, chosen) for data in tables]
     names = labels(tables) if len(tables) > 1 else [""]

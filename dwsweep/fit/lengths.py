@@ -24,11 +24,12 @@ import numpy as np
 
 from dwsweep import paths
 from dwsweep.errors import InputError, argument, either
-from dwsweep.fit.cells import n_params_of
+from dwsweep.fit.data import steps
+from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table
 from dwsweep.records import record as reader
-from dwsweep.records.fit import FitOptions
+from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.records.run import RunConfig
 from dwsweep.records.studies import FLOPS, SECONDS
 from dwsweep.text import format_count, listed
@@ -39,19 +40,23 @@ LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.07, 0.035
 FARTHEST = math.log(2.0)  # in ln tokens, over which a loss is moved
 AS_IT_IS = 0.005  # in ln tokens, within which a loss is not moved
 MOVED = "moved_ln_tokens"  # the column that says over how much of ln tokens a row's loss was moved
-RUN = ("arm", "depth", "width", "learning_rate", "seed")
+RUN = ("arm", "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)
 
 
 def at_equal_length(data: Table, options: FitOptions) -> Table:
-    """The table with one row per run, after the tokens or the tokens per parameter of ``options``; as it is without.
+    """The table with one row per run: the last of its curve, or the one after the tokens or the tokens per parameter of
+    ``options``.
 
     Raises:
         InputError: no run was measured near that many tokens.
     """
     tokens, ratio = options.at_tokens, options.tokens_per_param
     asked = ratio if tokens is None else tokens
+    curves = steps.curves(data.rows, data.columns, data.settings)
+    if curves is not None:
+        steps.mark(curves)
     if asked is None:
-        return data
+        return data if curves is None else _ends(data, curves)
 
     def unit(row: Row) -> float:  # tokens
         return 1.0 if ratio is None else n_params_of(row)
@@ -81,7 +86,21 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         "without a count of tokens": unknown,
     }
     out = {**data.left_out, **{why: n for why, n in left.items() if n}}
-    return replace(data, rows=[*found, *others], left_out=out)
+    points = sum(map(len, runs.values())) - len(runs)
+    account = [
+        LeftOutRows(rows=points, why="are other points of a run's curve"),
+        LeftOutRows(rows=len(runs) - len(found), why="were trained on more than twice or less than half the tokens"),
+        LeftOutRows(rows=unknown, why="have no count of tokens"),
+    ]
+    account = [one for one in account if one.rows]
+    return replace(data, rows=[*found, *others], left_out=out, account=(*data.account, *account))
+
+
+def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
+    """The table with the last point of each run."""
+    read = steps.ends(data.rows, curves)
+    said = read.said + ("; --at-tokens asks for another point" if any(row.get("tokens") for row in data.rows) else "")
+    return replace(data, rows=read.rows, account=(*data.account, *read.left_out), notes=(*data.notes, said))
 
 
 def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row]) -> Row | None:

@@ -31,7 +31,7 @@ import numpy as np
 
 from dwsweep import paths
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.cells import Run
+from dwsweep.fit.cells import Candidate, Run
 from dwsweep.text import listed
 
 MOST_SEEDS = 500  # that are paired; what so many add to a mean is small beside the rest
@@ -360,6 +360,11 @@ def _declared(name: str, value: Any, depths: Sequence[int], zero: bool = False) 
             )
             + ", at most 100"
         )
+    if missing := [d for d in depths if d not in values]:
+        raise InputError(
+            f"{argument(name)}: {value!r}; has no depth {', '.join(map(str, missing))}, must have one number for each "
+            f"depth, {', '.join(map(str, depths))}, or be one number"
+        )
     return {d: float(values[d]) for d in depths}
 
 
@@ -625,7 +630,7 @@ class Documents(NamedTuple):
     covariance: np.ndarray | None
     note: str
     number: int | None = None
-    influence: Mapping[tuple, np.ndarray] = MappingProxyType({})
+    influence: Mapping[Candidate, np.ndarray] = MappingProxyType({})
     tokens: np.ndarray | None = None
 
     @property
@@ -650,8 +655,8 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
     numbers of documents differ, or they belong to another checkpoint (their mean is not the row's loss).
     """
     root = paths.as_path(directory) / "runs"
-    candidates = sorted({run.candidate for run in runs}, key=lambda c: (c[0], c[1], -1.0 if c[2] is None else c[2]))
-    influence: dict[tuple, list[np.ndarray]] = {candidate: [] for candidate in candidates}
+    candidates = sorted({run.candidate for run in runs}, key=lambda candidate: candidate.order)
+    influence: dict[Candidate, list[np.ndarray]] = {candidate: [] for candidate in candidates}
     size: int | None = None
     for run in runs:
         run_id = run.row.get("run_id")
@@ -679,7 +684,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
     return of_influences({candidate: np.mean(influence[candidate], axis=0) for candidate in candidates}, values[:, 1])
 
 
-def of_influences(influence: Mapping[tuple, np.ndarray], tokens: np.ndarray) -> Documents:
+def of_influences(influence: Mapping[Candidate, np.ndarray], tokens: np.ndarray) -> Documents:
     """The covariance of the candidates' mean losses, in their order; influence (n,) of each, tokens (n,)."""
     U = np.stack(list(influence.values()))
     n = U.shape[1]

@@ -21,7 +21,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from dwsweep.fit.cells import Run
+from dwsweep.fit.cells import Candidate, Run
 from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
 from dwsweep.fit.surface import LossSurface, accepted_forms
@@ -236,8 +236,8 @@ def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.nda
     return (np.sum([_over_documents(U) for U in influences], axis=0) if influences else None), False
 
 
-def _cell(curves: Curves, k: int) -> tuple[int, float, float | None]:
-    return int(curves.depth[k]), float(curves.width[k]), curves.learning_rate[k]
+def _cell(curves: Curves, k: int) -> Candidate:
+    return Candidate(curves.shape(k), curves.learning_rate[k])
 
 
 def _over_documents(U: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,17 +18,24 @@ from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import foreign, formats
 from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.data.numbers import Columns, as_number, losses
-from dwsweep.fit.rows import Row, Word, why_no_loss
-from dwsweep.records.columns import ALIASES, IN_ANY_CASE, REQUIRED, named, of_type
+from dwsweep.fit.data.settings import found, plain, without_repeats
+from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
+from dwsweep.fit.data.shape import settle
+from dwsweep.fit.rows import ARM, Row, Word, no_loss, why_no_loss
+from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING, of_type
+from dwsweep.records.columns import named as column_names
+from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, listed
 
-MEASURED = {*named("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
+MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
 LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the range of floats
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
 LARGEST_LOSS = 1e6
 NAMES_LISTED = 30
 COUNTS = frozenset(of_type("count"))
-FINISHED = {"finished", "completed", "complete", "success", "succeeded"}  # what trackers call a run that is done
+# what trackers call a run that is done; autoresearch discards runs that do not improve, and they have a loss too
+FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
+OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # of a results.csv, wherever it lies
 CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # where trackers put settings
 SUMMARY = {"summary", "metrics", "final", "throughput"}  # … what a run ended with, or was
 EVAL = {"eval", "val"}  # … and its held-out losses
@@ -51,7 +58,8 @@ class Table:
     named: columns beyond those that the analysis reads to which the user gave a name.
     taken: ``ours = theirs`` for columns that were found under another usual name.
     unit: of the losses. left_out: why runs have no loss that counts → how many.
-    own: names of the table's columns that are renamed → ours.
+    settings: columns that tell runs of one shape apart, found by their values. theirs: the table's name of a column →
+    ours. account: rows that are out already. notes: what the columns were taken to mean. doubts: warnings about that.
     """
 
     rows: list[Row]
@@ -65,20 +73,22 @@ class Table:
     loss_column: str = "loss"
     unit: str = NATS
     left_out: dict[str, int] = field(default_factory=dict)
-    own: dict[str, str] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
+    theirs: Mapping[str, str] = field(default_factory=dict)
+    account: tuple[LeftOutRows, ...] = ()
+    notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
-def read_other(
-    table: Any,
-    columns: Any,
-    where: Iterable[str],
-    option: str,
-    unit: str | None = None,
-    drop: Iterable[str] | None = None,
-) -> Table:
-    """``read_table`` of a further table; an error names the option that gave it."""
+def read_asked(table: Any, options: FitOptions) -> Table:
+    """``read_table`` with the options of a fit."""
+    return read_table(table, options.columns, options.where, options.unit, options.drop, options.arm)
+
+
+def read_other(table: Any, options: FitOptions, option: str) -> Table:
+    """``read_asked`` of a further table; an error names the option that gave it."""
     try:
-        return read_table(table, columns, where, unit, drop)
+        return read_asked(table, options)
     except InputError as error:
         raise InputError(*(f"{option}: {line.removeprefix('table: ')}" for line in error.templates)) from None
 
@@ -89,15 +99,18 @@ def read_table(
     where: Iterable[str] = (),
     unit: str | None = None,
     drop: Iterable[str] | None = None,
+    arm: str | None = None,
 ) -> Table:
-    """Read ``table`` and rename and select its rows.
+    """Read ``table``, rename and select its rows, and settle what they mean.
 
     table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
     Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table.
     columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
-    where: expressions over the columns, such as ``"warmup == 400"``; a row stays if all are true.
+    where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
+    are true.
     unit: of the losses, one of ``UNITS``; default: what the name of their column says, else nats.
-    drop: columns that are read as if the table had none of that name, by its names or ours.
+    drop: columns that are read as if the table had none of that name, by its names or ours. arm: the column that tells
+    arms apart.
 
     Raises InputError for a missing file, format or column, a text where a number belongs, or a bad expression.
     """
@@ -109,17 +122,15 @@ def read_table(
     renamed = _mapping(columns)
     held = _rename(held, renamed)
     given = tuple(held)
-    taken = understood(given)
-    known = {*held, *taken}
-    asked = [n for n in given if _plain(n).removeprefix("config_") in BUDGETS and n not in taken.values()]
-    spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
-    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # of compute: no net has as many
-        taken["train_flops"] = asked[0]
-    if "bits_per_byte" in known and "loss" not in known:
-        taken["loss"] = taken.pop("bits_per_byte", "bits_per_byte")
+    taken = understood(given, lambda name: _has_numbers(held[name]), renamed)
+    unusual = _unusual(held, taken, given)
+    if unusual.get("loss") == taken.get("bits_per_byte"):
+        taken.pop("bits_per_byte", None)
+    taken |= unusual
     held = _rename(held, taken)
-    own = {theirs: ours for ours, theirs in {**taken, **renamed}.items()}
     _require(held, given, renamed, source, n_read)
+    if arm is not None:
+        held = _with_arms(held, arm, taken)
     for name, values in held.items():
         if name == "loss":
             held[name] = losses(values)
@@ -130,22 +141,113 @@ def read_table(
     if "status" in held:
         held["status"] = ["done" if str(v).lower() in FINISHED else v for v in held["status"]]
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
-    for expression in [where] if isinstance(where, str) else where:
-        keep = compile_expression(expression, tuple(held), own)
-        rows = [row for row in rows if keep(row)]
-    if n_read and not rows and where:
-        raise InputError(f"{argument('where')}: {' and '.join(where)!r}; keeps none of the {n_read} rows of {source}")
+    theirs = {their: our for our, their in (*renamed.items(), *taken.items())}
+    rows, account = _chosen(rows, tuple(held), theirs, where, source)
     _words_to_status(rows)
     reasons = [why_no_loss(row) for row in rows]
     left_out = Counter(map(str, filter(None, reasons)))
     sized = [row["depth"] is not None and row["width"] is not None for row in rows]
+    unsized = Counter(why for why, has_size in zip(reasons, sized, strict=True) if why and not has_size)
     rows = [row for row, reason, has_size in zip(rows, reasons, sized, strict=True) if has_size or not reason]
+    account += [LeftOutRows(rows=n, why=no_loss(why)) for why, n in unsized.items()]
     _check_numbers(rows, tuple(held))
+    _check_exchanged(rows, renamed)
+    own = {our: their for their, our in theirs.items()}
+    trusted = directory is not None or "n_params" in renamed or set(given) >= OWN
+    settled = settle(rows, trusted, source, lambda name: own.get(name, name))
+    settings = found(rows, held) if not directory else ()
+    rows, again = without_repeats(rows, settings)
+    if again:
+        account.append(LeftOutRows(rows=again, why="list a run again, under other labels"))
     named = tuple(name for name in renamed if name not in MEASURED)
-    said = tuple(f"{ours} = {theirs}" for ours, theirs in taken.items())
+    loss, of_loss = _of_loss(given, taken, renamed, unit)
+    return Table(
+        rows=rows,
+        columns=tuple(held),
+        source=source,
+        sha256=digest,
+        directory=directory,
+        n_read=n_read,
+        named=named,
+        taken=tuple(f"{ours} = {theirs}" for ours, theirs in taken.items()),
+        loss_column=loss,
+        unit=of_loss,
+        left_out=dict(left_out),
+        settings=tuple(name for name in settings if name not in named),
+        theirs=theirs,
+        account=tuple(account),
+        notes=(*_said_of_loss(given, taken, of_loss), *settled.said),
+        doubts=settled.doubts,
+    )
+
+
+def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
+    """The columns with the values of one as the arms."""
+    name = next((ours for ours, theirs in taken.items() if theirs == arm), arm)
+    if name not in held:
+        raise InputError(f"{argument('arm')}: {arm!r}; not in the table{_nearest(arm, tuple(held))}")
+    texts = [v if isinstance(v, str) else f"{arm} {'blank' if v is None else v}" for v in held[name]]
+    return {**{one: values for one, values in held.items() if one != name}, ARM: texts}
+
+
+def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
+    """``{ours: theirs}`` of columns that stand for ours where the table has no better: budgets, bits, a training
+    loss."""
+    known, more = {*held, *taken}, {}
+    asked = [n for n in given if plain(n).removeprefix("config_") in BUDGETS and n not in taken.values()]
+    spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
+    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # of compute: no net has as many
+        more["train_flops"] = asked[0]
+    if "loss" not in known:
+        if "bits_per_byte" in known:
+            more["loss"] = taken.get("bits_per_byte", "bits_per_byte")
+        elif training := next((n for usual in TRAINING for n in given if plain(n) == usual), None):
+            more["loss"] = training
+    return more
+
+
+def _chosen(
+    rows: list[Row], names: Sequence[str], theirs: Mapping[str, str], where: Iterable[str], source: str
+) -> tuple[list[Row], list[LeftOutRows]]:
+    """Rows that ``where`` keeps, each once, and an account of the others."""
+    n_read, account = len(rows), []
+    expressions = [where] if isinstance(where, str) else list(where)
+    for expression in expressions:
+        keep = compile_expression(expression, names, theirs)
+        kept = [row for row in rows if keep(row)]
+        arms = expression.startswith(f"{ARM} ==")
+        why, option = ("are of other arms", "") if arms else ("are not asked for", "--where")
+        if len(kept) < len(rows):
+            account.append(LeftOutRows(rows=len(rows) - len(kept), why=why, option=option))
+        rows = kept
+    if n_read and not rows and expressions:
+        raise InputError(
+            f"{argument('where')}: {' and '.join(expressions)!r}; keeps none of the {n_read} rows of {source}"
+        )
+    once = list({tuple(map(_same, row.values())): row for row in reversed(rows)}.values())[::-1]
+    if again := len(rows) - len(once):
+        account.append(LeftOutRows(rows=again, why="repeat another row exactly"))
+    return once, account
+
+
+def _same(value: Any) -> Any:
+    """A value as a key: NaN equals itself, and 1 is not True."""
+    return (value.__class__.__name__, str(value)) if not isinstance(value, int | float) or value != value else value
+
+
+def _has_numbers(values: Sequence[Any]) -> bool:
+    """Whether a column holds numbers, and in most of its rows that hold anything."""
+    known = [value for value in values if value is not None]
+    numbers = sum(isinstance(value, int | float) for value in known)
+    return numbers > 0 and 2 * numbers >= len(known)
+
+
+def _of_loss(
+    given: Sequence[str], taken: Mapping[str, str], renamed: Mapping[str, str], unit: str | None
+) -> tuple[str, str]:
+    """(what the table calls the loss, its unit)."""
     loss = {**taken, **renamed}.get("loss", "loss")
-    of_loss = UNITS[unit] if unit else unit_named(loss)
-    return Table(rows, tuple(held), source, digest, directory, n_read, named, said, loss, of_loss, dict(left_out), own)
+    return loss, UNITS[unit] if unit else unit_named(loss)
 
 
 def _words_to_status(rows: list[Row]) -> None:
@@ -158,10 +260,37 @@ def _words_to_status(rows: list[Row]) -> None:
                 row["status"] = word
 
 
+def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> Iterator[str]:
+    """What the loss is, where the table leaves a choice or its name a doubt."""
+    loss = taken.get("loss", "loss")
+    if plain(loss) in TRAINING:
+        yield f"THE LOSS IS A TRAINING LOSS ({loss}), not held out: what repeats in the text flatters larger nets"
+    elif "loss" in given and loss != "loss":
+        yield f"loss = {loss}, which is held out, and not the column loss"
+    if unit == BITS:
+        yield f"losses are in bits per byte ({loss})"
+
+
+def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
+    """Refuse a table whose nets have more layers than units, unless the user named both columns."""
+    shapes = {(float(row["depth"]), float(row["width"])) for row in rows}
+    if {"depth", "width"} <= set(renamed) or 2 * sum(depth > width for depth, width in shapes) <= len(shapes):
+        return
+    depths, widths = zip(*shapes, strict=True)
+    raise InputError(
+        f"depth, width: depth {min(depths):g} to {max(depths):g}, width {min(widths):g} to {max(widths):g}; they look "
+        "exchanged: "
+        + example("columns={'depth': 'width', 'width': 'depth'}", "--column depth=width --column width=depth")
+        + " exchanges them, "
+        + example("columns={'depth': 'depth', 'width': 'width'}", "--column depth=depth --column width=width")
+        + " leaves them"
+    )
+
+
 def unit_named(column: str) -> str:
     """Unit of the losses, by the name of their column; nats per token where it says nothing."""
-    words = _plain(column).split("_")
-    if "bpb" in words or "bits_per_byte" in _plain(column):
+    words = plain(column).split("_")
+    if "bpb" in words or "bits_per_byte" in plain(column):
         return BITS
     return BITS_PER_TOKEN if "bits" in words else NATS
 
@@ -305,29 +434,39 @@ def _must(name: str, value: Any) -> str:
     return ""
 
 
-def understood(names: Sequence[str]) -> dict[str, str]:
+def understood(
+    names: Sequence[str], usable: Callable[[str], bool] = lambda name: True, fixed: Container[str] = ()
+) -> dict[str, str]:
     """``{ours: theirs}`` for each of our columns that a table lacks and has under a usual name, whatever its case and
-    whatever joins its words (``eval/loss``, ``Num-Layers``), also where a tracker keeps it (``config.n_layer``)."""
-    free = {plain: name for name in reversed(names) if name not in IN_ANY_CASE and (plain := _plain(name))}
+    whatever joins its words (``eval/loss``, ``Num-Layers``), also where a tracker keeps it (``config.n_layer``). A
+    held-out loss wins over a column ``loss``. usable: whether a column holds numbers. fixed: our columns that the user
+    has named."""
+    free = {one: name for name in reversed(names) if name not in IN_ANY_CASE and (one := plain(name))}
     settings, ends = dict(free), dict(free)
-    for plain, name in list(free.items()):
-        words = plain.removesuffix("_value").split("_")
+    for one, name in list(free.items()):
+        words = one.removesuffix("_value").split("_")
         while len(words) > 1 and words[0] in CONFIG | SUMMARY | EVAL:
             place = words.pop(0)
             if place not in EVAL:
                 settings.setdefault("_".join(words), name)
             if place not in CONFIG:
                 ends.setdefault("_".join(words), name)
-    outcomes = named("outcome")
+    outcomes = column_names("outcome")
     # those without an alias first: what an alias takes is theirs under their own name
     known = {**dict.fromkeys(IN_ANY_CASE, ()), **ALIASES}
-    found = {}
+    taken: dict[str, str] = {}
     for ours, usual in sorted(known.items(), key=lambda item: bool(item[1])):
         among = ends if ours in outcomes else settings
-        theirs = next((among[one] for one in (ours, *usual) if one in among), None)
-        if theirs is not None and ours not in names:
-            found[ours] = theirs
-    return found
+        has = [among[one] for one in (ours, *usual) if one in among]
+        if ours in names and ours == "loss" and ours not in fixed:
+            has = [free[one] for one in HELD_OUT if one in free]
+        elif ours in names:
+            continue
+        if ours in OF_SHAPE or ours == "loss":
+            has = [name for name in has if usable(name)]
+        if has:
+            taken[ours] = has[0]
+    return taken
 
 
 def likely(ours: str, names: Sequence[str]) -> str:
@@ -337,9 +476,5 @@ def likely(ours: str, names: Sequence[str]) -> str:
         "width": ("width", "hidden", "embd", "model"),
         "loss": ("loss", "nll", "ce"),
     }
-    found = [name for part in parts.get(ours, ()) for name in names if part in _plain(name).split("_")]
+    found = [name for part in parts.get(ours, ()) for name in names if part in plain(name).split("_")]
     return found[0] if found else "THEIRS"
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")

@@ -16,7 +16,7 @@ import numpy as np
 
 from dwsweep import theory
 from dwsweep.errors import InputError, argument, either
-from dwsweep.fit.cells import BadRun, Run, chance_loss, named
+from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.rows import Row
@@ -348,13 +348,13 @@ def _learning_rates(runs: Sequence[Run], curves: Curves) -> Iterator[str]:
 
 
 def _capacity(runs: Sequence[Run]) -> Iterator[str]:
-    wide: dict[str, set[tuple[int, float]]] = defaultdict(set)
+    wide: dict[str, set[Shape]] = defaultdict(set)
     for run in runs:
         if cap := theory.embedding_cap(run.width, run.row.get("vocab_size"), run.row.get("embedding_rank")):
             wide[f"{'vocab_size' if cap.is_vocabulary else 'embedding_rank'} {cap.value:,.0f}"].add(run.shape)
     for most, shapes in wide.items():
-        yield f"embedding: d_x > {most} at {len(shapes)} shapes (from {_shape(min(shapes))}); {theory.EMBEDDING_REASON}"
-    narrow = set()
+        yield f"embedding: d_x > {most} at {len(shapes)} shapes (from {min(shapes)}); {theory.EMBEDDING_REASON}"
+    narrow: set[Shape] = set()
     for run in runs:
         size, length = run.row.get("head_size"), run.row.get("seq_len")
         if size is None and run.row.get("heads"):
@@ -363,7 +363,7 @@ def _capacity(runs: Sequence[Run]) -> Iterator[str]:
             narrow.add(run.shape)
     if narrow:
         yield (
-            f"head size: head_size < seq_len at {len(narrow)} shapes (such as {_shape(min(narrow))}); such heads "
+            f"head size: head_size < seq_len at {len(narrow)} shapes (such as {min(narrow)}); such heads "
             f"cannot represent every attention pattern (Bhojanapalli et al. 2020)"
         )
 
@@ -394,7 +394,3 @@ def _short(value: Any) -> str:
 
 def _depths(depths: set[int]) -> str:
     return listed(map(str, sorted(depths)), 12)
-
-
-def _shape(shape: tuple[int, float]) -> str:
-    return f"{shape[0]}×{shape[1]:g}"
