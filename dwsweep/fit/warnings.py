@@ -22,7 +22,7 @@ from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, rename
 from dwsweep.records.fit import Fit, FitResult
-from dwsweep.records.transitions import Transition, references
+from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.text import NATS, SHORT, format_count, listed
 
 KNOWN_STATUSES = {
@@ -205,8 +205,8 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iter
 
 def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
     """The warning that names what was left out, and the transitions that would be others with it."""
-    before = {(row.shallow, row.deep): _said(row) for row in references(with_them)}
-    now = {(row.shallow, row.deep): _said(row) for row in references(rows)}
+    before = {(row.shallow, row.deep): _said(row) for row in verdicts(with_them)}
+    now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
     effect = f"with {'it' if len(bad) == 1 else 'them'}: {', '.join(others)}" if others else "no status depends on it"
     return (
@@ -225,7 +225,7 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
     tied = [
         f"{row.shallow}→{row.deep} ({row.status.replace('_', ' ')}) from {format_count(row.tie_low)} to "
         f"{format_count(row.tie_high)}"
-        for row in references(rows)
+        for row in verdicts(rows)
         if row.tie_low and row.tie_high
     ]
     if tied:
