@@ -418,8 +418,9 @@ class TokenGroup:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        warnings += [*noise_warnings(curves, pairs, data.unit), *confounds(every, curves, options.axis, shorter)]
         surface, gains = joint_model(curves, options) if pairs and joint else (None, {})
+        warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
+        warnings += confounds(every, curves, options.axis, shorter)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         with_bad: list[Transition] = []
         if bad:

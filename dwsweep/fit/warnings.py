@@ -160,11 +160,13 @@ def _rising(runs: Sequence[Run]) -> list[int]:
     return up if 2 * len(up) > len(steps) else []
 
 
-def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iterator[str]:
-    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared. unit: of losses."""
+def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: bool = False) -> Iterator[str]:
+    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared; joint: by the model of all
+    depths. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
-        claimed = "no transition is claimed" if pairs else "errors rest on the scatter about the surface of all shapes"
+        alone = pairs and not joint
+        claimed = "no transition is claimed" if alone else "errors rest on the scatter about the surface of all shapes"
         yield (
             f"noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; "
             f"{claimed} (repeat with more seeds, or declare the noise of one run)"
@@ -194,11 +196,17 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iter
         yield f"seeds: {counts[1]} shapes have a single run"
     few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
     if few and len(curves.depths) > 1 and pairs:
-        yield (
-            f"sizes: {', '.join(f'{count} at L {d}' for d, count in few.items())}; scatter per shape cannot be told "
-            f"from a crossing there, so none is claimed unless every run has its losses per document "
-            f"(six sizes per depth are needed)"
-        )
+        where = f"sizes: {', '.join(f'{count} at L {d}' for d, count in few.items())}"
+        if joint:
+            yield (
+                f"{where}; two curves of so few sizes cannot tell the scatter of a shape from a crossing (six per depth "
+                f"are needed), so transitions rest on all losses together, which share it"
+            )
+        else:
+            yield (
+                f"{where}; scatter per shape cannot be told from a crossing there, so none is claimed unless every run "
+                f"has its losses per document (six sizes per depth are needed)"
+            )
     if max(curves.n) > 1 and not curves.paired:
         yield "seeds: not shared between shapes (or not named), so their common part does not cancel"
 

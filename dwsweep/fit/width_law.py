@@ -315,8 +315,8 @@ def fit_laws(curves: Curves, pairs: Sequence[Pair], confidence: float) -> LawRep
         return LawReport.none(f"{given}; {FEWEST_PAIRS} pairs are needed")
     if not crossed or len(informative) < FEWEST_PAIRS:
         return LawReport.none(
-            f"by each pair alone {len(crossed)} of {len(pairs)} crossed and {len(informative) - len(crossed)} more "
-            f"bound their crossing on one side; a law needs {FEWEST_PAIRS} such pairs, one of them crossed"
+            f"by their own curves alone {len(crossed)} of {len(pairs)} pairs crossed and "
+            f"{len(informative) - len(crossed)} more bound their crossing on one side; a law needs {FEWEST_PAIRS} such pairs, one of them crossed"
         )
     df = min(p.own.difference.df for p in usable if p.own.difference is not None)
     problem = LawProblem(curves, usable, df, confidence)
