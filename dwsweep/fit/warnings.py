@@ -161,8 +161,8 @@ def _rising(runs: Sequence[Run]) -> list[int]:
 
 
 def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: bool = False) -> Iterator[str]:
-    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared; joint: by the model of all
-    depths. unit: of losses."""
+    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared; joint: by the model of
+    all depths. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
         alone = pairs and not joint
@@ -199,8 +199,8 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
         where = f"sizes: {', '.join(f'{count} at L {d}' for d, count in few.items())}"
         if joint:
             yield (
-                f"{where}; two curves of so few sizes cannot tell the scatter of a shape from a crossing (six per depth "
-                f"are needed), so transitions rest on all losses together, which share it"
+                f"{where}; two curves of so few sizes cannot tell the scatter of a shape from a crossing (six per "
+                f"depth are needed), so transitions rest on all losses together, which share it"
             )
         else:
             yield (

@@ -316,7 +316,8 @@ def fit_laws(curves: Curves, pairs: Sequence[Pair], confidence: float) -> LawRep
     if not crossed or len(informative) < FEWEST_PAIRS:
         return LawReport.none(
             f"by their own curves alone {len(crossed)} of {len(pairs)} pairs crossed and "
-            f"{len(informative) - len(crossed)} more bound their crossing on one side; a law needs {FEWEST_PAIRS} such pairs, one of them crossed"
+            f"{len(informative) - len(crossed)} more bound their crossing on one side; a law needs {FEWEST_PAIRS} such "
+            "pairs, one of them crossed"
         )
     df = min(p.own.difference.df for p in usable if p.own.difference is not None)
     problem = LawProblem(curves, usable, df, confidence)

@@ -138,7 +138,7 @@ def agree(expected: dict[Any, Claim], found: dict[Any, Claim], where: str, every
 
 
 def assert_marked(marks: dict[Any, Mark], rows: dict[Any, dict[str, str]], where: str) -> None:
-    """Marks of a figure lie where the rows say, on the axis of the fit; ends that lie outside the axes are cut there."""
+    """Marks of a figure lie where the rows say, on the axis of the fit; an end outside the axes is cut there."""
     for pair, mark in marks.items():
         row = rows[pair]
         assert mark.status == row["status"].replace("_", " "), f"{where}: {pair}"
@@ -189,7 +189,7 @@ def test_every_figure_says_of_a_pair_what_the_first_row_of_its_csv_says(name: st
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_curve_that_is_drawn_is_the_one_that_the_verdict_is_read_from(name: str) -> None:
-    """The simultaneous band of a crossed pair clears zero on both sides of the mark; of one that is not, it does not."""
+    """The simultaneous band clears zero on the sides that the status names, and on no other."""
     result = fitted(name)
     first = {}
     for curve in result.curves.pairs:
