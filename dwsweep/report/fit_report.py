@@ -15,7 +15,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.records.fit import AlongFit, Fit, FitResult, OtherFit
-from dwsweep.records.transitions import CHECKS, SURFACE, Contrast, SizedOptimum, Transition, verdicts
+from dwsweep.records.transitions import CHECKS, PCHIP, SURFACE, Contrast, SizedOptimum, Transition, verdicts
 from dwsweep.report import document
 from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, shown
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
@@ -224,9 +224,9 @@ def _place(row: Transition) -> str:
 
 
 def _uncrossed(result: FitResult) -> list[Contrast]:
-    """The contrasts of the neighbouring depths about which the transitions cannot say anything; none where the noise
-    alone is why."""
-    silent = {row.pair for row in result.verdicts if row.cause not in ("", "noise")}
+    """The contrasts of the neighbouring depths whose own two curves cannot be compared; none where the noise alone is
+    why."""
+    silent = {row.pair for row in result.transitions if row.estimator == PCHIP and row.cause not in ("", "noise")}
     return [row for row in result.contrasts if (row.shallow, row.deep) in silent]
 
 
