@@ -29,8 +29,8 @@ SAME_SIZE = 1.05  # … of nets of one depth that are one size
 FEWEST_DEPTHS = 3
 SIZE_SLOPE = -0.076  # of the loss, per unit of ln N (Kaplan et al. 2020); its error is as large
 LENGTHS = (0.6, 1.2, 2.4)  # ℓ, units of ln L
-STEPS = np.concatenate([[0.0], np.geomspace(0.003, 0.3, 14)])  # s over the range of the means
-LIKELY = 0.03  # … at which its prior, a half Cauchy, has fallen to a half: losses bend little beside a parabola
+STEPS = np.concatenate([[0.0], np.geomspace(0.005, 1.0, 16)])  # s over the range of the means
+LIKELY = 0.12  # … at which its prior, a half Cauchy, has fallen to a half
 DRAWS, POINTS = 4000, 241
 FLOOR = 1e-6  # nats
 

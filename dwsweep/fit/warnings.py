@@ -18,6 +18,7 @@ from dwsweep import theory
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
+from dwsweep.fit.data.shape import weights
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, rename
@@ -130,8 +131,8 @@ def _near_chance(runs: Sequence[Run], unit: str) -> Iterator[str]:
 
 
 def _ratios(runs: Iterable[Run]) -> list[float]:
-    """n_params over 12·L·d² of the runs whose table has it."""
-    return [run.n_params / (12.0 * run.depth * run.width**2) for run in runs if run.row.get("n_params") is not None]
+    """n_params over the weights of the blocks, of the runs whose table has it."""
+    return [run.n_params / weights(run.row) for run in runs if run.row.get("n_params") is not None]
 
 
 def _counts(runs: Sequence[Run]) -> None:
@@ -143,8 +144,8 @@ def _counts(runs: Sequence[Run]) -> None:
         unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(ratio)), "another unit")
         run = runs[0]
         raise InputError(
-            f"n_params: {run.n_params:g} at {run.depth}×{run.width:g}, where 12·L·d² is "
-            f"{12 * run.depth * run.width**2:.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
+            f"n_params: {run.n_params:g} at {run.depth}×{run.width:g}, where the blocks hold "
+            f"{weights(run.row):.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
         )
 
 

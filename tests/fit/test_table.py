@@ -361,7 +361,9 @@ def test_the_names_of_trackers_are_read_without_a_flag(tmp_path, header, taken, 
 
 def test_settings_are_no_outcomes_and_training_is_not_held_out(tmp_path):
     with pytest.raises(InputError, match="column 'loss' is missing"):
-        written(tmp_path, "depth,width,config.loss,train/loss\n8,8,3,3\n")
+        written(tmp_path, "depth,width,config.loss\n8,8,3\n")
+    training = written(tmp_path, "depth,width,config.loss,train/loss\n8,8,3,3\n")
+    assert training.notes[0].startswith("THE LOSS IS A TRAINING LOSS (train/loss)")
     assert written(tmp_path, "depth,width,loss,budget\n8,8,3,1e6\n").taken == ()  # of parameters
 
 

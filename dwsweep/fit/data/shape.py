@@ -34,6 +34,7 @@ GATED_WORDS = ("glu", "gated")
 LARGEST_RATIO = 32.0  # an inner width of fewer units is a ratio to d
 AGREES = 0.02  # relative difference of two counts that are one: rounding, biases, norms
 EXPLAINS = 0.01  # … of a count and blocks with embeddings
+ROUNDED = 1.35  # ratio of counts of blocks that are built to hold 12·L·d²
 SHARE = 0.9  # of the rows that an explanation must hold in
 LEAST_VOCABULARY = 256  # tokens; a smaller multiple of d is biases and norms
 SAME_VOCABULARY = 5e-4  # relative difference
@@ -126,14 +127,14 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
         gated, times = True if found.gated else None, found.times
         if found.why:
             said.append(found.why)
-        elif names("n_params") == "n_params":
+        elif names("n_params") == "n_params" and not _alike(found.ratio):
             raise InputError(_question(counted, found, source))
-        else:  # its own name says that it counts no embeddings
+        elif not _alike(found.ratio):  # its own name says that it counts no embeddings
             doubts.append(
                 f"confound n_params: {names('n_params')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times "
                 f"{_formula(columns)}, which neither embeddings nor a gated MLP explain; {names('n_params')} is used"
             )
-        if not found.agrees and found.why:
+        if not found.agrees and found.why:  # N is counted
             for row in counted:
                 row.setdefault("n_params_total", row["n_params"])
                 row["n_params"] = None
@@ -145,6 +146,8 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
             or f"{names('n_params_total')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times {_formula(columns)}; "
             "the difference is not explained, and N is counted from the columns"
         )
+    for row in rows if gated else ():
+        row["gated"] = True
     if gated or times != 1.0 or {"d_ff", "mlp_ratio", "kv_heads", "head_size", "gated"} & set(columns):
         for row in rows:
             if row.get("n_params") is None and row["depth"] and row["width"]:
@@ -227,6 +230,12 @@ def _tables(vocabulary: float, known: set[float]) -> str:
     if off > SAME_VOCABULARY:
         return f"about {vocabulary:,.0f} × width"
     return f"{times} × {size:.0f} × width" if times > 1 else f"{size:.0f} × width"
+
+
+def _alike(ratio: tuple[float, float]) -> bool:
+    """Whether counts differ as blocks of one kind do, whose heads and inner widths are rounded."""
+    low, high = ratio
+    return high <= ROUNDED * low and low > 1.0 / ROUNDED and high < ROUNDED
 
 
 def _holds(off: np.ndarray, tolerance: float) -> bool:
