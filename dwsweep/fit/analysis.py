@@ -6,7 +6,7 @@ import math
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import PurePath
@@ -18,6 +18,7 @@ from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import laws
 from dwsweep.fit.budget_surface import Measured, answered
 from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_runs
+from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.account import account
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
@@ -42,17 +43,9 @@ from dwsweep.fit.lengths import (
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.one_size import at_one_size, width_follows
 from dwsweep.fit.rows import Row, check_one_arm
-from dwsweep.fit.surface import LossSurface, fit_loss_model
+from dwsweep.fit.surface import LossSurface, fit_with_gains
 from dwsweep.fit.table import Table, read_asked, read_other
-from dwsweep.fit.transitions import (
-    STRUCTURAL,
-    Pair,
-    analyse_pairs,
-    contrasts,
-    disagreements,
-    transition_rows,
-    with_surface,
-)
+from dwsweep.fit.transitions import Judged, Pair, analyse_pairs, contrasts, disagreements, transition_rows
 from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
@@ -67,10 +60,11 @@ from dwsweep.records.fit import (
     TrainedNets,
     TransitionCovariance,
 )
-from dwsweep.records.studies import FLOPS, EqualBudgets
-from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, references
+from dwsweep.records.studies import FLOPS, AtOneSize, EqualBudgets
+from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
 from dwsweep.text import format_count, listed
 
+MOST_JOINT_COUNTS = 12  # of tokens, at each of which the model of all depths is fitted
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
 
 
@@ -96,7 +90,7 @@ def fit_table(
     beside: other tables, read and fitted with the same options: what they say of each pair stands beside this one's
     (``others``); nothing of them enters the fit.
     unit: of the losses, nats or bits per token or bpb (bits per byte); None: what the name of their column says.
-    drop: columns to pass over. arm: the column that tells arms apart.
+    drop: columns that are read as if the table had none of that name. arm: the column that tells arms apart.
 
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
@@ -141,7 +135,7 @@ def fit_options(**given: Any) -> FitOptions:
         options,
         columns=columns if columns is None or isinstance(columns, dict) else list(columns),
         where=(where,) if isinstance(where, str) else tuple(where),
-        drop=(options.drop,) if isinstance(options.drop, str) else tuple(options.drop),
+        drop=(options.drop,) if isinstance(options.drop, str) else tuple(options.drop or ()) or None,
     )
 
 
@@ -175,8 +169,8 @@ class Asked:
         trained = self.trained
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
 
-    def group(self, rows: list[Row]) -> TokenGroup:
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets)
+    def group(self, rows: list[Row], joint: bool = True) -> TokenGroup:
+        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint)
 
 
 def _fitted(
@@ -207,7 +201,7 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
         name=PurePath(data.directory or data.source).stem or data.source,
         input=data.source,
         input_sha256=data.sha256,
-        transitions=references(group.transitions(options.confidence)),
+        transitions=verdicts(group.transitions(options.confidence)),
         pairs=pair_curves(group.pairs),
     )
 
@@ -279,35 +273,37 @@ def _budgets_found(asked: Asked, at_budgets: AtBudgets, why_no_law: str) -> FitR
 def _transitions_found(asked: Asked) -> FitResult:
     """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
     rows, axis, confidence = asked.rows(), asked.options.axis, asked.options.confidence
-    by_count = {key: replace(asked.group(of_key), tokens=key) for key, of_key in rows.items()}
     main = largest(rows)
+    # each model of all depths takes a second or two
+    joint = rows if len(rows) <= MOST_JOINT_COUNTS else (main,)
+    by_count = {key: replace(asked.group(of_key, joint=key in joint), tokens=key) for key, of_key in rows.items()}
     group = by_count[main]
-    curves = group.curves
+    curves, drawn = group.curves, group.surface
     warnings = [*group.warnings, *token_warnings(rows, main)]
     if asked.trained and asked.trained.axis != axis:
         warnings.insert(0, other_axis_warning(asked.trained, axis))
-    report, drawn = LawReport.none("no finished run with a usable loss"), None
-    one_variable = width_follows(group.selection.runs)
-    alone = at_one_size(curves, confidence) if curves and axis == "n_params" else None
+    if len(joint) < len(rows):
+        warnings.append(
+            f"tokens: {len(rows):,} counts; at most {MOST_JOINT_COUNTS} are compared by all losses together, so at all "
+            "but the main count each pair of depths is judged alone"
+        )
+    report = LawReport.none("no finished run with a usable loss")
     if curves:
         report = fit_laws(curves, group.pairs, confidence)
-        surface = None if one_variable or alone else fit_loss_model(curves, confidence)
-        drawn = LossSurface(surface) if surface else None
-    structural = any(pair.crossing.cause in STRUCTURAL for pair in group.pairs)
-    if curves and not drawn and not one_variable and not alone and structural:
+    structural = any(pair.verdict.cause in STRUCTURAL for pair in group.pairs)
+    if curves and not drawn and not group.one_variable and not group.alone and structural:
         warnings.append(
             f"surface: none for {len(curves.x)} shapes of {len(curves.depths)} depths, nine of three depths and three "
             "sizes are needed; no two depths are compared at equal size"
         )
     if curves and drawn:
-        group = replace(group, pairs=with_surface(group.pairs, curves, drawn, confidence))
         report = report.beside(drawn.record)
         warnings += disagreements(group.pairs)
         warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record)]
-    if one_variable:
-        asked = replace(asked, data=replace(asked.data, notes=(one_variable, *asked.data.notes)))
+    if group.one_variable:
+        asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
     found = _result(asked, group, [group], report, warnings, curves, drawn)
-    return replace(found, at_one_size=alone, by_tokens=_by_tokens(by_count, confidence))
+    return replace(found, at_one_size=group.alone, by_tokens=_by_tokens(by_count, confidence))
 
 
 def _result(
@@ -422,17 +418,28 @@ class TokenGroup:
     curves: Curves | None  # None where no run has a usable loss
     pairs: list[Pair]
     warnings: list[str]
+    surface: LossSurface | None = None  # the joint model of all depths
+    gains: Mapping[str, np.ndarray] = field(default_factory=dict)  # as ``fit_with_gains`` has them
     bad: Sequence[BadRun] = ()
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
     n_rows: int = 0
     tokens: float | None = None  # that the runs were trained on, where the table holds several counts
+    one_variable: str = ""  # why nothing can be said of shape, where width follows from depth
+    alone: AtOneSize | None = None  # the best depth, where all nets are of one size
 
     @classmethod
     def of(
-        cls, data: Table, rows: list[Row], options: FitOptions, shorter: bool = False, pairs: bool = True
+        cls,
+        data: Table,
+        rows: list[Row],
+        options: FitOptions,
+        shorter: bool = False,
+        pairs: bool = True,
+        joint: bool = True,
     ) -> TokenGroup:
-        """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared."""
+        """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared, and
+        joint: by the model of all depths too."""
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         selection, bad, every = without_bad_runs(selection)
         runs = selection.runs
@@ -447,16 +454,35 @@ class TokenGroup:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        warnings += [*noise_warnings(curves, pairs, data.unit), *confounds(every, curves, options.axis, shorter)]
-        compared = analyse_pairs(curves, options.confidence) if pairs else []
+        one_variable = width_follows(runs)
+        alone = at_one_size(curves, options.confidence) if pairs and options.axis == "n_params" else None
+        joint = pairs and joint and not one_variable and alone is None
+        surface, gains = joint_model(curves, options) if joint else (None, {})
+        warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
+        warnings += confounds(every, curves, options.axis, shorter)
+        compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         with_bad: list[Transition] = []
         if bad:
             rng = np.random.default_rng(options.seed)
             beside = build_curves(every, options.noise, options.draws, rng, shape_sd=options.shape_noise)
-            others = analyse_pairs(beside, options.confidence) if pairs else []
-            with_bad = references(transition_rows(beside, others, options.confidence))
+            model, _ = joint_model(beside, options) if joint else (None, {})
+            others = analyse_pairs(beside, options.confidence, model) if pairs else []
+            with_bad = verdicts(transition_rows(beside, others, options.confidence))
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
-        return cls(selection, curves, compared, warnings, bad, with_bad, held_out, len(rows))
+        return cls(
+            selection,
+            curves,
+            compared,
+            warnings,
+            surface,
+            gains,
+            bad,
+            with_bad,
+            held_out,
+            len(rows),
+            one_variable=one_variable,
+            alone=alone,
+        )
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []
@@ -534,6 +560,12 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
         "diverged_rule": diverged_rule,
     }
     return NoiseSummary(**{**shared, **own})
+
+
+def joint_model(curves: Curves, options: FitOptions) -> tuple[LossSurface | None, Mapping[str, np.ndarray]]:
+    """The joint model of all depths and how it follows the cell means; None for too few shapes."""
+    surface, gains = fit_with_gains(curves, options.confidence, options.seed) or (None, {})
+    return LossSurface(surface) if surface else None, gains
 
 
 FAR_OFF = 0.02  # FLOPs of a run beside those of its budget, from which on it is said
@@ -651,21 +683,28 @@ def _whole(value: float) -> int | float:
 
 
 def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:
-    """Covariance of the crossings' ln N (delta method from the shared draws: δx = −δg(x*)/g'(x*))."""
-    crossed = [p for p in pairs if p.difference is not None and p.crossing.root is not None and p.crossing.slope]
+    """Covariance of ln N of the verdicts that crossed (delta method: δx = −δg(x*)/g'(x*)). Two that rest on the same
+    draws share errors; one by all losses and one by a pair alone are taken not to."""
+    crossed = [p for p in pairs if p.judged.difference is not None and p.verdict.root is not None and p.verdict.slope]
     if not crossed:
         return TransitionCovariance(pairs=(), cov=())
-    columns = []
-    for p in crossed:
-        d, c = p.difference, p.crossing
-        assert d is not None and c.root is not None and c.slope
-        i = int(np.clip(np.searchsorted(d.x, c.root), 1, len(d.x) - 1))
-        w = (c.root - d.x[i - 1]) / (d.x[i] - d.x[i - 1])
-        columns.append(-((1 - w) * d.deviations[:, i - 1] + w * d.deviations[:, i]) / c.slope)
-    cov = np.atleast_2d(np.cov(np.stack(columns), bias=True))
+    cov = np.zeros((len(crossed), len(crossed)))
+    for estimator in {p.estimator for p in crossed}:
+        at = [k for k, p in enumerate(crossed) if p.estimator == estimator]
+        cov[np.ix_(at, at)] = np.atleast_2d(np.cov(np.stack([_moves(crossed[k].judged) for k in at]), bias=True))
     return TransitionCovariance(
         pairs=tuple((p.shallow, p.deep) for p in crossed), cov=tuple(numbers(row) for row in cov)
     )
+
+
+def _moves(judged: Judged) -> np.ndarray:
+    """(D,) how far each draw moves ln of the crossing."""
+    d, c = judged.difference, judged.crossing
+    assert d is not None and c.root is not None and c.slope
+    i = int(np.clip(np.searchsorted(d.x, c.root), 1, len(d.x) - 1))
+    w = (c.root - d.x[i - 1]) / (d.x[i] - d.x[i - 1])
+    moved: np.ndarray = -((1 - w) * d.deviations[:, i - 1] + w * d.deviations[:, i]) / c.slope
+    return moved
 
 
 def versions() -> dict[str, str]:

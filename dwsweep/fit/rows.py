@@ -1,61 +1,30 @@
-"""Row of a table: whether ``where`` keeps it, whether it has a loss, and its arm.
-
-``where="depth >= 6 and optimizer == 'adamw'"`` is compared safely, never evaluated as Python.
-"""
+"""Row of a table: whether it has a loss, and its arm."""
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dwsweep import expressions
-from dwsweep.errors import InputError, argument, example
+from dwsweep.errors import InputError, example
 from dwsweep.text import listed
 
 Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
 
-LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
-ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
-
 VALUES_LISTED = 6
 ARM = "arm"  # the column that tells apart the arms of one sweep
 
 
-def compile_expression(
-    expression: str, names: Sequence[str], theirs: Mapping[str, str] = MappingProxyType({})
-) -> Callable[[Row], bool]:
-    """A predicate over rows. A comparison with a blank is false, except ``== None`` and ``!= None``. theirs: what the
-    table calls a column → our name of it; both may be written.
-
-    Raises InputError for anything but comparisons of columns and constants, and for an unknown column.
-    """
-    if len(expression) > LONGEST:
-        raise InputError(
-            f"{argument('where')}: {expression[:40]!r}…; {len(expression):,} characters, must be at most {LONGEST:,}"
-        )
-    refused = f"{argument('where')}: {expression!r}"
-    try:
-        tree = expressions.parse(expression, expressions.CONDITION)
-    except SyntaxError as error:
-        raise InputError(f"{refused}; not an expression, allowed are {ALLOWED}") from error
-    except ValueError as error:
-        raise InputError(f"{refused}; allowed are {ALLOWED}") from error
-    known = {*names, *theirs}
-    if unknown := next((name for name in expressions.names(tree) if name not in known), None):
-        raise InputError(f"{argument('where')}: {unknown!r} in {expression!r}; columns are {', '.join(sorted(known))}")
-    if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
-        raise InputError(f'{refused}; a comparison is needed, such as "warmup == 400"')
-    ours = {name: theirs.get(name, name) if name not in names else name for name in known}
-    return lambda row: bool(expressions.evaluate(tree, lambda name: row.get(ours[name])))
+class Word(str):
+    """A word or a sign that stands in the place of a number: FAIL, –, #N/A."""
 
 
 def why_no_loss(row: Row) -> str:
     """Why a row has no loss that counts, apart from one that diverged; empty where it has one."""
     status, loss = row.get("status") or "done", row.get("loss")
+    if isinstance(status, Word):
+        return status
     if status != "done" and (status := str(status).lower()) not in ("done", "diverged"):
         return status
     if status == "done" and loss is None:

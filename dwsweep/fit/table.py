@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -14,21 +15,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import formats
-from dwsweep.fit.data.numbers import Columns
+from dwsweep.fit.data import foreign, formats
+from dwsweep.fit.data.condition import compile_expression
+from dwsweep.fit.data.numbers import Columns, as_number, losses
 from dwsweep.fit.data.settings import found, plain, without_repeats
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.shape import settle
-from dwsweep.fit.rows import ARM, Row, compile_expression, no_loss, why_no_loss
+from dwsweep.fit.rows import ARM, Row, Word, no_loss, why_no_loss
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING, of_type
 from dwsweep.records.columns import named as column_names
 from dwsweep.records.fit import FitOptions, LeftOutRows
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, listed
 
 MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
 LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the range of floats
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
 LARGEST_LOSS = 1e6
+NAMES_LISTED = 30
 COUNTS = frozenset(of_type("count"))
 # what trackers call a run that is done; autoresearch discards runs that do not improve, and they have a loss too
 FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
@@ -95,7 +98,7 @@ def read_table(
     columns: Any = None,
     where: Iterable[str] = (),
     unit: str | None = None,
-    drop: Iterable[str] = (),
+    drop: Iterable[str] | None = None,
     arm: str | None = None,
 ) -> Table:
     """Read ``table``, rename and select its rows, and settle what they mean.
@@ -106,16 +109,16 @@ def read_table(
     where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
     are true.
     unit: of the losses, one of ``UNITS``; default: what the name of their column says, else nats.
-    drop: columns to pass over. arm: the column that tells arms apart.
+    drop: columns that are read as if the table had none of that name, by its names or ours. arm: the column that tells
+    arms apart.
 
     Raises InputError for a missing file, format or column, a text where a number belongs, or a bad expression.
     """
     if unit is not None and unit not in UNITS:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
     held, source, digest, directory = formats.load(table)
-    n_read, listed_names = len(next(iter(held.values()), ())), tuple(held)
-    dropped = [drop] if isinstance(drop, str) else list(drop)
-    held = {name: values for name, values in held.items() if name not in dropped}
+    n_read = len(next(iter(held.values()), ()))
+    held = _without(held, drop)
     renamed = _mapping(columns)
     held = _rename(held, renamed)
     given = tuple(held)
@@ -124,20 +127,25 @@ def read_table(
     if unusual.get("loss") == taken.get("bits_per_byte"):
         taken.pop("bits_per_byte", None)
     taken |= unusual
-    held = _without(_rename(held, taken), [name for name in dropped if name not in listed_names])
-    _require(tuple(held), given, renamed, source, n_read)
+    held = _rename(held, taken)
+    _require(held, given, renamed, source, n_read)
     if arm is not None:
         held = _with_arms(held, arm, taken)
     for name, values in held.items():
-        if name not in REQUIRED:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
-            held[name] = [None if value != value else value for value in values]
+        if name == "loss":
+            held[name] = losses(values)
+        elif name in REQUIRED:
+            held[name] = [None if value.__class__ is Word else value for value in values]
+        else:  # a frame's NaN is a blank, and NaN equals no other NaN as a key
+            held[name] = [None if value != value or value.__class__ is Word else value for value in values]
     if "status" in held:
         held["status"] = ["done" if str(v).lower() in FINISHED else v for v in held["status"]]
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
     theirs = {their: our for our, their in (*renamed.items(), *taken.items())}
     rows, account = _chosen(rows, tuple(held), theirs, where, source)
+    _words_to_status(rows)
     reasons = [why_no_loss(row) for row in rows]
-    left_out = Counter(filter(None, reasons))
+    left_out = Counter(map(str, filter(None, reasons)))
     sized = [row["depth"] is not None and row["width"] is not None for row in rows]
     unsized = Counter(why for why, has_size in zip(reasons, sized, strict=True) if why and not has_size)
     rows = [row for row, reason, has_size in zip(rows, reasons, sized, strict=True) if has_size or not reason]
@@ -173,14 +181,6 @@ def read_table(
     )
 
 
-def _without(held: Columns, drop: Iterable[str]) -> Columns:
-    """The columns without those that are to be passed over, by our names."""
-    names = list(drop)
-    if missing := next((name for name in names if name not in held), None):
-        raise InputError(f"{argument('drop')}: {missing!r}; not in the table{_nearest(missing, tuple(held))}")
-    return {name: values for name, values in held.items() if name not in names}
-
-
 def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
     """The columns with the values of one as the arms."""
     name = next((ours for ours, theirs in taken.items() if theirs == arm), arm)
@@ -211,11 +211,9 @@ def _chosen(
 ) -> tuple[list[Row], list[LeftOutRows]]:
     """Rows that ``where`` keeps, each once, and an account of the others."""
     n_read, account = len(rows), []
-    written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in names}
-    written |= {one: name for name in names if (one := plain(name)) not in names and one not in written}
     expressions = [where] if isinstance(where, str) else list(where)
     for expression in expressions:
-        keep = compile_expression(expression, names, written)
+        keep = compile_expression(expression, names, theirs)
         kept = [row for row in rows if keep(row)]
         arms = expression.startswith(f"{ARM} ==")
         why, option = ("are of other arms", "") if arms else ("are not asked for", "--where")
@@ -250,6 +248,16 @@ def _of_loss(
     """(what the table calls the loss, its unit)."""
     loss = {**taken, **renamed}.get("loss", "loss")
     return loss, UNITS[unit] if unit else unit_named(loss)
+
+
+def _words_to_status(rows: list[Row]) -> None:
+    """A word in the place of a loss, such as FAIL, is the status of a run whose own status says no more."""
+    for row in rows:
+        word = row["loss"]
+        if word.__class__ is Word:
+            row["loss"] = None
+            if why_no_loss(row) == "no loss":
+                row["status"] = word
 
 
 def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> Iterator[str]:
@@ -301,7 +309,23 @@ def _mapping(columns: Any) -> dict[str, str]:
     return pairs
 
 
+def _without(held: Columns, drop: Iterable[str] | None) -> Columns:
+    """The columns but those to drop; ``heads`` drops the column that would be taken for heads."""
+    dropped = [drop] if isinstance(drop, str) else list(drop or ())
+    if not dropped:
+        return held
+    taken = understood(tuple(held))
+    theirs = [one if one in held else taken.get(one, one) for one in dropped]
+    if missing := [one for one in theirs if one not in held]:
+        raise InputError(
+            *(f"{argument('drop')}: {one!r}; not in the table{_nearest(one, tuple(held))}" for one in missing)
+        )
+    return {name: values for name, values in held.items() if name not in theirs}
+
+
 def _rename(held: Columns, mapping: dict[str, str]) -> Columns:
+    parts = {theirs: _part(held, theirs) for theirs in mapping.values() if theirs not in held and "~" in theirs}
+    held = {**held, **{theirs: values for theirs, values in parts.items() if values is not None}}
     missing = [theirs for theirs in mapping.values() if theirs not in held]
     if missing:
         name = argument("columns", "--column")
@@ -312,34 +336,56 @@ def _rename(held: Columns, mapping: dict[str, str]) -> Columns:
     return {back.get(name, name): values for name, values in held.items() if name not in displaced}
 
 
+def _part(held: Columns, theirs: str) -> list[Any] | None:
+    """The column ``COLUMN~PATTERN``: of each text of a column the part that the pattern's group finds; None where there
+    is no such column."""
+    name, _, pattern = theirs.partition("~")
+    if name not in held:
+        return None
+    try:
+        found = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(f"{argument('columns', '--column')}: {theirs!r}; not a pattern: {error}") from None
+    if found.groups != 1:
+        raise InputError(
+            f"{argument('columns', '--column')}: {theirs!r}; a pattern must have one group, such as L(\\d+)"
+        )
+    seen = [found.search(str(value)) for value in held[name]]
+    return [as_number(one[1]) if one else None for one in seen]
+
+
 def rename(name: str) -> str:
     """Advice on how to name another column."""
     return "rename with " + example(f"columns={{{name!r}: 'THEIRS'}}", f"--column {name}=THEIRS")
 
 
-def _require(names: Sequence[str], given: Sequence[str], renamed: dict[str, str], source: str, n_rows: int) -> None:
+def _require(held: Columns, given: Sequence[str], renamed: dict[str, str], source: str, n_rows: int) -> None:
     """given: what the table calls its columns. renamed: what the user named already, and has to name again."""
     if not n_rows:
         raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
-    missing = [name for name in REQUIRED if name not in names]
+    missing = [name for name in REQUIRED if name not in held]
     if missing:
-        pairs = {**renamed, **{name: likely(name, given) for name in missing}}
+        if why := foreign.why_no_table(given):
+            raise InputError(f"table: {source}; {why}")
+        in_names = foreign.shapes_in_names(missing, held)
+        pairs = {**renamed, **{name: in_names.get(name) or likely(name, given) for name in missing}}
         renaming = ", ".join(f"{ours!r}: {theirs!r}" for ours, theirs in pairs.items())
         command = " ".join(f"--column {ours}={shlex.quote(theirs)}" for ours, theirs in pairs.items())
         path = f"./{source}" if source.startswith("-") else source
         how = example(f"columns={{{renaming}}}", f"dwsweep fit {shlex.quote(path)} {command}")
         if "THEIRS" in pairs.values():
             how += ", THEIRS being its name in the table"
+        if in_names:
+            column = next(iter(in_names.values())).partition("~")[0]
+            how += f", for {column!r} names shapes ({_shown(next(filter(None, held[column])))})"
         what = f"column{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))}"
-        raise InputError(
-            f"table: {source}; {what} {'is' if len(missing) == 1 else 'are'} missing, have {', '.join(given)}; "
-            f"rename with {how}"
-        )
+        what += " is" if len(missing) == 1 else " are"
+        raise InputError(f"table: {source}; {what} missing, have {listed(given, NAMES_LISTED)}; rename with {how}")
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1)
-    return f", did you mean {near[0]!r}?" if near else f", it has {', '.join(names)}"
+    near = difflib.get_close_matches(name, names[:1000], 1)
+    return f", did you mean {near[0]!r}?" if near else f", it has {listed(names, NAMES_LISTED)}"
 
 
 def _shown(value: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep import theory
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.data.shape import weights
@@ -23,7 +23,7 @@ from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, rename
 from dwsweep.records.fit import Fit, FitResult
-from dwsweep.records.transitions import Transition, references
+from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.text import NATS, SHORT, format_count, listed
 
 KNOWN_STATUSES = {
@@ -112,8 +112,8 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     yield from _near_chance(runs, data.unit)
     if rising:
         yield (
-            f"loss: it rises with N at depth {', '.join(map(str, rising))}; check the column, its sign, and that large "
-            f"nets were trained long enough ({rename('loss')})"
+            f"loss: it rises with N at depth {listed(map(str, rising))}; check the column, its sign, and that large "
+            f"nets were trained long enough ({either(rename('loss'))})"
         )
 
 
@@ -161,11 +161,13 @@ def _rising(runs: Sequence[Run]) -> list[int]:
     return up if 2 * len(up) > len(steps) else []
 
 
-def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iterator[str]:
-    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared. unit: of losses."""
+def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: bool = False) -> Iterator[str]:
+    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared; joint: by the model of
+    all depths. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
-        claimed = "no transition is claimed" if pairs else "errors rest on the scatter about the surface of all shapes"
+        alone = pairs and not joint
+        claimed = "no transition is claimed" if alone else "errors rest on the scatter about the surface of all shapes"
         yield (
             f"noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; "
             f"{claimed} (repeat with more seeds, or declare the noise of one run)"
@@ -195,21 +197,27 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iter
         yield f"seeds: {counts[1]} shapes have a single run"
     few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
     if few and len(curves.depths) > 1 and pairs:
-        yield (
-            f"sizes: {', '.join(f'{count} at L {d}' for d, count in few.items())}; scatter per shape cannot be told "
-            f"from a crossing there, so none is claimed unless every run has its losses per document "
-            f"(six sizes per depth are needed)"
-        )
+        where = f"sizes: {listed(f'{count} at L {d}' for d, count in few.items())}"
+        if joint:
+            yield (
+                f"{where}; two curves of so few sizes cannot tell the scatter of a shape from a crossing (six per "
+                f"depth are needed), so transitions rest on all losses together, which share it"
+            )
+        else:
+            yield (
+                f"{where}; scatter per shape cannot be told from a crossing there, so none is claimed unless every run "
+                f"has its losses per document (six sizes per depth are needed)"
+            )
     if max(curves.n) > 1 and not curves.paired:
         yield "seeds: not shared between shapes (or not named), so their common part does not cancel"
 
 
 def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
     """The warning that names what was left out, and the transitions that would be others with it."""
-    before = {(row.shallow, row.deep): _said(row) for row in references(with_them)}
-    now = {(row.shallow, row.deep): _said(row) for row in references(rows)}
+    before = {(row.shallow, row.deep): _said(row) for row in verdicts(with_them)}
+    now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
-    effect = f"with {'it' if len(bad) == 1 else 'them'}: {', '.join(others)}" if others else "no status depends on it"
+    effect = f"with {'it' if len(bad) == 1 else 'them'}: {listed(others)}" if others else "no status depends on it"
     return (
         f"IMPOSSIBLE LOSS, left out: {listed(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
         f"deviations off); {effect}"
@@ -226,12 +234,12 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
     tied = [
         f"{row.shallow}→{row.deep} ({row.status.replace('_', ' ')}) from {format_count(row.tie_low)} to "
         f"{format_count(row.tie_high)}"
-        for row in references(rows)
+        for row in verdicts(rows)
         if row.tie_low and row.tie_high
     ]
     if tied:
         yield (
-            f"ties: {', '.join(tied)}: there the two depths do not differ by more than the noise, so the bound says "
+            f"ties: {listed(tied)}: there the two depths do not differ by more than the noise, so the bound says "
             f"where the last significant lead ends, not that the lead goes on; the crossing may lie inside"
         )
 
@@ -255,7 +263,7 @@ def _negative(runs: Sequence[Run]) -> Iterator[str]:
         yield (
             f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
             f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
-            f"({rename('loss')})"
+            f"({either(rename('loss'))})"
         )
 
 
@@ -315,7 +323,7 @@ def _at_equal_size(name: str, curves: dict[int, list[tuple[float, float]]]) -> I
         yield (
             f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {format_count(math.exp(at))}) depth {more} "
             f"has {100 * math.expm1(abs(worst)):.0f} % more than depth {less}"
-            + (f" ({argument('tokens_per_param')} compares at equal counts)" if name == "tokens" else "")
+            + (f" ({either(argument('tokens_per_param'))} compares at equal counts)" if name == "tokens" else "")
         )
 
 
@@ -394,4 +402,4 @@ def _short(value: Any) -> str:
 
 
 def _depths(depths: set[int]) -> str:
-    return ", ".join(map(str, sorted(depths)))
+    return listed(map(str, sorted(depths)), 12)

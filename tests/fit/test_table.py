@@ -16,7 +16,7 @@ from dwsweep import compare_arms, fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit import surface
 from dwsweep.fit.cells import select_runs, without_bad_runs
-from dwsweep.fit.rows import compile_expression
+from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report
@@ -142,7 +142,7 @@ def test_bad_tables_are_one_clear_line(rows, message):
 def test_bad_files_are_one_clear_line(tmp_path):
     (tmp_path / "t.parquet").write_text("not parquet")
     (tmp_path / "t.jsonl").write_text("[1]\n")
-    (tmp_path / "t.xlsx").write_text("")
+    (tmp_path / "t.xls").write_text("")
     (tmp_path / "bad.jsonl").write_text('{"depth": 6}\n\n{"depth": 6, oops}\n')
     (tmp_path / "t.json").write_text("[{]")
     (tmp_path / "twice.json").write_text('[{"depth": 6, "depth": 12}]')
@@ -162,7 +162,7 @@ def test_bad_files_are_one_clear_line(tmp_path):
         ("one.json", "one value; must be a list of values, one per row"),
         ("three.json", "must be a list of objects, one per run, or an object of columns"),
         ("deep.json", "not readable as json: "),
-        ("t.xlsx", r"must end in one of \.csv, \.tsv, \.json, \.jsonl, \.ndjson, \.parquet, or be a sweep directory"),
+        ("t.xls", r"must end in one of \.csv, \.tsv, \.txt, \.json, \.jsonl, \.ndjson, \.parquet, \.xlsx, or"),
         ("empty", "needs a results.csv"),
     ):
         with pytest.raises(InputError, match=message) as caught:

@@ -1,38 +1,63 @@
-"""Formats of a table: a sweep directory, a file, rows, columns or a frame, read into columns by their names."""
+"""Formats of a table: a sweep directory, a file, standard input, rows, columns or a frame, read into named columns."""
 
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import io
 import json
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import islice, zip_longest
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.fit.data.numbers import Columns, in_columns, of_rows
-from dwsweep.records.record import each_key_once
+from dwsweep.fit.data import delimited, objects, packing, workbook
+from dwsweep.fit.data.numbers import Columns, in_columns, of_rows, shown
 from dwsweep.text import printable
 
-FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
-ROWS_AT_A_TIME = 50_000
+FORMATS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xlsx")
+STANDARD_INPUT = "-"
+SOURCES = Path(__file__).parents[2] / "evidence" / "sources"
+BUILT_IN = {
+    "mlfoundations": "mlfoundations_grid.csv",
+    "gemstones": "gemstones.csv",
+    "open-lm-morph": "open_lm_morph.csv",
+}
+"""Public tables that come with the package, by name; licence and origin of each are in its .yaml beside it."""
 
 
 def load(table: Any) -> tuple[Columns, str, str, str | None]:
-    """(columns, source, SHA-256 of the content, sweep directory or None) of a table as ``read_table`` takes it."""
+    """(columns, source, SHA-256 of the content, sweep directory or None) of a table as ``read_table`` takes it.
+
+    Raises:
+        InputError: there is no such file, or it is not readable as what its name or its first bytes say it is.
+    """
+    if callable(getattr(table, "read", None)):
+        return _of_content(_stream(table), printable(str(getattr(table, "name", "an open file"))), None)
     table = _columns_of_frame(table)
     if isinstance(table, Mapping):
-        held, source = in_columns(_of_columns("table:", table)), "a dict of columns"
+        held, source = in_columns(objects.of_columns("table:", table)), "a dict of columns"
     elif isinstance(table, Sequence) and not isinstance(table, str | bytes):
         if not all(isinstance(row, Mapping) for row in table):
             raise InputError("table: a list whose items are not all dicts; must be a list of dicts")
         held, source = in_columns(of_rows(table)), "a list of rows"
+    elif str(table) == STANDARD_INPUT:
+        return _of_content(_stream(getattr(sys.stdin, "buffer", sys.stdin)), "standard input", None)
     else:
         return _load_path(str(table))
     return held, source, hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest(), None
+
+
+@functools.lru_cache(maxsize=2)
+def _stream(stream: Any) -> bytes:
+    """The content of an open file, kept: two questions to one table read it twice."""
+    content = stream.read()
+    return content.encode() if isinstance(content, str) else content
 
 
 def _columns_of_frame(table: Any) -> Any:
@@ -48,41 +73,71 @@ def _columns_of_frame(table: Any) -> Any:
     if not hasattr(table, "columns"):
         raise InputError(f"table: a {type(table).__name__}; must be a table with columns")
     if len(set(table.columns)) < len(table.columns):  # pandas; a dict would keep the last one
-        twice = next(name for name in table.columns if list(table.columns).count(name) > 1)
-        raise InputError(f"table: column {str(twice)!r} is there twice, a name must be there once")
+        twice = next(name for name, count in Counter(table.columns).items() if count > 1)
+        raise InputError(f"table: column {shown(twice)!r} is there twice, a name must be there once")
     return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
 
 
 def _load_path(name: str) -> tuple[Columns, str, str, str | None]:
     path = paths.reachable(name)
-    directory = None
+    said, directory = printable(name), None
     if path.is_dir():
         directory, path = str(path), path / "results.csv"
         if not path.exists():
-            raise InputError(f"table: {name}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
+            raise InputError(f"table: {said}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
     elif not path.exists():
-        raise InputError(f"table: {name}; no such file or directory")
+        if name not in BUILT_IN:
+            raise InputError(f"table: {said}; no such file or directory")
+        path = SOURCES / BUILT_IN[name]
+        return _of_content(path.read_bytes(), f"{name} (of the package)", ".csv")
     elif not path.is_file():
-        raise InputError(f"table: {name}; a pipe or a device, must be a file or a sweep directory")
+        raise InputError(f"table: {said}; a pipe or a device, must be a file or a sweep directory, or - for a pipe")
     suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        raise InputError(f"table: {name}; the name must end in one of {', '.join(FORMATS)}, or be a sweep directory")
-    content = path.read_bytes()
+    if suffix not in (*FORMATS, *packing.SUFFIXES):
+        raise InputError(
+            f"table: {said}; the name must end in one of {', '.join(FORMATS)}, or one of these and "
+            f"{', '.join(packing.SUFFIXES)}, or be a sweep directory or - for standard input"
+        )
+    held, _, digest, _ = _of_content(path.read_bytes(), said, path.name)
+    return held, printable(str(path)), digest, directory
+
+
+def _of_content(content: bytes, said: str, name: str | None) -> tuple[Columns, str, str, str | None]:
+    """``load`` of the bytes of a file. said: how messages call it. name: its last part tells the format; None: the
+    content does."""
     digest = hashlib.sha256(content).hexdigest()
+    kind = ""
     try:
-        if suffix in (".csv", ".tsv"):
-            held = _read_csv(name, content.decode("utf-8-sig"))
-        elif suffix == ".json":
-            held = in_columns(_read_json(name, content.decode("utf-8-sig")))
-        elif suffix == ".parquet":
-            held = in_columns(_read_parquet(content))
-        else:
-            held = in_columns(of_rows(_read_json_lines(name, content.decode("utf-8-sig"))))
+        content, inner = packing.unpacked(content, name or "")
+        suffix = f".{inner.lower().rpartition('.')[2]}"
+        kind = suffix if suffix in FORMATS and suffix != ".txt" else _kind(content)
+        held = _read(f"table: {said};", content, kind)
     except InputError:
         raise
-    except (UnicodeDecodeError, ValueError, OSError, RecursionError, csv.Error) as error:
-        raise InputError(f"table: {name}; not readable as {suffix[1:]}: {str(error).splitlines()[0]}") from error
-    return held, str(path), digest, directory
+    except (ValueError, RecursionError, csv.Error, KeyError, *packing.ERRORS) as error:
+        why = printable((str(error).splitlines() or [type(error).__name__])[0])
+        raise InputError(f"table: {said}; not readable as {kind[1:] or 'a packed file'}: {why}") from error
+    return held, said, digest, None
+
+
+def _kind(content: bytes) -> str:
+    """The format of a file whose name does not tell it, by its first bytes."""
+    if content.startswith(b"PAR1"):
+        return ".parquet"
+    if content.startswith(packing.ZIP):
+        return ".xlsx"
+    return ".json" if packing.text_of(content).lstrip()[:1] in ("[", "{") else ".csv"
+
+
+def _read(what: str, content: bytes, kind: str) -> Columns:
+    if kind == ".parquet":
+        return in_columns(_read_parquet(content), what)
+    if kind == ".xlsx":
+        return workbook.read(what, content)
+    text = packing.text_of(content)
+    if kind == ".json":
+        return in_columns(objects.read(what, text), what)
+    return delimited.read(what, text) if kind in (".csv", ".tsv") else in_columns(objects.read_lines(what, text), what)
 
 
 def _read_parquet(content: bytes) -> Columns:
@@ -94,69 +149,3 @@ def _read_parquet(content: bytes) -> Columns:
     file = pq.ParquetFile(io.BytesIO(content))
     plain = [one.name for one in file.schema_arrow if pa.types.is_struct(one.type) or not pa.types.is_nested(one.type)]
     return file.read(columns=plain).to_pydict()
-
-
-def _of_columns(what: str, columns: Mapping[Any, Any]) -> Columns:
-    """Columns of one length; a column is a sequence, or a dict by row label (what pandas writes as JSON)."""
-    held = {str(name): list(v.values()) if isinstance(v, Mapping) else v for name, v in columns.items()}
-    single = [name for name, values in held.items() if isinstance(values, str) or not _has_length(values)]
-    if single:
-        raise InputError(f"{what} column {single[0]!r} is one value; must be a list of values, one per row")
-    lengths = {name: len(values) for name, values in held.items()}
-    if len(set(lengths.values())) > 1:
-        raise InputError(f"{what} columns of different lengths {lengths}; all columns need the same length")
-    return {name: list(values) for name, values in held.items()}
-
-
-def _has_length(values: Any) -> bool:
-    try:
-        len(values)
-    except TypeError:  # a number, a generator, a NumPy array of no dimension
-        return False
-    return True
-
-
-def _read_json(name: str, text: str) -> Columns:
-    """Columns of a JSON file: a list of records, or an object of columns."""
-    found = json.loads(text, object_pairs_hook=each_key_once)
-    if isinstance(found, dict):
-        return _of_columns(f"table: {name};", found)
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-        raise InputError(f"table: {name}; must be a list of objects, one per run, or an object of columns")
-    return of_rows(found)
-
-
-def _read_json_lines(name: str, text: str) -> list[dict[str, Any]]:
-    rows = []
-    for number, line in enumerate(text.split("\n"), start=1):  # no other line break: strings may hold them
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line, object_pairs_hook=each_key_once)
-        except ValueError as error:
-            what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            raise InputError(f"table: {name}, line {number}: {line.strip()[:40]!r}; not JSON: {what}") from None
-        if not isinstance(row, dict):
-            raise InputError(f"table: {name}, line {number}: {line.strip()[:40]!r}; must be a JSON object")
-        rows.append(row)
-    return rows
-
-
-def _read_csv(name: str, text: str) -> Columns:
-    """Columns of a CSV or TSV, whose fields a comma, a semicolon or a tab separates: what the header has most of."""
-    header = text.lstrip().partition("\n")[0]
-    reader = csv.reader(io.StringIO(text), delimiter=max("\t,;", key=header.count))
-    lines = filter(None, reader)
-    names = [printable(one.strip()) for one in next(lines, [])]
-    twice = sorted({one for one in names if names.count(one) > 1})
-    if twice:
-        raise InputError(f"table: {name}; column {twice[0]!r} is there twice, a name must be there once")
-    held: Columns = {one: [] for one in names}
-    while rows := list(islice(lines, ROWS_AT_A_TIME)):
-        if any(len(row) > len(names) for row in rows):
-            raise InputError(f"table: {name}; a row has more fields than the header")
-        columns = zip_longest(*rows)
-        texts = {one: list(next(columns, [None] * len(rows))) for one in names}
-        for one, column in in_columns(texts).items():
-            held[one] += column
-    return held

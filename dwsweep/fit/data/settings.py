@@ -20,6 +20,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dwsweep.errors import InputError, example
+from dwsweep.fit.data import condition
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.rows import ARM, Row, listed_values
@@ -251,8 +252,9 @@ def _refusal(
         parts.append(f"{name} ({listed_values(values[name])} at {cell[0][0]}×{cell[0][1]:g})")
     advice = []
     if choices := _choices(rows, cells, [name for name in varying if name != "lr"]):
-        text = " and ".join(f"{_written(name)} == {value!r}" for name, value in choices)
-        advice.append(f"choose, such as with {example(f'where={text!r}', f'--where {chr(34)}{text}{chr(34)}')}")
+        conditions = [condition.equals(name, value) for name, value in choices]
+        text = " and ".join(conditions)
+        advice.append(f"choose, such as with {example(f'where={text!r}', condition.option(*conditions))}")
     if counts := [name for name in varying if name in COUNTS and name == "tokens"]:
         advice.append(
             f"or compare after equally many with {example('at_tokens=N', '--at-tokens N')}, or as they are with "
@@ -305,11 +307,6 @@ def _choices(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], names: 
 
 def _are_numbers(values: set[Any]) -> bool:
     return len(values) > 1 and all(map(_is_number, values))
-
-
-def _written(name: str) -> str:
-    """A column's name as an expression has it."""
-    return name if name.isidentifier() else plain(name)
 
 
 def without_repeats(rows: Sequence[Row], settings: Sequence[str]) -> tuple[list[Row], int]:
