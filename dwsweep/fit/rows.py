@@ -34,7 +34,8 @@ def why_no_loss(row: Row) -> str:
 
 def no_loss(why: str) -> str:
     """``have no loss``, ``are oom``: a reason of ``why_no_loss`` in a sentence about rows."""
-    return {"no loss": "have no loss", "loss is NaN": "have NaN for a loss"}.get(why, f"are {why}")
+    known = {"no loss": "have no loss", "loss is NaN": "have NaN for a loss"}
+    return known.get(why, f"are {why}" if why.isalpha() and why.islower() else f"have {why} for a loss")
 
 
 def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:

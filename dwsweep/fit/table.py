@@ -268,7 +268,7 @@ def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> 
     elif "loss" in given and loss != "loss":
         yield f"loss = {loss}, which is held out, and not the column loss"
     if unit == BITS:
-        yield f"losses are in bits per byte ({loss})"
+        yield f"Losses are in bits per byte ({loss})"
 
 
 def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:

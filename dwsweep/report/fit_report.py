@@ -53,7 +53,7 @@ def account(result: Fit) -> list[str]:
     if found is None:
         return []
     doubt = [note for note in found.notes if note.startswith((ONE_VARIABLE, "THE LOSS"))]
-    return [". ".join([found.sentence, *doubt]) + ".", *(f"{note}." for note in found.notes if note not in doubt)]
+    return ["; ".join([found.sentence, *doubt]) + ".", *(f"{note}." for note in found.notes if note not in doubt)]
 
 
 def answer(result: Fit) -> list[str]:
@@ -143,7 +143,8 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
         found.append(("budgets", "Best shape at each budget", budget_parts(result.equal_budgets, result.unit)))
     if result.surface and result.surface.optima:
         found.append(("depths", "Best depth at each size", _best_depths(result)))
-    if result.transitions:
+    told = result.provenance.account
+    if result.transitions and not result.at_one_size and not (told and told.one_variable):
         found.append(("transitions", "Transitions", _transitions(result)))
     for other in result.others:
         found.append(("others", f"Beside {other.name}", _other(result, other)))

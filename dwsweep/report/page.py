@@ -342,7 +342,11 @@ def _content(
     curves, conditions = _logged(every, shown, root)
     kept = planned_vs_measured(SweepStore(root), (row["run_id"] for row in shown if row.get("run_id")))
     figures = _figures(fit, folder) if fit else []
-    said: Sequence[Line] = fit_report.answer(fit) if fit else [[(f"Not fitted yet: dwsweep fit {root}", "bold")]]
+    said: Sequence[Line] = (
+        [*fit_report.account(fit), *fit_report.answer(fit)]
+        if fit
+        else [[(f"Not fitted yet: dwsweep fit {root}", "bold")]]
+    )
     public = placeholder("answers-box", WITHOUT_BUDGET) + html_of(_public(sized)) if sized else ""
     sections = [
         Section("answer", "The answer", box("answer", [Lines(said)]) + html_of(figures[:1])),

@@ -346,7 +346,7 @@ def test_a_training_loss_alone_is_said_in_the_first_line() -> None:
     for row in rows:
         del row["val_loss"]
     first, *_ = fit_report.account(fitted(rows))
-    assert first.startswith("35 rows read, all used. THE LOSS IS A TRAINING LOSS (train_loss), not held out")
+    assert first.startswith("35 rows read, all used; THE LOSS IS A TRAINING LOSS (train_loss), not held out")
 
 
 def test_a_run_that_autoresearch_discards_has_a_loss_too() -> None:
@@ -357,7 +357,7 @@ def test_a_run_that_autoresearch_discards_has_a_loss_too() -> None:
     ]
     result = fitted(rows)
     holds(result)
-    assert account(result) == "35 rows read, all used. losses are in bits per byte (val_bpb)."
+    assert account(result) == "35 rows read, all used. Losses are in bits per byte (val_bpb)."
 
 
 def test_a_loss_that_no_law_reaches_is_named_and_left_out() -> None:
