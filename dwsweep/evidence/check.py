@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dwsweep.evidence.random_effects import CENTRE, Estimates, Known, Population, Recipe, depth_population, recipe
+from dwsweep.evidence.random_effects import CENTRE, Estimates, Population, Recipe, depth_population, recipe
 from dwsweep.evidence.summary import Evidence
 
 COMPARED_BELOW = (1e8, 3e8, 1e9)  # N, beyond which everything is left out
@@ -40,7 +40,7 @@ class Foretold:
         return self.low <= self.depth <= self.high
 
 
-def foretold(everyone: Population, source: Evidence, which: Sequence[int], known: Known | None) -> list[Foretold]:
+def foretold(everyone: Population, source: Evidence, which: Sequence[int], known: Estimates | None) -> list[Foretold]:
     """The answers ``which`` of a source, for a recipe of the population, or for its own where some are ``known``."""
     rows, own, found = Recipe(everyone, np.zeros(len(everyone)), known), source.depth, []
     for k in which:
@@ -86,8 +86,7 @@ def leave_largest_out(sources: Sequence[Evidence], below: float) -> list[Foretol
     everyone, found = depth_population(kept.values()), []
     for source in sources:
         larger = [k for k in range(len(source.depth)) if k not in parts[source.name]]
-        known = Known.of(kept[source.name]) if source.name in kept else None
-        found += foretold(everyone, source, larger, known)
+        found += foretold(everyone, source, larger, kept.get(source.name))
     return found
 
 

@@ -49,6 +49,9 @@ PRICE_LEVEL, PRICE_SLOPE = (-1.8, 1.0), (0.03, 0.05)
 HALF_NORMAL = {"offset": 0.4, "own_slope": 0.3, "local": 0.15, "price": 0.5}
 STRAIGHT = 1e-9  # bend of a power of N: (e^(p·u) − 1)/p is u
 NEWTON_STEPS = 8
+PRIMES = (2, 3, 5, 7, 11)  # of the axes of draws: two constants, then the scores of three quantities
+TINY = 1e-4
+LEAST_ROOM = 1e-3  # of a score between two bounds that contradict each other
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ class Estimates:
     @cached_property
     def t(self) -> np.ndarray:
         return np.log(np.array(self.tokens_per_param) / TOKENS_PER_PARAM)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
 
     def among(self, kept: np.ndarray) -> Estimates:
         """The estimates at the indices ``kept``."""
@@ -187,9 +193,8 @@ def _drawn(cells, sources, regressors, prior, ln_prior):  # type: ignore[no-unty
     centre = np.einsum("kij,kj->ki", covariance, products[:, 0, 1:])
     ln_weight += 0.5 * (np.einsum("ki,ki->k", centre, products[:, 0, 1:]) - products[:, 0, 0])
     ln_weight += 0.5 * np.linalg.slogdet(covariance)[1]
-    rng = np.random.default_rng(0)
-    which = resampled(ln_weight, DRAWS, rng)
-    scores = np.stack([normal_scores(DRAWS, rng) for _ in range(2)], axis=1)
+    which = resampled(ln_weight, DRAWS)
+    scores = np.stack([normal_scores(DRAWS, axis) for axis in (0, 1)], axis=1)
     return which, centre[which] + np.einsum("dij,dj->di", np.linalg.cholesky(covariance[which]), scores)
 
 
@@ -203,32 +208,23 @@ def _products(cells, source: Estimates, regressors: np.ndarray):  # type: ignore
     return rows @ solved, np.linalg.slogdet(covariance)[1]
 
 
-def resampled(ln_weight: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """(count,) indices, each as often as it weighs, in an order that says nothing."""
+def resampled(ln_weight: np.ndarray, count: int) -> np.ndarray:
+    """(count,) indices, rising, each as often as it weighs."""
     weight = np.exp(ln_weight - ln_weight.max())
     places = (np.arange(count) + 0.5) / count
-    return rng.permutation(np.searchsorted(np.cumsum(weight) / weight.sum(), places).clip(max=len(weight) - 1))
+    return np.searchsorted(np.cumsum(weight) / weight.sum(), places).clip(max=len(weight) - 1)
 
 
-def normal_scores(count: int, rng: np.random.Generator) -> np.ndarray:
-    """``count`` numbers that are as normal as so many can be, in an order that says nothing."""
+def places(count: int, axis: int) -> np.ndarray:
+    """(count,) numbers that fill 0 to 1 evenly, together with those of every other axis and with their own order
+    (Kronecker's sequence), so that a thousand draws are as good as many random ones."""
+    return (0.5 + np.arange(count) * math.sqrt(PRIMES[axis])) % 1.0
+
+
+def normal_scores(count: int, axis: int) -> np.ndarray:
+    """``places`` as normal numbers."""
     inverse = NormalDist().inv_cdf
-    return rng.permutation([inverse((k + 0.5) / count) for k in range(count)])
-
-
-@dataclass(frozen=True)
-class Known:
-    """What is known of one recipe: values (D, K) or (K,) at sizes x (K,) and tokens t (K,), with the covariance of their
-    errors (K, K); draws of a fit have none."""
-
-    x: np.ndarray
-    t: np.ndarray
-    value: np.ndarray
-    covariance: np.ndarray
-
-    @classmethod
-    def of(cls, estimates: Estimates) -> Known:
-        return cls(estimates.x, estimates.t, np.array(estimates.value), np.array(estimates.covariance))
+    return np.array([inverse(min(max(place, TINY), 1.0 - TINY)) for place in places(count, axis).tolist()])
 
 
 @dataclass(frozen=True)
@@ -245,12 +241,12 @@ class Recipe:
     """D draws of a quantity of one recipe, at any size.
 
     score: (D,) normal numbers that say where among the recipes this one lies. They are the same at every size, so that
-    no answer jumps from one size to the next.
+    no answer jumps from one size to the next. own: what is known of this recipe.
     """
 
     everyone: Population | PricePopulation
     score: np.ndarray
-    known: Known | None = None
+    own: Estimates | None = None
 
     def at(self, x: float, t: float = 0.0) -> np.ndarray:
         """(D,) draws at ln(N / 1e8) = x, t = ln(tokens / 20·N)."""
@@ -259,59 +255,44 @@ class Recipe:
 
     def moments(self, x: float, t: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """(D,) mean and standard deviation of each draw's recipe."""
-        here, everyone, known = np.array([x]), self.everyone, self.known
+        here, everyone, own = np.array([x]), self.everyone, self.own
         mean, variance = everyone.mean(x, t)[:, 0], everyone.covariance(here, here)[:, 0, 0]
-        if known is None:
+        if own is None:
             return mean, np.sqrt(variance)
-        towards = everyone.covariance(known.x, here)
-        rest = known.value - everyone.mean(known.x, known.t)
-        within = everyone.covariance(known.x, known.x) + known.covariance
+        towards, rest = everyone.covariance(own.x, here), np.array(own.value) - everyone.mean(own.x, own.t)
+        within = everyone.covariance(own.x, own.x) + np.array(own.covariance)
         solved = np.linalg.solve(within, np.concatenate([rest[:, :, None], towards], axis=2))
         both = np.einsum("dk,dkj->dj", towards[:, :, 0], solved)
         return mean + both[:, 0], np.sqrt(np.maximum(variance - both[:, 1], 0.0))
 
 
 def recipe(
-    everyone: Population | PricePopulation,
-    own: Known | None = None,
-    bounds: Sequence[Bound] = (),
-    weighed_by: Estimates | None = None,
+    everyone: Population | PricePopulation, own: Estimates | None = None, bounds: Sequence[Bound] = (), axis: int = 2
 ) -> Recipe:
-    """A recipe that nobody measured; with ``own``, one of which values are known.
-
-    weighed_by: estimates that are new to ``everyone``, by which its draws are weighed. ``bounds`` cut off what lies
-    beyond them: each draw weighs as much as it leaves of the recipe's normal distribution.
-    """
-    rng = np.random.default_rng(1)
-    if weighed_by is not None and len(weighed_by):
-        found, ln_det = _products(everyone, weighed_by, np.zeros((2, len(weighed_by))))
-        everyone = everyone.taken(resampled(-0.5 * (found[:, 0, 0] + ln_det), len(everyone), rng))
-    made = Recipe(everyone, normal_scores(len(everyone), rng), own)
-    return _cut(made, bounds, rng) if bounds else made
+    """A recipe that is none of the sources; with ``own`` estimates, which weigh the draws of ``everyone`` as one more
+    source does, and ``bounds``, which cut off what lies beyond them: each draw weighs as much as they leave of it. Scores
+    of two quantities are independent if their axes differ."""
+    if own is not None and len(own):
+        products, ln_det = _products(everyone, own, np.zeros((2, len(own))))
+        everyone = everyone.taken(resampled(-0.5 * (products[:, 0, 0] + ln_det), len(everyone)))
+    made = Recipe(everyone, normal_scores(len(everyone), axis), own if own else None)
+    return _cut(made, bounds, axis) if bounds else made
 
 
-SHARPEST = 1e-3  # sd of ln L, below which a recipe is known and no bound says more
-
-
-def _cut(made: Recipe, bounds: Sequence[Bound], rng: np.random.Generator) -> Recipe:
-    from scipy.special import log_ndtr, ndtr, ndtri_exp
+def _cut(made: Recipe, bounds: Sequence[Bound], axis: int) -> Recipe:
+    """Draw the scores anew between the ends that all ``bounds`` leave."""
+    from scipy.special import log_ndtr, ndtri_exp
 
     low, high = (np.full(len(made.score), end) for end in (-math.inf, math.inf))
     for bound in bounds:
         mean, sd = made.moments(bound.x)
-        sd = np.maximum(sd, SHARPEST)
         low, high = np.maximum(low, (bound.low - mean) / sd), np.minimum(high, (bound.high - mean) / sd)
-    flip = low > -high  # the tail in which the interval lies is the one that can be told from nothing
-    low, high = np.where(flip, -high, low), np.where(flip, -low, high)
-    high = np.maximum(high, low + SHARPEST)
-    top = log_ndtr(high)
-    ln_weight = top + np.log1p(-np.exp(np.minimum(log_ndtr(low) - top, -1e-9)))
-    which = resampled(ln_weight, len(made.score), rng)
-    places = rng.permutation((np.arange(len(which)) + 0.5) / len(which))
-    least = np.exp(log_ndtr(low[which]) - top[which])
-    score = ndtri_exp(top[which] + np.log(least + places * (1.0 - least)))
-    assert np.isfinite(ndtr(score)).all()
-    known = made.known
-    if known is not None and known.value.ndim == 2:
-        known = Known(known.x, known.t, known.value[which], known.covariance)
-    return Recipe(made.everyone.taken(which), np.where(flip[which], -score, score), known)
+    mirrored = low > -high  # into the tail in which a small share can be told from none
+    low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
+    low = np.minimum(low, high - LEAST_ROOM)
+    below, up_to = log_ndtr(low), log_ndtr(high)
+    which = resampled(up_to + np.log1p(-np.exp(below - up_to)), len(low))
+    below, up_to = below[which], up_to[which]
+    share = np.exp(below - up_to)
+    score = ndtri_exp(up_to + np.log(share + np.maximum(places(len(which), axis), TINY) * (1.0 - share)))
+    return Recipe(made.everyone.taken(which), np.where(mirrored[which], -score, score), made.own)

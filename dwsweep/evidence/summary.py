@@ -18,6 +18,7 @@ import numpy as np
 from dwsweep.evidence.levels import LAWS
 from dwsweep.evidence.random_effects import (
     BENDS,
+    DRAWS,
     TOKENS_PER_PARAM,
     Estimates,
     Population,
@@ -40,6 +41,7 @@ ONE_SD = 0.1587  # share of a normal distribution below −1 sd
 # ASSUMED: correlation of the errors of one table's answers after different tokens: the shapes are the same
 SAME_SHAPES = 0.8
 SLOPE_SD = 0.1  # ASSUMED: error of ln of the slope over which a curvature is taken
+FLATTEST = 1e-3  # slope of a surface, nats, below which noise is read
 SLOPE_STEP = 0.3  # of ln N, to either side, over which a surface's own slope is read
 META = ("reference", "licence", "kind", "sure", "matched", "recipe", "vocabulary", "context")
 
@@ -54,7 +56,7 @@ class Evidence:
     kind: ``losses``, ``optima``, ``slope``, ``pairs``, ``law`` or ``built``. sure: of the figures; ``P`` read at the
     origin, ``S`` in a second place, ``C`` computed from the origin's figures. matched: what is equal among the nets that
     it compares. depth: ln L*, best depth. shallow, deep: ln κ, the price of a depth on either side of it, κ = c over
-    −dloss/d ln N, for loss = c·(ln L − ln L*)² in nats.
+    −dloss/d ln N, for loss = c·(ln L − ln L*)² in nats. shift: ln of the best depth over the depths that the source names.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Evidence:
     depth: Estimates
     shallow: Estimates = NOTHING
     deep: Estimates = NOTHING
+    shift: float = 0.0
 
     @property
     def compares(self) -> bool:
@@ -87,30 +90,38 @@ def read(path: Path = SUMMARIES) -> tuple[Evidence, ...]:
 
 @dataclass(frozen=True)
 class Populations:
-    """What all sources together say: of the best depth, and of the price of a depth on either side of it."""
+    """What all sources together say: of the best depth, of the price of a depth on either side of it, and of the best
+    depth by one form of the curve alone."""
 
     depth: Population
     shallow: PricePopulation
     deep: PricePopulation
+    power: Population
+    theory: Population
 
 
-def populations(sources: Iterable[Evidence], bends: Sequence[float] = BENDS) -> Populations:
-    """Fit what ``sources`` have in common, the best depth with one of the forms ``bends`` (0: power, 1: theory)."""
+def populations(sources: Iterable[Evidence]) -> Populations:
+    """Fit what ``sources`` have in common."""
     given = list(sources)
-    prices = (price_population([getattr(source, side) for source in given]) for side in ("shallow", "deep"))
-    return Populations(depth_population([source.depth for source in given], bends), *prices)
+    depths = [source.depth for source in given]
+    prices = (
+        # in an order of their own, since draws of a price are independent of those of the depth
+        price_population([getattr(source, side) for source in given]).taken(np.random.default_rng(k).permutation(DRAWS))
+        for k, side in enumerate(("shallow", "deep"))
+    )
+    forms = (depth_population(depths, bends) for bends in (BENDS[:1], BENDS[-1:]))
+    return Populations(depth_population(depths), *prices, *forms)
 
 
 @cache
 def read_populations(path: Path = POPULATIONS) -> Populations:
     """What all sources of the package say, as it was fitted when their summaries were written."""
     kept = json.loads(path.read_text("utf-8"))
-    return Populations(
-        *(
-            kind(**{name: np.array(values) for name, values in kept[one].items()})
-            for one, kind in (("depth", Population), ("shallow", PricePopulation), ("deep", PricePopulation))
-        )
-    )
+    made = {}
+    for one, draws in kept.items():
+        kind = PricePopulation if one in ("shallow", "deep") else Population
+        made[one] = kind(**{name: np.array(values) for name, values in draws.items()})
+    return Populations(**made)
 
 
 def write(sources: Sequence[Evidence], path: Path = SUMMARIES, fitted: Path = POPULATIONS) -> None:
@@ -136,7 +147,7 @@ def summarised(path: Path) -> Evidence:
 
     given = yaml.safe_load(path.read_text("utf-8"))
     meta = {name: given[name] for name in META} | {"name": path.stem, "note": given.get("note", "")}
-    return Evidence(**meta, **READINGS[given["kind"]](given))
+    return Evidence(**meta, **READINGS[given["kind"]](given), shift=given.get("below", 0.0))
 
 
 Read = dict[str, Estimates]  # by the fields of Evidence
@@ -144,7 +155,7 @@ Read = dict[str, Estimates]  # by the fields of Evidence
 
 def _losses(given: dict[str, Any]) -> Read:
     """Best depths of the surface that ``dwsweep fit`` fits to a table, with the fit's covariance."""
-    return _answers(_fitted(given), given.get("tokens_per_param"), given["loss"])
+    return answers(_fitted(given), given.get("tokens_per_param"), given["loss"])
 
 
 def _optima(given: dict[str, Any]) -> Read:
@@ -258,12 +269,14 @@ def _independent(rows: Sequence[tuple[dict[str, float], float, float]], shared: 
     return Estimates(n, tokens, tuple(value), _lists(np.diag(np.array(sd) ** 2) + shared**2))
 
 
-def _answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | None, loss: str) -> Read:
+def answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | None, loss: str) -> Read:
     """What fitted tables say, each at its tokens, or at a ``ratio`` of tokens to parameters; ``loss`` names the law whose
     slope prices a depth, or is ``own``."""
     rows = [
         (table, x, tokens / math.exp(x) if tokens else ratio or 20.0) for table, tokens in tables for x in _sizes(table)
     ]
+    if not rows:
+        return dict.fromkeys(("depth", "shallow", "deep"), NOTHING)
     drawn = [quantities(table, x) for table, x, _ in rows]
     slopes = [own_slope(table, x) if loss == "own" else LAWS[loss].slope(math.exp(x)) for table, x, _ in rows]
     first = [id(table) for table, _, _ in rows]
@@ -275,7 +288,7 @@ def _answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | 
         sd = (high - low) / 2.0
         # ranks, since some draws lie at an end
         ranks = draws.argsort(axis=1).argsort(axis=1)
-        correlation = np.corrcoef(ranks) * np.where(same, 1.0, 0.0)
+        correlation = np.atleast_2d(np.corrcoef(ranks)) * np.where(same, 1.0, 0.0)
         for i, (_, x, _) in enumerate(rows):
             for j, (_, other, _) in enumerate(rows):
                 if not same[i, j]:
@@ -297,7 +310,7 @@ def own_slope(surface: LossSurface, x: float) -> float:
     record = surface.record
     step = min(SLOPE_STEP, (record.high - record.low) / 2.0)
     middle = min(max(x, record.low + step), record.high - step)
-    return (surface.level(middle - step) - surface.level(middle + step)) / (2.0 * step)
+    return max((surface.level(middle - step) - surface.level(middle + step)) / (2.0 * step), FLATTEST)
 
 
 def _sizes(surface: LossSurface) -> list[float]:

@@ -27,6 +27,8 @@ from dwsweep.text import format_count
 
 AVERAGE = "average"
 FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds public evidence"
+# ASSUMPTION: factor in N by which another recipe may shift the transition of a depth, at 95 %
+RECIPE_FACTOR = 4.0
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
 
 WIDTH_MULTIPLE = 64
@@ -227,6 +229,24 @@ def _row_without_number(
     known = {"name": name, "n_params": n_params, "law": law, "extrapolation_factor": factor}
     shape = {"trained_depth": trained[0], "trained_width": trained[1]} if trained else {}
     return GuidelineRow(**{**dict.fromkeys(GuidelineRow.keys()), **known, **shape})  # type: ignore[arg-type]
+
+
+def law_interval(
+    laws: Sequence[Law], n_params: float, spacing: float
+) -> tuple[float | None, float | None]:
+    """(low, high) of the best depth by laws that fit the same points; None: no bound.
+
+    Over their own intervals, over recipes that have a transition at up to RECIPE_FACTOR times smaller or larger sizes,
+    and up to the next depth of the law's grid, ``spacing`` layers deeper, with which a depth ties.
+    """
+    lows, highs = [], []
+    for law in laws:
+        depth, low, _ = law.depth(n_params / RECIPE_FACTOR)
+        lows.append(depth if low is None else low)
+        depth, _, high = law.depth(n_params * RECIPE_FACTOR)
+        highs.append(None if depth is None or high is None else high + spacing)
+    low = min((value for value in lows if value is not None), default=None)
+    return low, None if None in highs else max(value for value in highs if value is not None)
 
 
 def alternative_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
