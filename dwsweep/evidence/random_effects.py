@@ -31,7 +31,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import NormalDist
 from typing import Self
 
@@ -48,8 +48,9 @@ LEVEL, SLOPE, TOKENS = (2.8, 0.6), (0.30, 0.12), (0.05, 0.08)  # mean, sd
 PRICE_LEVEL, PRICE_SLOPE = (-1.8, 1.0), (0.03, 0.05)
 HALF_NORMAL = {"offset": 0.4, "own_slope": 0.3, "local": 0.15, "price": 0.5}
 STRAIGHT = 1e-9  # bend of a power of N: (e^(p·u) − 1)/p is u
-NEWTON_STEPS = 8
+NEWTON_STEPS = 6
 PRIMES = (2, 3, 5, 7, 11)  # of the axes of draws: two constants, then the scores of three quantities
+SCORES = 2  # the first axis of those
 TINY = 1e-4
 LEAST_ROOM = 1e-3  # of a score between two bounds that contradict each other
 
@@ -147,7 +148,8 @@ def curve(x: np.ndarray, slope: np.ndarray, bend: np.ndarray) -> np.ndarray:
     p, k, above = np.maximum(bend, STRAIGHT), 1.0 / slope - 1.0, np.maximum(x, 0.0)
     u = np.minimum(slope * above, np.log1p(p * above / k) / p)
     for _ in range(NEWTON_STEPS):
-        u = u - (u + k * np.expm1(p * u) / p - above) / (1.0 + k * np.exp(p * u))
+        grown = np.expm1(p * u)
+        u = u - (u + k * grown / p - above) / (1.0 + k * (grown + 1.0))
     return np.where(x < 0.0, slope * x, u)
 
 
@@ -208,6 +210,15 @@ def _products(cells, source: Estimates, regressors: np.ndarray):  # type: ignore
     return rows @ solved, np.linalg.slogdet(covariance)[1]
 
 
+def quantiles(draws: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """(S, …) quantiles of draws (D, …), linear between neighbours: as `np.quantile`, which takes longer to import."""
+    ordered = np.sort(draws, axis=0)
+    places = np.array(shares) * (len(ordered) - 1)
+    left = np.minimum(places.astype(int), len(ordered) - 2)
+    share = (places - left).reshape(-1, *[1] * (ordered.ndim - 1))
+    return ordered[left] * (1.0 - share) + ordered[left + 1] * share
+
+
 def resampled(ln_weight: np.ndarray, count: int) -> np.ndarray:
     """(count,) indices, rising, each as often as it weighs."""
     weight = np.exp(ln_weight - ln_weight.max())
@@ -221,6 +232,7 @@ def places(count: int, axis: int) -> np.ndarray:
     return (0.5 + np.arange(count) * math.sqrt(PRIMES[axis])) % 1.0
 
 
+@cache
 def normal_scores(count: int, axis: int) -> np.ndarray:
     """``places`` as normal numbers."""
     inverse = NormalDist().inv_cdf
@@ -267,7 +279,7 @@ class Recipe:
 
 
 def recipe(
-    everyone: Population | PricePopulation, own: Estimates | None = None, bounds: Sequence[Bound] = (), axis: int = 2
+    everyone: Population | PricePopulation, own: Estimates | None = None, bounds: Sequence[Bound] = (), axis: int = SCORES
 ) -> Recipe:
     """A recipe that is none of the sources; with ``own`` estimates, which weigh the draws of ``everyone`` as one more
     source does, and ``bounds``, which cut off what lies beyond them: each draw weighs as much as they leave of it. Scores

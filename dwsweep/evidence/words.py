@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwsweep.evidence.random_effects import CENTRE, TOKENS_PER_PARAM, Recipe, normal_scores
+from dwsweep.evidence.random_effects import CENTRE, SCORES, TOKENS_PER_PARAM, Recipe, normal_scores, quantiles
 from dwsweep.evidence.summary import Evidence, Populations, law_depth
 from dwsweep.fit import laws
 from dwsweep.fit.laws import outside
@@ -48,9 +48,9 @@ def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_p
     t = math.log(tokens_per_param / TOKENS_PER_PARAM)
     if factor <= 1.0:
         return _around(*_between(source, math.log(n_params) - CENTRE, t), "own", factor)
-    scores = normal_scores(len(everyone.depth), 2)
+    scores = normal_scores(len(everyone.depth), SCORES)
     drawn = Recipe(everyone.depth, scores, own).at(math.log(n_params) - CENTRE, t)
-    low, middle, high = np.exp(np.quantile(drawn, [0.025, 0.5, 0.975]) - source.shift).tolist()
+    low, middle, high = np.exp(quantiles(drawn, [0.025, 0.5, 0.975]) - source.shift).tolist()
     return Words(middle, low, high, "extrapolated" if factor <= NEAR else "all, its offset", factor)
 
 

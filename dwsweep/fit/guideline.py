@@ -16,7 +16,17 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, ellipse, outside, published, published_alternatives
+from dwsweep.fit.laws import (
+    EXTRAPOLATION_LIMIT,
+    FORMS,
+    GRID_STEP,
+    Law,
+    ellipse,
+    law_interval,
+    outside,
+    published,
+    published_alternatives,
+)
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface import LossSurface, accepted_forms
 from dwsweep.fit.surface_model import ENDS
@@ -27,8 +37,6 @@ from dwsweep.text import format_count
 
 AVERAGE = "average"
 FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds public evidence"
-# ASSUMPTION: factor in N by which another recipe may shift the transition of a depth, at 95 %
-RECIPE_FACTOR = 4.0
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
 
 WIDTH_MULTIPLE = 64
@@ -166,7 +174,7 @@ def guideline_row(
     """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
 
     rival_depth_min, rival_depth_max: over the intervals of every form that is not rejected.
-    depth_low … width_high: at the fixed budget, so width_low = √(N/12·depth_high) goes with depth_high. depth_int,
+    A published law has the interval of `guide --law` (``law_interval``). depth_low … width_high: at the fixed budget, so width_low = √(N/12·depth_high) goes with depth_high. depth_int,
     width_int: a shape one can build, the width rounded to a multiple of 64 (smaller nets: 8).
     """
     factor = law.extrapolation(n_params)
@@ -174,15 +182,15 @@ def guideline_row(
         why = f"{law.name}: refused, more than {EXTRAPOLATION_LIMIT:g} times outside its range"
         return _row_without_number(name, n_params, trained, factor, why)
     depth, low, high = law.depth(n_params)
+    if isinstance(law, Law) and depth is not None:
+        forms = [law, *(form for form in alternatives if isinstance(form, Law))]
+        low, high = law_interval(forms, n_params, GRID_STEP)
     if depth is None:
         why = f"{law.name}: no optimum, the loss falls up to the deepest net that it can speak of"
         if isinstance(law, Law):
             why = f"{law.name}: no optimum, its width does not grow with depth"
         return _row_without_number(name, n_params, trained, factor, why)
-    depth_int = max(1, round(depth))
-    wide = n_params / (12.0 * depth) >= (8 * WIDTH_MULTIPLE) ** 2
-    multiple = WIDTH_MULTIPLE if wide else 8
-    width_int = max(multiple, multiple * round(math.sqrt(n_params / (12.0 * depth_int)) / multiple))
+    depth_int, width_int = nearest_shape(n_params, depth)
     ends = alternative_range(alternatives, n_params) if alternatives else (None, None)
     row = replace(
         _row_without_number(name, n_params, trained, factor, law.name),
@@ -231,30 +239,19 @@ def _row_without_number(
     return GuidelineRow(**{**dict.fromkeys(GuidelineRow.keys()), **known, **shape})  # type: ignore[arg-type]
 
 
-def law_interval(
-    laws: Sequence[Law], n_params: float, spacing: float
-) -> tuple[float | None, float | None]:
-    """(low, high) of the best depth by laws that fit the same points; None: no bound.
-
-    Over their own intervals, over recipes that have a transition at up to RECIPE_FACTOR times smaller or larger sizes,
-    and up to the next depth of the law's grid, ``spacing`` layers deeper, with which a depth ties.
-    """
-    lows, highs = [], []
-    for law in laws:
-        depth, low, _ = law.depth(n_params / RECIPE_FACTOR)
-        lows.append(depth if low is None else low)
-        depth, _, high = law.depth(n_params * RECIPE_FACTOR)
-        highs.append(None if depth is None or high is None else high + spacing)
-    low = min((value for value in lows if value is not None), default=None)
-    return low, None if None in highs else max(value for value in highs if value is not None)
-
-
 def alternative_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
     """Shallowest and deepest end of the intervals of ``laws`` at a budget; None where one of them has no bound."""
     depths = [law.depth(n_params) for law in laws]
     low = [d[1] for d in depths if d[1] is not None]
     high = [d[2] for d in depths if d[2] is not None]
     return min(low) if len(low) == len(depths) else None, max(high) if len(high) == len(depths) else None
+
+
+def nearest_shape(n_params: float, depth: float) -> tuple[int, int]:
+    """(depth, width) of a shape that one can build, the width rounded to a multiple of 64 (smaller nets: 8)."""
+    layers = max(1, round(depth))
+    multiple = WIDTH_MULTIPLE if n_params / (12.0 * depth) >= (8 * WIDTH_MULTIPLE) ** 2 else 8
+    return layers, max(multiple, multiple * round(math.sqrt(n_params / (12.0 * layers)) / multiple))
 
 
 def width_at(n_params: float, depth: float | None) -> float | None:

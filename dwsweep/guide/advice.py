@@ -366,7 +366,7 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     built = practice.near(size)
     no_best = None
     if optimum.basis == "range":
-        no_best = NoBest(published().depth(size)[0], _ends([m.depth for m in built]), _extrapolated(size, options))
+        no_best = NoBest(published().depth(size)[0], _ends([m.depth for m in practice.near(size, practice.ABOUT)]), _extrapolated(size, options))
     elif (at_size := bests["size"]) and at_size.size:
         optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, at_size.size.less_compute))
     risks = asked.risks(bests | ({"size": default} if default else {}))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dwsweep.evidence import Bound, Estimates, Evidence, Populations, Recipe, levels, read, read_populations, recipe
-from dwsweep.evidence.random_effects import CENTRE, DRAWS, LENGTH, TOKENS_PER_PARAM, Population
+from dwsweep.evidence.random_effects import CENTRE, DRAWS, LENGTH, SCORES, TOKENS_PER_PARAM, Population, quantiles
 from dwsweep.evidence.summary import answers, own_slope
 from dwsweep.fit.laws import Law, outside
 from dwsweep.guide.answers import Cost, NearBest
@@ -67,7 +67,7 @@ class LossAt(ABC):
 
     def interval(self, values: np.ndarray) -> tuple[float, float]:
         """(low, high) of a quantity that was computed for each of the D rows of ``drawn``."""
-        low, high = np.nanquantile(values, [TAIL, 1.0 - TAIL])
+        low, high = quantiles(values, [TAIL, 1.0 - TAIL])
         return float(low), float(high)
 
     def level_of(self, n_params: float) -> float:
@@ -137,10 +137,10 @@ class LossAt(ABC):
 def _ends(depths: np.ndarray, penalties: np.ndarray, nats: float) -> tuple[np.ndarray, np.ndarray]:
     """(low, high) ends of the stretch around each row's least penalty where it is at most ``nats`` above it."""
     above = penalties - penalties.min(axis=1, keepdims=True) > nats
-    best = penalties.argmin(axis=1)
-    index = np.arange(len(depths))[None]
-    low = np.where(above & (index < best[:, None]), index + 1, 0).max(axis=1)
-    high = np.where(above & (index > best[:, None]), index - 1, len(depths) - 1).min(axis=1)
+    best, index = penalties.argmin(axis=1)[:, None], np.arange(len(depths))[None]
+    before, after = (above & (index < best))[:, ::-1], above & (index > best)
+    low = np.where(before.any(axis=1), len(depths) - before.argmax(axis=1), 0)
+    high = np.where(after.any(axis=1), after.argmax(axis=1) - 1, len(depths) - 1)
     return depths[low], depths[high]
 
 
@@ -333,6 +333,7 @@ class Tokens:
 
 SIZES_KEPT = 128  # about those of two budgets
 FORMS = ("all", "power", "theory")
+QUANTITIES = ("depth", "shallow", "deep")
 
 
 @dataclass(frozen=True)
@@ -364,15 +365,18 @@ class Predicted:
     def valid_to(self) -> float:
         return max(self._compared)
 
-    @cached_property
-    def recipes(self) -> dict[str, Recipe]:
-        """Draws of ln of the best depth, and of ln of the price on either side of it, for one recipe."""
-        found = {}
-        for axis, name in enumerate(("depth", "shallow", "deep"), start=2):
+    def recipe(self, name: str) -> Recipe:
+        """Draws of ln of the best ``depth``, or of ln of the price on its ``shallow`` or ``deep`` side, for one recipe."""
+        if name not in self._recipes:
             own = self.own.source[name] if self.own and self.own.bounded else None
             bounds = self.own.bounds if self.own and name == "depth" else ()
-            found[name] = recipe(getattr(self.everyone, name), own, bounds, axis)
-        return found
+            axis = SCORES + QUANTITIES.index(name)
+            self._recipes[name] = recipe(getattr(self.everyone, name), own, bounds, axis)
+        return self._recipes[name]
+
+    @cached_property
+    def _recipes(self) -> dict[str, Recipe]:
+        return {}
 
     @cached_property
     def _losses(self) -> dict[float, PredictedLoss]:
@@ -440,11 +444,11 @@ class PredictedLoss(LossAt):
 
     def _drawn(self, name: str) -> np.ndarray:
         ratio = self.law.tokens.at(self.n_params) / (TOKENS_PER_PARAM * self.n_params)
-        return self.law.recipes[name].at(math.log(self.n_params) - CENTRE, math.log(ratio))
+        return self.law.recipe(name).at(math.log(self.n_params) - CENTRE, math.log(ratio))
 
     @cached_property
     def best_depth(self) -> tuple[float, float, float]:
-        low, middle, high = np.exp(np.quantile(self.ln_depth, [TAIL, 0.5, 1.0 - TAIL]))
+        low, middle, high = np.exp(quantiles(self.ln_depth, [TAIL, 0.5, 1.0 - TAIL]))
         return float(middle), float(low), float(high)
 
     @cached_property

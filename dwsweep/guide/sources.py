@@ -11,7 +11,7 @@ named, but a range; beyond 1T nothing.
 Trust, by one rule for public evidence and for own fits, from what the depth to build may waste (its regret) and from the
 distance to the nearest sizes at which shapes were compared, in public or by one's own losses:
 
-    high    inside those sizes, and a regret of at most SURE percent of compute (95 %)
+    high    inside one's own sizes, and a regret of at most SURE percent of compute (95 %)
     medium  at most FAR times outside, and a regret of at most FAIR percent in expectation
     low     else, and the published law alone at every size, since nothing prices what it risks
 
@@ -31,9 +31,9 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import argument
+from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit import laws
-from dwsweep.fit.guideline import RECIPE_FACTOR, law_interval
-from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT, Law, outside
+from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT, RECIPE_FACTOR, Law, law_interval, outside
 from dwsweep.guide.answers import Cost, Trust
 from dwsweep.guide.losses import (
     FORMS,
@@ -101,6 +101,8 @@ class Source:
 
     def silent(self, n_params: float) -> bool:
         """Whether it says no depth of a size, or less than a layer."""
+        if isinstance(self.law, Predicted):
+            return self.refuses(n_params)
         depth = self.law.depth(n_params)[0]
         return depth is None or depth < 1.0 or self.refuses(n_params)
 
@@ -116,7 +118,9 @@ class Source:
     def cost(self, depth: float, n_params: float, rough: bool = False) -> Cost | None:
         """What a depth costs at a size, against the best depth there, without its interval if ``rough``; None where the
         source says nothing of it."""
-        if self.refuses(n_params) or self.law.depth(n_params)[0] is None:
+        if self.refuses(n_params):
+            return None
+        if not isinstance(self.law, Predicted) and self.law.depth(n_params)[0] is None:
             return None
         return self.loss(n_params).cost_of(depth, rough)
 
@@ -158,8 +162,7 @@ def published_source() -> Source:
         f"ln d_x = {published_law.A} + {published_law.B:.4f}·L, Levine et al. 2020 (arXiv 2006.12467); intervals "
         f"from a covariance that is {published_law.COVARIANCE_TAG}"
     )
-    spacing = float(np.median(np.diff(published_law.DEPTHS)))
-    return Source(published_law.NAME, laws.published(), (note,), laws.published_alternatives(), spacing=spacing)
+    return Source(published_law.NAME, laws.published(), (note,), laws.published_alternatives(), spacing=laws.GRID_STEP)
 
 
 SPEAKS_FOR = (
@@ -260,8 +263,8 @@ def regret(drawn: np.ndarray, own: bool) -> tuple[float, float]:
     """(in expectation, at most at 95 %) of nats that one choice loses in each draw (D,), of one's ``own`` fit or of
     public evidence."""
     # a few draws of one's own fit lose without end at depths that were not trained
-    most = float(np.quantile(drawn, ENDLESS)) if own else math.inf
-    return float(np.minimum(drawn, most).mean()), float(np.quantile(drawn, 0.95))
+    endless, worst = quantiles(drawn, [ENDLESS, 0.95]).tolist()
+    return float(np.minimum(drawn, endless if own else math.inf).mean()), worst
 
 
 def judge(source: Source, n_params: float) -> Trust:
@@ -277,7 +280,7 @@ def judge(source: Source, n_params: float) -> Trust:
     expected, worst = (loss.cost(nats).less_compute for nats in regret(chosen, source.own is not None))
     factor = law.extrapolation(n_params)
     level = "low"
-    if factor <= 1.0 and worst <= SURE and not source.misfit:
+    if source.own is not None and factor <= 1.0 and worst <= SURE and not source.misfit:
         level = "high"
     elif factor <= FAR and expected <= FAIR:
         level = "medium"

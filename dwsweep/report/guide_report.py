@@ -23,7 +23,7 @@ from dwsweep.guide.answers import (
     Trust,
 )
 from dwsweep.guide.costs import is_near
-from dwsweep.fit.guideline import RECIPE_FACTOR
+from dwsweep.fit.laws import RECIPE_FACTOR
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID
 from dwsweep.guide.sources import BUILD_APART
 from dwsweep.interval import Interval
@@ -242,16 +242,15 @@ def _risk(row: BudgetAnswer) -> list[Part]:
 
 
 def _sources(row: BudgetAnswer) -> list[Part]:
-    table = _table("source< best_depth> 95_%< words< outside> kind< sure< matched<")
+    table = _table("source< best_depth> 95_%< words< outside> kind< sure<")
     for one in row.by_source:
         depth = estimate(Interval.of(one, "depth"), ".1f")
-        table.add(f"  {one.name}", *depth, one.words, _outside(one.outside), one.kind, one.sure, one.matched)
+        table.add(f"  {one.name}", *depth, one.words, _outside(one.outside), one.kind, one.sure)
     legend = (
         f"Best depth of each source's own recipe at {format_count(row.optimum.n_params)}; of built models, the median "
         "depth that was built. words: whose they are; "
         "extrapolated up to 3 times outside the source's sizes, beyond all sources' with the source's offset. sure: P read at the origin, S in a "
-        "second place, C computed from the origin's figures. matched: what is equal among its nets, N being the weights "
-        "of the blocks."
+        "second place, C computed from the origin's figures."
     )
     forms = row.optimum.rivals
     if forms:
