@@ -40,7 +40,9 @@ LAWS: Mapping[str, LossLaw] = {
         "McLeish et al. 2025", lambda n: 0.0876 * (n / 1e9) ** -0.093 + 0.5 * math.exp(7.970) * n**-0.5
     ),
 }
-CROSSING = 2.39e8
+CROSSING = (BESIROGLU_ALPHA * BESIROGLU_A / (KAPLAN_ALPHA * KAPLAN_N_C**KAPLAN_ALPHA)) ** (
+    1.0 / (BESIROGLU_ALPHA - KAPLAN_ALPHA)
+)
 
 
 def law_at(n_params: float) -> LossLaw:

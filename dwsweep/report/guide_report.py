@@ -368,7 +368,7 @@ def _costs_explained(assumptions: Assumptions) -> str:
         "size, FLOPs, time, latency: wasted compute, the percent less of it that would do as well in the best shape; at "
         "equal non-embedding size against the best depth, at equal training FLOPs, training time or decode latency on "
         f"the same tokens against the best of these ({_on_device(assumptions)}). A shape is charged for its distance "
-        "from the budget, on either side."
+        f"from the budget, on either side: a quarter of it up to {NEAR_BUDGET}."
     )
 
 
