@@ -200,7 +200,10 @@ def guide(
     ] = 1,
     pipeline_parallel: Annotated[int, whole_option("N", "Pipeline stages; must divide the depth.", BLOCK)] = 1,
     device: Annotated[
-        str, typer.Option(help="Device for time and latency, such as H100:8, or tflops=…,gb=…,gbps=….", rich_help_panel=TIME)
+        str,
+        typer.Option(
+            help="Device for time and latency, such as H100:8, or tflops=…,gb=…,gbps=….", rich_help_panel=TIME
+        ),
     ] = "H100",
     bench: Annotated[PathValue | None, path_option("--bench", "PATH", "Rates from `dwsweep bench`.", TIME)] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,

@@ -139,7 +139,11 @@ def tables(sources: Sequence[Evidence], collections: int = COLLECTIONS) -> Itera
         larger = leave_largest_out(sources, below)
         yield f"| {below:.0e} | {len(larger)} | {_covered(larger)} | {_score(larger):+.2f} |".replace("e+0", "e")
     yield ""
-    yield f"| simulated truth, {collections} collections | " + " | ".join(f"covered at {n / 1e9:g}B" for n in SIZES) + " |"
+    yield (
+        f"| simulated truth, {collections} collections | "
+        + " | ".join(f"covered at {n / 1e9:g}B" for n in SIZES)
+        + " |"
+    )
     yield "| --- | --- | --- |"
     for name, bend in SIMULATED.items():
         shares = simulated(sources, bend, collections)

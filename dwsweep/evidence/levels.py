@@ -32,9 +32,7 @@ def kaplan(n_params: float) -> float:
 
 LAWS: Mapping[str, LossLaw] = {
     "kaplan2020": LossLaw("Kaplan et al. 2020", lambda n: KAPLAN_ALPHA * kaplan(n)),
-    "besiroglu2024": LossLaw(
-        "Besiroglu et al. 2024", lambda n: BESIROGLU_ALPHA * BESIROGLU_A * n**-BESIROGLU_ALPHA
-    ),
+    "besiroglu2024": LossLaw("Besiroglu et al. 2024", lambda n: BESIROGLU_ALPHA * BESIROGLU_A * n**-BESIROGLU_ALPHA),
     # McLeish et al. 2025 (arXiv 2502.06857): their law of depth, width and tokens along its best shape
     "gemstones2025": LossLaw(
         "McLeish et al. 2025", lambda n: 0.0876 * (n / 1e9) ** -0.093 + 0.5 * math.exp(7.970) * n**-0.5

@@ -279,7 +279,10 @@ class Recipe:
 
 
 def recipe(
-    everyone: Population | PricePopulation, own: Estimates | None = None, bounds: Sequence[Bound] = (), axis: int = SCORES
+    everyone: Population | PricePopulation,
+    own: Estimates | None = None,
+    bounds: Sequence[Bound] = (),
+    axis: int = SCORES,
 ) -> Recipe:
     """A recipe that is none of the sources; with ``own`` estimates, which weigh the draws of ``everyone`` as one more
     source does, and ``bounds``, which cut off what lies beyond them: each draw weighs as much as they leave of it. Scores

@@ -219,9 +219,7 @@ class Law:
         return outside(n_params, self.valid_from, self.valid_to)
 
 
-def law_interval(
-    laws: Sequence[Law], n_params: float, spacing: float
-) -> tuple[float | None, float | None]:
+def law_interval(laws: Sequence[Law], n_params: float, spacing: float) -> tuple[float | None, float | None]:
     """(low, high) of the best depth by laws that fit the same points; None: no bound.
 
     Over their own intervals, over recipes that have a transition at up to RECIPE_FACTOR times smaller or larger sizes,

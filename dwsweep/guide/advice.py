@@ -53,7 +53,25 @@ PARALLEL = 8  # by which depth and heads of a default shape can be divided, wher
 # counts of all parameters by which models are called, and the share of embeddings from which on that matters
 USUAL_TOTALS = (
     *(14e6, 70e6, 100e6, 110e6, 117e6, 124e6, 125e6, 130e6, 135e6, 150e6, 160e6, 200e6, 250e6, 300e6, 345e6, 350e6),
-    *(355e6, 360e6, 400e6, 410e6, 500e6, 600e6, 700e6, 760e6, 774e6, 1e9, 1.1e9, 1.2e9, 1.3e9, 1.4e9, 1.5e9, 1.6e9, 1.7e9),
+    *(
+        355e6,
+        360e6,
+        400e6,
+        410e6,
+        500e6,
+        600e6,
+        700e6,
+        760e6,
+        774e6,
+        1e9,
+        1.1e9,
+        1.2e9,
+        1.3e9,
+        1.4e9,
+        1.5e9,
+        1.6e9,
+        1.7e9,
+    ),
 )
 MUCH_EMBEDDED = 0.1
 DEEPER_THAN_WIDE = 4  # times, from which on a shape is asked back as written the wrong way round
@@ -366,7 +384,11 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     built = practice.near(size)
     no_best = None
     if optimum.basis == "range":
-        no_best = NoBest(published().depth(size)[0], _ends([m.depth for m in practice.near(size, practice.ABOUT)]), _extrapolated(size, options))
+        no_best = NoBest(
+            published().depth(size)[0],
+            _ends([m.depth for m in practice.near(size, practice.ABOUT)]),
+            _extrapolated(size, options),
+        )
     elif (at_size := bests["size"]) and at_size.size:
         optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, at_size.size.less_compute))
     risks = asked.risks(bests | ({"size": default} if default else {}))
@@ -396,7 +418,8 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
 
 
 def _default(candidates: Sequence[Candidate], near: tuple[float, float]) -> Candidate | None:
-    """The fastest to train of the shapes whose depths waste little, where possible one that parallelism can divide."""
+    """The best at equal training time of the shapes whose depths waste little, where possible one that parallelism can
+    divide."""
     low, high = near
     kept = [c for c in candidates if c.within_budget and c.time and low <= c.depth <= high]
     even = [c for c in kept if c.depth % PARALLEL == 0 and c.heads % PARALLEL == 0]

@@ -194,7 +194,7 @@ class BudgetAnswer:
     optimum: at the budget's size in the blocks. budget: as asked for, of all parameters if ``total``. best: the
     candidate of least cost under each constraint, among those not above the budget. recommended: that under the
     constraint asked for, ``at``; at equal size ``default`` where no best can be named (``no_best``), the
-    fastest of the shapes that waste at most 5 % in expectation. usual: the shape that GPT-3's table has at this size. built: models of other families
+    best at equal time of the shapes that waste at most 5 % in expectation. usual: the shape that GPT-3's table has at this size. built: models of other families
     near it. risks: of the best shape under each constraint; risk: of the recommended one. loss_level: nats per token of
     the best depth. blocks_if_total: parameters in the blocks, were a budget that is a usual count of all parameters meant so.
     limits: the options that rule out shapes, as given, by their names; widths: the narrowest and the

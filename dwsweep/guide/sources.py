@@ -97,7 +97,9 @@ class Source:
         if isinstance(self.law, Law):
             return "law"
         factor = self.law.extrapolation(n_params)
-        return "compared" if factor <= 1.0 or n_params < self.law.valid_to else "projection" if factor <= FAR else "range"
+        return (
+            "compared" if factor <= 1.0 or n_params < self.law.valid_to else "projection" if factor <= FAR else "range"
+        )
 
     def silent(self, n_params: float) -> bool:
         """Whether it says no depth of a size, or less than a layer."""
@@ -138,7 +140,9 @@ class Source:
             if self.refuses(n_params):
                 return f"refused: beyond {format_count(LARGEST)} parameters no evidence speaks"
             own = law.own
-            said = f"{format_factor(outside(n_params, own.low, own.high))} times outside your own losses; " if own else ""
+            said = (
+                f"{format_factor(outside(n_params, own.low, own.high))} times outside your own losses; " if own else ""
+            )
             said = "" if own and not own.answers else said
             public = outside(n_params, law.valid_from, law.valid_to)
             return f"{said}{'inside' if public <= 1 else f'{format_factor(public)} times outside'} {where}"

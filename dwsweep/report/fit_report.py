@@ -88,7 +88,9 @@ def _beyond(result: FitResult) -> str:
     """The largest size that the guideline speaks of."""
     known = [row for row in result.guideline if row.depth is not None and row.law.startswith(OWN)]
     if not known:
-        return "" if result.guideline_law else "Beyond their sizes these losses say nothing: the guideline is not theirs."
+        return (
+            "" if result.guideline_law else "Beyond their sizes these losses say nothing: the guideline is not theirs."
+        )
     row = known[-1]
     far, depth = row.extrapolation_factor, Interval.of(row, "depth")
     size = f"At N = {format_count(row.n_params)}"

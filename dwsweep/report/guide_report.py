@@ -22,6 +22,7 @@ from dwsweep.guide.answers import (
     ShapeAnswer,
     Trust,
 )
+from dwsweep.guide.advice import PARALLEL
 from dwsweep.guide.costs import is_near
 from dwsweep.fit.laws import RECIPE_FACTOR
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID
@@ -159,7 +160,7 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
     device = f" (time on {_on_device(assumptions)})"
     if row.default is not None and row.at == "size":
         first = "A default"
-        why = "the fastest to train of these depths, and even to divide"
+        why = f"the best of these depths at equal training time with layers and heads that {PARALLEL} divides"
     else:
         first, why = "Build", f"the best at {SPOKEN[row.at]}"
         if row.optimum.basis in ("projection", "range"):
@@ -214,7 +215,9 @@ def _meant(row: BudgetAnswer) -> list[Part]:
     if row.blocks_if_total is None:
         return []
     size, left = format_count(row.budget), format_count(row.blocks_if_total)
-    return [_said(f"If {size} counts all parameters, embeddings included, add --total: {left} are left for the blocks.")]
+    return [
+        _said(f"If {size} counts all parameters, embeddings included, add --total: {left} are left for the blocks.")
+    ]
 
 
 def _off(shape: Candidate) -> str:
@@ -238,7 +241,13 @@ def _risk(row: BudgetAnswer) -> list[Part]:
     expected, worst = risk.expected.less_compute, risk.worst.less_compute
     at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
     share = (f"{expected:.1f} % of compute in expectation", "bold")
-    return [_said(f"Regret against the best {'depth' if not at else 'shape'}{at}, which nobody knows: ", share, f", at most {worst:.1f} % (95 %).")]
+    return [
+        _said(
+            f"Regret against the best {'depth' if not at else 'shape'}{at}, which nobody knows: ",
+            share,
+            f", at most {worst:.1f} % (95 %).",
+        )
+    ]
 
 
 def _sources(row: BudgetAnswer) -> list[Part]:
@@ -254,7 +263,11 @@ def _sources(row: BudgetAnswer) -> list[Part]:
     )
     forms = row.optimum.rivals
     if forms:
-        legend += " All together, by form of the curve: " + " | ".join(f"{name} {depth:.1f}" for name, depth in forms.items()) + "."
+        legend += (
+            " All together, by form of the curve: "
+            + " | ".join(f"{name} {depth:.1f}" for name, depth in forms.items())
+            + "."
+        )
     return [Heading("Where public data disagree"), table, _soft(legend)]
 
 
@@ -267,7 +280,7 @@ def forest(row: BudgetAnswer) -> Figure:
     return Figure(
         style.svg(lambda: laws.sources([row])),
         f"Best depth at {size} by source",
-        f"{caption} Filled: inside the sizes of the source.",
+        f"{caption} Filled: the source's own words; empty: extrapolated.",
     )
 
 
@@ -308,7 +321,12 @@ def _built(row: BudgetAnswer) -> list[Part]:
     rows = [f"{one.model} {one.label}, {one.cost.less_compute:.1f} %" for one in row.built if one.cost is not None]
     if not rows:
         return []
-    return [_said(("Built near this size", "bold"), f", with the compute that their depths waste at equal size: {'; '.join(rows)}.")]
+    return [
+        _said(
+            ("Built near this size", "bold"),
+            f", with the compute that their depths waste at equal size: {'; '.join(rows)}.",
+        )
+    ]
 
 
 def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:

@@ -289,4 +289,6 @@ def test_a_device_may_be_given_by_its_rates() -> None:
 
 
 def test_a_rate_that_no_maker_publishes_is_assumed() -> None:
-    assert all(("ASSUMED" in device.source) == device.name.startswith("M") for device in DEVICES if device.name != "MI300X")
+    assert all(
+        ("ASSUMED" in device.source) == device.name.startswith("M") for device in DEVICES if device.name != "MI300X"
+    )

@@ -186,7 +186,9 @@ def test_a_price_in_size_lies_where_four_sources_have_it() -> None:
     """0.08 to 0.32 between 3e7 and 1.5e9, without a common trend."""
     everyone = read_populations()
     for side in ("shallow", "deep"):
-        found = [float(np.exp(np.median(recipe(getattr(everyone, side)).at(math.log(n) - CENTRE)))) for n in (3e7, 1.5e9)]
+        found = [
+            float(np.exp(np.median(recipe(getattr(everyone, side)).at(math.log(n) - CENTRE)))) for n in (3e7, 1.5e9)
+        ]
         assert all(0.08 < price < 0.32 for price in found) and found[1] / found[0] == pytest.approx(1.0, abs=0.3)
 
 

@@ -582,7 +582,9 @@ def test_the_verdict_stands_before_the_table() -> None:
     assert lines[4].startswith(
         "Trust: low. No losses of your own recipe; 5 times outside the data of the published law"
     )
-    assert lines[3].startswith("Built near this size, with the compute that their depths waste at equal size: Llama 3.2 3B 28 × 3072, ")
+    assert lines[3].startswith(
+        "Built near this size, with the compute that their depths waste at equal size: Llama 3.2 3B 28 × 3072, "
+    )
     (marked,) = [line for line in lines[5:] if line.startswith(MARK) and "×" in line]
     assert shape.label in marked
 

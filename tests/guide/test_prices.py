@@ -99,7 +99,10 @@ def test_trust_is_not_high_where_the_shape_to_build_is_far_behind() -> None:
     assert guide_sources.of_shape(high, guide_sources.FAIR) == high
     behind = guide_sources.of_shape(high, 8.1)
     assert behind.level == "medium"
-    assert behind.reasons == ("the best shape that one can build wastes 8.1 % of compute against the best depth", "reason")
+    assert behind.reasons == (
+        "the best shape that one can build wastes 8.1 % of compute against the best depth",
+        "reason",
+    )
     assert guide_sources.of_shape(Trust("low", ()), 8.1).level == "low"
     fine, coarse = (answer([2e5], fit=LAPTOP, options=Options(width_multiple=m)).budgets[0] for m in (None, 96))
     assert coarse.recommended and coarse.recommended.size

@@ -23,11 +23,11 @@ def test_one_panel_a_budget(tmp_path) -> None:
     # what a reader needs to build a shape and to judge a number: widths, scale, what is assumed, how far it projects
     for words in (
         "width d_x of the shapes",
-        "0.1 % of the loss",
+        " 5 %",
         "rate assumed",
         "5× outside the data",
         "trust: low",
-        "ASSUMED curvature",
+        "ASSUMED price of depth",
         "usual 32 × 2816",
         "recommended ",
     ):
