@@ -1,5 +1,5 @@
-"""Devices: peak rates, each from its maker's public data sheet. A device that is not here is unknown, never guessed, but
-its rates may be given: ``tflops=165,gb=24,gbps=1008``.
+"""Devices: peak rates, each from its maker's public data sheet. A device that is not here is unknown, never guessed,
+but its rates may be given: ``tflops=165,gb=24,gbps=1008``.
 
 A device is what JAX counts as one: a GPU, a TPU chip, and for TPU v2 and v3 one of the chip's two cores. A source that
 says ASSUMED has a rate that its maker does not publish.
@@ -104,8 +104,8 @@ _RATES = ("tflops", "gb", "gbps")
 
 
 def given(text: str) -> Device | None:
-    """A device by its rates, ``tflops=165,gb=24,gbps=1008``: dense 16-bit TFLOP/s, GB and GB/s of memory; None where the
-    text names other numbers, not all three, or one that is not above 0."""
+    """A device by its rates, ``tflops=165,gb=24,gbps=1008``: dense 16-bit TFLOP/s, GB and GB/s of memory; None where
+    the text names other numbers, not all three, or one that is not above 0."""
     rates = dict[str, float]()
     for part in text.lower().split(","):
         name, _, value = part.partition("=")
@@ -115,13 +115,13 @@ def given(text: str) -> Device | None:
             return None
     if sorted(rates) != sorted(_RATES) or not all(0.0 < rate < 1e9 for rate in rates.values()):
         return None
-    return _device(text, *(rates[name] for name in _RATES), "", "given")
+    return _device(text, rates["tflops"], rates["gb"], rates["gbps"], "", "given")
 
 
 @cache
 def find(name: str | None) -> Device | None:
-    """The device of a name in the table or of JAX's ``device_kind``, in any case, or of rates that are ``given``; None where
-    it is not in the table.
+    """The device of a name in the table or of JAX's ``device_kind``, in any case, or of rates that are ``given``;
+    None where it is not in the table.
 
     Only whole names match: an A10G is no A10, and a MIG slice of an H100 no H100.
     """

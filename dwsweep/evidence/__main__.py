@@ -1,4 +1,5 @@
-"""``python -m dwsweep.evidence``, from the top of the repository: fit every source anew; ``--check``: test the model."""
+"""``python -m dwsweep.evidence``, from the top of the repository: fit every source anew; ``--check``: test the
+model."""
 
 import sys
 

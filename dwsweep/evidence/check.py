@@ -48,8 +48,8 @@ def foretold(everyone: Population, source: Evidence, which: Sequence[int], known
         sd = np.hypot(sd, math.sqrt(own.covariance[k][k]))
         density = np.exp(-0.5 * ((own.value[k] - mean) / sd) ** 2) / (sd * math.sqrt(2.0 * math.pi))
         low, high = (_quantile(mean, sd, share) for share in (0.025, 0.975))
-        ends = (math.exp(value) for value in (own.value[k], low, high))
-        found.append(Foretold(source.name, own.n_params[k], *ends, math.log(density.mean())))
+        depth, low, high = (math.exp(value) for value in (own.value[k], low, high))
+        found.append(Foretold(source.name, own.n_params[k], depth, low, high, math.log(density.mean())))
     return found
 
 
@@ -97,7 +97,7 @@ def simulated(sources: Sequence[Evidence], bend: float, collections: int = COLLE
     differ by ``TRUTH``.
     """
     rng = np.random.default_rng(11)
-    inside = {n: 0 for n in SIZES}
+    inside = dict.fromkeys(SIZES, 0)
     one = {name: np.array([value]) for name, value in TRUTH.items()}
     truth = Population(np.array([bend]), one["slope"], one["level"], np.array([0.05]), *list(one.values())[2:])
     for _ in range(collections):

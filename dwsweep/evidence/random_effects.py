@@ -84,9 +84,11 @@ class Estimates:
 
     def among(self, kept: np.ndarray) -> Estimates:
         """The estimates at the indices ``kept``."""
-        rows = [tuple(float(v) for v in np.array(column)[kept]) for column in (self.n_params, self.tokens_per_param)]
+        n, tokens, value = (
+            tuple(np.array(column)[kept].tolist()) for column in (self.n_params, self.tokens_per_param, self.value)
+        )
         covariance = np.array(self.covariance)[np.ix_(kept, kept)]
-        return Estimates(*rows, tuple(np.array(self.value)[kept].tolist()), tuple(map(tuple, covariance.tolist())))
+        return Estimates(n, tokens, value, tuple(map(tuple, covariance.tolist())))
 
 
 class Drawn:
@@ -164,7 +166,8 @@ def depth_population(sources: Iterable[Estimates], bends: Sequence[float] = BEND
     which, constants = _drawn(
         cells, sources, lambda source: np.stack([np.ones(len(source)), source.t]), (LEVEL, TOKENS), ln_prior
     )
-    return Population(p[which], b[which], *constants.T, tau[which], rho[which], omega[which])
+    level, tokens = constants.T
+    return Population(p[which], b[which], level, tokens, tau[which], rho[which], omega[which])
 
 
 def price_population(sources: Iterable[Estimates]) -> PricePopulation:
@@ -178,7 +181,8 @@ def price_population(sources: Iterable[Estimates]) -> PricePopulation:
         (PRICE_LEVEL, PRICE_SLOPE),
         -0.5 * (tau / HALF_NORMAL["price"]) ** 2,
     )
-    return PricePopulation(*constants.T, tau[which])
+    level, slope = constants.T
+    return PricePopulation(level, slope, tau[which])
 
 
 def _drawn(cells, sources, regressors, prior, ln_prior):  # type: ignore[no-untyped-def]
@@ -285,8 +289,8 @@ def recipe(
     axis: int = SCORES,
 ) -> Recipe:
     """A recipe that is none of the sources; with ``own`` estimates, which weigh the draws of ``everyone`` as one more
-    source does, and ``bounds``, which cut off what lies beyond them: each draw weighs as much as they leave of it. Scores
-    of two quantities are independent if their axes differ."""
+    source does, and ``bounds``, which cut off what lies beyond them: each draw weighs as much as they leave of it.
+    Scores of two quantities are independent if their axes differ."""
     if own is not None and len(own):
         products, ln_det = _products(everyone, own, np.zeros((2, len(own))))
         everyone = everyone.taken(resampled(-0.5 * (products[:, 0, 0] + ln_det), len(everyone)))

@@ -54,9 +54,10 @@ class Evidence:
     """One source.
 
     kind: ``losses``, ``optima``, ``slope``, ``pairs``, ``law`` or ``built``. sure: of the figures; ``P`` read at the
-    origin, ``S`` in a second place, ``C`` computed from the origin's figures. matched: what is equal among the nets that
-    it compares. depth: ln L*, best depth. shallow, deep: ln κ, the price of a depth on either side of it, κ = c over
-    −dloss/d ln N, for loss = c·(ln L − ln L*)² in nats. shift: ln of the best depth over the depths that the source names.
+    origin, ``S`` in a second place, ``C`` computed from the origin's figures. matched: what is equal among the nets
+    that it compares. depth: ln L*, best depth. shallow, deep: ln κ, the price of a depth on either side of it, κ = c
+    over −dloss/d ln N, for loss = c·(ln L − ln L*)² in nats. shift: ln of the best depth over the depths that the
+    source names.
     """
 
     name: str
@@ -110,14 +111,15 @@ def populations(sources: Iterable[Evidence]) -> Populations:
         for k, side in enumerate(("shallow", "deep"))
     )
     forms = (depth_population(depths, bends) for bends in (BENDS[:1], BENDS[-1:]))
-    return Populations(depth_population(depths), *prices, *forms)
+    (shallow, deep), (power, theory) = prices, forms
+    return Populations(depth_population(depths), shallow, deep, power, theory)
 
 
 @cache
 def read_populations(path: Path = POPULATIONS) -> Populations:
     """What all sources of the package say, as it was fitted when their summaries were written."""
     kept = json.loads(path.read_text("utf-8"))
-    made = {}
+    made: dict[str, Any] = {}
     for one, draws in kept.items():
         kind = PricePopulation if one in ("shallow", "deep") else Population
         made[one] = kind(**{name: np.array(values) for name, values in draws.items()})
@@ -147,7 +149,8 @@ def summarised(path: Path) -> Evidence:
 
     given = yaml.safe_load(path.read_text("utf-8"))
     meta = {name: given[name] for name in META} | {"name": path.stem, "note": given.get("note", "")}
-    return Evidence(**meta, **READINGS[given["kind"]](given), shift=given.get("below", 0.0))
+    read: dict[str, Any] = {**READINGS[given["kind"]](given)}
+    return Evidence(**meta, **read, shift=given.get("below", 0.0))
 
 
 Read = dict[str, Estimates]  # by the fields of Evidence
@@ -223,8 +226,8 @@ def law_depth(n_params: float) -> float:
 
 
 def _built(given: dict[str, Any]) -> Read:
-    """Median depths built near a size: shallower than the best by a factor that all teams share, since time, latency and
-    parallelism count as well."""
+    """Median depths built near a size: shallower than the best by a factor that all teams share, since time, latency
+    and parallelism count as well."""
     rows = [
         (row | {"tokens_per_param": TOKENS_PER_PARAM}, math.log(row["depth"]) + given["below"], given["sd"])
         for row in given["depths"]
@@ -265,13 +268,13 @@ def _independent(rows: Sequence[tuple[dict[str, float], float, float]], shared: 
     if not rows:
         return NOTHING
     n, tokens = (tuple(float(row[name]) for row, _, _ in rows) for name in ("n_params", "tokens_per_param"))
-    value, sd = ([one[k] for one in rows] for k in (1, 2))
+    value, sd = [value for _, value, _ in rows], [sd for _, _, sd in rows]
     return Estimates(n, tokens, tuple(value), _lists(np.diag(np.array(sd) ** 2) + shared**2))
 
 
 def answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | None, loss: str) -> Read:
-    """What fitted tables say, each at its tokens, or at a ``ratio`` of tokens to parameters; ``loss`` names the law whose
-    slope prices a depth, or is ``own``."""
+    """What fitted tables say, each at its tokens, or at a ``ratio`` of tokens to parameters; ``loss`` names the law
+    whose slope prices a depth, or is ``own``."""
     rows = [
         (table, x, tokens / math.exp(x) if tokens else ratio or 20.0) for table, tokens in tables for x in _sizes(table)
     ]

@@ -20,9 +20,9 @@ MORE_TOKENS = 0.05  # ln depth per ln tokens: the prior's mean, by which an esti
 
 @dataclass(frozen=True)
 class Words:
-    """Best depth of a source's own recipe with its 95 %, whose words they are (``own``; ``own, beyond its nets`` of a law;
-    ``extrapolated``; ``all, its offset``: all sources', with the source's offset), and the factor by which the size lies
-    outside the source's own."""
+    """Best depth of a source's own recipe with its 95 %, whose words they are (``own``; ``own, beyond its nets`` of a
+    law; ``extrapolated``; ``all, its offset``: all sources', with the source's offset), and the factor by which the
+    size lies outside the source's own."""
 
     depth: float
     low: float
@@ -55,7 +55,8 @@ def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_p
 
 
 def _around(y: float, sd: float, whose: str, factor: float) -> Words:
-    return Words(*(math.exp(y + z * sd) for z in (0.0, -NORMAL, NORMAL)), whose, factor)
+    depth, low, high = (math.exp(y + z * sd) for z in (0.0, -NORMAL, NORMAL))
+    return Words(depth, low, high, whose, factor)
 
 
 def _between(source: Evidence, x: float, t: float) -> tuple[float, float]:

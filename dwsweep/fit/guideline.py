@@ -174,8 +174,9 @@ def guideline_row(
     """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
 
     rival_depth_min, rival_depth_max: over the intervals of every form that is not rejected.
-    A published law has the interval of `guide --law` (``law_interval``). depth_low … width_high: at the fixed budget, so width_low = √(N/12·depth_high) goes with depth_high. depth_int,
-    width_int: a shape one can build, the width rounded to a multiple of 64 (smaller nets: 8).
+    A published law has the interval of `guide --law` (``law_interval``). depth_low … width_high: at the fixed budget,
+    so width_low = √(N/12·depth_high) goes with depth_high. depth_int, width_int: a shape one can build, the width
+    rounded to a multiple of 64 (smaller nets: 8).
     """
     factor = law.extrapolation(n_params)
     if factor > EXTRAPOLATION_LIMIT:

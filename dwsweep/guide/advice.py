@@ -16,7 +16,7 @@ from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import ASSUMED, Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.evidence.words import compares_at_scale, words
-from dwsweep.fit.laws import AS_PRINTED, Law, outside, published
+from dwsweep.fit.laws import AS_PRINTED, Law, published
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import (
@@ -186,8 +186,8 @@ def _too_large(name: str, option: str | None, given: str) -> str:
     """The line that refuses a size beyond which no evidence speaks."""
     of_law = argument("law")
     return (
-        f"{argument(name, option)}: {given}; must be at most {format_count(LARGEST)} non-embedding parameters: no shapes "
-        f"were compared beyond 15B and no law was published beyond {format_count(LARGEST)}"
+        f"{argument(name, option)}: {given}; must be at most {format_count(LARGEST)} non-embedding parameters: no "
+        f"shapes were compared beyond 15B and no law was published beyond {format_count(LARGEST)}"
         + (f" (allowed: {of_law} {published_law.SHORT}, to 1.2T)" if name == "params" else "")
     )
 
@@ -439,8 +439,8 @@ def _extrapolated(n_params: float, options: Options) -> tuple[float, float]:
 
 
 def _blocks_if_total(n_params: float, best: Candidate | None, options: Options, source: Source) -> float | None:
-    """Parameters in the blocks, were the budget a count of all parameters, as a usual name of a model is; None where it is
-    no such name, or embeddings hardly count."""
+    """Parameters in the blocks, were the budget a count of all parameters, as a usual name of a model is; None where
+    it is no such name, or embeddings hardly count."""
     if options.total or best is None or not any(math.isclose(n_params, usual) for usual in USUAL_TOTALS):
         return None
     if best.n_params_total / best.n_params - 1.0 < MUCH_EMBEDDED:
@@ -466,9 +466,9 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
 
     Balanced: between the lower end of the source's own interval and its upper end plus one step of a law's grid (at its
     transition a depth ties with the next, and the best lies between the two; below the grid's first depth at most twice
-    the best), or, in losses of one's own and by public evidence, wasting at most BALANCED percent of compute. Too deep or too shallow: outside the one
-    interval, of form, parameters and recipe; undecided between the two. The size is the true count of the block that
-    ``options`` describe, 12·L·d_x² for the standard one.
+    the best), or, in losses of one's own and by public evidence, wasting at most BALANCED percent of compute. Too
+    deep or too shallow: outside the one interval, of form, parameters and recipe; undecided between the two. The size
+    is the true count of the block that ``options`` describe, 12·L·d_x² for the standard one.
     """
     own = _own_shape(depth, width, options)
     if why := options.refusal(own):

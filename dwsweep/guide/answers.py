@@ -40,9 +40,10 @@ class BestDepth:
     n_params: in the blocks. depth_low, depth_high: the one interval, of form, parameters and recipe (sources.py); None:
     no bound, or no depth at all. law_low, law_high: of the source's own form alone. next_depth: what the depth ties
     with where the source is a law of transitions, else the depth itself. The width is √(N/12L); its low end goes with
-    the deep one. rivals: best depth by every other form that is not rejected; of public evidence, by each form where the
-    two are more than a tenth apart. extrapolation_factor: how many times outside the data, 1 inside. basis: ``compared``
-    (at such sizes shapes were compared), ``projection``, ``range`` (no best depth can be named), ``law`` or ``refused``.
+    the deep one. rivals: best depth by every other form that is not rejected; of public evidence, by each form where
+    the two are more than a tenth apart. extrapolation_factor: how many times outside the data, 1 inside. basis:
+    ``compared`` (at such sizes shapes were compared), ``projection``, ``range`` (no best depth can be named), ``law``
+    or ``refused``.
     """
 
     name: str
@@ -71,9 +72,9 @@ class BestDepth:
 
 @dataclass(frozen=True)
 class Cost:
-    """Wasted compute of a shape. less_compute: in percent, "as if you had this much less": 100·(1 − exp(−w)), w in ln N.
-    nats: the loss above the best at a constraint, w times the slope −dloss/d ln N of best-shaped nets, with its interval
-    where it has one.
+    """Wasted compute of a shape. less_compute: in percent, "as if you had this much less": 100·(1 − exp(−w)), w in ln
+    N. nats: the loss above the best at a constraint, w times the slope −dloss/d ln N of best-shaped nets, with its
+    interval where it has one.
 
     At equal tokens compute grows in proportion to N, so this is exact; where tokens grow with N as they should, a
     factor of compute moves N and tokens by its root each and the loss by as much again.
@@ -87,8 +88,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class NearBest:
-    """Depths that waste at most ``less_compute`` percent of compute: ``nats``, ``percent`` of the loss. An end that lies
-    beyond what the source can speak of is None."""
+    """Depths that waste at most ``less_compute`` percent of compute: ``nats``, ``percent`` of the loss. An end that
+    lies beyond what the source can speak of is None."""
 
     percent: float
     nats: float
@@ -145,8 +146,8 @@ class Risk:
 
 @dataclass(frozen=True)
 class SourceRow:
-    """What one public source says of a budget's size. outside: factor by which the size lies outside the source's own; 1
-    inside. words: whose they are, the source's own or all sources' with its offset."""
+    """What one public source says of a budget's size. outside: factor by which the size lies outside the source's
+    own; 1 inside. words: whose they are, the source's own or all sources' with its offset."""
 
     name: str
     reference: str
@@ -194,11 +195,11 @@ class BudgetAnswer:
     optimum: at the budget's size in the blocks. budget: as asked for, of all parameters if ``total``. best: the
     candidate of least cost under each constraint, among those not above the budget. recommended: that under the
     constraint asked for, ``at``; at equal size ``default`` where no best can be named (``no_best``), the
-    best at equal time of the shapes that waste at most 5 % in expectation. usual: the shape that GPT-3's table has at this size. built: models of other families
-    near it. risks: of the best shape under each constraint; risk: of the recommended one. loss_level: nats per token of
-    the best depth. blocks_if_total: parameters in the blocks, were a budget that is a usual count of all parameters meant so.
-    limits: the options that rule out shapes, as given, by their names; widths: the narrowest and the
-    widest shape that meets them.
+    best at equal time of the shapes that waste at most 5 % in expectation. usual: the shape that GPT-3's table has at
+    this size. built: models of other families near it. risks: of the best shape under each constraint; risk: of the
+    recommended one. loss_level: nats per token of the best depth. blocks_if_total: parameters in the blocks, were a
+    budget that is a usual count of all parameters meant so. limits: the options that rule out shapes, as given, by
+    their names; widths: the narrowest and the widest shape that meets them.
     """
 
     optimum: BestDepth

@@ -61,8 +61,8 @@ class Budget:
         return counted(shape, self.options) <= (1 + BUDGET_TOLERANCE) * self.asked
 
     def missing(self, shape: Shape) -> float:
-        """Nats of a shape's distance from the budget, S against B, on either side: slope·|ln(S/B)|, but a quarter of that
-        up to BUDGET_TOLERANCE. Below, its loss is higher; above, it spends more; and no budget is exact."""
+        """Nats of a shape's distance from the budget, S against B, on either side: slope·|ln(S/B)|, but a quarter of
+        that up to BUDGET_TOLERANCE. Below, its loss is higher; above, it spends more; and no budget is exact."""
         off = abs(math.log(counted(shape, self.options) / self.asked))
         return self.loss.slope * (off - (1.0 - NEAR_BUDGET) * min(off, math.log1p(BUDGET_TOLERANCE)))
 

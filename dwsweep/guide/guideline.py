@@ -7,6 +7,7 @@ depth can be named, a row has the depths that waste at most 5 % of compute.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from dwsweep.fit.guideline import nearest_shape, width_at
 from dwsweep.guide.losses import Predicted
@@ -19,7 +20,10 @@ NO_BEST = "no best depth can be named, these waste at most 5 % of compute"
 
 
 def completed(fit: FitResult) -> FitResult:
-    """The fit with the rows of its guideline that lie outside its data answered by public evidence."""
+    """The fit with the rows of its guideline that lie outside its data answered by public evidence; as it is where it
+    has no law of its own, since then its rows are the published law's, and say so."""
+    if not fit.own_law:
+        return fit
     source = source_of(fit, "this fit")
     return replace(fit, guideline=[_row(row, source.at(row.n_params)) for row in fit.guideline])
 
@@ -28,7 +32,7 @@ def _row(row: GuidelineRow, source: Source) -> GuidelineRow:
     law, n = source.law, row.n_params
     if not isinstance(law, Predicted):
         return row
-    empty = {name: None for name in GuidelineRow.keys() if name not in KEPT}
+    empty: dict[str, Any] = {name: None for name in GuidelineRow.keys() if name not in KEPT}  # noqa: SIM118
     name = law.name
     if law.own is not None:
         name += ", from where your losses end" if law.own.bounded else ", inside the bounds of your losses"
@@ -58,4 +62,7 @@ def _row(row: GuidelineRow, source: Source) -> GuidelineRow:
     return replace(row, **(empty | found), law=name, extrapolation_factor=factor)
 
 
-KEPT = ("name", "n_params", "trained_depth", "trained_width", "law", "extrapolation_factor")
+KEPT = (
+    *("name", "n_params", "trained_depth", "trained_width", "law", "extrapolation_factor"),
+    *("loss_penalty", "penalty_low", "penalty_high", "equivalent_size_percent"),  # of the trained shape, as measured
+)

@@ -159,7 +159,8 @@ class LawLoss(LossAt):
 
         w(L, N) = κ·(ln L − ln L*(N))²,   κ = 0.19, 0.08 to 0.32   (ASSUMED)
 
-    κ is the curvature of the loss, half its second derivative by ln L, over its slope −dloss/d ln N, both of one source.
+    κ is the curvature of the loss, half its second derivative by ln L, over its slope −dloss/d ln N, both of one
+    source.
     """
 
     law: Law
@@ -366,7 +367,8 @@ class Predicted:
         return max(self._compared)
 
     def recipe(self, name: str) -> Recipe:
-        """Draws of ln of the best ``depth``, or of ln of the price on its ``shallow`` or ``deep`` side, for one recipe."""
+        """Draws of ln of the best ``depth``, or of ln of the price on its ``shallow`` or ``deep`` side, for one
+        recipe."""
         if name not in self._recipes:
             own = self.own.source[name] if self.own and self.own.bounded else None
             bounds = self.own.bounds if self.own and name == "depth" else ()

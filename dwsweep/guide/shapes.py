@@ -178,7 +178,8 @@ class Options:
             )
         if find(self.device_name) is None:
             wrong.append(
-                f"{argument('device')}: {self.device!r} is not in the table; allowed: {suggestion(self.device_name)}, {GIVEN}"
+                f"{argument('device')}: {self.device!r} is not in the table; allowed: {suggestion(self.device_name)}, "
+                f"{GIVEN}"
             )
         if self.at not in CONSTRAINTS:
             wrong.append(f"{argument('at')}: {self.at!r}; allowed: {', '.join(CONSTRAINTS)}")

@@ -8,8 +8,8 @@ constants alone. So for it the interval is drawn around all forms that fit its p
 Shapes were compared up to 1.5 billion parameters. To ten times that an answer is a projection; beyond, no best depth is
 named, but a range; beyond 1T nothing.
 
-Trust, by one rule for public evidence and for own fits, from what the depth to build may waste (its regret) and from the
-distance to the nearest sizes at which shapes were compared, in public or by one's own losses:
+Trust, by one rule for public evidence and for own fits, from what the depth to build may waste (its regret) and from
+the distance to the nearest sizes at which shapes were compared, in public or by one's own losses:
 
     high    inside one's own sizes, and a regret of at most SURE percent of compute (95 %)
     medium  at most FAR times outside, and a regret of at most FAIR percent in expectation
@@ -170,8 +170,8 @@ def published_source() -> Source:
 
 
 SPEAKS_FOR = (
-    "the evidence speaks for decoders that predict the next token of text; losses of your own (`dwsweep fit`) speak for "
-    "your recipe"
+    "the evidence speaks for decoders that predict the next token of text; losses of your own (`dwsweep fit`) speak "
+    "for your recipe"
 )
 
 

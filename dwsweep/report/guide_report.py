@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 
 from dwsweep import paths, published_law
+from dwsweep.fit.laws import RECIPE_FACTOR
+from dwsweep.guide.advice import PARALLEL
 from dwsweep.guide.answers import (
     CONSTRAINTS,
     SPOKEN,
@@ -22,9 +24,7 @@ from dwsweep.guide.answers import (
     ShapeAnswer,
     Trust,
 )
-from dwsweep.guide.advice import PARALLEL
 from dwsweep.guide.costs import is_near
-from dwsweep.fit.laws import RECIPE_FACTOR
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID
 from dwsweep.guide.sources import BUILD_APART
 from dwsweep.interval import Interval
@@ -178,11 +178,12 @@ def _no_best(row: BudgetAnswer) -> Lines:
     law = f"The law says {known.law:.0f}, " if known.law is not None else ""
     built = "" if known.built is None else f"built models have {_span(*known.built)}, "
     low, high = _little(row)
+    last = MISSING if high is None else f"{high:.0f}"
     text = f" {law}{built}recipes extrapolated {_span(*known.recipes)}; "
     return _said(
         (f"No comparison of shapes exists at {size}.", "bold"),
         text,
-        (f"{_span(low, high)} layers waste at most {_allowed(row):g} % of compute in expectation", "bold"),
+        (f"{low:.0f} to {last} layers waste at most {_allowed(row):g} % of compute in expectation", "bold"),
         ": let the hardware choose.",
     )
 
@@ -257,9 +258,8 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         table.add(f"  {one.name}", *depth, one.words, _outside(one.outside), one.kind, one.sure)
     legend = (
         f"Best depth of each source's own recipe at {format_count(row.optimum.n_params)}; of built models, the median "
-        "depth that was built. words: whose they are; "
-        "extrapolated up to 3 times outside the source's sizes, beyond all sources' with the source's offset. sure: P read at the origin, S in a "
-        "second place, C computed from the origin's figures."
+        "depth that was built. words: whose they are; extrapolated up to 3 times outside the source's "
+        "sizes, beyond all sources' with the source's offset. sure: P read at the origin, S in a second place, C computed from the origin's figures."
     )
     forms = row.optimum.rivals
     if forms:
@@ -285,7 +285,8 @@ def forest(row: BudgetAnswer) -> Figure:
 
 
 def _apart(row: BudgetAnswer, shape: Candidate) -> str:
-    """Why the shape to build is deeper or shallower than the best depth, where it is: what is uncertain, or the widths."""
+    """Why the shape to build is deeper or shallower than the best depth, where it is: what is uncertain, or the
+    widths."""
     likeliest, depth = row.optimum.depth, shape.depth
     if row.at != "size" or row.default is not None or likeliest is None or abs(depth - likeliest) < 1.5:
         return ""
@@ -383,8 +384,8 @@ def _tolerated(row: BudgetAnswer) -> str:
 
 def _costs_explained(assumptions: Assumptions) -> str:
     return (
-        "size, FLOPs, time, latency: wasted compute, the percent less of it that would do as well in the best shape; at "
-        "equal non-embedding size against the best depth, at equal training FLOPs, training time or decode latency on "
+        "size, FLOPs, time, latency: wasted compute, the percent less of it that would do as well in the best shape; "
+        "at equal non-embedding size against the best depth, at equal training FLOPs, training time or decode latency on "
         f"the same tokens against the best of these ({_on_device(assumptions)}). A shape is charged for its distance "
         f"from the budget, on either side: a quarter of it up to {NEAR_BUDGET}."
     )
