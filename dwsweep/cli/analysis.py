@@ -122,6 +122,7 @@ def fit(
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.arms import compare_arms
     from dwsweep.fit.warnings import check_fitted
+    from dwsweep.guide.guideline import completed
     from dwsweep.records import fit as fit_record
     from dwsweep.report import fit_report
     from dwsweep.report.figures import registry
@@ -160,6 +161,8 @@ def fit(
             unit=unit.value if unit else None,
         )
         check_fitted(result)
+        if isinstance(result, fit_record.FitResult):
+            result = completed(result)
         note = fit_record.replaced(result, out)
         written = fit_record.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
@@ -220,7 +223,10 @@ def guide(
     ] = 1,
     pipeline_parallel: Annotated[int, whole_option("N", "Pipeline stages; must divide the depth.", BLOCK)] = 1,
     device: Annotated[
-        str, typer.Option(help="Device for time and latency, such as H100:8.", rich_help_panel=TIME)
+        str,
+        typer.Option(
+            help="Device for time and latency, such as H100:8, or tflops=…,gb=…,gbps=….", rich_help_panel=TIME
+        ),
     ] = "H100",
     bench: Annotated[PathValue | None, path_option("--bench", "PATH", "Rates from `dwsweep bench`.", TIME)] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
