@@ -259,8 +259,8 @@ def _sources(row: BudgetAnswer) -> list[Part]:
     legend = (
         f"Best depth of each source's own recipe at {format_count(row.optimum.n_params)}; of built models, the median "
         "depth that was built. words: whose they are; extrapolated up to 3 times outside the source's "
-        "sizes, beyond all sources' with the source's offset. sure: P read at the origin, S in a second place, C computed "
-        "from the origin's figures."
+        "sizes, beyond all sources' with the source's offset. sure: P read at the origin, S in a second place, "
+        "C computed from the origin's figures."
     )
     forms = row.optimum.rivals
     if forms:
@@ -387,8 +387,8 @@ def _costs_explained(assumptions: Assumptions) -> str:
     return (
         "size, FLOPs, time, latency: wasted compute, the percent less of it that would do as well in the best shape; "
         "at equal non-embedding size against the best depth, at equal training FLOPs, training time or decode latency "
-        f"on the same tokens against the best of these ({_on_device(assumptions)}). A shape is charged for its distance "
-        f"from the budget, on either side: a quarter of it up to {NEAR_BUDGET}."
+        f"on the same tokens against the best of these ({_on_device(assumptions)}). A shape is charged for its "
+        f"distance from the budget, on either side: a quarter of it up to {NEAR_BUDGET}."
     )
 
 
