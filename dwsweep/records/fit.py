@@ -15,7 +15,7 @@ from pydantic import Field
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
+from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of, sealed
 from dwsweep.records.studies import (
     Along,
     AlongRow,
@@ -460,7 +460,7 @@ def write(result: Fit, out_dir: Any) -> list[str]:
     texts = {}
     if isinstance(result, FitResult):
         texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
-    texts["fit.json"] = result.to_json()
+    texts["fit.json"] = sealed(result.to_json())
     if result.along:
         texts["along.csv"] = csv_text(result.along.rows, AlongRow)
         if result.along.equal:

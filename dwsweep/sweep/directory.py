@@ -1,6 +1,6 @@
 """Layout, reading and writing of the sweep directory. The directories are the truth; ``results.csv`` follows.
 
-spec.yaml  plan.csv  results.csv  manifest.json
+spec.yaml  plan.csv  results.csv  derived.json  manifest.json
 packs/<pack_id>/pack.json  state.json  progress.json  log.txt  checkpoints/
 runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors  eval.json
 locks/
@@ -38,7 +38,7 @@ from dwsweep.records.run import (
     RunState,
     fault_of_documents,
 )
-from dwsweep.records.sweep import DROP, Manifest, Owner, PlanRow
+from dwsweep.records.sweep import DROP, Derived, Manifest, Owner, PlanRow
 
 if TYPE_CHECKING:
     from dwsweep.plan import Plan
@@ -47,6 +47,7 @@ Record = TypeVar("Record")
 
 _FILES: dict[type, tuple[str, str]] = {
     Manifest: ("", "manifest.json"),
+    Derived: ("", "derived.json"),
     RunConfig: ("runs", "config.json"),
     RunState: ("runs", "status.json"),
     RunResult: ("runs", "result.json"),
@@ -94,11 +95,12 @@ class SweepStore:
                 raise Damaged(path, self.name_of(path), f"{field}: {named!r}; must be {owner!r}")
         return record
 
-    def write(self, owner: str, record: Any, durable: bool = False) -> None:
-        """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it."""
+    def write(self, owner: str, record: Any, durable: bool = False, folder: bool = True) -> None:
+        """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it, ``folder``: its
+        name too."""
         path = self.path_of(type(record), owner)
         paths.make_directory(path.parent)
-        reader.write(path, record, durable=durable)
+        reader.write(path, record, durable=durable, folder=folder)
 
     def name_of(self, path: Any) -> str:
         """The path as seen from the sweep directory, for messages."""
@@ -139,7 +141,7 @@ class SweepStore:
         with self.manifest_guard():
             old = self.manifest
             if (new := change(old)) != old:
-                self.write("", new)
+                self.write("", new, durable=True)
 
     # plan
 
@@ -149,7 +151,7 @@ class SweepStore:
 
         paths.make_directory(self.directory / "runs")
         paths.make_directory(self.directory / "packs")
-        paths.write_atomic(self.directory / "spec.yaml", plan.spec.to_yaml())
+        paths.write_atomic(self.directory / "spec.yaml", plan.spec.to_yaml(), durable=True)
         there = set(self.run_ids())
         for run in plan.runs:
             if run.action == DROP:
@@ -165,7 +167,7 @@ class SweepStore:
         from dwsweep.plan.units import to_rows
 
         path = paths.make_directory(self.directory) / "plan.csv"
-        paths.write_atomic(path, sweep_record.plan_csv(to_rows(plan)))
+        paths.write_atomic(path, sweep_record.plan_csv(to_rows(plan)), durable=True)
         return path
 
     def planned(self) -> list[PlanRow]:
@@ -176,11 +178,13 @@ class SweepStore:
         """
         path = self.directory / "plan.csv"
         try:
-            return list(sweep_record.parse_plan_csv(path.read_text("utf-8")))
+            return list(sweep_record.parse_plan_csv(paths.read_text(path)))
         except FileNotFoundError:
             return []
         except IsADirectoryError:
             raise Damaged(path, path.name, "is a folder") from None
+        except paths.NotAFile as error:
+            raise Damaged(path, path.name, str(error.strerror)) from None
         except (UnicodeDecodeError, csv.Error) as error:
             raise Damaged(path, path.name, f"is no table ({error})") from None
 
@@ -264,14 +268,18 @@ class SweepStore:
     def finish(
         self, run_id: str, pack_id: str, result: RunResult, documents: Any, params: Mapping[str, Any] | None = None
     ) -> None:
-        """Record a finished run: the arrays and the figures first, ``done`` last, so that done means complete."""
+        """Record a finished run: the arrays and the figures first, ``done`` last, so that done means complete. All that
+        belongs to the run, what was written before included, is on the disk when this returns."""
         paths.make_directory(self.run_directory(run_id))
-        paths.write_array(self.documents_path(run_id), documents)
-        stamped = replace(result, run_id=run_id, pack_id=pack_id)
+        digest = paths.write_array(self.documents_path(run_id), documents, folder=False)
+        rows = len(paths.read_text_of_lines(self.metrics_path(run_id)).splitlines()) or None
+        stamped = replace(result, run_id=run_id, pack_id=pack_id, documents_sha256=digest, metrics_rows=rows)
         if params is not None:
             digest, size = paths.write_safetensors(self.params_path(run_id), params, run_id=run_id)
             stamped = replace(stamped, params_sha256=digest, params_bytes=size)
-        self.write(run_id, stamped, durable=True)
+        for path in (self.path_of(RunConfig, run_id), self.metrics_path(run_id)):
+            paths.sync_file(path)
+        self.write(run_id, stamped, durable=True, folder=False)
         self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
 
     def evaluation(self, run_id: str) -> Evaluation | None:

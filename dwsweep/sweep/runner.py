@@ -247,7 +247,7 @@ class _Sweep:
         self.finished_since_rebuild += 1
         # reading the directories costs time in proportion to the sweep, so large sweeps do it less often
         if self.finished_since_rebuild * 20 >= len(self.plan.packs):
-            rebuild_results(self.store)
+            rebuild_results(self.store, settled=False)
             self.finished_since_rebuild = 0
 
     def _outcome(self, unit: Unit, ended: Ended, events: tuple[PackEvent, ...]) -> str:
