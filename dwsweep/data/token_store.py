@@ -36,7 +36,6 @@ from dwsweep.errors import InputError
 from dwsweep.records import record as reader
 from dwsweep.records.sweep import FORMAT, SPLITS, StoreManifest, StoreSplit
 from dwsweep.shapes import token_bytes
-from dwsweep.spec.vocabulary import BYTES_VOCAB
 
 SHARD_TOKENS = 1 << 30
 MOST_SHARD_BYTES = 1 << 40  # of a file of a store; a shard has 4 GB
@@ -206,8 +205,6 @@ class Store:
         if found != self.manifest.tokenizer_hash:
             was = self.manifest.tokenizer_hash[:12]
             raise DamagedStore(self.path, f"it was made by the tokenizer {was}, but its pieces.json is {found[:12]}")
-        if self.manifest.vocab_size != BYTES_VOCAB and not any(map(os.path.lexists, self._tokenizer_paths)):
-            raise DamagedStore(self._tokenizer_paths[0], "missing")
         for split in SPLITS:
             want = self.manifest.splits[split].n_tokens * self.dtype.itemsize
             have = sum(paths.check_file(f).st_size for f in self._shard_paths(split) if os.path.lexists(f))
@@ -285,10 +282,6 @@ class Store:
                 raise DamagedStore(
                     self.path / f"{split}-documents.npy", f"its documents are not those of the {split} tokens"
                 )
-
-    @property
-    def _tokenizer_paths(self) -> list[Path]:
-        return [self.path / TOKENIZER, self.path / GIVEN]
 
     def _shard_paths(self, split: str) -> list[Path]:
         return [self.path / name for name in self.manifest.shard_names(split)]

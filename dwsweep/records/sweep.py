@@ -272,7 +272,7 @@ Settings = Annotated[
 
 
 def _with_fraction(settings: dict[str, Any]) -> dict[str, Any]:
-    fraction = settings.get("validation_fraction")
+    fraction = settings.get("validation_fraction", 0.5)  # who writes a store by hand may leave it out
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
         raise ValueError(f"validation_fraction: {fraction!r}; must be a number between 0 and 1")
     return settings

@@ -65,7 +65,7 @@ def run_sweep(
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
-    run_recorder.check(plan.spec.execution.loggers)
+    run_recorder.check(plan.spec.execution.loggers, view.say)
     store = SweepStore(directory)
     try:
         paths.make_directory(store.directory)

@@ -181,7 +181,7 @@ def rebuild_results(store: SweepStore, *, settled: bool = True) -> Any:
 
 
 def _write_tables(store: SweepStore, state: str | None) -> None:
-    texts = _tables(store)
+    texts = tables(store)
     for name, text in texts.items():
         paths.write_atomic(store.directory / name, text)
     if ORPHANS not in texts and (apart := store.directory / ORPHANS).exists():
@@ -190,7 +190,7 @@ def _write_tables(store: SweepStore, state: str | None) -> None:
     store.write("", sweep_record.Derived(digests, state))
 
 
-def _tables(store: SweepStore) -> dict[str, str]:
+def tables(store: SweepStore) -> dict[str, str]:
     """The texts of results.csv and, where there are any, of orphans.csv, by their names."""
     planned, orphans = results_rows(store)
     found = {row["run_id"]: store.evaluation(row["run_id"]) for row in (*planned, *orphans)}
@@ -249,7 +249,7 @@ def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
     whole = derived is not None and data is not None and hashlib.sha256(data).hexdigest() == derived.files.get(path.name)
     if whole and derived is not None and derived.runs == _state_of_runs(store):
         return
-    if _tables(store)[path.name].encode() == data:
+    if tables(store)[path.name].encode() == data:
         return
     said = "is older than the runs; written again from runs/"
     try:
