@@ -269,7 +269,9 @@ def check_fence(path: Any) -> None:
                 check()
 
 
-def write_atomic(path: Any, content: str | bytes | list[bytes], *, durable: bool = False, folder: bool = True) -> None:
+def write_atomic(
+    path: Any, content: str | bytes | list[bytes | memoryview], *, durable: bool = False, folder: bool = True
+) -> None:
     """Replace ``path`` by ``content`` in one step. ``durable`` waits until the disk has it; without ``folder`` its
     name may still be lost in a power cut, until the folder is synced with a later write.
 
@@ -277,7 +279,8 @@ def write_atomic(path: Any, content: str | bytes | list[bytes], *, durable: bool
         OSError: the disk is full or the folder cannot be written; the old content is still there.
         FencedOff: somebody else owns the directory; the old content is still there.
     """
-    parts = [content.encode()] if isinstance(content, str) else [content] if isinstance(content, bytes) else content
+    data = content.encode() if isinstance(content, str) else content
+    parts = data if isinstance(data, list) else [data]
     if is_remote(path):
         check_fence(path)
         path.write_bytes(b"".join(parts))
@@ -384,11 +387,11 @@ def write_safetensors(path: Any, arrays: Mapping[str, Any], **metadata: str) -> 
             remove(stale)
     data = save(dict(arrays), metadata={"format": "np", **metadata})
     header, start = _ordered_header(data)
-    parts = [header, memoryview(data)[start:]]
+    parts: list[bytes | memoryview] = [header, memoryview(data)[start:]]
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
-    write_atomic(path, parts, durable=True)  # type: ignore[arg-type]
+    write_atomic(path, parts, durable=True)
     return digest.hexdigest(), sum(map(len, parts))
 
 

@@ -262,8 +262,7 @@ class Store:
             if extra := sorted(set(of_tokenizer) - set(wanted)):
                 raise DamagedStore(self.path / extra[0], "is not a file that prepare wrote")
         elif (own := self.manifest.tokenizer_file_hash) is not None and GIVEN not in {*of_tokenizer}:
-            found = sorted(checksums(self.path, of_tokenizer).values())
-            if own not in found:
+            if own not in checksums(self.path, of_tokenizer).values():
                 raise DamagedStore(self.path / GIVEN, "is not the tokenizer that the tokens were made with")
         if wanted:
             return

@@ -198,9 +198,8 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     return found
 
 
-@cache
-def _keys(kind: Any) -> frozenset[str]:
-    return frozenset(columns_of(kind)) if is_dataclass(kind) else frozenset()
+def _keys(kind: Any) -> tuple[str, ...]:
+    return columns_of(kind) if is_dataclass(kind) else ()
 
 
 def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

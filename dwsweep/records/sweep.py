@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -161,6 +162,9 @@ class Manifest:
         return replace(self, devices=self.devices | {kind: known})
 
 
+FORGOTTEN_SECONDS = 600.0  # without renewal, by clocks that may differ, after which nobody counts on an owner
+
+
 @dataclass(frozen=True)
 class Owner:
     """``locks/shard-I-of-N.lock``: who owns a sweep directory, or a shard of it.
@@ -174,21 +178,42 @@ class Owner:
     shard: tuple[Count, Positive]  # (index, count)
     since: Annotated[float, Field(ge=0, lt=1e11)]  # seconds since the epoch
     nonce: str
+    epoch: Count = 0  # grows with every owner of the directory; 0 in files of earlier versions
+    renewed: Annotated[float, Field(ge=0, lt=1e11)] | None = None  # seconds since the epoch; None: of an earlier version
+    beats: Count = 0  # how often it was renewed
+    space: str | None = None  # of process numbers: containers of one host each have their own
 
     @classmethod
     def this_process(cls, shard: tuple[int, int]) -> Owner:
-        pid = os.getpid()
-        return cls(platform.node(), pid, process_start(pid) or "", shard, time.time(), secrets.token_hex(8))
+        pid, now = os.getpid(), time.time()
+        start = process_start(pid) or ""
+        return cls(
+            platform.node(), pid, start, shard, now, secrets.token_hex(8), renewed=now, space=space_of_processes()
+        )
 
     @property
     def is_local(self) -> bool:
+        """True where this process can see whether the owner lives: the same host since the same boot, and the same
+        space of process numbers."""
+        if not self.is_of_this_name or (self.space is not None and self.space != space_of_processes()):
+            return False
+        boot, colon, _ = self.started.partition(":")
+        return self.renewed is None or not colon or boot == boot_id()
+
+    @property
+    def is_of_this_name(self) -> bool:
+        """True for a host of this name: this one, before a restart too, or another container or machine."""
         return self.host == platform.node()
+
+    def is_late(self, seconds: float) -> bool:
+        """True if the lock was not renewed for so long by this host's clock."""
+        return self.renewed is None or abs(time.time() - self.renewed) > seconds
 
     @property
     def is_alive(self) -> bool:
-        """True if the process still runs; on another host nobody can tell, and it counts as alive."""
+        """True if the process still runs; elsewhere nobody can tell, and it counts as alive while its lock is renewed."""
         if not self.is_local:
-            return True
+            return self.renewed is None or not self.is_late(FORGOTTEN_SECONDS)
         start = process_start(self.pid)
         return start is not None and start == self.started
 
@@ -217,6 +242,23 @@ def process_start(pid: int) -> str | None:
             pass
         return "unknown"
     return None if fields[0] == "Z" else f"{boot}:{fields[19]}"
+
+
+@cache
+def boot_id() -> str | None:
+    """What tells this boot of this host from every other; None where there is no /proc."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
+    except OSError:
+        return None
+
+
+def space_of_processes() -> str | None:
+    """What tells this space of process numbers from that of another container; None where there is no /proc."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def timestamp() -> str:

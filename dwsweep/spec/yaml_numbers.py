@@ -54,7 +54,7 @@ def resolve_in(kind: Any) -> None:
 class _Dumper(yaml.SafeDumper):
     """Puts quotes around a text that would be read as a number."""
 
-    def represent_str(self, text: str) -> yaml.Node:
+    def represent_str(self, text: str) -> yaml.ScalarNode:
         style = "'" if FLOAT.fullmatch(text) or INT.fullmatch(text) else None
         return self.represent_scalar("tag:yaml.org,2002:str", text, style)
 

@@ -3,19 +3,16 @@
 spec.yaml  plan.csv  results.csv  derived.json  manifest.json
 packs/<pack_id>/pack.json  state.json  progress.json  log.txt  checkpoints/
 runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors  eval.json
-locks/
-
-One owner per sweep directory and shard.
+locks/ (``ownership``)
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,7 +35,7 @@ from dwsweep.records.run import (
     RunState,
     fault_of_documents,
 )
-from dwsweep.records.sweep import DROP, Derived, Manifest, Owner, PlanRow
+from dwsweep.records.sweep import DROP, Derived, Manifest, PlanRow
 
 if TYPE_CHECKING:
     from dwsweep.plan import Plan
@@ -347,123 +344,7 @@ def is_over(state: str, retry: Collection[str] = ()) -> bool:
     return state in FINAL | STOPPED and state not in retry and not (state == OOM and FAILED in retry)
 
 
-Shard = tuple[int, int]  # (index, count)
-
-
-def owners(directory: Any) -> list[Owner]:
-    """Everyone who holds a lock of the sweep directory, dead ones included; damaged locks name nobody."""
-    return [owner for _, owner in _locks(paths.as_path(directory) / "locks") if owner is not None]
-
-
-def _locks(folder: Any) -> Iterator[tuple[Any, Owner | None]]:
-    for name in paths.names_in(folder) if not paths.is_link(folder) else ():
-        if name.endswith(".lock"):
-            yield folder / name, _read(folder / name)
-
-
-def _read(path: Any) -> Owner | None:
-    try:
-        return reader.read(path, Owner)
-    except Damaged:
-        return None
-
-
-def _folder_of_locks(directory: Any, say: Callable[[str], None]) -> Any:
-    """The folder ``locks``, made where there is none. What stands in its place or in a lock's, a link to elsewhere or
-    another kind of file, is set aside: it is never followed."""
-    folder = paths.as_path(directory) / "locks"
-    if paths.is_remote(folder):
-        return paths.make_directory(folder)
-    if paths.is_link(folder) or (folder.exists() and not folder.is_dir()):
-        say(f"locks: must be a folder and no link; set aside as {paths.set_aside(folder)}")
-    paths.make_directory(folder)
-    for name in paths.names_in(folder):
-        if not name.endswith(".damaged"):
-            set_aside_unless_file(folder / name, f"locks/{name}", say)
-    return folder
-
-
 def set_aside_unless_file(path: Any, name: str, say: Callable[[str], None]) -> None:
     """Set aside what stands where a file of ours belongs and is none; ``name``: of the path in messages."""
     if paths.is_link(path) or (path.exists() and not path.is_file()):
         say(f"{name}: must be a file; set aside as {paths.set_aside(path)}")
-
-
-@contextlib.contextmanager
-def hold(
-    directory: Any, shard: Shard = (0, 1), takeover: bool = False, say: Callable[[str], None] = lambda line: None
-) -> Iterator[Owner]:
-    """Own the sweep directory, or one shard of it, while the block runs.
-
-    A dead owner on this host is taken over; one on another host only with ``takeover``. Owners of different shards of
-    the same division live side by side; a different division would train packs twice and is refused. A lock that
-    cannot be read is set aside, which ``say`` hears: a lock appears with its content or not at all.
-
-    Raises:
-        InputError: somebody else holds it; names host and process.
-    """
-    folder = _folder_of_locks(directory, say)
-    path = folder / f"shard-{shard[0]}-of-{shard[1]}.lock"
-    mine = Owner.this_process(shard)
-    with exclusive(folder / "guard"):
-        for other in owners(directory):
-            if other.shard != shard and other.shard[1] == shard[1]:
-                continue
-            if other.is_alive and not (takeover and not other.is_local):
-                raise InputError(_refusal(directory, other))
-        for found, other_owner in list(_locks(folder)):
-            with contextlib.suppress(FileNotFoundError):
-                if other_owner is None:
-                    say(f"locks/{found.name}: names no owner; set aside as {paths.set_aside(found)}")
-                elif other_owner.shard == shard or other_owner.shard[1] != shard[1]:
-                    found.unlink()
-        _create(path, json.dumps(reader.to_dict(mine)), directory)
-    try:
-        yield mine
-    finally:
-        current = _read(path)
-        if current and current.nonce == mine.nonce:
-            with contextlib.suppress(OSError):
-                path.unlink()
-
-
-@contextlib.contextmanager
-def unowned(directory: Any) -> Iterator[None]:
-    """Keep the sweep directory without an owner while the block runs, for a command that writes a file into it.
-
-    Raises:
-        InputError: somebody owns it; names host and process.
-    """
-    folder = paths.as_path(directory) / "locks"
-    if paths.is_link(folder):
-        raise InputError(f"--out: {directory}; its locks is a link to elsewhere, which `dwsweep run` sets aside")
-    paths.make_directory(folder)
-    with exclusive(folder / "guard"):
-        for owner in owners(directory):
-            if owner.is_alive:
-                raise InputError(_refusal(directory, owner))
-        yield
-
-
-def _create(path: Any, content: str, directory: Any) -> None:
-    if paths.is_remote(path):
-        path.write_text(content, "utf-8")
-        return
-    # written first and linked then: a lock never exists without its owner's name
-    draft = paths.temporary_of(path)
-    draft.write_text(content, "utf-8")
-    try:
-        os.link(draft, path)
-    except FileExistsError:  # the guard is void on this file system, and somebody was faster
-        other = _read(path)
-        raise InputError(_refusal(directory, other) if other else f"--out: {directory}; it is owned") from None
-    except OSError:  # no hard links here
-        os.replace(draft, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            draft.unlink()
-
-
-def _refusal(directory: Any, owner: Owner) -> str:
-    hint = "wait for it or stop it" if owner.is_local else "if that process is gone, add --takeover"
-    return f"--out: {directory}; another `dwsweep run` owns it ({owner}); {hint}"

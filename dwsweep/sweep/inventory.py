@@ -26,7 +26,7 @@ from dwsweep.records.record import Damaged, csv_text
 from dwsweep.records.run import DONE, Evaluation, RunConfig, RunResult, RunState, read_metrics
 from dwsweep.records.sweep import DROP, Derived, Manifest
 from dwsweep.spec import load_spec
-from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep import ownership
 from dwsweep.sweep import repair, work_queue
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import ORPHANS, rebuild_results, tables
@@ -84,7 +84,7 @@ def verify(directory: Any) -> Inventory:
     notes: list[str] = []
     if faults:
         try:
-            with sweep_directory.hold(directory, say=notes.append):
+            with ownership.hold(directory, say=notes.append):
                 _mend(store, faults, notes.append)
         except InputError as error:
             notes.append(f"nothing is written again: {error.lines[0]}")

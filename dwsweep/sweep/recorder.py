@@ -352,27 +352,30 @@ class TolerantLogger:
     """A logger whose failure ends its log, and not the run."""
 
     def __init__(self, name: str, make: Callable[[], Logger], say: Callable[[str], None]) -> None:
-        self._name, self._say = name, say
+        self._name, self._make, self._say = name, make, say
         self._logger: Logger | None = None
-        self._try(lambda: setattr(self, "_logger", make()))
+        self._failed = False
 
     def resumed(self, run_id: str, step: int) -> None:
-        self._try(lambda: self._logger and self._logger.resumed(run_id, step))
+        self._try(lambda logger: logger.resumed(run_id, step))
 
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
-        self._try(lambda: self._logger and self._logger.metrics(run_id, rows))
+        self._try(lambda logger: logger.metrics(run_id, rows))
 
     def finished(self, run_id: str, result: Mapping[str, object]) -> None:
-        self._try(lambda: self._logger and self._logger.finished(run_id, result))
+        self._try(lambda logger: logger.finished(run_id, result))
 
     def close(self) -> None:
-        self._try(lambda: self._logger and self._logger.close())
+        self._try(lambda logger: logger.close())
 
-    def _try(self, call: Callable[[], object]) -> None:
+    def _try(self, call: Callable[[Logger], None]) -> None:
+        if self._failed:
+            return
         try:
-            call()
+            self._logger = self._logger or self._make()
+            call(self._logger)
         except Exception as error:
-            self._logger = None
+            self._failed = True
             self._say(f"execution.loggers: {self._name} failed and is left out from here on: {one_line(error)}")
 
 

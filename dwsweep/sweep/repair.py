@@ -20,6 +20,7 @@ from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep import Manifest, process_start
 from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
@@ -55,7 +56,7 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
     """
     if paths.is_remote(store.directory):
         return
-    alone = len(sweep_directory.owners(store.directory)) == 1
+    alone = len(ownership.owners(store.directory)) == 1
     folders = [store.run_directory(name) for pack in packs for name in pack.run_ids]
     folders += [store.pack_directory(name) for family in _families(store, packs).values() for name in family]
     if alone:

@@ -37,7 +37,7 @@ from dwsweep.records.run import (
     RunState,
 )
 from dwsweep.records.sweep import DROP, PlanRow, results_row
-from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Snapshot:
     runs: tuple[RunView, ...]
     orphans: int
     progress: dict[str, PackProgress]  # of the packs that are running, by pack
-    owners: tuple[tuple[sweep_directory.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
+    owners: tuple[tuple[ownership.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
     time: float
     damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
     promises: tuple[PlannedTime, ...] = ()  # of the runs that are done, where ``train.seconds`` promised them a time
@@ -95,7 +95,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         ) from None
     if not planned:
         raise InputError(f"DIR: {directory}; has no plan.csv; must be a directory made by `dwsweep run`")
-    owners = tuple((owner, owner.is_alive) for owner in sweep_directory.owners(directory))
+    owners = tuple((owner, owner.is_alive) for owner in ownership.owners(directory))
     live = any(alive for _, alive in owners)
     runs = []
     for row in planned:
@@ -229,7 +229,7 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
     if paths.is_remote(store.directory) or not (store.directory / "plan.csv").exists() or not store.run_ids():
         return
     try:
-        if not any(owner.is_alive for owner in sweep_directory.owners(directory)):
+        if not any(owner.is_alive for owner in ownership.owners(directory)):
             _settle(store, say)
     except InputError as error:  # the plan is damaged: whoever needs it says so
         if not isinstance(error, Damaged):

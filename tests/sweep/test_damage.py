@@ -19,7 +19,7 @@ from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, with
 from dwsweep.errors import InputError
 from dwsweep.records.run import Metrics
 from dwsweep.report import progress as status
-from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep import ownership
 from dwsweep.sweep import runner
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.recorder import lost_rows
@@ -439,7 +439,7 @@ def test_what_killed_processes_left_half_written_is_swept_up(stopped: Path) -> N
         (folder / ended).write_text("{")
     config = stopped / "runs" / PLAN.runs[0].run_id / f".config.json.{dead.pid}.tmp"
     config.write_text("{")
-    with sweep_directory.hold(stopped, (0, 2)):
+    with ownership.hold(stopped, (0, 2)):
         run(PLAN, stopped, shard=(1, 2))
     left = {path.parent for path in stopped.rglob(ended)}
     assert {stopped, stopped / "locks"} <= left and len(left) < 4 and config.exists()

@@ -21,6 +21,7 @@ from checkout import environment
 from train_support import make_pack, tree
 
 from dwsweep.errors import InputError
+from dwsweep.train import checkpoint
 from dwsweep.train.checkpoint import Checkpoints, PackMeta, Progress, check_identity, fingerprints
 
 
