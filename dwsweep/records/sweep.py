@@ -135,6 +135,7 @@ class Manifest:
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # what workers reported, by device_kind
     rates: tuple[FixedRate, ...] = ()  # at which the lengths of runs were fixed (``train.seconds``)
+    files: dict[str, str] | None = None  # SHA-256 (hex) of spec.yaml and plan.csv as the last `run` wrote them
 
     def with_call(self, **flags: Any) -> Manifest:
         """Copy with this call added: time, host, command line, flags, versions, git commit."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import hashlib
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -148,7 +149,6 @@ class SweepStore:
 
         paths.make_directory(self.directory / "runs")
         paths.make_directory(self.directory / "packs")
-        paths.write_atomic(self.directory / "spec.yaml", plan.spec.to_yaml(), durable=True)
         there = set(self.run_ids())
         for run in plan.runs:
             if run.action == DROP:
@@ -157,7 +157,14 @@ class SweepStore:
             if known is None or known.arm != (run.arm or None):  # the same run may belong to an arm of another sweep
                 self.write(run.run_id, run_config(run, plan))
         # last: whoever finds a run in the plan finds its config.json too
-        self.write_plan_table(plan)
+        with self.manifest_guard():  # several shards write the same files
+            text = plan.spec.to_yaml()
+            paths.write_atomic(self.directory / "spec.yaml", text, durable=True)
+            plan_text = paths.read_bytes(self.write_plan_table(plan))
+            old = self.manifest
+            files = {"spec.yaml": _sha256(text.encode()), "plan.csv": _sha256(plan_text)}
+            if (new := replace(old, files=files)) != old:
+                self.write("", new, durable=True)
 
     def write_plan_table(self, plan: Plan) -> Any:
         """Write plan.csv, one row per run; returns its path."""
@@ -279,6 +286,13 @@ class SweepStore:
         self.write(run_id, stamped, durable=True, folder=False)
         self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
 
+    def sync(self, run_id: str) -> None:
+        """Bring all files of a run to the disk: those of a run that ended although its last write failed, say."""
+        if not paths.is_remote(self.directory) and (folder := self.run_directory(run_id)).exists():
+            for name in paths.names_in(folder):
+                paths.sync_file(folder / name)
+            paths.sync_folder(folder)
+
     def evaluation(self, run_id: str) -> Evaluation | None:
         """How a finished run does in downstream tasks; None where nothing was evaluated, or other parameters."""
         found = self._sound(Evaluation, run_id)
@@ -334,6 +348,10 @@ class SweepStore:
 
     def log_path(self, pack_id: str) -> Any:
         return self.pack_directory(pack_id) / "log.txt"
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def is_over(state: str, retry: Collection[str] = ()) -> bool:

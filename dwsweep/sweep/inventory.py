@@ -104,9 +104,14 @@ _ROWS = "rows are lost"  # what is left of the file is whole again, and shorter
 def _look(store: SweepStore) -> Look:
     """Every file of the sweep that is there, or that others say should be."""
     root = store.directory
-    yield "spec.yaml", root / "spec.yaml", _fault(lambda: load_spec(root / "spec.yaml"))
+    known = getattr(_read(store, Manifest, ""), "files", None) or {}
+    yield "spec.yaml", root / "spec.yaml", _fault_of_text(root / "spec.yaml", known, load_spec)
     plan_is_read: list[str] = []
-    yield "plan.csv", root / "plan.csv", _fault(lambda: plan_is_read.extend(_planned(store)))
+    yield (
+        "plan.csv",
+        root / "plan.csv",
+        _fault_of_text(root / "plan.csv", known, lambda path: plan_is_read.extend(_planned(store))),
+    )
     yield from _record(store, Manifest, "")
     run_ids = dict.fromkeys([*plan_is_read, *store.run_ids()])
     for run_id in run_ids:
@@ -120,6 +125,14 @@ def _look(store: SweepStore) -> Look:
         if os.path.lexists(root / name) if not paths.is_remote(root) else (root / name).exists():
             yield name, root / name, _fault(lambda read=read, name=name: read(root / name))  # type: ignore[misc]
     yield from _tokens(root)
+
+
+def _fault_of_text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> str:
+    """Why a text is not that which the manifest has the hash of."""
+    why = _fault(lambda: read(path))
+    if not why and path.name in known and _fault_of_hash(path, known[path.name]):
+        return "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json"
+    return why
 
 
 def _planned(store: SweepStore) -> list[str]:
@@ -256,7 +269,7 @@ def _mend(store: SweepStore, faults: list[Fault], say: Callable[[str], None]) ->
     plan = None
     try:
         sweep = load_spec(store.directory / "spec.yaml")
-        tokens = find_store(sweep.data)
+        tokens = find_store(sweep.data) if "spec.yaml" not in kinds else None
         plan = work_queue.plan_of_rest(sweep, tokens, store.directory) if tokens else None
     except (InputError, DamagedStore) as error:
         say(f"spec.yaml: {error.lines[0]}")
@@ -264,7 +277,7 @@ def _mend(store: SweepStore, faults: list[Fault], say: Callable[[str], None]) ->
         repair.repair(store, plan, plan.packs, say)
         store.write_plan(plan)
     elif kinds - {"results.csv", ORPHANS, "derived.json"}:
-        say("what follows from the plan is not written again: the spec, or its data on this host, is missing")
+        say("what follows from the plan is not written again: the spec is another, or its data is not on this host")
     with contextlib.suppress(InputError):
         rebuild_results(store)
     path = store.directory / "fit" / "fit.json"

@@ -40,8 +40,11 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
         _configs(store, plan, say)
     families = _families(store, packs)
     for pack in packs:
+        ended_well = all(store.pack_state(name).state in (DONE, REBUILT) for name in families[pack.pack_id])
         for run_id in pack.run_ids:
             _run(store, run_id, say)
+            if not ended_well:  # a killed process may not have brought all of it to the disk
+                store.sync(run_id)
         for pack_id in families[pack.pack_id]:
             _pack(store, pack, pack_id, say)
         for pack_id in families[pack.pack_id]:

@@ -240,6 +240,9 @@ class _Sweep:
         self.silence.end(pack_id)
         states = {name: self.store.state(name) for name in unit.runs}
         finished = {name for name, state in states.items() if state.state in FINAL} | set(unit.frozen)
+        if ended.kind != DONE:  # a run may read as done although the last of its writes failed
+            for name in finished & unit.runs:
+                self.store.sync(name)
         if finished >= unit.runs and ended.kind != DONE:
             # it failed at its last checkpoint: nothing is missing
             self.view.say(f"note: {pack_id} is finished, but {ended.cause}")
