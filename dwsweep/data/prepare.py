@@ -137,7 +137,9 @@ def heldout_caution(store: Store) -> str | None:
     if len(digest) >= 2 * FEWEST_HELDOUT:
         fraction, n = _fraction_for(digest, FEWEST_HELDOUT)
         remedy = f"{fraction:g} holds out {n:,} of the {len(digest):,}"
-    return _too_few(store.manifest.settings.get("validation_fraction", "not recorded"), f"{held_out:,}", held_out == 1, remedy)
+    return _too_few(
+        store.manifest.settings.get("validation_fraction", "not recorded"), f"{held_out:,}", held_out == 1, remedy
+    )
 
 
 def expected_heldout_caution(data: DataSpec) -> str | None:

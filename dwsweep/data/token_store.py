@@ -261,9 +261,8 @@ class Store:
         if any(name in wanted for name in of_tokenizer):
             if extra := sorted(set(of_tokenizer) - set(wanted)):
                 raise DamagedStore(self.path / extra[0], "is not a file that prepare wrote")
-        elif (own := self.manifest.tokenizer_file_hash) is not None and GIVEN not in {*of_tokenizer}:
-            if own not in checksums(self.path, of_tokenizer).values():
-                raise DamagedStore(self.path / GIVEN, "is not the tokenizer that the tokens were made with")
+        elif (own := self.manifest.tokenizer_file_hash) and own not in checksums(self.path, of_tokenizer).values():
+            raise DamagedStore(self.path / GIVEN, "is not the tokenizer that the tokens were made with")
         if wanted:
             return
         found = content_hash(self.path, self.manifest.tokenizer_hash, self.manifest.dtype, self.manifest.splits)

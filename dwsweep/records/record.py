@@ -5,10 +5,11 @@ fields as columns, in their order. Reading is strict: an integer is an integer a
 field says so, a status is a known one. Keys that the record does not have are passed over, since a later version may
 add some; fields that default to None are left out of the file while they are None.
 
-The last key of a JSON object is ``content_sha256``, the hash of the text without that key, which is compared on reading:
-a file that changed after it was written is damaged. Files of earlier versions have no such key and are still read.
+The last key of a JSON object is ``content_sha256``, the hash of the text without that key, compared on reading: a file
+that changed after it was written is damaged. Files of earlier versions have no such key and are still read.
 
-In a CSV an apostrophe stands before a text that a spreadsheet would take for a formula (``= + - @``); numbers have none.
+In a CSV an apostrophe stands before a text that a spreadsheet would take for a formula (``= + - @``), and before no
+number.
 """
 
 from __future__ import annotations

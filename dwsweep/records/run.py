@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -179,8 +178,9 @@ def fault_of_documents(path: Any, result: RunResult) -> str:
     one per held-out document, with Σ nats / Σ tokens = loss and, where it is recorded, Σ tokens = heldout_tokens.
 
     Faults: other bytes than were written, cut short, no array, an array of another shape or with impossible values,
-    another loss or another number of tokens; a FIFO, a loop of links or another thing that is no file. A missing file has none: without it a fit pairs nothing by document, and the loss stands. An object of a
-    bucket is whole or not there at all, and is not read for this.
+    another loss or another number of tokens; a FIFO, a loop of links or another thing that is no file. A missing
+    file has none: without it a fit pairs nothing by document, and the loss stands. An object of a bucket is whole or
+    not there at all, and is not read for this.
     """
     if paths.is_remote(path):
         return ""

@@ -30,7 +30,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from dwsweep import paths
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import Count, Positive, columns_of, csv_text, one_of, parse, table_text, unquoted_text
@@ -117,7 +116,7 @@ def results_text(
 
 @dataclass(frozen=True)
 class Derived:
-    """``derived.json``: the tables that were derived from the directories of the runs, and from which state of these."""
+    """``derived.json``: the tables derived from the directories of the runs, and from which state of these."""
 
     files: dict[str, str]  # SHA-256 (hex) of each table by its name: results.csv, orphans.csv
     runs: str | None = None  # SHA-256 (hex) of names, sizes and times of the runs' files; None: while runs trained
@@ -180,7 +179,9 @@ class Owner:
     since: Annotated[float, Field(ge=0, lt=1e11)]  # seconds since the epoch
     nonce: str
     epoch: Count = 0  # grows with every owner of the directory; 0 in files of earlier versions
-    renewed: Annotated[float, Field(ge=0, lt=1e11)] | None = None  # seconds since the epoch; None: of an earlier version
+    renewed: Annotated[float, Field(ge=0, lt=1e11)] | None = (
+        None  # seconds since the epoch; None: of an earlier version
+    )
     beats: Count = 0  # how often it was renewed
     space: str | None = None  # of process numbers: containers of one host each have their own
 
@@ -212,7 +213,7 @@ class Owner:
 
     @property
     def is_alive(self) -> bool:
-        """True if the process still runs; elsewhere nobody can tell, and it counts as alive while its lock is renewed."""
+        """True if the process still runs; elsewhere it counts as alive while its lock is renewed."""
         if not self.is_local:
             return self.renewed is None or not self.is_late(FORGOTTEN_SECONDS)
         start = process_start(self.pid)
@@ -366,7 +367,9 @@ class StoreManifest:
     data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer with its file
     # SHA-256 (hex) of each file but the manifest; earlier versions kept none, or none of the tokenizer's
     files: Annotated[dict[str, str], AfterValidator(lambda files: _inside(files))] = field(default_factory=dict)
-    key: str | None = None  # end of the folder's name, of the settings it was made by; None in files of earlier versions
+    key: str | None = (
+        None  # end of the folder's name, of the settings it was made by; None in files of earlier versions
+    )
 
     def shard_names(self, split: str) -> list[str]:
         return [f"{split}-{i:05d}.bin" for i in range(self.splits[split].n_shards)]

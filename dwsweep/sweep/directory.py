@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dwsweep import paths
-from dwsweep.errors import InputError
 from dwsweep.paths import exclusive
 from dwsweep.records import record as reader
 from dwsweep.records import sweep as sweep_record

@@ -1,7 +1,7 @@
 """Inventory of a sweep directory: every file is compared with what was written, and each is whole, rebuilt or lost.
 
-Rebuilt is what follows from other files: the plan, a run's config.json and status.json, a pack's files, results.csv, the
-tables of a fit. Lost is what does not: a result is trained again by the next ``dwsweep run``, rows of metrics and
+Rebuilt is what follows from other files: the plan, a run's config.json and status.json, a pack's files, results.csv,
+the tables of a fit. Lost is what does not: a result is trained again by the next ``dwsweep run``, rows of metrics and
 parameters are gone. What is damaged is kept as ``<name>.damaged``.
 """
 
@@ -22,12 +22,11 @@ from dwsweep.errors import InputError
 from dwsweep.records import fit as fit_record
 from dwsweep.records import run as run_record
 from dwsweep.records.pack import Pack, PackProgress, PackState
-from dwsweep.records.record import Damaged, csv_text
+from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, Evaluation, RunConfig, RunResult, RunState, read_metrics
 from dwsweep.records.sweep import DROP, Derived, Manifest
 from dwsweep.spec import load_spec
-from dwsweep.sweep import ownership
-from dwsweep.sweep import repair, work_queue
+from dwsweep.sweep import ownership, repair, work_queue
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import ORPHANS, rebuild_results, tables
 

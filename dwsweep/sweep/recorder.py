@@ -333,7 +333,7 @@ def _log_in() -> None:
     why = found[0] if found else f"no answer within {LOGIN_SECONDS:.0f} s"
     if why:
         raise InputError(
-            f"execution.loggers: 'wandb'; cannot log in ({why}); correct the key, or WANDB_MODE=offline keeps all on disk"
+            f"execution.loggers: 'wandb'; cannot log in ({why}); correct the key, or set WANDB_MODE=offline"
         )
 
 

@@ -18,8 +18,7 @@ from dwsweep.paths import FencedOff
 from dwsweep.plan import Plan
 from dwsweep.records.pack import REBUILT, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
-from dwsweep.sweep import ownership
-from dwsweep.sweep import policy, repair, work_queue
+from dwsweep.sweep import ownership, policy, repair, work_queue
 from dwsweep.sweep import recorder as run_recorder
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
@@ -215,7 +214,9 @@ class _Sweep:
         )
         directory = paths.absolute(self.store.directory)  # a worker may stand elsewhere, and Orbax wants it so
         following = self.waiting[0].pack if self.waiting else None
-        self.executor.start(Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following, self.fence))
+        self.executor.start(
+            Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following, self.fence)
+        )
 
     def _handle(self, pack_id: str, event: Event) -> None:
         self.silence.heard(pack_id, event)

@@ -219,8 +219,9 @@ def _state_of_runs(store: SweepStore) -> str | None:
 
 
 def settle_results(directory: Any, say: Callable[[str], None]) -> None:
-    """Have the results.csv of a sweep directory be that of its runs, before it is read: one that is not is set aside and
-    written again, which ``say`` hears. Nothing is done to a table without runs beside it, in a bucket, or while a sweep trains.
+    """Have the results.csv of a sweep directory be that of its runs, before it is read: one that is not is set aside
+    and written again, which ``say`` hears. Nothing is done to a table without runs beside it, in a bucket, or while a
+    sweep trains.
 
     Raises:
         InputError: it is not, and cannot be written again.
@@ -246,7 +247,9 @@ def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
         data: bytes | None = paths.read_bytes(path)
     except OSError:
         data = None
-    whole = derived is not None and data is not None and hashlib.sha256(data).hexdigest() == derived.files.get(path.name)
+    whole = (
+        derived is not None and data is not None and hashlib.sha256(data).hexdigest() == derived.files.get(path.name)
+    )
     if whole and derived is not None and derived.runs == _state_of_runs(store):
         return
     if tables(store)[path.name].encode() == data:

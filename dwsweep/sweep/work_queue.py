@@ -32,8 +32,7 @@ from dwsweep.records.pack import IN_PART, REBUILT
 from dwsweep.records.run import DIVERGED, DONE, PENDING, FixedRate, RunState
 from dwsweep.records.sweep import Manifest
 from dwsweep.spec import Spec
-from dwsweep.sweep import ownership
-from dwsweep.sweep import repair
+from dwsweep.sweep import ownership, repair
 from dwsweep.sweep.directory import SweepStore, is_over
 from dwsweep.sweep.ownership import Shard
 from dwsweep.sweep.policy import with_microbatch

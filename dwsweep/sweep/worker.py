@@ -194,7 +194,9 @@ def _attempt(job: Job, channel: Channel) -> Ended:
             outcome = train(job, directory, Recorder(), should_stop=should_stop)
             return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
         with one_worker(directory, waiting=lambda text: channel.emit(Note(text))):
-            extra = run_recorder.make(job.pack.execution.loggers, store, job.pack, lambda text: channel.emit(Note(text)))
+            extra = run_recorder.make(
+                job.pack.execution.loggers, store, job.pack, lambda text: channel.emit(Note(text))
+            )
             recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
             outcome = train(
                 job,

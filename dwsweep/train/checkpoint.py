@@ -184,7 +184,8 @@ class Checkpoints:
             self._manager.save(
                 number,
                 args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(_sealed({**meta, "fingerprints": hashes}))
+                    state=ocp.args.StandardSave(state),
+                    meta=ocp.args.JsonSave(_sealed({**meta, "fingerprints": hashes})),
                 ),
             )
         except Exception as error:

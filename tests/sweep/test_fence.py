@@ -36,7 +36,7 @@ own_space = pytest.mark.skipif(not can_unshare(), reason="needs the right to mak
 
 
 def start(directory: Any, *, apart: bool, takeover: bool = False, **more: str) -> subprocess.Popen[str]:
-    """A sweep in a process of its own; ``apart``: in a container of the same host name, with its own process numbers."""
+    """A sweep in a process of its own; ``apart``: in a container of the same host name."""
     command = [sys.executable, str(TOOLS / "sweep_tools.py"), str(directory), "{}", json.dumps({"takeover": takeover})]
     return subprocess.Popen(
         [*(UNSHARE if apart else []), *command],

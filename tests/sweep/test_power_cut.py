@@ -1,4 +1,4 @@
-"""Every call of the file layer fails once, and once for good; then the power is cut: nothing said to be done is lost."""
+"""Every call of the file layer fails once, and for good; then the power is cut: nothing said to be done is lost."""
 
 from __future__ import annotations
 
