@@ -126,6 +126,7 @@ def fit(
     from dwsweep.records import fit as fit_record
     from dwsweep.report import fit_report
     from dwsweep.report.figures import registry
+    from dwsweep.sweep.snapshot import settle_results
 
     table, *others = tables
     if others and not compare and along is None:
@@ -139,6 +140,8 @@ def fit(
         raise InputError("--baseline, --margin: need --along COLUMN, such as --along heads")
     out = out or _fit_folder(table)
     fit_record.check_folder(out)
+    for one in (*tables, *(beside or ())):
+        settle_results(one, _note)
     method: Callable[..., Fit] = functools.partial(compare_arms, others=others) if compare else fit_table
     if along is not None:
         method = functools.partial(fit_beside_along, column=along, others=others, baseline=baseline, margin=margin)
@@ -174,6 +177,10 @@ def fit(
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
     print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
+
+
+def _note(line: str) -> None:
+    print(f"note: {printable(line)}", file=sys.stderr, flush=True)
 
 
 def _fit_folder(table: PathValue) -> PathValue:
@@ -376,6 +383,9 @@ def report(
 ) -> None:
     """Write one self-contained HTML file with the answer, the figures and the tables; or a card for the Hugging Face
     Hub."""
+    from dwsweep.sweep.snapshot import settle_results
+
+    settle_results(directory, _note)
     if card:
         from dwsweep.report import card as cards
 
