@@ -370,8 +370,8 @@ def _guideline_notes(result: FitResult) -> list[str]:
     if any(row.law.startswith("public") for row in result.guideline):
         notes.append(
             "Outside the data public evidence answers, as `dwsweep guide --fit` does. Outside: times beyond the "
-            "nearest sizes at which shapes were compared, in public or by these losses. Beyond 10 times no best depth can "
-            "be named; the interval then holds the depths that waste at most 5 % of compute."
+            "nearest sizes at which shapes were compared, in public or by these losses. Beyond 10 times no best depth "
+            "can be named; the interval then holds the depths that waste at most 5 % of compute."
         )
     if result.own_law:
         notes.append(
