@@ -317,7 +317,7 @@ def guideline(result: FitResult) -> Table:
         file="guideline.csv",
     )
     for row in rows:
-        forms, factor = Interval(None, row.rival_depth_min, row.rival_depth_max), row.extrapolation_factor
+        forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
         cost = Interval(row.loss_penalty, row.penalty_low, row.penalty_high)
         table.add(
             row.name,
