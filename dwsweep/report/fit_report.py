@@ -351,7 +351,7 @@ def guideline(result: FitResult) -> Table:
         file="guideline.csv",
     )
     for row in rows:
-        forms, factor = Interval(None, row.rival_depth_min, row.rival_depth_max), row.extrapolation_factor
+        forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
         cost = Interval(row.loss_penalty, row.penalty_low, row.penalty_high)
         table.add(
             row.name,
@@ -360,7 +360,7 @@ def guideline(result: FitResult) -> Table:
             *_best(row),
             *estimate(Interval.of(row, "width"), ".0f"),
             MISSING if forms.unbounded else forms.ends(".0f"),
-            "not your data" if row.law.startswith(published_law.SHORT) else _outside(factor),
+            _outside(row),
             _shape(row.depth_int, row.width_int),
             *(estimate(cost, ".4f") if costed else ()),
         )
@@ -375,8 +375,13 @@ def _best(row: GuidelineRow) -> list[str]:
     return estimate(found, ".1f", "refused" if "refused" in row.law else MISSING)
 
 
-def _outside(factor: float) -> str:
-    return "inside" if factor <= 1 else f"{format_factor(factor)}×"
+def _outside(row: GuidelineRow) -> str:
+    """Factor by which a size lies outside what its row rests on, or whose data that is."""
+    if row.law.startswith(published_law.SHORT):
+        return "not your data"
+    if row.extrapolation_factor <= 1:
+        return "public" if row.law.startswith("public") else "inside"
+    return f"{format_factor(row.extrapolation_factor)}×"
 
 
 def _shape(depth: int | None, width: int | None) -> str:
