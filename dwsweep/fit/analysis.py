@@ -21,6 +21,7 @@ from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_r
 from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.account import account
+from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     falling_warning,
@@ -42,7 +43,7 @@ from dwsweep.fit.lengths import (
 )
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.one_size import at_one_size, width_follows
-from dwsweep.fit.rows import Row, check_one_arm
+from dwsweep.fit.rows import Row
 from dwsweep.fit.surface import LossSurface, fit_with_gains
 from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Judged, Pair, analyse_pairs, contrasts, disagreements, transition_rows

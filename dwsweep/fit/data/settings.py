@@ -330,10 +330,3 @@ def without_repeats(rows: Sequence[Row], settings: Sequence[str]) -> tuple[list[
             seen.add(key)
         kept.append(row)
     return kept, len(rows) - len(kept)
-
-
-def of_arm_column(rows: Sequence[Row], name: str) -> None:
-    """Make the values of a column the arms of the table."""
-    for row in rows:
-        value = row.get(name)
-        row[ARM] = f"{name} {'blank' if value is None else value}" if not isinstance(value, str) else value
