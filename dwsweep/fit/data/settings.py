@@ -23,7 +23,7 @@ from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
-from dwsweep.fit.rows import ARM, Row, listed_values
+from dwsweep.fit.rows import Row, listed_values
 from dwsweep.records import columns
 
 RECIPE = columns.named("recipe")  # what must be the same for all runs of a shape, whatever their learning rate
