@@ -21,6 +21,7 @@ from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_r
 from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.account import account
+from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     falling_warning,
@@ -42,7 +43,7 @@ from dwsweep.fit.lengths import (
 )
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.one_size import at_one_size, width_follows
-from dwsweep.fit.rows import Row, check_one_arm
+from dwsweep.fit.rows import Row
 from dwsweep.fit.surface import LossSurface, fit_with_gains
 from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Judged, Pair, analyse_pairs, contrasts, disagreements, transition_rows
@@ -65,6 +66,7 @@ from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transiti
 from dwsweep.text import format_count, listed
 
 MOST_JOINT_COUNTS = 12  # of tokens, at each of which the model of all depths is fitted
+HEAP = 3  # settings that differ between shapes, from which on the account says so
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
 
 
@@ -370,7 +372,16 @@ def _account(asked: Asked, parts: Sequence[TokenGroup]) -> Account:
     shown = listed((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
     used = sum(len(part.selection.runs) for part in parts)
-    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], data.notes)
+    notes = (*data.notes, *_unadjusted(parts[0].warnings))
+    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], notes)
+
+
+def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
+    """A sentence about the settings that differ between the shapes compared, where several do: a heap of runs."""
+    names = [line.split(":")[0].removeprefix("confound ") for line in warnings if line.startswith("confound ")]
+    if len(names) >= HEAP:
+        shown = ", ".join(names)
+        yield f"{shown} differ between the shapes compared, and nothing is adjusted for them: see the warnings"
 
 
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:

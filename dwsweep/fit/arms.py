@@ -51,10 +51,11 @@ from dwsweep.fit.curves import (
     pchip,
     spline,
 )
+from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing, of_best_depth, of_crossing, of_joint_crossing, pair_arms
-from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
+from dwsweep.fit.rows import Row
 from dwsweep.fit.surface import LossSurface
 from dwsweep.fit.surface_model import Frame
 from dwsweep.fit.table import Table, read_asked, read_other
