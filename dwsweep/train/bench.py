@@ -33,7 +33,7 @@ from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack, Plan
-from dwsweep.plan.lengths import pack_steps
+from dwsweep.plan.schedule import pack_steps
 from dwsweep.records.run import BenchRow, CollectiveRow, CompiledRow, PackingPoint
 from dwsweep.text import format_bytes, one_line
 from dwsweep.train.choices import CAPACITY, Hardware, at_hand, concessions
