@@ -380,9 +380,7 @@ class CompiledRow:
     refused: str | None = None  # why it does not fit even so; then there is no roofline
     kernels: int | None = None  # launched
     traffic_bytes: float | None = None  # read and written in main memory
-    padded_traffic_bytes: float | None = None  # with arrays rounded up to whole tiles, as a TPU moves them
-    product_flops: float | None = None  # of the matrix products in the program
-    padded_product_flops: float | None = None  # with sides rounded up to those of a TPU's matrix unit
+    program_flops: float | None = None  # that XLA counts in the program, elementwise operations included
     flops_per_token: float | None = None  # of training: what the model asks for
     collectives: tuple[CollectiveRow, ...] = ()
     roofline_seconds: float | None = None
