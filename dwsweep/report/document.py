@@ -22,6 +22,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from dwsweep.interval import Form, Interval, written
+from dwsweep.terminal import JOINT
 
 Said = str | tuple[str, str]  # a text, or a text and its style: bold, dim or a colour
 Line = str | Sequence[Said]
@@ -233,7 +234,6 @@ def _html_table(made: Table) -> str:
     return f'{caption}<div class="scroll" tabindex="0"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
 
 
-JOINT = "\ue000"  # in place of a space that must not break; rich breaks at no-break spaces too
 TIED = re.compile(r"(?<=\d) × (?=\d)|(?<=[<>]) (?=\d)")  # a shape, a bound
 WORDS = 20  # where words may wrap, a column is not made narrower than this for the sake of its neighbours
 
