@@ -36,6 +36,7 @@ BRIDGE = 0.1  # of e^share·E per √ln L: between depths that were trained no s
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
+MISFIT_FROM = 0.5  # of ln N beyond the sizes, from which on a form errs in full
 KEPT = 4  # sizes whose profiles are kept
 
 
@@ -290,6 +291,10 @@ class Posterior:
         """(D,) the scramble that each draw comes from."""
         return np.concatenate([one.scramble for one in self.forms])
 
+    def stacked(self, name: str) -> np.ndarray:
+        """(D,) a hyperparameter of every draw."""
+        return np.concatenate([one.eta[name] for one in self.forms])
+
     @cached_property
     def without_effect(self) -> np.ndarray:
         """(D,) whether depth does nothing in a draw."""
@@ -379,7 +384,7 @@ class Posterior:
         w = x - x_T
         at = min(max(x, frame.low), frame.high)
         # beyond the sizes a form errs by as much as the data depart from it
-        missed = x + (min(1.0, abs(x - at)) * self._misfits[place])[:, None]
+        missed = x + (min(1.0, abs(x - at) / MISFIT_FROM) * self._misfits[place])[:, None]
         slope = law[:, :1] * low + law[:, 1:2] * high + law[:, 2:3] * (k - (missed - frame.x0))
         slope -= law[:, 3:4] * (w * w / np.sqrt(w * w + TURN**2))
         slope *= g
