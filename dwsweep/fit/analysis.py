@@ -6,7 +6,7 @@ import math
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import PurePath
@@ -18,6 +18,7 @@ from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import laws
 from dwsweep.fit.budget_surface import Measured, answered
 from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_runs
+from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
@@ -40,17 +41,9 @@ from dwsweep.fit.lengths import (
 )
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.rows import Row, check_one_arm
-from dwsweep.fit.surface import LossSurface, fit_loss_model
+from dwsweep.fit.surface import LossSurface, fit_with_gains
 from dwsweep.fit.table import Table, read_other, read_table
-from dwsweep.fit.transitions import (
-    STRUCTURAL,
-    Pair,
-    analyse_pairs,
-    contrasts,
-    disagreements,
-    transition_rows,
-    with_surface,
-)
+from dwsweep.fit.transitions import Judged, Pair, analyse_pairs, contrasts, disagreements, transition_rows
 from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
@@ -65,8 +58,9 @@ from dwsweep.records.fit import (
     TransitionCovariance,
 )
 from dwsweep.records.studies import FLOPS, EqualBudgets
-from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, references
+from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
 
+MOST_JOINT_COUNTS = 12  # of tokens, at each of which the model of all depths is fitted
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
 
 
@@ -169,8 +163,8 @@ class Asked:
         trained = self.trained
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
 
-    def group(self, rows: list[Row]) -> TokenGroup:
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets)
+    def group(self, rows: list[Row], joint: bool = True) -> TokenGroup:
+        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint)
 
 
 def _fitted(
@@ -203,7 +197,7 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
         name=PurePath(data.directory or data.source).stem or data.source,
         input=data.source,
         input_sha256=data.sha256,
-        transitions=references(group.transitions(options.confidence)),
+        transitions=verdicts(group.transitions(options.confidence)),
         pairs=pair_curves(group.pairs),
     )
 
@@ -272,25 +266,29 @@ def _budgets_found(asked: Asked, at_budgets: AtBudgets, why_no_law: str) -> FitR
 def _transitions_found(asked: Asked) -> FitResult:
     """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
     rows, axis, confidence = asked.rows(), asked.options.axis, asked.options.confidence
-    by_count = {key: asked.group(of_key) for key, of_key in rows.items()}
     main = largest(rows)
+    # each model of all depths takes a second or two
+    joint = rows if len(rows) <= MOST_JOINT_COUNTS else (main,)
+    by_count = {key: asked.group(of_key, joint=key in joint) for key, of_key in rows.items()}
     group = by_count[main]
-    curves = group.curves
+    curves, drawn = group.curves, group.surface
     warnings = [*group.warnings, *token_warnings(rows, main)]
     if asked.trained and asked.trained.axis != axis:
         warnings.insert(0, other_axis_warning(asked.trained, axis))
-    report, drawn = LawReport.none("no finished run with a usable loss"), None
+    if len(joint) < len(rows):
+        warnings.append(
+            f"tokens: {len(rows):,} counts; at most {MOST_JOINT_COUNTS} are compared by all losses together, so at all "
+            "but the main count each pair of depths is judged alone"
+        )
+    report = LawReport.none("no finished run with a usable loss")
     if curves:
         report = fit_laws(curves, group.pairs, confidence)
-        surface = fit_loss_model(curves, confidence)
-        drawn = LossSurface(surface) if surface else None
-    if curves and not drawn and any(pair.crossing.cause in STRUCTURAL for pair in group.pairs):
+    if curves and not drawn and any(pair.verdict.cause in STRUCTURAL for pair in group.pairs):
         warnings.append(
             f"surface: none for {len(curves.x)} shapes of {len(curves.depths)} depths, nine of three depths and three "
             "sizes are needed; no two depths are compared at equal size"
         )
     if curves and drawn:
-        group = replace(group, pairs=with_surface(group.pairs, curves, drawn, confidence))
         report = report.beside(drawn.record)
         warnings += disagreements(group.pairs)
         warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record)]
@@ -390,15 +388,24 @@ class TokenGroup:
     curves: Curves | None  # None where no run has a usable loss
     pairs: list[Pair]
     warnings: list[str]
+    surface: LossSurface | None = None  # the joint model of all depths
+    gains: Mapping[str, np.ndarray] = field(default_factory=dict)  # as ``fit_with_gains`` has them
     bad: Sequence[BadRun] = ()
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
 
     @classmethod
     def of(
-        cls, data: Table, rows: list[Row], options: FitOptions, shorter: bool = False, pairs: bool = True
+        cls,
+        data: Table,
+        rows: list[Row],
+        options: FitOptions,
+        shorter: bool = False,
+        pairs: bool = True,
+        joint: bool = True,
     ) -> TokenGroup:
-        """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared."""
+        """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared, and
+        joint: by the model of all depths too."""
         selection = select_runs(rows, options.axis, data.named, data.unit)
         selection, bad, every = without_bad_runs(selection)
         runs, warnings = selection.runs, [*selection.warnings, *check_runs(selection.runs, data, shorter)]
@@ -411,16 +418,19 @@ class TokenGroup:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        warnings += [*noise_warnings(curves, pairs, data.unit), *confounds(every, curves, options.axis, shorter)]
-        compared = analyse_pairs(curves, options.confidence) if pairs else []
+        surface, gains = joint_model(curves, options) if pairs and joint else (None, {})
+        warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
+        warnings += confounds(every, curves, options.axis, shorter)
+        compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         with_bad: list[Transition] = []
         if bad:
             rng = np.random.default_rng(options.seed)
             beside = build_curves(every, options.noise, options.draws, rng, shape_sd=options.shape_noise)
-            others = analyse_pairs(beside, options.confidence) if pairs else []
-            with_bad = references(transition_rows(beside, others, options.confidence))
+            model, _ = joint_model(beside, options) if pairs and joint else (None, {})
+            others = analyse_pairs(beside, options.confidence, model) if pairs else []
+            with_bad = verdicts(transition_rows(beside, others, options.confidence))
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
-        return cls(selection, curves, compared, warnings, bad, with_bad, held_out)
+        return cls(selection, curves, compared, warnings, surface, gains, bad, with_bad, held_out)
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []
@@ -496,6 +506,12 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
         "diverged_rule": diverged_rule,
     }
     return NoiseSummary(**{**shared, **own})
+
+
+def joint_model(curves: Curves, options: FitOptions) -> tuple[LossSurface | None, Mapping[str, np.ndarray]]:
+    """The joint model of all depths and how it follows the cell means; None for too few shapes."""
+    surface, gains = fit_with_gains(curves, options.confidence, options.seed) or (None, {})
+    return LossSurface(surface) if surface else None, gains
 
 
 FAR_OFF = 0.02  # FLOPs of a run beside those of its budget, from which on it is said
@@ -606,21 +622,28 @@ def _whole(value: float) -> int | float:
 
 
 def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:
-    """Covariance of the crossings' ln N (delta method from the shared draws: δx = −δg(x*)/g'(x*))."""
-    crossed = [p for p in pairs if p.difference is not None and p.crossing.root is not None and p.crossing.slope]
+    """Covariance of ln N of the verdicts that crossed (delta method: δx = −δg(x*)/g'(x*)). Two that rest on the same
+    draws share errors; one by all losses and one by a pair alone are taken not to."""
+    crossed = [p for p in pairs if p.judged.difference is not None and p.verdict.root is not None and p.verdict.slope]
     if not crossed:
         return TransitionCovariance(pairs=(), cov=())
-    columns = []
-    for p in crossed:
-        d, c = p.difference, p.crossing
-        assert d is not None and c.root is not None and c.slope
-        i = int(np.clip(np.searchsorted(d.x, c.root), 1, len(d.x) - 1))
-        w = (c.root - d.x[i - 1]) / (d.x[i] - d.x[i - 1])
-        columns.append(-((1 - w) * d.deviations[:, i - 1] + w * d.deviations[:, i]) / c.slope)
-    cov = np.atleast_2d(np.cov(np.stack(columns), bias=True))
+    cov = np.zeros((len(crossed), len(crossed)))
+    for estimator in {p.estimator for p in crossed}:
+        at = [k for k, p in enumerate(crossed) if p.estimator == estimator]
+        cov[np.ix_(at, at)] = np.atleast_2d(np.cov(np.stack([_moves(crossed[k].judged) for k in at]), bias=True))
     return TransitionCovariance(
         pairs=tuple((p.shallow, p.deep) for p in crossed), cov=tuple(numbers(row) for row in cov)
     )
+
+
+def _moves(judged: Judged) -> np.ndarray:
+    """(D,) how far each draw moves ln of the crossing."""
+    d, c = judged.difference, judged.crossing
+    assert d is not None and c.root is not None and c.slope
+    i = int(np.clip(np.searchsorted(d.x, c.root), 1, len(d.x) - 1))
+    w = (c.root - d.x[i - 1]) / (d.x[i] - d.x[i - 1])
+    moved: np.ndarray = -((1 - w) * d.deviations[:, i - 1] + w * d.deviations[:, i]) / c.slope
+    return moved
 
 
 def versions() -> dict[str, str]:

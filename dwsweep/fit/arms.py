@@ -53,9 +53,9 @@ from dwsweep.fit.curves import (
 )
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing, of_best_depth, of_crossing, pair_arms
+from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing, of_best_depth, of_crossing, of_joint_crossing, pair_arms
 from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
-from dwsweep.fit.surface import LossSurface, fit_with_gains
+from dwsweep.fit.surface import LossSurface
 from dwsweep.fit.surface_model import Frame
 from dwsweep.fit.table import Table, read_other, read_table
 from dwsweep.fit.transitions import Pair
@@ -163,7 +163,6 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
         if group.curves is None:
             found.append(NoCurve(name, data.source, data.sha256, ended or "; ".join(_reasons(group.selection))))
             continue
-        surface, gains = fit_with_gains(group.curves, options.confidence) or (None, {})
         found.append(
             Arm(
                 label=name,
@@ -172,8 +171,8 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
                 runs=group.selection.runs,
                 curves=group.curves,
                 pairs=group.pairs,
-                surface=surface,
-                gains=gains,
+                surface=group.surface,
+                gains=group.gains,
                 held_out=group.held_out,
                 diverged=": ".join(filter(None, (ended, group.selection.diverged_rule))),
                 eval_tokens=_eval_tokens(data, group.selection.runs),
@@ -281,7 +280,8 @@ def ratio(base: Estimate, other: Estimate, cross: np.ndarray, widened: float = 1
     """other / base. cross: covariance of what their ``along`` follow. widened: factor on the distances to the ends."""
     r = 0.0
     if base.along is not None and other.along is not None and base.se and other.se:
-        r = float(np.clip(base.along @ cross @ other.along / (base.se * other.se), -1.0, 1.0))
+        shared = cross[: len(base.along), : len(other.along)]  # a pair alone follows no waves of δ
+        r = float(np.clip(base.along @ shared @ other.along / (base.se * other.se), -1.0, 1.0))
 
     def end(own: float | None, facing: float | None) -> float | None:
         """own: end of the other on this side, facing: that of the base on the opposite one."""
@@ -333,18 +333,26 @@ def _row(
 def _transitions(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> Iterator[ComparedRow]:
     """One row per two neighbouring depths that both have."""
     of_other = {(pair.shallow, pair.deep): pair for pair in other.pairs}
+    cross = pairing.cross
+    if base.surface is not None and other.surface is not None:
+        cross = _with_departures(cross, base.surface.frame, other.surface.frame)
     for pair in base.pairs:
         theirs = of_other.get((pair.shallow, pair.deep))
         if theirs is None:
             continue
         both = _crossing(base, pair), _crossing(other, theirs)
-        found = ratio(*both, pairing.cross, _widened(pairing, (pair, theirs), confidence))
+        found = ratio(*both, cross, _widened(pairing, (pair, theirs), confidence))
         yield _row(other.label, TRANSITION, both, found, confidence, depth=pair.shallow, deep=pair.deep)
 
 
 def _crossing(arm: Arm, pair: Pair) -> Estimate:
-    c = pair.crossing
-    return Estimate(c.root, c.low, c.high, c.se, of_crossing(arm.curves, pair), c.status)
+    c = pair.verdict
+    if arm.surface is None or pair.joint is None:
+        return Estimate(c.root, c.low, c.high, c.se, of_crossing(arm.curves, pair), c.status)
+    along = of_joint_crossing(arm.surface, arm.gains, pair)
+    if along is not None and c.se:
+        _within(along[len(arm.curves.x) :], c.se)
+    return Estimate(c.root, c.low, c.high, c.se, along, c.status)
 
 
 def _widened(pairing: Pairing, pairs: Sequence[Pair], confidence: float) -> float:
@@ -352,7 +360,7 @@ def _widened(pairing: Pairing, pairs: Sequence[Pair], confidence: float) -> floa
     larger."""
     if pairing.noise is None:
         return 1.0
-    own = min(pair.difference.df if pair.difference else math.inf for pair in pairs)
+    own = min(pair.judged.difference.df if pair.judged.difference else math.inf for pair in pairs)
     apart = min(pairing.noise.df.get(depth, math.inf) for depth in (pairs[0].shallow, pairs[0].deep))
     return max(1.0, t_two_sided(confidence, apart) / t_two_sided(confidence, own)) if min(own, apart) > 0 else 1.0
 
@@ -361,7 +369,7 @@ def _best_depths(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> 
     """Compare best depths at sizes that both arms have, where the data bound one of the two at least."""
     if base.surface is None or other.surface is None:
         return
-    surfaces = LossSurface(base.surface), LossSurface(other.surface)
+    surfaces = base.surface, other.surface
     low = max(surface.record.low for surface in surfaces)
     high = min(surface.record.high for surface in surfaces)
     if high <= low:
@@ -395,9 +403,13 @@ def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
     se = spread if math.isfinite(spread) else None
     along = of_best_depth(surface, arm.gains, x, found.depth)
     if along is not None and se:  # draws that end with the depths trained spread less than the linear model says
-        unseen = along[len(arm.curves.x) :]
-        unseen *= min(1.0, se / max(float(np.linalg.norm(unseen)), 1e-12))
+        _within(along[len(arm.curves.x) :], se)
     return Estimate(ln.value, ln.low, ln.high, se, along)
+
+
+def _within(unseen: np.ndarray, se: float) -> None:
+    """Shrink, in place, how an estimate follows the waves of δ to what its standard error leaves room for."""
+    unseen *= min(1.0, se / max(float(np.linalg.norm(unseen)), 1e-12))
 
 
 def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:

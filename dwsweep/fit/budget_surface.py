@@ -178,8 +178,11 @@ class Pooled:
             covariance[np.ix_(place == k, place == k)] += one.covariance
         frame = Frame(float(x.min()), float(x.max()), float(depth.min()), float(depth.max()), len(budgets))
         problem = Problem.of(x, depth, mean, covariance, frame, place)
-        df = sum(one.noise.replicate_df for one in curves)
-        fits = fit_forms(problem, df if 0.0 < df < math.inf else None, all(one.noise.known for one in curves))
+        df, known = sum(one.noise.replicate_df for one in curves), all(one.noise.known for one in curves)
+        declared = curves[0].noise.declared_shape_sd
+        if declared is not None:
+            problem = problem.with_shape_sd(declared, known)
+        fits = fit_forms(problem, df if 0.0 < df < math.inf else None, known)
         best = max(fits, key=lambda fit: fit.log_evidence)
         kept = [fit for fit in fits if best.log_evidence - fit.log_evidence < REJECTED_DEFICIT]
         counts = [round(share * CHAINS) for share in shares(kept)]
@@ -189,7 +192,7 @@ class Pooled:
         return cls(
             frame,
             forms,
-            effect_of_depth(problem, shape_variance),
+            effect_of_depth(problem, shape_variance, any(one.noise.declared for one in curves)),
             held_out(depth, width, best.held_out),
             _least_squares(smooth, x - 2.0 * np.log(width)),
             _least_squares(smooth, spent - ln_budgets[place]),
@@ -487,7 +490,7 @@ def _best_row(cells: Cells, asked: AtBudget | None, why_none: str, confidence: f
 def _best_depth(asked: AtBudget, confidence: float) -> tuple[str, str, Interval]:
     """(status, reason, interval of ln L) of the best depth of a budget."""
     if asked.pooled.effect_p >= 1.0 - confidence:
-        return UNDECIDED, "the losses show no effect of depth", Interval()
+        return UNDECIDED, f"no effect of depth is shown (p = {asked.pooled.effect_p:.2g})", Interval()
     _, _, sizes, depths = asked.best
     size, depth = np.median(sizes), _interval(depths, confidence, asked.y[[0, -1]])
     if depth.value is not None and not math.isfinite(size):

@@ -183,8 +183,10 @@ def build_curves(
     """Cell means, noise and draws of ``runs``. declared, shape_sd: sd in nats, as in ``estimate_noise``.
 
     The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the mean of what the
-    draws choose below the estimate is the winner's curse and is taken off (a bootstrap bias correction).
+    draws choose below the estimate is the winner's curse and is taken off (a bootstrap bias correction). The order of
+    the runs and the names of their seeds change nothing.
     """
+    runs = sorted(runs, key=lambda run: (run.depth, run.width, run.learning_rate or -1.0, run.loss))
     own = [run.candidate for run in runs]
     candidates = sorted(set(own), key=lambda c: (c[0], c[1], -1.0 if c[2] is None else c[2]))
     index = {candidate: k for k, candidate in enumerate(candidates)}
@@ -295,24 +297,6 @@ def shared_grid(curves: Curves, shallow: int, deep: int) -> np.ndarray | None:
     return np.linspace(low, high, GRID_POINTS)
 
 
-def difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
-    """PCHIP difference curve of two depths, or None where they share no range of sizes."""
-    grid = shared_grid(curves, shallow, deep)
-    if grid is None:
-        return None
-    both, smooth = [], []
-    for depth in (shallow, deep):
-        x, values = curves.losses(depth)
-        both.append(pchip(x, values, grid))
-        smooth.append(spline(x, values[:INTERPOLATION_DRAWS], grid))
-    values = both[0] - both[1]
-    fewest = min((shallow, deep), key=lambda depth: len(curves.sizes(depth)))
-    error = interpolation_sd(grid, values, smooth[0] - smooth[1], curves.sizes(fewest))
-    # one number per draw: where the true curve bulges at one point between two sizes, it does at the next
-    values[1:] += _normal_scores(len(values) - 1, shallow) * error
-    return from_values(curves, shallow, deep, grid, values)
-
-
 def spline(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
     """(D, G): not-a-knot cubic spline through values (D, K) at x (K,); the parabola for K = 3, the line for K = 2."""
     from scipy.interpolate import make_interp_spline
@@ -354,11 +338,6 @@ def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, si
     u = (grid - knots[cell]) / (knots[cell + 1] - knots[cell])
     share = 2.0 if len(knots) == 3 else 1.0  # of the miss, times the parabola's 1/4 in the middle of a gap
     return np.maximum(sd, share * u * (1.0 - u) * np.maximum(left, right)[cell])
-
-
-def _normal_scores(n: int, key: int) -> np.ndarray:
-    """(n, 1) standard normal draws that belong to one pair."""
-    return np.random.default_rng([key, n]).standard_normal((n, 1))
 
 
 def from_values(curves: Curves, shallow: int, deep: int, grid: np.ndarray, values: np.ndarray) -> Difference:

@@ -18,6 +18,7 @@ from dwsweep.fit.width_law import LawReport
 from dwsweep.interval import Interval
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import (
+    VERDICT,
     DepthCurve,
     FitCurves,
     FixedSize,
@@ -89,11 +90,12 @@ def _depth(curves: Curves, depth: int) -> DepthCurve:
 
 
 def pair_curves(pairs: Sequence[Pair]) -> tuple[PairCurve, ...]:
-    """The difference curves of the pairs that have one."""
+    """The difference curves of the pairs, by each estimator that has one: the verdict's first."""
     return tuple(
         PairCurve(
             shallow=pair.shallow,
             deep=pair.deep,
+            estimator=estimator,
             status=c.status,
             x=numbers(np.exp(d.x)),
             g=numbers(d.g),
@@ -105,7 +107,8 @@ def pair_curves(pairs: Sequence[Pair]) -> tuple[PairCurve, ...]:
             reason=c.reason,
         )
         for pair in pairs
-        if (d := pair.difference) is not None and (c := pair.crossing)
+        for estimator, judged in pair.estimates()
+        if estimator in VERDICT and (d := judged.difference) is not None and (c := judged.crossing)
     )
 
 

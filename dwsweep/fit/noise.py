@@ -175,7 +175,8 @@ class Noise:
     equal σ. tau: sd of a cell mean about a smooth curve (scatter.py), nats; tau_df its degrees of freedom.
     shape_variance: nats², what a mean varies beyond its replicates; shape_source: what it rests on.
     replicate_df: degrees of freedom of the replicates alone, 0 without.
-    known: some noise estimate exists. why_unknown: a reason other than too few runs.
+    known: some noise estimate exists. why_unknown: a reason other than too few runs. declared_shape_sd: nats, of what
+    the seeds of a shape share, as it was declared; None: it was not.
     """
 
     source: str
@@ -190,6 +191,12 @@ class Noise:
     shape_source: str
     replicate_df: float
     why_unknown: str = ""
+    declared_shape_sd: float | None = None
+
+    @property
+    def declared(self) -> bool:
+        """True if the size of the noise, or of a part of it, was declared."""
+        return self.source == "declared" or self.declared_shape_sd is not None
 
     def of_few_documents(self, count: int) -> Noise:
         """Noise for a held-out set of few documents: a variance that rests on them has one degree of freedom less
@@ -277,7 +284,7 @@ def estimate_noise(
     depths = [int(d) for d in np.unique(chosen_depth)]
     sigma2: dict[int, float]
     if declared is not None:
-        sigma2 = {d: sd**2 for d, sd in _declared("noise", declared, depths).items()}
+        sigma2 = {d: sd**2 for d, sd in _declared(declared, depths).items()}
         df, pooled, p_value, source = dict.fromkeys(depths, np.inf), True, None, "declared"
     else:
         sigma2, df, pooled, p_value = _sigma(means, run_depth, depths)
@@ -293,9 +300,10 @@ def estimate_noise(
     some = np.unique(np.linspace(0, len(chosen) - 1, min(len(chosen), MOST_SCATTER)).astype(int))
     found = scatter(means.mean[chosen[some]], chosen_depth[some], chosen_x[some], known.at(some).dense())
     replicated = len(run_depth) > len(means.mean)
-    shape_variance, shape_source, shape_df = 0.0, DECLARED, np.inf
+    shape_variance, shape_source = 0.0, DECLARED
+    shape_df: float | None = np.inf
     if shape_sd is not None:
-        shape_variance = _declared("shape_noise", shape_sd, [0], zero=True)[0] ** 2
+        shape_variance, shape_df = declared_shape(shape_sd) ** 2, None
     elif found is not None and not sigma2:
         shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
         if not found.separable and found.excess < LIKELY_SHAPE_SD**2:
@@ -325,6 +333,7 @@ def estimate_noise(
         known=source != "none",
         shape_source=shape_source,
         replicate_df=replicate_df,
+        declared_shape_sd=None if shape_sd is None else math.sqrt(shape_variance),
     )
     return noise, covariance
 
@@ -338,28 +347,50 @@ def root(covariance: np.ndarray) -> np.ndarray:
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
-def _joint_df(replicates: float, df: float, shape: float, shape_df: float) -> float:
+def _joint_df(replicates: float, df: float, shape: float, shape_df: float | None) -> float:
     """Degrees of freedom of a variance ``replicates`` + ``shape``, where shape_df is that of the sum for the former
-    known: relative variances add."""
+    known: relative variances add. None: ``shape`` was declared, and the replicates keep their own, since a known
+    variance that is added to an estimated one makes no interval narrower."""
+    if shape_df is None:
+        return df
     total = replicates + shape
     inverse = (1.0 / shape_df if shape > 0 else 0.0) + ((replicates / total) ** 2 / df if df > 0 and total > 0 else 0.0)
     return 1.0 / inverse if inverse > 0 else (np.inf if df > 0 else 0.0)
 
 
-def _declared(name: str, value: Any, depths: Sequence[int], zero: bool = False) -> dict[int, float]:
+def _declared(value: Any, depths: Sequence[int]) -> dict[int, float]:
+    """Depth → sd of one run's loss, nats, of one number for all depths or of one per depth.
+
+    Raises:
+        InputError: a depth has none, or one is no number in the range.
+    """
     values = value if isinstance(value, Mapping) else dict.fromkeys(depths, value)
-    least = 0.0 if zero else 1e-12
-    if not all(isinstance(v, int | float) and least <= v <= 100 for v in values.values()):
+    if not all(isinstance(v, int | float) and 1e-12 <= v <= 100 for v in values.values()):
         raise InputError(
-            f"{argument(name)}: {value!r}; the standard deviation of "
-            + (
-                "what the seeds of a shape share in nats, 0 or more"
-                if zero
-                else "one run's loss in nats, above 0 (1e-12)"
-            )
-            + ", at most 100"
+            f"{argument('noise')}: {value!r}; the standard deviation of one run's loss in nats, above 0 (1e-12), "
+            "at most 100"
+        )
+    if missing := [d for d in depths if d not in values]:
+        raise InputError(
+            f"{argument('noise')}: {value!r}; nothing for depth{'s' if len(missing) > 1 else ''} "
+            f"{', '.join(map(str, missing))}; allowed: one number for all depths, or one for each of "
+            f"{', '.join(map(str, depths))}"
         )
     return {d: float(values[d]) for d in depths}
+
+
+def declared_shape(value: Any) -> float:
+    """sd in nats of what the seeds of a shape share.
+
+    Raises:
+        InputError: it is no number in the range.
+    """
+    if not isinstance(value, int | float) or not 0.0 <= value <= 100:
+        raise InputError(
+            f"{argument('shape_noise')}: {value!r}; the standard deviation of what the seeds of a shape share in nats, "
+            "0 or more, at most 100"
+        )
+    return float(value)
 
 
 def _sigma(

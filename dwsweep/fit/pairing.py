@@ -25,9 +25,8 @@ from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
 from dwsweep.fit.surface import LossSurface, accepted_forms
-from dwsweep.fit.surface_model import DERIVATIVE_STEPS, P, gradient
+from dwsweep.fit.surface_model import DERIVATIVE_STEPS, P, gradient, linearised
 from dwsweep.fit.transitions import Pair
-from dwsweep.records.fit import Surface
 from dwsweep.text import NATS
 
 TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
@@ -54,7 +53,7 @@ class Arm:
     runs: Sequence[Run]
     curves: Curves
     pairs: Sequence[Pair] = ()
-    surface: Surface | None = None
+    surface: LossSurface | None = None
     gains: Mapping[str, np.ndarray] = field(default_factory=dict)
     held_out: Documents | None = None
     diverged: str = ""
@@ -92,7 +91,9 @@ class Pairing:
         return max(summed([*own, (self.level, self.level_df)])[1], 1.0)
 
 
-def pair_arms(a: Arm, b: Arm, declared: float | None = None, shape_sd: float | None = None) -> Pairing:
+def pair_arms(
+    a: Arm, b: Arm, declared: float | Mapping[int, float] | None = None, shape_sd: float | None = None
+) -> Pairing:
     """What arms ``a`` and ``b`` share. declared, shape_sd: sd of one run's loss and of a shape's scatter in nats, as
     the curves of both took them."""
     cells = matched(a.curves, b.curves)
@@ -168,7 +169,7 @@ def _paired(
     b: Arm,
     cells: list[tuple[int, int]],
     runs: Sequence[tuple[int, Hashable, float]],
-    declared: float | None,
+    declared: float | Mapping[int, float] | None,
     shape_sd: float | None,
 ) -> Pairing | None:
     which, seeds, differences = zip(*runs, strict=True)
@@ -185,7 +186,7 @@ def _paired(
 
     def estimate(shape_sd: float | None) -> tuple[Noise, MeanCovariance]:
         # with replicates the noise of a difference is measured; declared, it is that of two runs that share nothing
-        own = math.sqrt(2.0) * declared if declared is not None and len(losses) == len(cells) else None
+        own = None if declared is None or len(losses) > len(cells) else _of_two(declared)
         return estimate_noise(at_b, depth[cell], everything, depth, x, own, documents, shape_sd)
 
     noise, found = estimate(None if shape_sd is None else independent)
@@ -209,6 +210,13 @@ def _paired(
     if same_documents and a.held_out:
         by += f", {a.held_out.number} held-out documents"
     return Pairing(cross, cells, variance, df, noise, by, "", level is None)
+
+
+def _of_two(declared: float | Mapping[int, float]) -> float | dict[int, float]:
+    """sd of the difference of two runs that share nothing."""
+    if isinstance(declared, Mapping):
+        return {depth: math.sqrt(2.0) * sd for depth, sd in declared.items()}
+    return math.sqrt(2.0) * declared
 
 
 def _size_gaps(curves: Curves, i: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -280,11 +288,12 @@ def summed(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def of_crossing(curves: Curves, pair: Pair) -> np.ndarray | None:
-    """(K,) derivatives of ln N of the crossing with respect to the cell means; None where it has not crossed.
+    """(K,) derivatives of ln N of the crossing of a pair's own two curves with respect to the cell means; None where it
+    has not crossed.
 
     The crossing x solves g(x) = 0, so dx = −dg(x)/g'(x).
     """
-    root, slope = pair.crossing.root, pair.crossing.slope
+    root, slope = pair.own.crossing.root, pair.own.crossing.slope
     if root is None or not slope:
         return None
     moved = np.vstack([curves.mean, curves.mean + STEP * np.eye(len(curves.mean))])
@@ -294,6 +303,25 @@ def of_crossing(curves: Curves, pair: Pair) -> np.ndarray | None:
         values.append(pchip(*distinct(curves.x[where], moved[:, where]), np.array([root]))[:, 0])
     g = values[0] - values[1]
     return -(g[1:] - g[0]) / STEP / slope
+
+
+def of_joint_crossing(surface: LossSurface, gains: Mapping[str, np.ndarray], pair: Pair) -> np.ndarray | None:
+    """(K + W,) derivatives of ln N of the crossing by all losses with respect to the cell means and to the waves of δ
+    that they do not show: the average over the forms that are not rejected. None where it has not crossed.
+
+    As in ``of_crossing``, with g(x; c, θ) linear in the coefficients c: dx = −(∂g/∂c·dc + ∂g/∂θ·dθ) / g'(x).
+    """
+    root, slope = pair.verdict.root, pair.verdict.slope
+    if root is None or not slope:
+        return None
+    frame, x, y = surface.frame, np.full(2, root), np.log([float(pair.shallow), float(pair.deep)])
+    terms = frame.basis(x, y)
+    rows, weights = [], []
+    for form in accepted_forms(surface.record):
+        by_theta = linearised(form.form, np.array(form.mode[-P:]), x, y, frame)[1]
+        rows.append(np.concatenate([terms[0] - terms[1], by_theta[0] - by_theta[1]]) @ gains[form.form])
+        weights.append(form.weight)
+    return -np.average(rows, axis=0, weights=weights) / slope
 
 
 def of_best_depth(surface: LossSurface, gains: Mapping[str, np.ndarray], x: float, depth: float) -> np.ndarray | None:

@@ -45,11 +45,9 @@ from dwsweep.fit.curves import Curves
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.surface_model import (
     BETWEEN,
-    BOUNDS,
     BRIDGE_WAVES,
     MEANS,
     PARABOLA,
-    START,
     TAU_AND_NOISE,
     Frame,
     GivenLeads,
@@ -131,7 +129,8 @@ class LossSurface:
             np.array(form.draws), (n, len(self.record.terms) + P)
         )  # from the first again if there are more
         coefficients, theta = rows[:, :-P], rows[:, -P:]
-        shift = self._misfit(form.form, theta, coefficients) * np.random.default_rng(0).standard_normal(n)
+        rng = np.random.default_rng(2 * self.record.seed)
+        shift = self._misfit(form.form, theta, coefficients) * rng.standard_normal(n)
         of_draws, y = theta[:, None, :], self.grid
         return _Group(
             theta,
@@ -184,7 +183,7 @@ class LossSurface:
         sizes; their mean over the draws is zero."""
         depths = np.array([span.depth for span in self.record.spans])
         draws = sum(len(group.theta) for group in self.groups)
-        z = np.random.default_rng(1).standard_normal((draws, len(depths) - 1, BRIDGE_WAVES))
+        z = np.random.default_rng(2 * self.record.seed + 1).standard_normal((draws, len(depths) - 1, BRIDGE_WAVES))
         slopes, heights = bridges(self.grid, depths, self.record.between * (z - z.mean(axis=0)))
         return slopes, heights
 
@@ -497,28 +496,32 @@ NODES = 40
 LEAST_CURVATURE = 0.25  # of the log posterior along an axis: its sd is at most 2
 
 
-def fit_loss_model(curves: Curves, confidence: float) -> Surface | None:
+def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface | None:
     """The model with every form; None with fewer than nine shapes, three depths or three sizes. The shapes may lie
-    anywhere."""
-    found = fit_with_gains(curves, confidence)
+    anywhere. seed: of the draws."""
+    found = fit_with_gains(curves, confidence, seed)
     return found[0] if found else None
 
 
-def fit_with_gains(curves: Curves, confidence: float) -> tuple[Surface, dict[str, np.ndarray]] | None:
+def fit_with_gains(curves: Curves, confidence: float, seed: int = 0) -> tuple[Surface, dict[str, np.ndarray]] | None:
     """The model, and of each form (T + P, K + W) how the errors of its coefficients and θ follow those of the cell
-    means, in nats, and the waves of δ that the cells do not show, in units of their prior sd."""
+    means, in nats, and the waves of δ that the cells do not show, in units of their prior sd. seed: of the draws."""
     if len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS:
         return None
     frame = surface_frame(curves)
     problem = Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, frame)
-    df = curves.noise.replicate_df
+    noise = curves.noise
+    if noise.declared_shape_sd is not None:
+        problem = problem.with_shape_sd(noise.declared_shape_sd, noise.known)
+    df = noise.replicate_df
     noise_df = df if 0.0 < df < math.inf else None
-    fits = fit_forms(problem, noise_df, curves.noise.known)
+    fits = fit_forms(problem, noise_df, noise.known, seed)
     likely = max(fits, key=lambda fit: fit.log_evidence)
     record = replace(
         surface_record(curves, frame, fits, noise_df, confidence),
         between=BETWEEN * problem.effect,
-        effect_p=effect_of_depth(problem, curves.noise.shape_variance),
+        seed=seed,
+        effect_p=effect_of_depth(problem, noise.shape_variance, noise.declared),
         held_out=held_out(curves.depth, curves.width, likely.held_out),
     )
     record = with_optima(record)
@@ -546,10 +549,11 @@ def held_out(depth: np.ndarray, width: np.ndarray, z: np.ndarray) -> HeldOut:
     )
 
 
-def effect_of_depth(problem: Problem, shape_variance: float) -> float:
+def effect_of_depth(problem: Problem, shape_variance: float, declared: bool = False) -> float:
     """p of depth doing nothing: an F test of the cell means. A polynomial in x = ln axis (at several budgets with an
     offset and a slope of each) stands against one with y = ln L, y² and x·y beside it. It knows no law, and takes the
-    noise from the scatter about the larger one. shape_variance: nats², of what the seeds of a shape share.
+    noise from the scatter about the larger one, and no less than was declared. shape_variance: nats², of what the seeds
+    of a shape share. declared: the noise was.
     """
     from scipy.special import fdtrc
 
@@ -564,18 +568,21 @@ def effect_of_depth(problem: Problem, shape_variance: float) -> float:
     sides = np.delete(both, problem.frame.n_free + np.arange(3), axis=1), both
     left = [float(np.sum((loss - side @ np.linalg.lstsq(side, loss, rcond=None)[0]) ** 2)) for side in sides]
     free = len(x) - both.shape[1]
-    return float(fdtrc(3, free, max(left[0] - left[1], 0.0) / 3 / max(left[1] / free, 1e-300))) if free > 0 else 1.0
+    if free <= 0:
+        return 1.0
+    scale = max(left[1] / free, 1.0 if declared else 1e-300)
+    return float(fdtrc(3, free, max(left[0] - left[1], 0.0) / 3 / scale))
 
 
 def surface_frame(curves: Curves) -> Frame:
     return Frame(float(curves.x.min()), float(curves.x.max()), float(curves.depths[0]), float(curves.depths[-1]))
 
 
-def fit_forms(problem: Problem, noise_df: float | None, noise_known: bool) -> list[_Fit]:
+def fit_forms(problem: Problem, noise_df: float | None, noise_known: bool, seed: int = 0) -> list[_Fit]:
     """The model with every form. noise_df: degrees of freedom of the noise; None: many."""
     if not noise_known:  # the scatter of the shapes about the surface is all the noise that there is
         problem = replace(problem, tau_prior=TAU_AND_NOISE)
-    return [_fit_form(form, problem, noise_df) for form in MEANS]
+    return [_fit_form(form, problem, noise_df, seed) for form in MEANS]
 
 
 def shares(fits: Sequence[_Fit]) -> np.ndarray:
@@ -689,7 +696,7 @@ def expected_fits(
     return found
 
 
-def _fit_form(form: str, problem: Problem, noise_df: float | None) -> _Fit:
+def _fit_form(form: str, problem: Problem, noise_df: float | None, seed: int) -> _Fit:
     from scipy.optimize import minimize
 
     def uphill(v: np.ndarray, model: Linear) -> tuple[float, np.ndarray]:
@@ -697,7 +704,7 @@ def _fit_form(form: str, problem: Problem, noise_df: float | None) -> _Fit:
         return -value, -gradient
 
     theta = start_theta(form, problem.frame)
-    h = np.array(START)
+    h = problem.start
     before = -math.inf
     for turn in range(ROUNDS):
         theta = newton_steps(form, problem, theta, h, 6 if turn == 0 else 3)
@@ -707,7 +714,7 @@ def _fit_form(form: str, problem: Problem, noise_df: float | None) -> _Fit:
             (Linear(problem, form, theta),),
             method="L-BFGS-B",
             jac=True,
-            bounds=BOUNDS,
+            bounds=problem.bounds,
             options={"maxiter": 60},
         )
         h = found.x
@@ -716,7 +723,7 @@ def _fit_form(form: str, problem: Problem, noise_df: float | None) -> _Fit:
         before = -found.fun
     model = Linear(problem, form, theta)
     nodes, weights, log_evidence = _nodes(model, h)
-    return with_draws(model, h, nodes, weights, log_evidence, noise_df)
+    return with_draws(model, h, nodes, weights, log_evidence, noise_df, seed)
 
 
 def with_draws(
@@ -726,17 +733,18 @@ def with_draws(
     weights: np.ndarray,
     log_evidence: float = 0.0,
     noise_df: float | None = None,
+    seed: int = 0,
 ) -> _Fit:
     problem, form = model.problem, model.form
     means, covariances = zip(*(model.leads(node) for node in nodes), strict=True)
     mean = np.einsum("n,ni->i", weights, means)
     spread = np.array(means) - mean
     covariance = np.einsum("n,nij->ij", weights, covariances) + np.einsum("n,ni,nj->ij", weights, spread, spread)
-    draws = draw_model(form, problem, nodes, weights, (mean, covariance), noise_df)
+    draws = draw_model(form, problem, nodes, weights, (mean, covariance), noise_df, seed)
     given = GivenLeads(form, problem, h[None])
     mode = np.concatenate([given.coefficients(to_leads(model.theta, problem.frame)[None])[0], model.theta])
     # what linearising θ gave, put right
-    log_evidence += log_likelihood(given, draws[:, -P:]) - model.log_likelihood(h)
+    log_evidence += log_likelihood(given, draws[:, -P:], seed) - model.log_likelihood(h)
     gain = in_theta(model.theta, np.hstack([model.gain(h), model.unseen(h)]), problem.frame)
     return _Fit(form, log_evidence, math.exp(h[5]), mode, draws, gain, model.held_out(h))
 
@@ -757,7 +765,7 @@ def _nodes(model: Linear, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]
         golden = (1.0 + golden) ** (1.0 / (size + 1))
     cube = (0.5 + np.arange(1, NODES + 1)[:, None] * golden ** -np.arange(1.0, size + 1)) % 1.0
     z = ndtri(cube * 0.998 + 0.001)
-    nodes = np.clip(h + (z / np.sqrt(curvature)) @ axes.T, *np.array(BOUNDS).T)
+    nodes = np.clip(h + (z / np.sqrt(curvature)) @ axes.T, *np.array(model.problem.bounds).T)
     log_weight = np.array([model.log_posterior(node) for node in nodes]) + 0.5 * (z**2).sum(axis=1)
     weights = np.exp(log_weight - log_weight.max())
     return nodes, weights / weights.sum(), here - 0.5 * float(np.log(curvature).sum())
@@ -780,13 +788,14 @@ def draw_model(
     weights: np.ndarray,
     start: tuple[np.ndarray, np.ndarray],
     noise_df: float | None,
+    seed: int = 0,
 ) -> np.ndarray:
     """(CHAINS, T + P) the coefficients of all terms, and θ, in an order of which any part is a fair sample.
 
     nodes (N, 6): hyperparameters, weights (N,) theirs, which add up to 1. start: mean (P,) and covariance (P, P) of φ
     in the linearised model. noise_df: degrees of freedom of the estimated noise; None: the noise is known.
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     # the middles of equal shares of the weight
     picks = np.searchsorted(np.cumsum(weights), (np.arange(DRAW_NODES) + 0.5) / DRAW_NODES)
     model = GivenLeads(form, problem, nodes[np.minimum(picks, len(nodes) - 1)])
@@ -816,13 +825,13 @@ def draw_model(
     return out
 
 
-def log_likelihood(model: GivenLeads, draws: np.ndarray) -> float:
+def log_likelihood(model: GivenLeads, draws: np.ndarray, seed: int = 0) -> float:
     """Restricted log likelihood at the one node of ``model``, θ integrated out under its prior.
 
     Up to the constant of ``Linear.log_likelihood``; by importance sampling from a Student t that is as wide as the
     ``draws`` (D, P) of θ.
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     phi = to_leads(draws, model.problem.frame) / MEANS[model.form].sd
     centre, covariance = phi.mean(axis=0), np.cov(phi, rowvar=False) + LEAST_SPREAD**2 * np.eye(phi.shape[1])
     root = np.linalg.cholesky(covariance)

@@ -37,7 +37,7 @@ likelihood, and the Gauss–Newton steps of θ.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
@@ -292,6 +292,8 @@ PRIOR = (
     (math.log(1.0e-3), 1.1),
 )
 BOUNDS = ((-12.0, 2.0), (-1.5, 2.0), (-4.0, 1.5), (-1.0, 2.0), (-1.6, 2.0), (-14.0, -2.0))
+DECLARED_SD = 0.01  # of the prior of ln τ where τ was declared
+LEAST_TAU = 1e-6  # nats
 TAU_AND_NOISE = (math.log(2.0e-3), 1.5)  # the prior of τ where nothing else says how noisy the losses are
 START = (math.log(0.02), 0.0, math.log(SHARE), math.log(1.2), 0.0, math.log(7e-4))
 # No shape shows what the loss does between two depths that were trained. A corner there moves the best depth, and
@@ -338,6 +340,7 @@ class Problem:
     B: np.ndarray
     effect: float
     tau_prior: tuple[float, float] = PRIOR[5]
+    tau_bounds: tuple[float, float] = BOUNDS[5]
 
     @classmethod
     def of(
@@ -364,6 +367,24 @@ class Problem:
 
     def rotated(self, columns: np.ndarray) -> np.ndarray:
         return columns if self.rotation is None else self.rotation @ columns
+
+    def with_shape_sd(self, sd: float, noise_known: bool) -> Problem:
+        """The problem for a declared scatter of a shape, ``sd`` nats: that is τ. Where nothing else says how noisy the
+        losses are τ holds their noise too, and is no less."""
+        least = max(math.log(max(sd, LEAST_TAU)), BOUNDS[5][0])
+        if noise_known:
+            return replace(self, tau_prior=(least, DECLARED_SD), tau_bounds=(least, least))
+        return replace(self, tau_bounds=(least, max(BOUNDS[5][1], least)))
+
+    @property
+    def bounds(self) -> tuple[tuple[float, float], ...]:
+        """Of the hyperparameters."""
+        return (*BOUNDS[:5], self.tau_bounds)
+
+    @property
+    def start(self) -> np.ndarray:
+        """(6,) hyperparameters to begin with."""
+        return np.clip(START, *np.array(self.bounds).T)
 
     @property
     def prior(self) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, rename
 from dwsweep.records.fit import Fit, FitResult
-from dwsweep.records.transitions import Transition, references
+from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.text import NATS, SHORT, format_count, listed
 
 KNOWN_STATUSES = {
@@ -160,11 +160,13 @@ def _rising(runs: Sequence[Run]) -> list[int]:
     return up if 2 * len(up) > len(steps) else []
 
 
-def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iterator[str]:
-    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared. unit: of losses."""
+def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: bool = False) -> Iterator[str]:
+    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared; joint: by the model of
+    all depths. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
-        claimed = "no transition is claimed" if pairs else "errors rest on the scatter about the surface of all shapes"
+        alone = pairs and not joint
+        claimed = "no transition is claimed" if alone else "errors rest on the scatter about the surface of all shapes"
         yield (
             f"noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; "
             f"{claimed} (repeat with more seeds, or declare the noise of one run)"
@@ -194,19 +196,25 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS) -> Iter
         yield f"seeds: {counts[1]} shapes have a single run"
     few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
     if few and len(curves.depths) > 1 and pairs:
-        yield (
-            f"sizes: {', '.join(f'{count} at L {d}' for d, count in few.items())}; scatter per shape cannot be told "
-            f"from a crossing there, so none is claimed unless every run has its losses per document "
-            f"(six sizes per depth are needed)"
-        )
+        where = f"sizes: {', '.join(f'{count} at L {d}' for d, count in few.items())}"
+        if joint:
+            yield (
+                f"{where}; two curves of so few sizes cannot tell the scatter of a shape from a crossing (six per "
+                f"depth are needed), so transitions rest on all losses together, which share it"
+            )
+        else:
+            yield (
+                f"{where}; scatter per shape cannot be told from a crossing there, so none is claimed unless every run "
+                f"has its losses per document (six sizes per depth are needed)"
+            )
     if max(curves.n) > 1 and not curves.paired:
         yield "seeds: not shared between shapes (or not named), so their common part does not cancel"
 
 
 def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
     """The warning that names what was left out, and the transitions that would be others with it."""
-    before = {(row.shallow, row.deep): _said(row) for row in references(with_them)}
-    now = {(row.shallow, row.deep): _said(row) for row in references(rows)}
+    before = {(row.shallow, row.deep): _said(row) for row in verdicts(with_them)}
+    now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
     effect = f"with {'it' if len(bad) == 1 else 'them'}: {', '.join(others)}" if others else "no status depends on it"
     return (
@@ -225,7 +233,7 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
     tied = [
         f"{row.shallow}→{row.deep} ({row.status.replace('_', ' ')}) from {format_count(row.tie_low)} to "
         f"{format_count(row.tie_high)}"
-        for row in references(rows)
+        for row in verdicts(rows)
         if row.tie_low and row.tie_high
     ]
     if tied:

@@ -1,4 +1,6 @@
-"""The width law, fitted to the difference curves themselves, so that pairs that never crossed take part.
+"""The width law, fitted as the paper looks at pairs: to the difference curves of each pair's own two depths.
+
+Pairs that never crossed take part.
 
 For a law h(L; a, b) = ln d the transition of pair i lies at x_i = ln N at its shallower depth, and
 
@@ -19,10 +21,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dwsweep.fit.crossing import Crossing
 from dwsweep.fit.curves import Curves, Difference
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law
 from dwsweep.fit.noise import FLOOR_NATS, f_quantile, f_tail
-from dwsweep.fit.transitions import Crossing, Pair
+from dwsweep.fit.transitions import Pair
 from dwsweep.records.fit import FittedForm, Surface, WidthLaw
 from dwsweep.records.transitions import HeldOut, Rival, RivalTransition, numbers
 
@@ -56,7 +59,7 @@ class LawProblem:
     """χ² of any form over the pairs of one sweep, vectorised over many parameter pairs at once."""
 
     def __init__(self, curves: Curves, pairs: Sequence[Pair], df: float, confidence: float) -> None:
-        found = [(p.difference, p.crossing) for p in pairs if p.difference is not None]
+        found = [(p.own.difference, p.own.crossing) for p in pairs if p.own.difference is not None]
         self.curves, self.df = curves, df
         self.level = f_quantile(confidence, 1, df)
         self.depths = np.array([d.shallow for d, _ in found], dtype=float)
@@ -303,19 +306,20 @@ def fit_laws(curves: Curves, pairs: Sequence[Pair], confidence: float) -> LawRep
     There is a law only if ``FEWEST_PAIRS`` pairs say where their crossing lies (one of them crossed), so that one is
     left to contradict its two constants, and the data bound both; otherwise the statement says what is missing.
     """
-    usable = [p for p in pairs if p.difference is not None and p.crossing.critical is not None]
-    crossed = [p for p in usable if p.crossing.status == "crossed"]
-    informative = [p for p in usable if p.crossing.status in ("crossed", "not_reached", "already_crossed")]
+    usable = [p for p in pairs if p.own.difference is not None and p.own.crossing.critical is not None]
+    crossed = [p for p in usable if p.own.crossing.status == "crossed"]
+    informative = [p for p in usable if p.own.crossing.status in ("crossed", "not_reached", "already_crossed")]
     if len(curves.depths) <= FEWEST_PAIRS:
         n = len(curves.depths)
         given = "one depth gives no pair" if n == 1 else f"{n} depths give {n - 1} pair{'s' if n > 2 else ''}"
         return LawReport.none(f"{given}; {FEWEST_PAIRS} pairs are needed")
     if not crossed or len(informative) < FEWEST_PAIRS:
         return LawReport.none(
-            f"{len(crossed)} of {len(pairs)} pairs crossed and {len(informative) - len(crossed)} more bound their "
-            f"crossing on one side; a law needs {FEWEST_PAIRS} such pairs, one of them crossed"
+            f"by their own curves alone {len(crossed)} of {len(pairs)} pairs crossed and "
+            f"{len(informative) - len(crossed)} more bound their crossing on one side; a law needs {FEWEST_PAIRS} such "
+            "pairs, one of them crossed"
         )
-    df = min(p.difference.df for p in usable if p.difference is not None)
+    df = min(p.own.difference.df for p in usable if p.own.difference is not None)
     problem = LawProblem(curves, usable, df, confidence)
     fits = {form: problem.fit(form) for form in FORMS}
     best = min(fit.chi2 for fit in fits.values())
@@ -363,7 +367,7 @@ def fit_laws(curves: Curves, pairs: Sequence[Pair], confidence: float) -> LawRep
         winner=winner,
     )
     statement = (
-        f"{EXPONENTIAL.sentence(*own.law.theta)} from {pairs_used} pairs ("
+        f"{EXPONENTIAL.sentence(*own.law.theta)} from the own curves of {pairs_used} pairs ("
         f"{len(usable) - pairs_used} more bound it from one side)"
     )
     if winner is not None and winner != EXPONENTIAL.name and winner in laws:
@@ -411,7 +415,7 @@ def _alternative_row(
 
 def _held_out(curves: Curves, pairs: Sequence[Pair], df: float, confidence: float) -> dict[str, HeldOut]:
     """Forms refitted without the deepest crossed pair, and how each predicts that pair's crossing."""
-    crossed = [p for p in pairs if p.crossing.status == "crossed"]
+    crossed = [p for p in pairs if p.own.crossing.status == "crossed"]
     if len(crossed) < 3:
         return {}
     last = crossed[-1]
@@ -420,20 +424,21 @@ def _held_out(curves: Curves, pairs: Sequence[Pair], df: float, confidence: floa
         return {}
     problem = LawProblem(curves, kept, df, confidence)
     rows = {}
-    assert last.difference is not None and last.crossing.root is not None and last.crossing.se is not None
+    observed = last.own.crossing
+    assert observed.root is not None and observed.se is not None
     for form in FORMS:
         fit = problem.fit(form)
         band = fit.law.ln_width_band(np.array([float(last.shallow)]))
         x = [float(curves.x_of_ln_width(last.shallow, v[0])) if np.isfinite(v[0]) else None for v in band]
-        error = None if x[0] is None else x[0] - last.crossing.root
+        error = None if x[0] is None else x[0] - observed.root
         rows[form] = HeldOut(
             shallow=last.shallow,
             deep=last.deep,
-            observed_ln_x=last.crossing.root,
+            observed_ln_x=observed.root,
             predicted_ln_x=x[0],
             predicted_low=x[1] if fit.bounded else None,
             predicted_high=x[2] if fit.bounded else None,
             error_ln_x=error,
-            in_standard_errors=None if error is None else error / last.crossing.se,
+            in_standard_errors=None if error is None else error / observed.se,
         )
     return rows

@@ -38,7 +38,7 @@ from dwsweep.records.transitions import (
     SizedOptimum,
     TokenTransition,
     Transition,
-    references,
+    verdicts,
 )
 from dwsweep.shapes import LARGEST_SIZE
 from dwsweep.text import format_count
@@ -130,6 +130,7 @@ class Surface(Record):
     forms: tuple[LossForm, ...]
     between: float  # nats per √ln L: sd of what no shape shows of the loss between neighbouring depths
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
+    seed: int = 0  # of the draws
     held_out: HeldOut | None = None  # as effect_p: known once the best form is
     effect_p: float = 0.0  # of depth doing nothing: an F test of losses that depend on the size alone
 
@@ -153,7 +154,7 @@ class Surface(Record):
 
     @property
     def flat(self) -> bool:
-        """True if the losses show no effect of depth, so that nothing bounds a best depth."""
+        """True if no effect of depth is shown, so that nothing bounds a best depth."""
         return self.effect_p >= 1.0 - self.confidence
 
     @property
@@ -303,7 +304,7 @@ class OtherFit(Record):
     name: str  # of its folder or file
     input: str
     input_sha256: str
-    transitions: list[Transition]  # by the reference estimator
+    transitions: list[Transition]  # the verdict on each pair
     pairs: tuple[PairCurve, ...] = field(repr=False)
 
     def crossing(self, pair: Transition) -> Transition | None:
@@ -341,7 +342,7 @@ class FitResult(_Kept):
     """
 
     cells: list[Cell]  # one per shape
-    transitions: list[Transition]  # one per pair and estimator
+    transitions: list[Transition]  # one per pair and estimator, the verdict first
     width_law: WidthLaw | None
     law_statement: str  # the law in a sentence, or why there is none
     rivals: list[Rival]  # the forms compared, the best first
@@ -358,7 +359,7 @@ class FitResult(_Kept):
     rates: list[RateRun]
     contrasts: list[Contrast]  # any two depths at equal size
     left_out: list[LeftOutRun]  # impossible losses
-    with_left_out: list[Transition]  # of the reference estimator, had they counted
+    with_left_out: list[Transition]  # the verdicts, had they counted
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
     equal_budgets: EqualBudgets | None  # where runs were trained at equal compute, which is the axis
     comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
@@ -368,13 +369,18 @@ class FitResult(_Kept):
     provenance: Provenance
 
     @property
+    def verdicts(self) -> list[Transition]:
+        """The verdict on each pair of depths: the one row per pair that every output reads."""
+        return verdicts(self.transitions)
+
+    @property
     def own_law(self) -> bool:
         """True if the guideline follows a law of this sweep, and not the published one."""
         return self.guideline_law is not None
 
     def __repr__(self) -> str:
         used = [row for row in self.cells if not row.excluded]
-        pairs = ", ".join(f"{row.name} {_where(row)}" for row in references(self.transitions)) or "none"
+        pairs = ", ".join(f"{row.name} {_where(row)}" for row in self.verdicts) or "none"
         return (
             f"FitResult: {self.provenance.rows_used} runs, {len(used)} shapes; transitions: {pairs}; "
             f"{self.law_statement}; {len(self.warnings)} warning(s)"

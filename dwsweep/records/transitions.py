@@ -13,12 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, TypeVar
 
 from dwsweep.records.record import Count, Positive, Record, one_of
 
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
-REFERENCE = "pchip"  # the estimator that statuses are read from; the others stand with it for reference
+SURFACE, PCHIP, LEVINE = "surface", "pchip", "levine"  # all losses together; the pair's own two curves; two widths
+VERDICT = (SURFACE, PCHIP)  # estimators of the verdict on a pair: the first that answers
+CHECKS = (PCHIP, LEVINE)  # estimators that look at the pair alone, as the paper does it
+RESTS_ON = {SURFACE: "all losses", PCHIP: "the pair alone", LEVINE: "two widths"}
 
 Numeric = int | float  # whole numbers stay whole
 
@@ -46,7 +49,8 @@ class Cell(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Transition(Record):
-    """One pair of consecutive depths by one estimator: where the deeper net overtakes.
+    """One pair of consecutive depths by one estimator: where the deeper net overtakes. The first row of a pair is the
+    verdict on it (``verdicts``).
 
     Sizes are non-embedding parameters; widths are the shallower net's. An end of an interval that is None is
     unbounded.
@@ -54,7 +58,7 @@ class Transition(Record):
 
     shallow: Positive
     deep: Positive
-    estimator: str  # REFERENCE, surface or levine
+    estimator: str  # surface, pchip or levine
     status: Annotated[str, one_of(*STATUSES)]
     n_params: float | None  # only where it crossed
     n_params_low: float | None
@@ -83,17 +87,45 @@ class Transition(Record):
     tie_high: float | None
 
     @property
-    def is_reference(self) -> bool:
-        return self.estimator == REFERENCE
-
-    @property
     def name(self) -> str:
         return f"{self.shallow} → {self.deep}"
 
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The two depths."""
+        return self.shallow, self.deep
 
-def references(rows: Iterable[Transition]) -> list[Transition]:
-    """The rows of the reference estimator, one per pair (and per token count)."""
-    return [row for row in rows if row.is_reference]
+    @property
+    def rests_on(self) -> str:
+        """The losses behind the row, in words."""
+        return RESTS_ON.get(self.estimator, self.estimator)
+
+
+class _OfPair(Protocol):
+    @property
+    def pair(self) -> tuple[int, int]: ...
+
+    @property
+    def estimator(self) -> str: ...
+
+
+Judged = TypeVar("Judged", bound=_OfPair)
+
+
+def verdicts(rows: Iterable[Judged]) -> list[Judged]:
+    """The verdict on each pair of depths (at each count of tokens), in the order of the pairs: the row by all losses
+    together where there is one, else the row by the pair's own two curves. Every output reads this.
+
+    rows: of transitions, or the difference curves behind them.
+    """
+    found: dict[tuple[Any, ...], Judged] = {}
+    for row in rows:
+        if row.estimator in VERDICT:
+            key = (getattr(row, "tokens", None), *row.pair)
+            best = found.setdefault(key, row)
+            if VERDICT.index(row.estimator) < VERDICT.index(best.estimator):
+                found[key] = row
+    return list(found.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +296,8 @@ class DepthCurve(Sampled):
 
 @dataclass(frozen=True, kw_only=True)
 class PairCurve(Sampled):
-    """g = loss of the shallower − loss of the deeper net; positive where the deeper is ahead.
+    """g = loss of the shallower − loss of the deeper net by one estimator; positive where the deeper is ahead. The
+    verdict is read from the one that ``verdicts`` picks.
 
     ``low``, ``high``: the simultaneous (sup-t) band that the status is read from. It, ``se`` and ``critical`` are None
     where the noise is not known.
@@ -283,6 +316,7 @@ class PairCurve(Sampled):
     root_low: float | None
     root_high: float | None
     reason: str
+    estimator: str = PCHIP  # surface or pchip; an earlier version kept the latter alone
 
     @property
     def pair(self) -> tuple[int, int]:

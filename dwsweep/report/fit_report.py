@@ -15,7 +15,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.records.fit import AlongFit, Fit, FitResult, OtherFit
-from dwsweep.records.transitions import Contrast, SizedOptimum, Transition, references
+from dwsweep.records.transitions import CHECKS, SURFACE, Contrast, SizedOptimum, Transition, verdicts
 from dwsweep.report import document
 from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, shown
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
@@ -25,9 +25,6 @@ from dwsweep.text import SHORT, arm_letter, format_count, format_factor
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
 CONTRASTS_SHOWN = 12
-SURFACE = "surface"
-CHECKS = ("pchip", "levine", "power")
-"""The estimators that judge a pair by its own two curves."""
 
 
 def to_text(result: Fit) -> str:
@@ -70,7 +67,7 @@ def _best_at(row: Any) -> str:
 
 def _crossings(result: FitResult) -> str:
     """State the verdict on each pair of depths in one sentence; with many pairs, name only the informative ones."""
-    rows = verdicts(result)
+    rows = result.verdicts
     told = rows if len(rows) <= NAMED_PAIRS else [row for row in rows if row.status != "undecided"][:NAMED_PAIRS]
     said = []
     for row in told:
@@ -166,12 +163,6 @@ def _noise_line(result: Fit) -> str:
     return "; ".join(parts)
 
 
-def verdicts(result: FitResult) -> list[Transition]:
-    """One row per pair: what the losses of all depths together say, else what the pair's own two curves say."""
-    joint = {(row.shallow, row.deep): row for row in result.transitions if row.estimator == SURFACE}
-    return [joint.get((row.shallow, row.deep), row) for row in references(result.transitions)]
-
-
 def _ends(row: Any, name: str = "n_params", text: Form = format_count) -> str:
     """The interval of a row; empty where it has no bound."""
     found = Interval.of(row, name)
@@ -182,7 +173,7 @@ def _transitions(result: FitResult) -> list[Part]:
     level = round(100 * result.transitions[0].confidence)
     title = f"Transitions (where the deeper net overtakes, {level} % intervals)"
     table = Table(title, "pair> status< N> interval< width> interval< by<", optional=("by",), file="transitions.csv")
-    for row in verdicts(result):
+    for row in result.verdicts:
         table.add(
             f"{row.shallow}→{row.deep}",
             _status(row),
@@ -190,7 +181,7 @@ def _transitions(result: FitResult) -> list[Part]:
             _ends(row),
             shown(row.width, ".0f"),
             _ends(row, "width", ".0f"),
-            row.estimator,
+            row.rests_on,
         )
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
     checks = Table("", "pair> " + " ".join(f"{name}< interval<" for name in estimators), file="transitions.csv")
@@ -198,8 +189,8 @@ def _transitions(result: FitResult) -> list[Part]:
         by = {row.estimator: [shown(row.n_params, format_count, _status(row)), _ends(row)] for row in rows}
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
     fold: list[Part] = []
-    if any(row.estimator == SURFACE for row in verdicts(result)):
-        fold = [Fold("Checks: each pair by its own two curves alone", [checks])]
+    if any(row.estimator == SURFACE for row in result.verdicts):
+        fold = [Fold("A check, as the paper does it: each pair by its own two curves alone", [checks])]
     return [table, *fold]
 
 
@@ -215,7 +206,7 @@ def _status(row: Transition) -> str:
 
 def _other(result: FitResult, other: OtherFit) -> list[Part]:
     """Table of the pairs that both fits have, and how far apart their transitions lie."""
-    shared = [(row, found) for row in references(result.transitions) if (found := other.crossing(row))]
+    shared = [(row, found) for row in result.verdicts if (found := other.crossing(row))]
     if not shared:
         return [Lines([f"Beside {other.name}: no two neighbouring depths that both have"], apart=True)]
     table = Table(f"Beside {other.name} ({other.input})", "pair> here< there< ratio> interval<")
@@ -235,7 +226,7 @@ def _place(row: Transition) -> str:
 def _uncrossed(result: FitResult) -> list[Contrast]:
     """The contrasts of the neighbouring depths about which the transitions cannot say anything; none where the noise
     alone is why."""
-    silent = {(row.shallow, row.deep) for row in references(result.transitions) if row.cause not in ("", "noise")}
+    silent = {row.pair for row in result.verdicts if row.cause not in ("", "noise")}
     return [row for row in result.contrasts if (row.shallow, row.deep) in silent]
 
 
@@ -252,7 +243,7 @@ def _contrasts(result: FitResult) -> Table:
 
 def _by_tokens(result: FitResult) -> Table:
     """N of each pair's transition against the tokens trained."""
-    rows = [row for row in result.by_tokens if row.is_reference]
+    rows = verdicts(result.by_tokens)
     pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
     cells = {(row.tokens, row.shallow, row.deep): shown(row.n_params, format_count, _status(row)) for row in rows}
     table = Table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs))

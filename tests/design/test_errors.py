@@ -396,9 +396,9 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
             misses[target].append(math.log(found / truth.best_depth(target)))
             stated[target].append(guide.surface.spread(math.log(target)))
         for k, pair in enumerate(analyse_pairs(curves, 0.95)):
-            crossed[k] += pair.crossing.status == "crossed"
-            if pair.crossing.root is not None:
-                roots[k].append(pair.crossing.root - truth.crossing(pair.shallow, pair.deep))
+            crossed[k] += pair.own.crossing.status == "crossed"
+            if pair.own.crossing.root is not None:
+                roots[k].append(pair.own.crossing.root - truth.crossing(pair.shallow, pair.deep))
     rmse = {target: math.sqrt(float(np.mean(np.square(found)))) for target, found in misses.items()}
     median = {target: float(np.median(found)) for target, found in stated.items()}
     for target, errors in predicted.items():

@@ -16,14 +16,14 @@ from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.records import fit as fit_record
-from dwsweep.records.transitions import Transition, references
+from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import registry
 from dwsweep.report.fit_report import to_text
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
 DRAWS = 300
-HERE = Scenario(Truth((6, 12, 18)))
+HERE = Scenario(Truth((6, 12, 18)), budgets=tuple(np.geomspace(2.0e5, 6.0e8, 9)))
 # every transition at three times the size: the widths of the law √3 times larger
 FACTOR = 3.0
 THERE = replace(HERE, truth=Truth((6, 12, 18), theta=(published_law.A - math.log(FACTOR) / 2, published_law.B)))
@@ -55,15 +55,15 @@ def test_the_ratio_of_two_sizes_and_its_interval() -> None:
 
 
 def test_the_factor_between_two_truths_is_found() -> None:
-    """24 pairs of sweeps, two transitions each: nominal 95 %."""
-    every = [table(scenario, seed) for seed in range(24) for scenario in (HERE, THERE)]
+    """Six pairs of sweeps, two transitions each: nominal 95 %."""
+    every = [table(scenario, seed) for seed in range(6) for scenario in (HERE, THERE)]
     others = dwsweep.fit_table(every[0], draws=DRAWS, beside=every).others
     ratios = []
     for own, other in zip(others[::2], others[1::2], strict=True):
         ratios += [size_ratio(pair, other.crossing(pair)) for pair in own.transitions]
     found = [ratio for ratio in ratios if ratio]
     covered = sum((low or 0) <= FACTOR <= (high or math.inf) for _, low, high in found)
-    assert len(ratios) == 48 and len(found) >= 32 and covered >= 0.88 * len(found)
+    assert len(ratios) == len(found) == 12 and covered >= 11
     assert np.median([ratio for ratio, _, _ in found]) == pytest.approx(FACTOR, rel=0.05)
     assert np.median([high / low for _, low, high in found if low and high]) < 2
 
@@ -77,7 +77,7 @@ def test_nothing_of_another_table_enters_the_fit(both: fit_record.FitResult) -> 
 def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_record.FitResult) -> None:
     text = to_text(both)
     (line,) = [line for line in text.splitlines() if line.lstrip().startswith("6→12") and "(" in line]
-    ratio = size_ratio(references(both.transitions)[0], both.others[0].transitions[0])
+    ratio = size_ratio(verdicts(both.transitions)[0], both.others[0].transitions[0])
     assert f"{ratio[0]:.2f}" in line and f"{ratio[1]:.2f} … {ratio[2]:.2f}" in line
     assert max(map(len, text.splitlines())) <= 100
     apart = dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(Scenario(Truth((24, 30))), 1)])

@@ -99,12 +99,12 @@ def test_a_crossing_moves_with_the_losses_as_its_derivatives_say() -> None:
     arm = fitted(draw_arms(STUDY, np.random.default_rng(2))[0], "A", surface=False)
     pair = arm.pairs[0]
     along = arms.of_crossing(arm.curves, pair)
-    assert along is not None and pair.crossing.root is not None
+    assert along is not None and pair.verdict.root is not None
     k, moved = int(np.abs(along).argmax()), 2e-4
     mean = arm.curves.mean + moved * (np.arange(len(along)) == k)
     shifted = replace(arm.curves, mean=mean, draws=arm.curves.draws + (mean - arm.curves.mean))
-    root = analyse_pairs(shifted, CONFIDENCE)[0].crossing.root
-    assert root is not None and (root - pair.crossing.root) / moved == pytest.approx(along[k], rel=0.05)
+    root = analyse_pairs(shifted, CONFIDENCE)[0].verdict.root
+    assert root is not None and (root - pair.verdict.root) / moved == pytest.approx(along[k], rel=0.05)
 
 
 def test_a_best_depth_moves_with_the_losses_as_its_derivatives_say() -> None:
@@ -113,9 +113,9 @@ def test_a_best_depth_moves_with_the_losses_as_its_derivatives_say() -> None:
     arm = fitted(draw_arms(scenario, np.random.default_rng(3))[0], "A")
     x = math.log(1e7)
     assert arm.surface is not None
-    here = LossSurface(arm.surface).optimum(x)
+    here = arm.surface.optimum(x)
     assert here is not None and here.depth is not None
-    along = arms.of_best_depth(LossSurface(arm.surface), arm.gains, x, here.depth)
+    along = arms.of_best_depth(arm.surface, arm.gains, x, here.depth)
     assert along is not None
     along = along[: len(arm.curves.mean)]
     push = 2e-3 * np.sign(along)  # every loss a little, each so that the best depth goes up

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from dwsweep.fit.crossing import classify
 from dwsweep.fit.curves import Difference, SimultaneousBand, interpolation_sd, pchip, spline
-from dwsweep.fit.transitions import classify
 
 X = np.linspace(14.0, 20.0, 161)
 

@@ -65,7 +65,7 @@ def test_no_text_lies_over_text_or_outside(case: str, name: str, monkeypatch: py
 
 def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
     fit = report_sweeps.fit("law")
-    statuses = [row.status for row in fit.transitions if row.is_reference]
+    statuses = [row.status for row in fit.verdicts]
     assert statuses[:3] == ["crossed"] * 3 and "not_reached" in statuses
     words = words_of(drawn("law")["width_law"])
     for label in ("own exponential", "own linear", "own power", "published law", "3 crossed, 1 bounded on one side"):

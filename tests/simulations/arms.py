@@ -21,13 +21,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dwsweep.fit.analysis import joint_model
 from dwsweep.fit.arms import Estimate, compare, losses_apart, middle, ratio
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.noise import Documents, of_influences
 from dwsweep.fit.pairing import Arm, pair_arms
 from dwsweep.fit.rows import Row
-from dwsweep.fit.surface import fit_with_gains
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.records.record import Record
 from dwsweep.records.studies import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
@@ -160,10 +160,9 @@ def fitted(drawn: Drawn, label: str, surface: bool = True) -> Arm:
     """An arm as ``fit_table`` leaves it, without the estimators that a comparison does not use."""
     runs = without_bad_runs(select_runs(drawn.rows))[0].runs
     curves = build_curves(runs, None, DRAWS, np.random.default_rng(0), drawn.documents)
-    found = fit_with_gains(curves, CONFIDENCE) if surface else None
-    record, gains = found or (None, {})
-    pairs = analyse_pairs(curves, CONFIDENCE)
-    return Arm(label, label, "", runs, curves, pairs, record, gains, drawn.documents)
+    model, gains = joint_model(curves, ARM_OPTIONS) if surface else (None, {})
+    pairs = analyse_pairs(curves, CONFIDENCE, model)
+    return Arm(label, label, "", runs, curves, pairs, model, gains, drawn.documents)
 
 
 def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0, surface: bool = True) -> Simulation:

@@ -25,7 +25,7 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.rows import Row
 from dwsweep.fit.surface import LossSurface, fit_loss_model, surface_frame, surface_record, with_draws
 from dwsweep.fit.surface_model import BOUNDS, START, Linear, Problem, newton_steps, start_theta
-from dwsweep.fit.transitions import analyse_pairs, with_surface
+from dwsweep.fit.transitions import analyse_pairs
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, percent, rms, shown
 from tests.simulations.scenarios import At, scenarios
 from tests.simulations.scores import Scores, study
@@ -170,11 +170,11 @@ def oracle(curves: Curves, sweep: Sweep) -> OwnGuide:
 
 def _transitions(curves: Curves, surface: LossSurface) -> tuple[Claim, ...]:
     """What the losses of all depths say of each pair of neighbours."""
-    pairs = with_surface(analyse_pairs(curves, CONFIDENCE), curves, surface, CONFIDENCE)
+    pairs = analyse_pairs(curves, CONFIDENCE, surface)
     return tuple(
-        (pair.shallow, pair.deep, pair.surface.status, pair.surface.low, pair.surface.high)
+        (pair.shallow, pair.deep, pair.verdict.status, pair.verdict.low, pair.verdict.high)
         for pair in pairs
-        if pair.surface
+        if pair.joint
     )
 
 

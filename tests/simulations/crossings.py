@@ -79,7 +79,7 @@ def _analyse(rows: list[Row], declared: dict[int, float] | None, draws: int) -> 
     curves = build_curves(runs, declared, draws, np.random.default_rng(0), shape_sd=shape_sd)
     pairs = analyse_pairs(curves, CONFIDENCE)
     law = fit_laws(curves, pairs, CONFIDENCE).width_law
-    crossings, names = [pair.crossing for pair in pairs], FoundLaw.keys()
+    crossings, names = [pair.own.crossing for pair in pairs], FoundLaw.keys()
     return curves.noise.source, Found(
         pairs=tuple(FoundPair(status=c.status, root=c.root, low=c.low, high=c.high) for c in crossings),
         law=FoundLaw(**{name: law[name] for name in names}) if law else None,

@@ -18,7 +18,7 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult
-from dwsweep.records.transitions import Transition, references
+from dwsweep.records.transitions import Transition
 from dwsweep.report.figures import style
 from dwsweep.text import format_factor
 
@@ -97,7 +97,7 @@ def width_law(fit: FitResult) -> Figure:
 
     The published law is drawn where its own data are, and only where they meet those of the sweep.
     """
-    laws, transitions = drawn_laws(fit), references(fit.transitions)
+    laws, transitions = drawn_laws(fit), fit.verdicts
     main = laws[0].line("depth", "width")
     made = style.figure(style.WIDTH, 4.4)
     axes = made.subplots()

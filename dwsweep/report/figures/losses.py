@@ -14,7 +14,16 @@ import numpy as np
 from dwsweep.fit.surface import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult
-from dwsweep.records.transitions import DepthCurve, FixedSize, PairCurve, SurfaceCut, Transition, references
+from dwsweep.records.transitions import (
+    PCHIP,
+    SURFACE,
+    DepthCurve,
+    FixedSize,
+    PairCurve,
+    SurfaceCut,
+    Transition,
+    verdicts,
+)
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
 
@@ -45,7 +54,7 @@ def against_size(fit: FitResult) -> Figure:
     of the depths: the second does. The trend is a polynomial in ln N through all cells: any smooth curve would do, as
     it shifts all depths alike (the lowest curve would not: it jumps where a depth's range ends).
     """
-    curves, transitions = fit.curves.depths, references(fit.transitions)
+    curves, transitions = fit.curves.depths, fit.verdicts
     strip = 0.45 + 0.2 * max(len(transitions), 2)
     if not curves:
         return style.empty("No finished run: there is no loss to draw.")
@@ -194,7 +203,7 @@ def differences_at(fit: FitResult, size: FixedSize) -> tuple[Floats, Floats | No
         return loss - loss[best], None
     variance, shared = style.floats(size.se) ** 2, []
     for curve in fit.curves.pairs:
-        if curve.se is not None and set(curve.pair) <= set(size.depth):
+        if curve.estimator == PCHIP and curve.se is not None and set(curve.pair) <= set(size.depth):
             i, j = (size.depth.index(depth) for depth in curve.pair)
             of_pair = np.interp(math.log(size.x), np.log(style.floats(curve.x)), style.floats(curve.se))
             shared.append((variance[i] + variance[j] - of_pair**2) / 2)
@@ -232,7 +241,7 @@ def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | N
     else:
         axes.plot(size.depth, MILLI * above, color=style.FAINT, linewidth=0.9)
         if se is not None:
-            df = min((t.df for t in references(fit.transitions) if t.df is not None), default=None)
+            df = min((t.df for t in fit.verdicts if t.df is not None), default=None)
             half = MILLI * style.half_band(list(se), confidence, df)
             bars = [
                 (d, Interval.around(MILLI * v, h)) for d, v, h in zip(size.depth, above, half, strict=True) if h > 0
@@ -260,8 +269,9 @@ def differences(fit: FitResult) -> Figure:
     bar on the zero line is the interval of the transition; a strip at the foot marks where one net is significantly
     ahead by the simultaneous band.
     """
-    rows_of = {(row.shallow, row.deep): row for row in references(fit.transitions)}
-    pairs = [(curve, rows_of[curve.shallow, curve.deep]) for curve in fit.curves.pairs]
+    rows_of = {row.pair: row for row in fit.verdicts}
+    checks = {curve.pair: curve for curve in fit.curves.pairs if curve.estimator == PCHIP}
+    pairs = [(curve, rows_of[curve.pair]) for curve in verdicts(fit.curves.pairs)]
     if not pairs:
         why = "; ".join(f"{t.name}: {t.reason}" for t in rows_of.values() if t.reason)
         return style.empty(f"No two depths to compare{': ' + why if why else '.'}")
@@ -272,15 +282,29 @@ def differences(fit: FitResult) -> Figure:
     for axes, (curve, transition) in zip(style.panels(made, len(pairs), columns), pairs, strict=True):
         style.log_axis(axes, "x", low / 1.12, high * 1.12, at_most=4 if columns > 1 else 7)
         _difference_panel(axes, curve, transition, fit.curves.confidence)
+        check = checks.get(curve.pair)
+        if check is not None and check is not curve:
+            axes.plot(
+                style.floats(check.x), MILLI * style.floats(check.g), color=style.FAINT, linewidth=1.0,
+                linestyle=CHECK_LINE, zorder=1.5,
+            )  # fmt: skip
     made.supxlabel(axis_label(fit))
     made.supylabel(DIFFERENCE.format(fit.unit), multialignment="center")
     style.note(
         made,
         f"Above zero the deeper net is ahead. Dark band: pointwise {100 * fit.curves.confidence:.0f} %; pale: "
         "simultaneous, from which the verdict is read. Bar on zero: interval of the transition. Strip at the foot: "
-        "significantly ahead (filled: the deeper, hatched: the shallower).",
+        f"significantly ahead (filled: the deeper, hatched: the shallower).{_check_note(pairs)}",
     )
     return style.settle(made)
+
+
+CHECK_LINE = (0, (3, 2))
+
+
+def _check_note(pairs: Sequence[tuple[PairCurve, Transition]]) -> str:
+    """State what a dashed line is, where a verdict rests on all losses."""
+    return " Dashed: the pair's own two curves, a check." if any(c.estimator == SURFACE for c, _ in pairs) else ""
 
 
 def _difference_panel(axes: Axes, curve: PairCurve, transition: Transition, confidence: float) -> None:
@@ -315,8 +339,10 @@ def _difference_panel(axes: Axes, curve: PairCurve, transition: Transition, conf
 def beside_others(fit: FitResult) -> Figure:
     """One panel per pair that another sweep has too: the difference curves of all of them, in millinats."""
     shared = []
-    for own in fit.curves.pairs:
-        beside = [(curve, other.name) for other in fit.others for curve in other.pairs if curve.pair == own.pair]
+    for own in verdicts(fit.curves.pairs):
+        beside = [
+            (curve, other.name) for other in fit.others for curve in verdicts(other.pairs) if curve.pair == own.pair
+        ]
         if beside:
             shared.append([(own, "this sweep"), *beside])
     if not shared:
@@ -353,7 +379,7 @@ def against_tokens(fit: FitResult) -> Figure:
 
     Points of the pairs at one token count are shifted a little apart, so that intervals do not hide each other.
     """
-    rows = [row for row in fit.by_tokens if row.is_reference]
+    rows = verdicts(fit.by_tokens)
     counts = sorted({row.tokens for row in rows})
     names = sorted({(row.shallow, row.deep) for row in rows})
     looks = style.depth_styles([shallow for shallow, _ in names])

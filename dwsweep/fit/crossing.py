@@ -1,0 +1,141 @@
+"""Crossing: where the loss difference of two depths changes its sign, with a status and an interval.
+
+The status is read from the simultaneous band of the difference curve, and the interval from the pointwise one. The
+curve may come from all losses together or from the two depths alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dwsweep.fit.curves import Difference
+from dwsweep.fit.noise import t_two_sided
+
+NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
+FEW_SIZES = "few sizes"
+STRUCTURAL = (NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)  # causes that lie in which shapes were trained
+CAUSES = (NOISE, NOISE_UNKNOWN, *STRUCTURAL)
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The crossing of one pair; x is ln of the axis, None where it does not exist.
+
+    status: see ``classify``. root, low, high: crossing and ends of its interval (None = unbounded, or no root).
+    se: standard error of the root. slope: g' there, nats per unit of x. t_left, t_right: largest t of the shallower's
+    lead left of the crossing and of the deeper's lead right of it. critical: sup-t quantile they are held against.
+    sign_changes: of g. tie_low, tie_high: ends of the stretch beyond a lead, up to the end of the shared range, where
+    the two do not differ (of ``not_reached`` and ``already_crossed``; None without one). cause: why it is undecided,
+    one of CAUSES.
+    """
+
+    status: str
+    root: float | None = None
+    low: float | None = None
+    high: float | None = None
+    se: float | None = None
+    slope: float | None = None
+    t_left: float | None = None
+    t_right: float | None = None
+    critical: float | None = None
+    sign_changes: int = 0
+    reason: str = ""
+    tie_low: float | None = None
+    tie_high: float | None = None
+    cause: str = ""
+
+
+def classify(d: Difference, confidence: float) -> Crossing:
+    """Status, root and interval of g = 0.
+
+    crossed: the shallower is significantly (sup-t) ahead on the left and the deeper on the right. not_reached: only the
+    shallower ever is. already_crossed: only the deeper. undecided: neither. ambiguous: any other pattern.
+
+    The interval is the set {x : |g(x)| ≤ t_df·se(x)} (Fieller 1954, by band inversion) between the two significant
+    parts; where one part is missing, that end is unbounded.
+    """
+    band = d.band(confidence)
+    g, se, x = d.g, band.se, d.x
+    t, pointwise = g / se, t_two_sided(confidence, d.df)
+    below, above = np.flatnonzero(band.sign < 0), np.flatnonzero(band.sign > 0)
+    found = looked_at(g, t, band.critical)
+    if not len(below) and not len(above):
+        return replace(found, reason=_REASONS["undecided"], cause=NOISE)
+    if not len(above):
+        low = _edge(x, -t - pointwise, int(below[-1]), 1)
+        return _bounded(found, "not_reached", x, low=low)
+    if not len(below):
+        high = _edge(x, t - pointwise, int(above[0]), -1)
+        return _bounded(found, "already_crossed", x, high=high)
+    left, right = int(below[-1]), int(above[0])
+    if left >= right:
+        return replace(found, status="ambiguous", reason=_REASONS["ambiguous"])
+    root, slope, root_se = _root(x, g, se, left, right)
+    return replace(
+        found,
+        status="crossed",
+        root=root,
+        low=_edge(x, -t - pointwise, left, 1),
+        high=_edge(x, t - pointwise, right, -1),
+        se=root_se,
+        slope=slope,
+        t_left=float(np.max(-t[x <= root])),
+        t_right=float(np.max(t[x >= root])),
+    )
+
+
+def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
+    """The crossing of a pair whose leads are not judged yet: undecided so far."""
+    changes = int(np.count_nonzero(np.diff(np.sign(g[g != 0.0]))))
+    return Crossing(
+        "undecided", t_left=float(np.max(-t)), t_right=float(np.max(t)), critical=critical, sign_changes=changes
+    )
+
+
+def _bounded(
+    found: Crossing, status: str, x: np.ndarray, low: float | None = None, high: float | None = None
+) -> Crossing:
+    """The crossing with a bound on one side. The two tie from there to the end of the range, where that is more than
+    the last step of the grid."""
+    found = replace(found, status=status, low=low, high=high, reason=_REASONS[status])
+    ends = float(x[0] if low is None else low), float(x[-1] if high is None else high)
+    if ends[1] - ends[0] <= x[1] - x[0]:
+        return found
+    return replace(found, tie_low=ends[0], tie_high=ends[1], reason=_TIED[status])
+
+
+_REASONS = {
+    "not_reached": "the shallower net is ahead wherever the two differ: the crossing lies above",
+    "already_crossed": "the deeper net is ahead wherever the two differ: the crossing lies below",
+    "undecided": "the two nets nowhere differ by more than the noise",
+    "ambiguous": "the lead changes hands in more than one place, or from the deeper net to the shallower",
+}
+_TIED = {
+    "not_reached": "the shallower net is ahead at small sizes, and from the bound to the end of the shared range the "
+    "two tie: the crossing may lie there or above",
+    "already_crossed": "the deeper net is ahead at large sizes, and from the start of the shared range to the bound "
+    "the two tie: the crossing may lie there or below",
+}
+
+
+def _edge(x: np.ndarray, excess: np.ndarray, start: int, step: int) -> float:
+    """Walking from ``start``, the first x where ``excess`` falls to zero (interpolated); else the end of x."""
+    i = start
+    while 0 <= i + step < len(x):
+        if excess[i + step] <= 0.0:
+            fraction = excess[i] / (excess[i] - excess[i + step]) if excess[i] > 0 else 0.0
+            return float(x[i] + fraction * (x[i + step] - x[i]))
+        i += step
+    return float(x[i])
+
+
+def _root(x: np.ndarray, g: np.ndarray, se: np.ndarray, left: int, right: int) -> tuple[float, float, float]:
+    """(root, slope, se of the root) between two indices of opposite sign; the middle one where noise made several."""
+    up = [i for i in range(left, right) if g[i] < 0.0 <= g[i + 1]]
+    i = up[len(up) // 2]
+    root = float(x[i] - g[i] * (x[i + 1] - x[i]) / (g[i + 1] - g[i]))
+    slope, spread = float(np.interp(root, x, np.gradient(g, x))), float(np.interp(root, x, se))
+    return root, slope, spread / abs(slope) if slope else math.inf

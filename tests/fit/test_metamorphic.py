@@ -1,0 +1,185 @@
+"""Changes of a table or of an option whose effect on the answer is known without knowing the answer.
+
+More declared noise claims no more. Another seed of the draws stays within its Monte-Carlo error. The order of the rows,
+their names and their repetition, and the unit of the losses say nothing about depth.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dwsweep
+from dwsweep.errors import InputError
+from dwsweep.interval import Interval
+from tests.simulations.sweeps import SmoothTruth, draw
+
+DRAWS = 500
+# a claim may become one that stands below it, and no other
+WEAKER = {"crossed": 2, "not_reached": 1, "already_crossed": 1, "ambiguous": 0, "undecided": 0}
+# shares of an interval by which its ends may move with the seed: twelve seeds moved an end by at most a tenth of the
+# interval of a transition, and by 4 % of a best depth
+OF_TRANSITION, OF_BEST_DEPTH = 0.15, 0.08
+# as much again by which an interval may shrink where the noise grows
+SLACK = 0.15
+OF_UNIT = 0.05  # priors are in nats
+
+
+def runs(seed: int = 0, seeds: int = 3) -> list[dict[str, Any]]:
+    """Four depths and six sizes with scatter of the runs and of the shapes, 0.002 nats each."""
+    rng = np.random.default_rng(seed)
+    sizes = np.geomspace(1e6, 1e8, 6)
+    return draw(SmoothTruth((6, 12, 18, 24)), rng, budgets=lambda depth: sizes, seeds=seeds, sigma=0.002, luck=0.002)
+
+
+@cache
+def fitted(seeds: int = 3, **options: Any) -> Any:
+    return dwsweep.fit_table(runs(seeds=seeds), draws=DRAWS, **options)
+
+
+def transitions(result: Any) -> list[tuple[str, Interval]]:
+    """(status, interval of ln N) of the verdict on each pair."""
+    return [(row.status, Interval.of(row, "n_params").map(math.log)) for row in result.verdicts]
+
+
+def best_depths(result: Any) -> list[Interval]:
+    """Intervals of ln L at the sizes that the fit lists."""
+    return [Interval.of(row, "depth").map(math.log) for row in result.surface.optima]
+
+
+def assert_no_more_is_known(less: Interval, more: Interval, what: str) -> None:
+    """more: with more noise. Bounded ends may be lost; a width may shrink by no more than draws vary."""
+    assert not (less.unbounded and more.bounded), f"{what}: {less} → {more}"
+    if less.bounded and more.bounded:
+        width, before = more.high - more.low, less.high - less.low  # type: ignore[operator]
+        assert width >= (1.0 - SLACK) * before, f"{what}: {before} → {width}"
+
+
+@pytest.mark.parametrize(
+    ("option", "levels", "seeds"),
+    [("shape_noise", (0.002, 0.01, 0.05), 3), ("noise", (0.004, 0.015, 0.06), 3), ("noise", (0.004, 0.015, 0.06), 1)],
+    ids=["scatter of a shape", "noise of a run", "noise of a single run"],
+)
+def test_more_declared_noise_never_narrows_an_interval_nor_strengthens_a_claim(
+    option: str, levels: Sequence[float], seeds: int
+) -> None:
+    results = [fitted(seeds, **{option: level}) for level in levels]
+    for less, more in pairwise(results):
+        for (was, before), (now, after) in zip(transitions(less), transitions(more), strict=True):
+            assert WEAKER[now] <= WEAKER[was], f"{option}: {was} → {now}"
+            assert_no_more_is_known(before, after, option)
+        for before, after in zip(best_depths(less), best_depths(more), strict=True):
+            assert_no_more_is_known(before, after, option)
+        assert more.surface.effect_p >= less.surface.effect_p
+        before, after = ([row.se for row in result.contrasts] for result in (less, more))
+        assert all(late >= (1.0 - SLACK) * early for early, late in zip(before, after, strict=True))
+    first, last = results[0], results[-1]
+    assert {status for status, _ in transitions(first)} == {"crossed"} or seeds == 1
+    assert "crossed" not in {status for status, _ in transitions(last)[1:]}
+
+
+def test_each_declared_scatter_gives_another_answer() -> None:
+    """The joint model takes the scatter that is declared: it kept its own, and 0.05 claimed more than none."""
+    widths = []
+    for level in (0.0, 0.01, 0.05):
+        result = fitted(shape_noise=level)
+        assert result.noise.shape_sd == level and result.noise.shape_source == "declared"
+        assert result.surface.forms[0].tau == pytest.approx(max(level, 1e-6), rel=0.05)
+        rows = result.contrasts
+        widths.append(np.median([row.high - row.low for row in rows]))
+    assert widths[1] > 1.5 * widths[0] and widths[2] > 2.5 * widths[1]
+
+
+def test_noise_far_above_the_differences_shows_no_effect_of_depth() -> None:
+    result = fitted(noise=1.0)
+    assert result.surface.flat and {status for status, _ in transitions(result)} == {"undecided"}
+    assert all(row.depth_low is None and row.depth_high is None for row in result.surface.optima)
+    assert not fitted(noise=0.004).surface.flat
+
+
+def test_a_noise_that_lacks_a_depth_is_refused_in_a_line() -> None:
+    table = [row for row in runs() if row["depth"] != 12]
+    with pytest.raises(InputError, match=r"^noise: \{6: 0.01\}; nothing for depths 18, 24; allowed: .* 6, 18, 24$"):
+        dwsweep.fit_table(table, noise={6: 0.01}, draws=DRAWS)
+    with pytest.raises(InputError, match=r"^shape_noise: \{6: 0.01\}; "):
+        dwsweep.fit_table(table, shape_noise={6: 0.01}, draws=DRAWS)
+    each = dwsweep.fit_table(table, noise={6: 0.01, 12: 1.0, 18: 0.01, 24: 0.01}, draws=DRAWS)
+    assert each.noise.sigma == {"6": 0.01, "18": 0.01, "24": 0.01}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_another_seed_of_the_draws_stays_within_its_monte_carlo_error(seed: int) -> None:
+    here, there = fitted(), fitted(seed=seed)
+    assert [status for status, _ in transitions(here)] == [status for status, _ in transitions(there)]
+    moved = 0.0
+    for (_, one), (_, other) in zip(transitions(here), transitions(there), strict=True):
+        moved += assert_near(one, other, OF_TRANSITION * (one.high - one.low))  # type: ignore[operator]
+    for one, other in zip(best_depths(here), best_depths(there), strict=True):
+        assert (one.low is None, one.high is None) == (other.low is None, other.high is None)
+        moved += assert_near(one, other, OF_BEST_DEPTH)
+    assert moved > 0.0, "the seed is not that of the draws"
+
+
+def assert_near(one: Interval, other: Interval, most: float) -> float:
+    """The sum of how far value and ends have moved."""
+    pairs = [(getattr(one, name), getattr(other, name)) for name in ("value", "low", "high")]
+    moved = [abs(a - b) for a, b in pairs if a is not None and b is not None]
+    assert max(moved, default=0.0) <= most, f"{one} → {other}"
+    return sum(moved)
+
+
+def shuffled(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return random.Random(1).sample(table, len(table))
+
+
+def renamed_seeds(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "seed": "cab"[row["seed"]]} for row in table]
+
+
+def renamed_columns(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = {"depth": "n_layer", "width": "d_model", "loss": "val_loss"}
+    return [{names.get(name, name): value for name, value in row.items()} for row in table]
+
+
+def repeated(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*table, *table]
+
+
+def in_one_file(table: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in table] for name in table[0]}
+
+
+@pytest.mark.parametrize("change", [shuffled, renamed_seeds, renamed_columns, repeated, in_one_file])
+def test_order_names_and_repetition_of_the_rows_change_nothing(change: Callable[[list[dict[str, Any]]], Any]) -> None:
+    here, there = fitted(), dwsweep.fit_table(change(runs()), draws=DRAWS)
+    for one, other in zip(numbers_of(here), numbers_of(there), strict=True):
+        assert one == other or one == pytest.approx(other, rel=1e-6)
+
+
+def numbers_of(result: Any) -> Iterator[Any]:
+    for row in result.transitions:
+        yield from (row.estimator, row.status, row.n_params, row.n_params_low, row.n_params_high, row.se_ln_n)
+    for row in result.surface.optima:
+        yield from (row.depth, row.depth_low, row.depth_high, row.loss)
+    for row in result.contrasts:
+        yield from (row.difference, row.low, row.high)
+
+
+def test_the_unit_of_the_losses_moves_no_claim() -> None:
+    bits = [{**row, "loss": row["loss"] / math.log(2.0)} for row in runs()]
+    here, there = fitted(), dwsweep.fit_table(bits, unit="bits", draws=DRAWS)
+    for (was, one), (now, other) in zip(transitions(here), transitions(there), strict=True):
+        assert was == now
+        assert_near(one, other, OF_UNIT)
+    for one, other in zip(best_depths(here), best_depths(there), strict=True):
+        assert (one.low is None, one.high is None) == (other.low is None, other.high is None)
+        assert_near(one, other, OF_UNIT)
+    for row, other_row in zip(here.contrasts, there.contrasts, strict=True):
+        assert other_row.difference * math.log(2.0) == pytest.approx(row.difference, abs=0.1 * row.se)

@@ -1,0 +1,365 @@
+"""All outputs of one fit agree: what they say of each pair of depths, and of the best depths, is one thing.
+
+The first row of a pair in transitions.csv is the verdict. Everything else that a reader can see is held against it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from claims import (
+    Claim,
+    Mark,
+    best_in_cells,
+    circles,
+    first_rows,
+    in_cells,
+    in_html,
+    in_panels,
+    in_repr,
+    in_sentence,
+    in_strip,
+    in_ties,
+    in_titles,
+    of_row,
+    table_of,
+    title_of,
+)
+
+import dwsweep
+from dwsweep.fit.surface import LossSurface
+from dwsweep.interval import Interval
+from dwsweep.paths import as_path
+from dwsweep.records import fit as fit_record
+from dwsweep.records.record import csv_text
+from dwsweep.records.transitions import TokenTransition, Transition
+from dwsweep.report import card, fit_report
+from dwsweep.report import page as sweep_page
+from dwsweep.text import format_count
+from tests.simulations.sweeps import SmoothTruth, draw
+
+RESULTS = Path(__file__).parents[2] / "sweeps" / "results"
+PAIRS, BEST = "Transitions (where", "Best depth at each size"
+
+
+def losses(truth: SmoothTruth, seed: int, low: float, high: float, sizes: int, **noise: float) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    return draw(truth, rng, budgets=lambda depth: np.geomspace(low, high, sizes), **{"seeds": 3, **noise})
+
+
+def clean() -> list[dict[str, Any]]:
+    return losses(SmoothTruth((6, 12, 18, 24)), 0, 1e6, 2e8, 7, sigma=0.001, luck=0.001)
+
+
+def smoke() -> list[dict[str, Any]]:
+    """The shapes and seeds of the smoke sweep, and losses that say about as little."""
+    theta = (3.2, 0.45)
+    return losses(SmoothTruth((1, 2, 6), theta=theta), 1, 1e4, 1e5, 3, sigma=0.03, luck=0.01)
+
+
+def lengths() -> list[dict[str, Any]]:
+    """Three depths at two counts of tokens; the deeper nets gain with the second."""
+    table = losses(SmoothTruth((6, 12, 18)), 2, 1e6, 1e8, 6, sigma=0.002)
+    later = losses(SmoothTruth((6, 12, 18), theta=(4.6, 0.05)), 3, 1e6, 1e8, 6, sigma=0.002)
+    return [{**row, "tokens": count} for rows, count in ((table, 10**9), (later, 2 * 10**9)) for row in rows]
+
+
+def torn() -> list[dict[str, Any]]:
+    """A run whose loss is impossible, with which the verdict would be another."""
+    table = [{**row, "run_id": f"run-{k}"} for k, row in enumerate(clean())]
+    table[40]["loss"] += 3.0
+    return table
+
+
+def arms() -> list[list[dict[str, Any]]]:
+    """The same depths with transitions at half the size."""
+    law = (5.039 - math.log(2.0) / 2.0, 0.0555)
+    return [
+        losses(SmoothTruth((6, 12, 18), **more), seed, 6e5, 1e8, 6, sigma=0.002, luck=0.003)
+        for seed, more in enumerate(({}, {"theta": law}))
+    ]
+
+
+TABLES: dict[str, Any] = {
+    "laptop": lambda: RESULTS / "laptop",
+    "laptop-tokens": lambda: RESULTS / "laptop-tokens",
+    "clean": clean,
+    "smoke": smoke,
+    "lengths": lengths,
+    "torn": torn,
+}
+
+
+@cache
+def fitted(name: str) -> Any:
+    return dwsweep.fit_table(TABLES[name]())
+
+
+@cache
+def beside() -> Any:
+    first, second = arms()
+    return dwsweep.fit_table(first, beside=[second])
+
+
+@cache
+def compared() -> Any:
+    first, second = arms()
+    return dwsweep.compare(first, [second])
+
+
+@cache
+def alone() -> tuple[Any, Any]:
+    """The two tables of ``arms``, each fitted by itself."""
+    first, second = arms()
+    return dwsweep.fit_table(first), dwsweep.fit_table(second)
+
+
+def rows_of(result: Any) -> dict[Any, dict[str, str]]:
+    return first_rows(csv_text(result.transitions, Transition))
+
+
+def verdicts(result: Any) -> dict[Any, Claim]:
+    return {pair: of_row(row) for pair, row in rows_of(result).items()}
+
+
+def agree(expected: dict[Any, Claim], found: dict[Any, Claim], where: str, every: bool = True) -> None:
+    """every: whether the output speaks of each pair."""
+    assert set(found) == set(expected) if every else set(found) <= set(expected), where
+    for pair, claim in found.items():
+        assert claim.agrees(expected[pair]), f"{where}: {pair} {claim}, transitions.csv {expected[pair]}"
+
+
+def assert_marked(marks: dict[Any, Mark], rows: dict[Any, dict[str, str]], where: str) -> None:
+    """Marks of a figure lie where the rows say, on the axis of the fit; an end outside the axes is cut there."""
+    for pair, mark in marks.items():
+        row = rows[pair]
+        assert mark.status == row["status"].replace("_", " "), f"{where}: {pair}"
+        for name in ("value", "low", "high"):
+            drawn, said = getattr(mark, name), row[f"axis_{name}"]
+            if drawn is not None:
+                assert said and drawn == pytest.approx(float(said), rel=1e-6), f"{where}: {pair} {name}"
+        if row["status"] == "crossed":
+            assert mark.value is not None, f"{where}: {pair}"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_text_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str, tmp_path: Path) -> None:
+    result = fitted(name)
+    expected = verdicts(result)
+    assert expected
+    fit_record.write(result, tmp_path)
+    written = first_rows((tmp_path / "transitions.csv").read_text("utf-8"))
+    agree(expected, {pair: of_row(row) for pair, row in written.items()}, "transitions.csv")
+    agree(expected, verdicts(fit_record.read(tmp_path)), "fit.json")
+    text, notebook = result.summary(), result._repr_html_()
+    agree(expected, in_cells(table_of(text, PAIRS)), "the table")
+    agree(expected, in_sentence(text), "the answer")
+    agree(expected, in_sentence(notebook), "the notebook")
+    agree(expected, in_repr(repr(result)), "repr")
+    agree(expected, in_ties(result.warnings), "the warning of ties", every=False)
+    tied = {pair for pair, row in rows_of(result).items() if row["tie_low"]}
+    assert set(in_ties(result.warnings)) == tied
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_figure_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str) -> None:
+    result = fitted(name)
+    expected, rows = verdicts(result), rows_of(result)
+    curves = result.plot("differences")
+    agree(expected, in_titles(curves), "titles of the differences", every=False)
+    assert set(in_titles(curves)) == {curve.pair for curve in result.curves.pairs}
+    assert_marked(in_panels(curves), rows, "bars of the differences")
+    crossed = {pair for pair, claim in expected.items() if claim.status == "crossed"}
+    assert crossed <= set(in_panels(curves))
+    strip = in_strip(result.plot("loss_vs_size"))
+    assert set(strip) == set(expected)
+    assert_marked(strip, rows, "the strip under the losses")
+    if "width_law" in result.figures:
+        title = title_of(result.plot("width_law").axes[0])
+        assert f"{len(crossed)} crossed" in title
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_curve_that_is_drawn_is_the_one_that_the_verdict_is_read_from(name: str) -> None:
+    """The simultaneous band clears zero on the sides that the status names, and on no other."""
+    result = fitted(name)
+    first = {}
+    for curve in result.curves.pairs:
+        first.setdefault(curve.pair, curve)
+    for pair, row in rows_of(result).items():
+        curve = first.get(pair)
+        if curve is None or curve.low is None:
+            continue
+        assert curve.status == row["status"]
+        below, above = min(curve.high) < 0.0, max(curve.low) > 0.0
+        if not result.surface or not result.surface.flat:
+            ahead = {"crossed": (True, True), "not_reached": (True, False), "already_crossed": (False, True)}
+            if row["status"] in ahead:
+                assert (below, above) == ahead[row["status"]], pair
+
+
+def test_where_no_effect_of_depth_is_shown_nothing_is_claimed_of_a_pair() -> None:
+    flat = losses(SmoothTruth((6, 12, 18), effect=0.0), 5, 1e6, 1e8, 6, sigma=0.002)
+    result = dwsweep.fit_table(flat)
+    assert result.surface and result.surface.flat
+    assert {claim.status for claim in verdicts(result).values()} == {"undecided"}
+    assert re.search(r"No effect of depth is shown: .* \(p = 0\.\d+\)", " ".join(result.summary().split()))
+    assert "show no effect" not in result.summary()
+
+
+@pytest.mark.parametrize("name", ["lengths", "laptop-tokens"])
+def test_the_verdicts_at_each_count_of_tokens_agree(name: str) -> None:
+    result = fitted(name)
+    expected = first_rows(csv_text(result.by_tokens, TokenTransition))
+    main = max(tokens for tokens, *_ in expected)
+    at_main = {
+        pair: of_row(row) for (tokens, *pair), row in expected.items() if tokens == main for pair in [tuple(pair)]
+    }
+    agree(verdicts(result), at_main, "the main count")
+    pairs = sorted({tuple(pair) for _, *pair in expected})
+    for count, *cells in table_of(result.summary(), "Transitions against tokens"):
+        for pair, cell in zip(pairs, cells, strict=True):
+            (row,) = (
+                row for (tokens, *of), row in expected.items() if (format_count(tokens), tuple(of)) == (count, pair)
+            )
+            claim = of_row(row)
+            assert re.split("[,:]", cell)[0] == (claim.size or claim.status)
+    drawn = [float(y) for line in result.plot("tokens").axes[0].lines if line.get_marker() != "None"
+             for y in line.get_ydata()]  # fmt: skip
+    values = [float(row["axis_value"]) for row in expected.values() if row["axis_value"]]
+    for value in values:
+        assert any(y == pytest.approx(value, rel=1e-6) for y in drawn)
+
+
+def test_a_run_that_was_left_out_is_judged_by_the_same_verdict() -> None:
+    result = fitted("torn")
+    (line,) = [line for line in result.warnings if line.startswith("IMPOSSIBLE LOSS")]
+    said = dict(re.findall(r"(\d+→\d+) ([a-z ]+)", line.partition("with it: ")[2]))
+    now, then = verdicts(result), {row.pair: of_row(dict(row)) for row in result.with_left_out}
+    assert set(now) == set(then)
+    for pair, claim in then.items():
+        name = "→".join(map(str, pair))
+        assert (name in said) == (claim[:2] != now[pair][:2])
+        if name in said:
+            assert said[name].removesuffix(" at ").strip() == claim.status
+
+
+def test_a_table_beside_another_has_the_verdicts_of_its_own_fit() -> None:
+    result, (here, there) = beside(), alone()
+    agree(verdicts(here), verdicts(result), "with another table")
+    (other,) = result.others
+    agree(verdicts(there), {row.pair: of_row(dict(row)) for row in other.transitions}, "the other table")
+    shown = {row[0]: row[1:] for row in table_of(result.summary(), f"Beside {other.name}")}
+    for pair, (own, theirs, *_) in shown.items():
+        at = tuple(map(int, pair.split("→")))
+        for cell, claims in ((own, verdicts(here)), (theirs, verdicts(there))):
+            claim = claims[at]
+            assert cell.startswith(claim.size or claim.status) and (not claim.ends or claim.ends in cell)
+    rows = [row for of in (here, there) for row in rows_of(of).values()]
+    expected = sorted(float(row["axis_value"]) for row in rows if row["axis_value"])
+    assert sorted(circles(result.plot("others"))) == pytest.approx(expected) and expected
+
+
+def test_a_comparison_has_the_verdicts_of_each_arm_by_itself() -> None:
+    (found,), fits = compared().comparisons, alone()
+    rows = found.of("transition")
+    assert rows
+    for row in rows:
+        for prefix, result in zip(("base", "other"), fits, strict=True):
+            expected = rows_of(result)[row.depth, row.deep]
+            assert row[f"{prefix}_status"] == expected["status"]
+            for name in ("", "_low", "_high"):
+                said = expected[f"axis_{name[1:] or 'value'}"]
+                assert row[f"{prefix}{name}"] == (pytest.approx(float(said)) if said else None)
+    for row in found.of("best depth"):
+        for prefix, result in zip(("base", "other"), fits, strict=True):
+            best = LossSurface(result.surface).optimum(math.log(row.n_params))
+            assert best is not None
+            for name in ("", "_low", "_high"):
+                said = getattr(best, f"depth{name}")
+                assert row[f"{prefix}{name}"] == (None if said is None else pytest.approx(said))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
+    result = fitted(name)
+    if result.surface is None:
+        assert BEST not in result.summary() and "Best depth: not known" in result.summary()
+        return
+    optima = result.surface.optima
+    if not result.surface.bounded:
+        return
+    shown = best_in_cells(table_of(result.summary(), BEST))
+    for row in optima:
+        depth = Interval.of(row, "depth")
+        said = shown[format_count(row.n_params)]
+        if depth.value is not None:
+            assert said == f"{depth.value:.1f} {'' if depth.unbounded else depth.ends('.1f')}".strip()
+    head = " ".join(result.summary().split()).partition(". ")[0]
+    for best, low, high, size in re.findall(r"([\d.]+) \(([\d.]+) to ([\d.]+)\) at ([\d.]+[KMB]?)", head):
+        assert shown[size] == f"{best} {low} … {high}"
+    asked = [row.n_params for row in optima if Interval.of(row, "depth").bounded and row.depth]
+    again = dwsweep.fit_table(TABLES[name](), params=asked) if name in ("clean",) else result
+    guided = {row.n_params: row for row in again.guideline if row.n_params in asked}
+    for row in optima if guided else ():
+        if row.n_params in guided:
+            own = guided[row.n_params]
+            assert (own.depth, own.depth_low, own.depth_high) == pytest.approx(
+                (row.depth, row.depth_low, row.depth_high)
+            )
+    for cut in result.curves.fixed_n:
+        at = LossSurface(result.surface).optimum(math.log(cut.x))
+        assert cut.surface is None or cut.surface.optimum == at
+
+
+def test_page_and_card_say_what_the_csv_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_page, "MOST_BY_LOSSES", 2)
+    monkeypatch.setattr(sweep_page, "MOST_BY_LAW", 4)
+    directory = tmp_path / "laptop"
+    directory.mkdir()
+    for name in ("results.csv", "manifest.json"):
+        shutil.copy(RESULTS / "laptop" / name, directory / name)
+    result = fitted("laptop")
+    fit_record.write(result, directory / "fit")
+    expected = verdicts(result)
+    sweep_page.write(directory)
+    page = (directory / "report.html").read_text("utf-8")
+    agree(expected, in_cells(in_html(page, PAIRS)), "the page's table")
+    agree(expected, in_sentence(page), "the page's answer")
+    card.write(as_path(directory), as_path(tmp_path / "card"))
+    agree(expected, in_sentence((tmp_path / "card" / "README.md").read_text("utf-8")), "the card")
+
+
+@pytest.mark.parametrize("name", ["laptop", "laptop-tokens"])
+def test_published_files_say_what_their_csv_says(name: str) -> None:
+    folder = RESULTS / name
+    expected = {
+        pair: of_row(row) for pair, row in first_rows((folder / "fit" / "transitions.csv").read_text("utf-8")).items()
+    }
+    kept = json.loads((folder / "fit" / "fit.json").read_text("utf-8"))
+    agree(expected, {pair: of_row(row) for pair, row in _first(kept["transitions"]).items()}, "fit.json")
+    agree(expected, in_sentence((folder / "README.md").read_text("utf-8")), "README.md")
+    if (folder / "fit.txt").exists():
+        agree(expected, in_cells(table_of((folder / "fit.txt").read_text("utf-8"), PAIRS)), "fit.txt")
+
+
+def _first(rows: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    found: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        found.setdefault((row["shallow"], row["deep"]), row)
+    return found
+
+
+def test_the_sections_of_a_page_are_those_of_the_text() -> None:
+    result = fitted("clean")
+    (table, *_) = {anchor: parts for anchor, _, parts in fit_report.sections(result)}["transitions"]
+    rows = [[cell for cell in row if cell] for row in table.rows]
+    agree(verdicts(result), in_cells(rows), "the section")
