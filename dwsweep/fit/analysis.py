@@ -6,7 +6,7 @@ import math
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import PurePath
@@ -16,6 +16,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import laws
+from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.budget_surface import Measured, answered
 from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_runs
 from dwsweep.fit.crossing import STRUCTURAL
@@ -41,7 +42,6 @@ from dwsweep.fit.lengths import (
 )
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.rows import Row, check_one_arm
-from dwsweep.fit.surface import LossSurface, fit_with_gains
 from dwsweep.fit.table import Table, read_other, read_table
 from dwsweep.fit.transitions import Judged, Pair, analyse_pairs, contrasts, disagreements, transition_rows
 from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
@@ -282,7 +282,7 @@ def _transitions_found(asked: Asked) -> FitResult:
         )
     report = LawReport.none("no finished run with a usable loss")
     if curves:
-        report = fit_laws(curves, group.pairs, confidence)
+        report = fit_laws(curves, drawn, group.pairs, confidence)
     if curves and not drawn and any(pair.verdict.cause in STRUCTURAL for pair in group.pairs):
         warnings.append(
             f"surface: none for {len(curves.x)} shapes of {len(curves.depths)} depths, nine of three depths and three "
@@ -389,7 +389,6 @@ class TokenGroup:
     pairs: list[Pair]
     warnings: list[str]
     surface: LossSurface | None = None  # the joint model of all depths
-    gains: Mapping[str, np.ndarray] = field(default_factory=dict)  # as ``fit_with_gains`` has them
     bad: Sequence[BadRun] = ()
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
@@ -418,7 +417,7 @@ class TokenGroup:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        surface, gains = joint_model(curves, options) if pairs and joint else (None, {})
+        surface = joint_model(curves, options) if pairs and joint else None
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += confounds(every, curves, options.axis, shorter)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
@@ -426,11 +425,11 @@ class TokenGroup:
         if bad:
             rng = np.random.default_rng(options.seed)
             beside = build_curves(every, options.noise, options.draws, rng, shape_sd=options.shape_noise)
-            model, _ = joint_model(beside, options) if pairs and joint else (None, {})
+            model = joint_model(beside, options) if pairs and joint else None
             others = analyse_pairs(beside, options.confidence, model) if pairs else []
             with_bad = verdicts(transition_rows(beside, others, options.confidence))
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
-        return cls(selection, curves, compared, warnings, surface, gains, bad, with_bad, held_out)
+        return cls(selection, curves, compared, warnings, surface, bad, with_bad, held_out)
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []
@@ -508,10 +507,10 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
     return NoiseSummary(**{**shared, **own})
 
 
-def joint_model(curves: Curves, options: FitOptions) -> tuple[LossSurface | None, Mapping[str, np.ndarray]]:
-    """The joint model of all depths and how it follows the cell means; None for too few shapes."""
-    surface, gains = fit_with_gains(curves, options.confidence, options.seed) or (None, {})
-    return LossSurface(surface) if surface else None, gains
+def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
+    """The joint model of all depths; None for too few shapes."""
+    surface = fit_loss_model(curves, options.confidence, options.seed)
+    return LossSurface(surface) if surface else None
 
 
 FAR_OFF = 0.02  # FLOPs of a run beside those of its budget, from which on it is said

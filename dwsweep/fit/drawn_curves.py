@@ -9,10 +9,10 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.fit import laws
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.curves import Curves, pchip
 from dwsweep.fit.guideline import OwnGuide, width_at
 from dwsweep.fit.laws import Law
-from dwsweep.fit.surface import LossSurface
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.width_law import LawReport
 from dwsweep.interval import Interval

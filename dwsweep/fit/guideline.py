@@ -16,10 +16,9 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
+from dwsweep.fit.ask import LossSurface, accepted_forms, quantiles, transitions
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, ellipse, outside, published, published_alternatives
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.fit.surface import LossSurface, accepted_forms
-from dwsweep.fit.surface_model import ENDS
 from dwsweep.interval import Interval
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
@@ -130,7 +129,7 @@ def map_law(guide: OwnGuide) -> Law | None:
     if form is None:
         return None
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
-    ends = np.array(form.draws)[:, ENDS]
+    ends = transitions(LossSurface(record, only=form.form).posterior, form.form)
     logs = (ends - np.log([12.0 * first, 12.0 * last])) / 2.0
     centre, covariance = logs.mean(axis=0), np.cov(logs, rowvar=False)
     level = float(chi2_quantile(record.confidence, 1.0))
@@ -204,11 +203,10 @@ def _with_cost(row: GuidelineRow, guide: OwnGuide, depth: int) -> GuidelineRow:
     best depth has the same loss; nothing outside the sizes and depths of the data."""
     surface, n_params = guide.surface, row.n_params
     inside = surface.record.low <= math.log(n_params) <= surface.record.high
-    if not inside or not surface.frame.shallowest <= depth <= surface.frame.deepest:
+    if not inside or not surface.shallowest - 1e-9 <= depth <= surface.deepest + 1e-9:
         return row
     drawn = surface.penalties(n_params, np.array([depth]))[:, 0]
-    tail = (1.0 - surface.record.confidence) / 2.0
-    low, high = np.quantile(drawn, [tail, 1.0 - tail])
+    low, _, high = quantiles(drawn, surface.record.confidence)
     own = surface.level(math.log(n_params)) + float(np.median(drawn))
     smaller = np.linspace(math.log(n_params), surface.record.low, 40)
     equal = next((x for x in smaller if surface.level(float(x)) >= own), None)

@@ -29,9 +29,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from dwsweep.fit.curves import Curves
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ PRIORS: Mapping[str, Prior] = {
     "share": Prior(math.log(0.15), 0.6, "ln of S", "departures of own and public sweeps from the best form"),
     "len_x": Prior(math.log(2.5), 0.4, "ln of ln N", "departures do not change over a factor of two in N"),
     "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "over a factor of two in depth they may"),
-    "scale": Prior(0.0, 0.05, "ln of declared sd", "a declared noise is meant to 5 %"),
+    "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is meant to 2 %"),
     "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001; shapes of public sweeps to 0.002 to 0.004"),
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes, optimisers and counts of tokens move depth effects so"),
 }  # fmt: skip
@@ -71,7 +74,13 @@ NEAR = math.log(2.0)  # of ln L: near the best depth
 QUADRATURE = 10
 FARTHEST = 8.0  # prior sds of a hyperparameter
 BINS = 0.05  # of ln variance: cells within it count as of one variance
+MOST_FACTORS = 40  # directions of what means share
 CHUNK = 4_000_000  # numbers of law columns at once
+
+
+def declared(sd: float) -> Prior:
+    """Prior of a scatter that was declared."""
+    return Prior(math.log(max(sd, NO_SCATTER)), 0.02, "ln nats", "as declared")
 
 
 @dataclass(frozen=True)
@@ -99,12 +108,12 @@ class Column:
         return np.stack([every[k] for k in self.kept], axis=1)
 
 
-def arm(name: str, member: np.ndarray) -> Column:
+def arm_column(name: str, member: np.ndarray) -> Column:
     """Another recipe beside the first one: an offset, and depth effects of its own, shrunk towards the first's."""
     return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0), interacts=True, departs=True)
 
 
-def budget(name: str, member: np.ndarray) -> Column:
+def budget_column(name: str, member: np.ndarray) -> Column:
     """A budget of compute: a level with a slope and a curvature of its own."""
     return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0))
 
@@ -138,6 +147,22 @@ class Cells:
     scatter: Prior = PRIORS["scatter"]
     columns: tuple[Column, ...] = ()
 
+    @classmethod
+    def of(cls, curves: Curves) -> Cells:
+        """The fitted cell means of a table, with their noise as it was estimated or declared."""
+        noise, means = curves.noise, curves.means
+        scatter = PRIORS["scatter"] if noise.replicate_df > 0.0 else UNREPLICATED
+        if noise.declared_shape_sd is not None and noise.replicate_df > 0.0:
+            scatter = declared(noise.declared_shape_sd)
+        variance, factors = means.diagonal, means.factors
+        if factors.shape[1] > MOST_FACTORS:  # documents: what a few directions do not hold is each mean's own
+            U, s, _ = np.linalg.svd(factors, full_matrices=False)
+            kept = U[:, :MOST_FACTORS] * s[:MOST_FACTORS]
+            variance = variance + np.maximum((factors**2).sum(axis=1) - (kept**2).sum(axis=1), 0.0)
+            factors = kept
+        y = np.log(curves.depth.astype(float))
+        return cls(curves.x, y, curves.mean, variance, factors, noise.replicate_df, scatter)
+
     def at(self, where: np.ndarray) -> Cells:
         """The cells ``where``."""
         columns = tuple(replace(one, value=one.value[where]) for one in self.columns)
@@ -147,6 +172,18 @@ class Cells:
     def priors(self) -> dict[str, Prior]:
         """Priors of the hyperparameters of these cells."""
         return {**PRIORS, "scatter": self.scatter}
+
+
+def joined(base: Cells, other: Cells, name: str) -> Cells:
+    """The cells of two arms, the second with a column of its ``name``."""
+    rows = {field: np.concatenate([vars(base)[field], vars(other)[field]]) for field in ("x", "y", "mean", "variance")}
+    R, S = base.factors.shape[1], other.factors.shape[1]
+    factors = np.zeros((len(rows["x"]), R + S))
+    factors[: len(base.x), :R], factors[len(base.x) :, R:] = base.factors, other.factors
+    known = [one.df for one in (base, other) if one.df > 0.0]
+    scatter = max((base.scatter, other.scatter), key=lambda prior: prior.mean)
+    member = np.repeat([0.0, 1.0], [len(base.x), len(other.x)])
+    return Cells(**rows, factors=factors, df=sum(known), scatter=scatter, columns=(arm_column(name, member),))
 
 
 @dataclass(frozen=True)
@@ -342,14 +379,7 @@ class Model:
     def __post_init__(self) -> None:
         cells, frame = self.cells, self.frame
         priors = cells.priors()
-        interacting = any(one.interacts or one.departs for one in cells.columns)
-        has = {
-            "scale": cells.df > 0.0,
-            "interact": self.form.effect and interacting,
-            **dict.fromkeys(("p", "a"), self.form.law),
-            **dict.fromkeys(("share", "len_x", "len_y"), self.form.effect),
-        }
-        self.names = [name for name in PRIORS if has.get(name, True)]
+        self.names = self.names_of(cells, self.form)
         self.typical = {name: prior.mean for name, prior in priors.items()}
         self.prior_mean = np.array([priors[name].mean for name in self.names])
         self.prior_sd = np.array([priors[name].sd for name in self.names])
@@ -379,6 +409,17 @@ class Model:
         self.Xy = np.array([self.X[m].T @ self.y[m] for m in members])
         self.yy = np.array([self.y[m] @ self.y[m] for m in members])
         self.locate_at(self.ends if self.ends.any() else np.array([frame.low, frame.high]))
+
+    @staticmethod
+    def names_of(cells: Cells, form: Form) -> list[str]:
+        """Hyperparameters that a form has on these cells."""
+        has = {
+            "scale": cells.df > 0.0,
+            "interact": form.effect and any(one.interacts or one.departs for one in cells.columns),
+            **dict.fromkeys(("p", "a"), form.law),
+            **dict.fromkeys(("share", "len_x", "len_y"), form.effect),
+        }
+        return [name for name in PRIORS if has.get(name, True)]
 
     def locate_at(self, ends: np.ndarray) -> None:
         """Linearise at x_T = ``ends`` of the shallowest and of the deepest net."""
@@ -566,6 +607,26 @@ class Model:
         lost = float(ndtr(-away))
         cut = np.clip(lost + (1.0 - lost) * ndtr(normal[:, -1]), 1e-300, 1.0 - 1e-15)
         return np.hstack([normal[:, :-1], ndtri(cut)[:, None]])
+
+    def held_out(self, z: np.ndarray) -> np.ndarray:
+        """(K,) how far each mean lies from what the others foretell of it at z (n,), in standard deviations.
+
+        With C the covariance of the means, (C⁻¹y)_k / √(C⁻¹)_kk (Dubrule 1983, "Cross validation of kriging in a unique
+        neighborhood"); C⁻¹ = W − W·A·M⁻¹·A'·W, M the precision of the standardised coefficients.
+        """
+        from scipy.linalg import solve_triangular
+
+        roots, _, s = self.factored(z[None])
+        eta = self.eta(z[None])
+        changing = self.changing(eta)[0]
+        tail = 1 if self.form.effect else 0
+        end = changing.shape[1] - tail
+        A = np.hstack([changing[:, :end], self.X, changing[:, end:]]) * s[0]
+        variance = np.exp(2.0 * eta["scatter"]) + NO_SCATTER**2 + np.exp(2.0 * eta["scale"]) * self.group_variance
+        weight = (1.0 / variance)[self.group]
+        half = solve_triangular(roots[0, :-1, :-1], (A * weight[:, None]).T, lower=True, check_finite=False)
+        left = weight * self.y - half.T @ roots[0, -1, :-1]
+        return left / np.sqrt(weight - (half**2).sum(axis=0))
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """The part of the level that was taken off the losses before all else, nats."""

@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dwsweep.fit.model import FORMS, TURN, Cells, Effect, Frame, Model, asymptotic, fall, models
+from dwsweep.fit.model import FORMS, QUADRATURE, TURN, Cells, Effect, Frame, Model, asymptotic, fall, models
 
 SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, of one that carries weight, and at most
@@ -27,6 +27,7 @@ ENOUGH = 400.0  # effective nodes of all forms together, up to which more are ta
 LEAST_SHARE, MUCH = 0.01, 0.1  # weight of a form from which on it gets more nodes, and many
 TEMPER = 0.5  # power of the evidence between forms
 DRAWS = 1024
+DIGITS = 6  # of a node, as files keep it
 WIDER = 1.15  # the normal of the first nodes over that at the mode
 MARGIN = 1.0  # of the later ones over the spread that these find
 TAILS = 8.0  # degrees of freedom of the nodes' t
@@ -62,6 +63,12 @@ class Chosen:
     count: np.ndarray
     scramble: np.ndarray
 
+    def scatter(self, cells: Cells) -> float:
+        """Scatter between shapes, nats: the median of the draws."""
+        names = Model.names_of(cells, FORMS[self.form])
+        z = np.repeat(self.z[:, names.index("scatter")], self.count)
+        return float(math.exp(cells.scatter.mean + cells.scatter.sd * np.median(z)))
+
 
 @dataclass(frozen=True)
 class Weighed:
@@ -83,7 +90,9 @@ def newton(
     n = len(z)
     pairs = np.array(np.tril_indices(n, -1)).T
     unit = np.eye(n)
-    stencil = np.concatenate([np.zeros((1, n)), unit, -unit, np.array([unit[i] + unit[j] for i, j in pairs]).reshape(-1, n)])
+    stencil = np.concatenate(
+        [np.zeros((1, n)), unit, -unit, np.array([unit[i] + unit[j] for i, j in pairs]).reshape(-1, n)]
+    )
     shares = np.array([1.0, 0.5, 0.2, 0.05])
     for _ in range(rounds):
         value = density(z + stencil @ root.T)
@@ -185,7 +194,9 @@ def weigh(cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draw
         at += len(one.z)
         has = count[own] > 0
         if has.any():
-            chosen.append(Chosen(one.form, one.ends, one.z[has], count[own][has], one.scramble[has]))
+            z = one.z[has].round(DIGITS)
+            ends = (round(one.ends[0], DIGITS), round(one.ends[1], DIGITS))
+            chosen.append(Chosen(one.form, ends, z, count[own][has], one.scramble[has]))
     return Weighed(tuple(chosen), dict(zip((one.form for one in nodes), share, strict=True)), ess)
 
 
@@ -291,6 +302,10 @@ class Posterior:
         """(D,) the scramble that each draw comes from."""
         return np.concatenate([one.scramble for one in self.forms])
 
+    @property
+    def n_draws(self) -> int:
+        return len(self.scramble)
+
     def stacked(self, name: str) -> np.ndarray:
         """(D,) a hyperparameter of every draw."""
         return np.concatenate([one.eta[name] for one in self.forms])
@@ -371,14 +386,10 @@ class Posterior:
 
     def _of_form(self, place: int, x: float, setting: Setting) -> np.ndarray:
         draws = self.forms[place]
-        model, parts, eta, frame = draws.model, draws.parts, draws.eta, self.frame
+        model, eta, frame = draws.model, draws.eta, self.frame
         if not model.form.effect:
             return np.zeros((len(draws.scramble), len(self.grid)))
-        law, delta = parts["law"].copy(), parts["departures"].copy()
-        for k, one in enumerate(model.moving):
-            law[:, :3] += setting.get(one.name, 0.0) * parts["moves"][:, k]
-        for k, one in enumerate([one for one in model.cells.columns if one.departs]):
-            delta += setting.get(one.name, 0.0) * parts["apart"][:, k]
+        law, delta = self._with(draws, setting)
         g, (_, low, high, k) = self._laws[place]
         x_T = k + low * model.ends[0] + high * model.ends[1]
         w = x - x_T
@@ -410,7 +421,7 @@ class Posterior:
         for one in self.forms:
             parts, model = one.parts, one.model
             found = parts["constant"] + model.reference(at)[0]
-            found = found + parts["asymptote"] * asymptotic(np.exp(one.eta["alpha"]), x, self.frame)
+            found = found + parts["asymptote"] * asymptotic(np.exp(one.eta["alpha"]), at, self.frame)
             found = found + parts["waves"] @ self.frame.in_x(at)[0, 1:]
             if self.cells.columns:
                 value = [np.array([(setting or {}).get(c.name, 0.0)]) for c in self.cells.columns]
@@ -419,13 +430,67 @@ class Posterior:
             rows.append(found)
         return np.concatenate(rows)
 
+    def losses(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> np.ndarray:
+        """(D, n) losses at x, y (n,) inside the sizes and depths of the data, nats."""
+        x, y, setting = np.asarray(x, dtype=float), np.asarray(y, dtype=float), setting or {}
+        depths, at = np.unique(y, return_inverse=True)
+        points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
+        half = (depths - self.frame.y0)[:, None] / 2.0
+        points, weights = half * (points + 1.0), half * weights
+        level_x, u = self.frame.in_x(x), self.frame.u(x)
+        waves = (level_x[:, :, None] * self.frame.in_y(y)[:, None, :]).reshape(len(x), -1)
+        waves = waves * self.effect.scale(x, y)[:, None]
+        own = [c.columns(np.full(len(x), setting.get(c.name, 0.0)), u) for c in self.cells.columns]
+        found, first = [], 0
+        for draws in self.forms:
+            parts, eta, model = draws.parts, draws.eta, draws.model
+            rows = (parts["constant"][:, None] + model.reference(x)) + parts["waves"] @ level_x[:, 1:].T
+            rows += parts["asymptote"][:, None] * asymptotic(np.exp(eta["alpha"])[:, None], x, self.frame)
+            if own:
+                rows += parts["columns"] @ np.hstack(own).T
+            if model.form.effect:
+                law, delta = self._with(draws, setting)
+                k, J = model.form.parts(self.frame.y0 + points, self.frame, model.ends)
+                x_T = k + (1.0 - J) * model.ends[0] + J * model.ends[1]
+                g = np.exp((1.0 - eta["p"])[:, None, None] * points) * weights
+                lead = law[:, 0, None] * (g * (1.0 - J)).sum(-1) + law[:, 1, None] * (g * J).sum(-1)
+                lead += law[:, 2, None] * (g * k).sum(-1)
+                h = lead[:, at] - law[:, 2, None] * (x - self.frame.x0) * g.sum(-1)[:, at]
+                for q in range(QUADRATURE):
+                    w = x - x_T[at, q]
+                    h -= law[:, 3, None] * g[:, at, q] * (w * w / np.sqrt(w * w + TURN**2))
+                fallen = fall(eta["a"][:, None], x, self.frame)
+                rows += h * fallen + delta.reshape(len(delta), -1) @ waves.T
+                walk = between(self.grid, self._walks[first : first + len(rows)], y)
+                rows += BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * fallen * walk
+            first += len(rows)
+            found.append(rows)
+        return np.concatenate(found)
+
+    def held_out(self) -> np.ndarray:
+        """(K,) how far each mean lies from what the others foretell, in standard deviations: by the likeliest form at
+        the mean of its hyperparameters."""
+        k = int(np.argmax([len(one.scramble) for one in self.forms]))
+        chosen = self.weighed.chosen[k]
+        return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
+
+    @staticmethod
+    def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
+        """(law (D, 4), departures (D, J, M)) with what further columns add at their values."""
+        law, delta = draws.parts["law"].copy(), draws.parts["departures"].copy()
+        for k, one in enumerate(draws.model.moving):
+            law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
+        for k, one in enumerate([one for one in draws.model.cells.columns if one.departs]):
+            delta += setting.get(one.name, 0.0) * draws.parts["apart"][:, k]
+        return law, delta
+
     def predict(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(losses (D, n) of the shapes at x, y (n,), sd (D,) of what a shape scatters about them), nats."""
         losses = [
             between(self.grid, self.profile(float(a), setting), np.array([b]))[:, 0] + self.level(float(a), setting)
             for a, b in zip(x, y, strict=True)
         ]
-        return np.stack(losses, axis=1), np.exp(np.concatenate([one.eta["scatter"] for one in self.forms]))
+        return np.stack(losses, axis=1), np.exp(self.stacked("scatter"))
 
 
 def between(grid: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
